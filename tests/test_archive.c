@@ -1,15 +1,12 @@
 /* Archive: order, look-up, ownership, metadata, any format by content and ending, no memory. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/name_index.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tgrad/io.h"

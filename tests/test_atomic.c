@@ -1,7 +1,5 @@
 /* Atomic writing: when a write fails, the old file is intact and no temporary file is left. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
 #include "io/file.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 #include "tgrad/io.h"
 

@@ -2,17 +2,12 @@
  * transform or weight without changing a bit. Everything else is checked with all backends. */
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backend/backend.h"
 #include "backend/cpu/fft_lines.h"
+#include "support/cmocka.h"
 
 static tg_backend *open_cpu(int threads, tg_context **ctx) {
     const tg_context_config config = {

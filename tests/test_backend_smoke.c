@@ -1,14 +1,9 @@
 /* The registry: every slot of every backend is filled, ref is always there, and the backend of a
  * context is chosen once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backend/backend.h"
+#include "support/cmocka.h"
 
 static int open_context(void **state) {
     tg_context *ctx = NULL;

@@ -1,16 +1,11 @@
 /* Context, errors, log, memory ledger, partitions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/context.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
 typedef struct log_record {

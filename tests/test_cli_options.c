@@ -2,17 +2,12 @@
  * the text helpers. */
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "options.h"
 #include "suggest.h"
+#include "support/cmocka.h"
 #include "text.h"
 
 /* ---- The parser. ---- */

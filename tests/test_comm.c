@@ -5,15 +5,12 @@
  * test_mpi_comm.sh does with mpirun. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/timer.h"
+#include "support/cmocka.h"
 #include "support/fake_device.h"
 #include "support/rank_threads.h"
 #include "tgrad/tgrad.h"

@@ -2,16 +2,11 @@
  * kernels against ref's, and gradients against central differences in f64. Golden numbers:
  * test_verify.sh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "support/cmocka.h"
 #include "support/fake_device.h"
 #include "support/network.h"
 #include "tgrad/tgrad.h"

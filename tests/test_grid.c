@@ -1,13 +1,8 @@
 /* Names of grids as text and back, and the modes that fit on a grid. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/data.h"
 #include "tgrad/fno.h"
 

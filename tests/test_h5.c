@@ -1,16 +1,13 @@
 /* HDF5: files of h5py, our own files, ranges, hostile files, no memory, no traces in the library's
  * global state. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
 #include "io/hdf5_types.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 #include "tensor/element.h"
 #include "tgrad/io.h"

@@ -2,9 +2,7 @@
  * that nothing of it is left. */
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tgrad/io.h"

@@ -1,17 +1,12 @@
 /* What the host has left, read from made-up trees of /proc and /sys, and from the real ones. */
 #define _XOPEN_SOURCE 700
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "base/host_memory.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 
 /* A file of a tree, with its folders. */

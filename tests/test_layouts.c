@@ -1,14 +1,11 @@
 /* Layouts of files: which arrays become frames, windows of trajectories, channels last, splits by
  * trajectory, and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "support/sets.h"

@@ -1,13 +1,10 @@
 /* npy: files of numpy, our own files, bad headers, corruption, no memory. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tensor/element.h"

@@ -1,17 +1,12 @@
 /* The optimizer: exact state, accumulation, factored gradients, clipping, schedules, refusals,
  * memory. Trajectories against PyTorch are in test_verify.sh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "optim/optim.h"
+#include "support/cmocka.h"
 #include "support/compare.h"
 #include "support/files.h"
 #include "support/raw.h"

@@ -1,12 +1,7 @@
 /* Settings of a group that change between updates, and random numbers of a part of a list. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
 enum { ENTRIES = 20 * 20 };

@@ -1,16 +1,11 @@
 /* docs/optimizers.md has every method with what it keeps, and every setting of optimizers and
  * schedules with its default: a row "| `key` | `default` |" each, and no row for a key that does
  * not exist. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
 static char *page;

@@ -1,17 +1,12 @@
 /* The optimizer with weights, gradients and moments kept in less: near the same run in f32, saved
  * and resumed to the bit, planned to the byte, and refused where it makes no sense. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "optim/optim.h"
+#include "support/cmocka.h"
 #include "support/raw.h"
 #include "tgrad/tgrad.h"
 

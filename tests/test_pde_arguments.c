@@ -2,18 +2,13 @@
  * that fails; HDF5 files whose numbers come later. */
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/hdf5_space.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"

@@ -1,16 +1,11 @@
 /* Burgers' equation against exact solutions: Cole-Hopf, order in time, conservation. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "pde/burgers.h"
 #include "pde/grf.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 
 #define PI 3.14159265358979323846

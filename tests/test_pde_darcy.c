@@ -1,17 +1,12 @@
 /* The elliptic solver: manufactured solutions, the operator's algebra, jumps, any size. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory.h"
 #include "pde/elliptic.h"
 #include "pde/pde.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 

@@ -1,17 +1,12 @@
 /* Pulses: each part of the splitting alone is exact, a soliton, the coupled pair of modes, energy,
  * order two. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "pde/em.h"
 #include "pde/pde.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 
 /* Last: it makes `complex` a macro, which is also a name in the backend's table. */

@@ -1,16 +1,11 @@
 /* Gaussian random fields against their covariance, and trigonometric polynomials on grids. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "pde/grf.h"
 #include "pde/sampler.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 
 #define PI 3.14159265358979323846

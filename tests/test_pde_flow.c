@@ -1,17 +1,12 @@
 /* Flow in two dimensions: exact solutions, the nonlinear term by its definition, conserved
  * quantities, order in time. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "pde/grf.h"
 #include "pde/vorticity.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/fake_device.h"
 

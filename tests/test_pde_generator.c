@@ -1,19 +1,14 @@
 /* Generators: files and metadata, the same bytes for any thread count, after an interruption and
  * after damage, test sets on several grids, no memory. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
 #include "pde/journal.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"
 

@@ -1,12 +1,7 @@
 /* The order of the phases of a run, written out for a few settings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "train/phases.h"
 
 /* A run from an epoch of a stage on: T(rain), E(valuate), R(ecord), S: record with a checkpoint,

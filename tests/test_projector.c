@@ -2,18 +2,13 @@
  * factors, project(back(c)) = c, adjointness, idempotence, linearity, residuals that vanish where
  * they must, invariance to the phases of columns, failures that keep the old factors. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "project/projector.h"
+#include "support/cmocka.h"
 #include "support/compare.h"
 #include "support/raw.h"
 #include "tgrad/tgrad.h"

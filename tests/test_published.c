@@ -1,14 +1,9 @@
 /* Configurations of the published programs: what they say by default is read, what is not done here
  * is refused with the place and with what to use instead, never dropped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "train/config.h"
 
 static tg_context *ctx;

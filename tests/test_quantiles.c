@@ -1,14 +1,9 @@
 /* Medians and quantiles that people read, against numbers worked out by hand: even and odd counts,
  * few values, equal ones, complex ones. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "quantiles.h"
+#include "support/cmocka.h"
 
 #define near(a, b) assert_true(fabs((a) - (b)) <= 1e-12 * fabs(b))
 

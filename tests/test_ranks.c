@@ -2,18 +2,13 @@
  * equal ranks of the same bytes, moments go with their coordinates. That a resumed optimizer has
  * the same bits is in test_optim.c and test_train.sh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "optim/auto_rank/rank_candidates.h"
 #include "optim/auto_rank/state_pool.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 #include "support/raw.h"
 #include "tgrad/tgrad.h"

@@ -1,18 +1,13 @@
 /* The parts of `tgrad report` without a process: escaping and the small printf, base64, numbers,
  * ticks, and what the colour maps promise. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "report_chart.h"
 #include "report_colour.h"
 #include "report_html.h"
+#include "support/cmocka.h"
 
 /* ---- HTML ---- */
 

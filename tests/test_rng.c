@@ -1,17 +1,12 @@
 /* Random numbers: Philox against its published known answers, distributions by their moments and by
  * exact identities, permutations as bijections, stochastic rounding by hand. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "base/rng_math.h"
+#include "support/cmocka.h"
 
 /* The three vectors that the authors of Philox publish for 4x32-10. */
 static void test_known_answers(void **state) {

@@ -2,16 +2,11 @@
  * states; words; a device. What holds for every rule (exact resume, accumulation,
  * plan) is in test_optim.c, and its state in less in test_optim_stored.c. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "optim/optim.h"
+#include "support/cmocka.h"
 #include "support/fake_device.h"
 #include "support/raw.h"
 #include "tgrad/tgrad.h"

@@ -1,13 +1,8 @@
 /* The optimizer of a run: what its groups get to know of the run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/backend.h"
 #include "train/config.h"
 #include "train/run_setup.h"

@@ -1,14 +1,9 @@
 /* Settings from text: every type, quoting, lists, ranges, names, and the errors' sentences. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/setting.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 
 typedef struct sample {

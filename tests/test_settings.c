@@ -1,16 +1,11 @@
 /* Settings files: every form of YAML that a configuration uses, the place of each error, hostile
  * files, and text that reads back as it was. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tgrad/settings.h"

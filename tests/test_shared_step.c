@@ -2,13 +2,10 @@
  * has all of it, in f64 and up to the order of summation; and the same bits on every rank. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/threads.h"
+#include "support/cmocka.h"
 #include "support/files.h"
 #include "support/rank_threads.h"
 #include "tgrad/tgrad.h"

@@ -1,15 +1,10 @@
 /* Formats of an optimizer's state: bytes, what encoding and decoding lose, and stochastic rounding,
  * for every codec of the table. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backend/state_codec.h"
+#include "support/cmocka.h"
 
 enum { MOST = 3 * TG_STATE_BLOCK, GUARD = 0x5A };
 

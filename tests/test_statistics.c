@@ -1,14 +1,9 @@
 /* Means, standard errors and Welch's t-test against the incomplete beta function of mpmath and a
  * closed form: with two degrees of freedom p = 1 - |t| / sqrt(2 + t^2). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "statistics.h"
+#include "support/cmocka.h"
 
 static void near(double found, double expected, double tolerance) {
     if (!(fabs(found - expected) <= tolerance)) {

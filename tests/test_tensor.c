@@ -1,14 +1,9 @@
 /* Dtypes, 16-bit formats, shapes, tensors, views, statistics, conversion. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "tensor/element.h"
 #include "tensor/half.h"

@@ -1,14 +1,11 @@
 /* Zip files of numpy.savez and torch.save: their tensors, as data sets, pickles that are refused,
  * corruption, no memory. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/memory.h"
+#include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "support/sets.h"

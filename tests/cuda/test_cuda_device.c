@@ -1,16 +1,11 @@
 /* The device slots of the CUDA backend: what the probe says, memory in the ledger, and data to the
  * GPU and back, by a table that is filled and opened by hand; then contexts with a device, a stream
  * and memory of their caller. Tests that need a GPU are skipped where there is none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backend/backend.h"
+#include "support/cmocka.h"
 
 static tg_context *ctx;
 static tg_backend_ops ops;

@@ -1,16 +1,11 @@
 /* Flows on the GPU against the same flows on the CPU: several at once, on grids that are
  * transformed by each of the two ways. Skipped where there is no GPU. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "pde/grf.h"
 #include "pde/vorticity.h"
+#include "support/cmocka.h"
 
 enum { FLOWS = 5 };
 

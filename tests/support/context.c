@@ -1,13 +1,7 @@
 /* See context.h. */
 #include "support/context.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "support/files.h"
 
 tg_context *ctx;

@@ -4,13 +4,7 @@
 #ifndef TEST_SUPPORT_SETS_H
 #define TEST_SUPPORT_SETS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/data.h"
 
 /* The call succeeds; otherwise the test fails with the context's sentence. */

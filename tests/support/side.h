@@ -9,14 +9,8 @@
 #ifndef TEST_SUPPORT_SIDE_H
 #define TEST_SUPPORT_SIDE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/backend.h"
+#include "support/cmocka.h"
 #include "support/compare.h"
 
 typedef struct t_block t_block;   /* an array of the backend */

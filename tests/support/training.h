@@ -3,13 +3,7 @@
 #ifndef TEST_SUPPORT_TRAINING_H
 #define TEST_SUPPORT_TRAINING_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
 enum { RUN_EPOCHS = 32 };
