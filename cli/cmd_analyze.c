@@ -4,7 +4,6 @@
  * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
  * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
  * low rank the gradient is to begin with. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

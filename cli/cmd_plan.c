@@ -1,7 +1,6 @@
 /* tgrad plan: will it fit? Parameters and bytes of a run, without running it; and with --fit, what
  * to change so that it does. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "model_file.h"
 #include "plan_fit.h"

@@ -3,7 +3,6 @@
  * smallest one, ladder by ladder, tells first whether there is any. */
 #include "plan_fit.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* Pages of tgrad profile: the phases of a step as stacked columns, and memory against a setting. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "profile_chart.h"
 #include "report.h"

@@ -4,7 +4,6 @@
 #define CLI_SCREEN_LINE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 enum { CLI_PART_TEXT = 48, CLI_SCREEN_LINE = 512 };
 

@@ -2,7 +2,6 @@
 #ifndef CLI_SWEEP_CHILD_H
 #define CLI_SWEEP_CHILD_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 /* From here on SIGINT, SIGTERM and the ends of children are waited for, not handled. */

@@ -2,7 +2,6 @@
  * run on `x`; compared are `out`, each `loss.<loss>` against `target`, each
  * `grad.<loss>.<parameter>`, and `out_eval` for `x_eval` on another grid. All by
  * |a - b| / |b| <= 1e-4. */
-#include <math.h>
 #include <string.h>
 
 #include "verify.h"

@@ -1,6 +1,5 @@
 /* Navier-Stokes on a periodic square as vorticity, see vorticity.c: w(., 0) -> w(., T) with the
  * forcing 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y)); or, starting at rest, forcing -> w(., T). */
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 

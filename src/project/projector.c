@@ -6,8 +6,6 @@
  * residual. */
 #include "project/projector.h"
 
-#include <math.h>
-
 #include "backend/tensor.h"
 #include "base/sized.h"
 #include "linalg/scratch.h"

@@ -1,7 +1,6 @@
 /* Models: making, loading, normalizing, predicting. */
 #include "train/model.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/sized.h"

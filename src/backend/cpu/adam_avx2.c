@@ -4,7 +4,6 @@
 
 #ifdef __AVX2__
 #include <immintrin.h>
-#include <stdbool.h>
 
 enum { LANES = 8 };
 

@@ -4,7 +4,6 @@
 #ifndef TG_BACKEND_CPU_SPECTRAL_TILE_H
 #define TG_BACKEND_CPU_SPECTRAL_TILE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum {
