@@ -48,7 +48,7 @@ static int finish(tg_context *ctx, const cli_proposal *proposal) {
             tg_layout_name(facts->layout), (long long)facts->samples,
             cli_proposal_place(proposal, place), (long long)facts->in_channels,
             (long long)facts->out_channels);
-    cli_say("next: tgrad train %s", opt.output);
+    cli_say("next: tgrad train %s --run DIR", opt.output);
     return CLI_OK;
 }
 

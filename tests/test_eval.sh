@@ -73,6 +73,22 @@ exact=$(number l2 1)
 run 0 eval $recent -d data/toy_test_8_x.npy --json --backend ref
 near "$(number l2 1)" "$exact"
 
+# NaN in a test set: said once, with its sample; the other errors are those they were.
+for side in x y; do
+    expect 0 convert data/toy_test_8_$side.npy data/hole_$side.npy --dtype f32
+done
+hole=$(($(stat -c %s data/hole_y.npy) - 4)) # the last number of sample 4
+printf '\000\000\300\377' | dd of=data/hole_y.npy bs=1 seek=$hole conv=notrunc status=none
+exits 0 eval $recent -d data/hole_x.npy --json --threads 1
+says err 'test on 8: y of sample 4 (the first is 0) has a NaN or Inf'
+[ "$(jq -c '.results[0] | [.l2, .per_sample.l2[4]]' out)" = '[null,null]' ] || complain "$last: $(cat out)"
+exits 0 eval $recent -d data/hole_x.npy --threads 1
+grep -q -- '-nan' out && complain "$last: a NaN with a sign"
+expect 0 convert data/hole_y.npy data/swap_x.npy
+expect 0 convert data/hole_x.npy data/swap_y.npy
+exits 0 train config.yaml --run holes --threads 1 --data.test_files swap_x.npy --data.test_resolutions 8
+[ "$(grep -c 'the prediction of sample 4' err)" -eq 1 ] || complain "$last: not said once: $(cat err)"
+
 run 2 eval
 run 2 eval run
 says err '--data FILE is needed'
@@ -195,7 +211,7 @@ says out '"nonfinite": 64'
 run 0 predict run -i one.npy -o out.npy --json
 says out '"nonfinite": 0'
 # Weights of 1e30: the output is infinite, the weights are not.
-run 0 train config.yaml --run broken --quiet --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1 \
+exits 0 train config.yaml --run broken --threads 1 --quiet --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1 \
     --data.batch_size 10
 predict_loudly broken/checkpoints/recent.safetensors -i one.npy -o out.npy
 says_warning 'out.npy: 64 of 64 values are NaN or infinite; of the input 0 of 64 are'

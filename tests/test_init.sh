@@ -9,7 +9,7 @@ fixtures=$tree/tests/fixtures
 
 for file in layout_well.h5 layout_pdebench.h5 layout_numbered.h5 layout_pdearena.h5 layout_matlab.mat stored.npz; do
     expect 0 init "$fixtures/$file" -o config.yaml
-    says out "next: tgrad train config.yaml"
+    says out "next: tgrad train config.yaml --run DIR"
     exits 0 train config.yaml --run "run_$file" --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1 --threads 1
     ls "run_$file"/checkpoints/*.safetensors >/dev/null || complain "$file: no checkpoint"
 done
@@ -22,6 +22,12 @@ expect 1 init "$fixtures/layout_well.h5" --history 9
 says err "need 10 frames, its trajectories have 3"
 expect 1 init "$fixtures/h5py.h5"
 says err "data.x_name says which one is x" "data.layout that it is one of trajectory, well, pdebench"
+printf 'MATLAB 5.0 MAT-file, Platform: GLNXA64' >old.mat
+expect 1 init old.mat
+says err "found a MATLAB file of version 5 (save it again with '-v7.3')"
+printf 'CDF\001 of some climate model' >old.nc
+expect 1 inspect old.nc
+says err "found a netCDF file of version 3"
 expect 1 init missing.h5
 says err "missing.h5"
 expect 2 init

@@ -45,6 +45,7 @@ struct tg_dataset {
     char *buffer;                 /* (buffer_bytes) stored rows; NULL when cached */
     tg_dataset_request *requests; /* (capacity) */
     int64_t capacity;
+    bool is_told; /* of evaluations: that errors are not finite was said already */
 };
 
 /* Whether the numbers of a config are possible; `may_guess`: 0 dimensions are those that the shapes

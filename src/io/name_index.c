@@ -196,6 +196,12 @@ const char *tg_content_name(const void *bytes, size_t size) {
     if (size >= 2 && at[0] == 0x80 && at[1] <= 5) {
         return "a pickle, perhaps of torch.save before version 1.6 (save it again)";
     }
+    if (size >= 8 && memcmp(at, "MATLAB 5", 8) == 0) {
+        return "a MATLAB file of version 5 (save it again with '-v7.3')";
+    }
+    if (size >= 4 && memcmp(at, "CDF", 3) == 0 && (at[3] == 1 || at[3] == 2 || at[3] == 5)) {
+        return "a netCDF file of version 3 (nccopy -k nc4 makes HDF5 of it)";
+    }
     for (size_t i = 0; i < size && i < 8; i++) {
         if ((at[i] < ' ' && !strchr("\t\r\n", at[i])) || at[i] > '~' || at[i] == '\0') {
             return NULL;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "data/dataset.h"
 #include "data/normalizer.h"
 #include "train/run_datasets.h"
 #include "train/weights.h"
@@ -158,7 +159,28 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
 /* ---- errors ---- */
 
 static double relative(double error, double truth) {
-    return sqrt(error) / (truth == 0.0 ? 1.0 : sqrt(truth));
+    const double ratio = sqrt(error) / (truth == 0.0 ? 1.0 : sqrt(truth));
+    return isnan(ratio) ? (double)NAN : ratio; /* without a sign */
+}
+
+/* Says once of a set, by the squares of L2, which sample takes the mean with it. */
+static void tell_nonfinite(const evaluation *e, tg_dataset *dataset, const tg_test_errors *errors,
+                           const double *squares) {
+    int64_t i = 0;
+    const int64_t count = 2 * errors->samples * errors->channels;
+    while (i < count && isfinite(squares[i])) {
+        i++;
+    }
+    if (i == count || dataset->is_told) {
+        return;
+    }
+    dataset->is_told = true;
+    const bool is_truth = !isfinite(squares[i | 1]); /* pairs: of the error, of the truth */
+    tg_log(e->model->ctx, TG_LOG_WARN,
+           "test on %s: %s of sample %lld (the first is 0) has a NaN or Inf%s; its error and the "
+           "mean are not finite",
+           errors->grid, is_truth ? "y" : "the prediction", (long long)(i / (2 * errors->channels)),
+           is_truth ? "" : ", as x may have, or the weights");
 }
 
 /* Errors of samples and channels, and the mean of the former, from the squares of one norm. */
@@ -211,7 +233,7 @@ static void set_quantiles(const double *values, int64_t n, double *room, double 
 }
 
 /* Waits for the squares and makes errors of them. */
-static tg_status report(evaluation *e, tg_test_errors *out) {
+static tg_status report(evaluation *e, tg_dataset *dataset, tg_test_errors *out) {
     tg_backend *be = e->model->be;
     const tg_shape values = {.ndim = 2, .dim = {NORMS, out->channels + out->samples}};
     const size_t bytes = tg_tensor_bytes(&e->squares[0]);
@@ -231,6 +253,9 @@ static tg_status report(evaluation *e, tg_test_errors *out) {
     mean[1] = (double)NAN;
     for (int norm = 0; norm < norms_of(e); norm++, list += values.dim[1]) {
         TG_TRY(be->ops->download(be, squares, e->squares[norm].data, bytes));
+        if (norm == 0) {
+            tell_nonfinite(e, dataset, out, squares);
+        }
         mean[norm] = add_up(squares, out->samples, out->channels, list, list + out->channels);
     }
     out->l2 = mean[0];
@@ -286,7 +311,7 @@ tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *d
     }
     status = measure(&e, dataset, most, tg_comm_rank(comm), ranks);
     TG_TRY(comm ? share_squares(&e, comm, status) : status);
-    TG_TRY(report(&e, out));
+    TG_TRY(report(&e, dataset, out));
 fail:
     close_evaluation(&e);
     if (status != TG_OK) {
