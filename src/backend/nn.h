@@ -205,8 +205,8 @@ typedef struct tg_spectral {
 /* The last two modes of a Tucker weight, all arrays complex: planes (d1, d2) of planes (r1, r2),
  *   weight[p] = left core[p] right^T;
  * and from the gradient at the weight, which is not changed,
- *   dcore[p] = left^H weight[p] conj(right),  dleft += sum_p weight[p] conj(right) core[p]^H,
- *   dright += sum_p weight[p]^T conj(left core[p]). */
+ *   dcore[p] = left^H weight[p] conj(right),  dleft = sum_p weight[p] conj(right) core[p]^H,
+ *   dright = sum_p weight[p]^T conj(left core[p]). */
 typedef struct tg_two_modes {
     tg_dtype dtype;
     int64_t planes, d1, d2, r1, r2;
@@ -233,8 +233,8 @@ typedef struct tg_mapped {
 } tg_mapped;
 
 /* Its gradients, sums over samples, from the a and b of both directions:
- *   dmap_in += sum conj(x) da^T,  dmap_out += sum dy b^H,  dweight[i,o,k] = sum conj(a[i,k])
- * db[o,k].
+ *   dmap_in = sum conj(x) da^T,  dmap_out = sum dy b^H,
+ *   dweight[i,o,k] = sum conj(a[i,k]) db[o,k].
  */
 typedef struct tg_map_gradients {
     tg_dtype dtype;

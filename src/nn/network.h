@@ -79,8 +79,8 @@ const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shar
 
 /* Bytes of those of `count` parameters from `first` on. */
 size_t nn_gradient_span(const nn_model *model, int first, int count);
-/* They start from zero .. */
-TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count);
+/* They begin, from zero if they are `cleared` .. */
+TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count, bool cleared);
 /* .. and each is found by its number (NULL for -1). */
 void *nn_gradient(const tg_fno *fno, int param);
 

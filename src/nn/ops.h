@@ -18,7 +18,8 @@ typedef struct nn_kind_row {
     size_t slot; /* that it calls, as an offset in tg_backend_ops; 0: none */
     bool loads;  /* its X may be the activation of what it reads */
     bool adds;   /* its backward op can add to a sum of gradients; otherwise it overwrites */
-    bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero */
+    bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero .. */
+    bool sets_gradients;  /* .. or without a look at what is there */
     nn_kind at_end; /* the kind of op that makes the gradients of its parameters from X and dy and
                        hands them over at the end of backward; 0: they leave before */
     /* Gives that op what else there is of the forward op. NULL: nothing. */

@@ -55,11 +55,11 @@ static tg_status check_saved(const tg_fno *fno) {
 static tg_status run_ops(tg_fno *fno, int first, int end) {
     for (int i = first; i < end; i++) {
         const nn_op *op = &fno->run.program.ops[i];
-        if (op->params > 0 && nn_kind_of(op->kind)->makes_gradients &&
-            !nn_in_parts(&fno->run.program)) {
-            TG_CALL(nn_gradient_begin(fno, op->param, op->params));
+        const nn_kind_row *kind = nn_kind_of(op->kind);
+        if (op->params > 0 && kind->makes_gradients && !nn_in_parts(&fno->run.program)) {
+            TG_CALL(nn_gradient_begin(fno, op->param, op->params, !kind->sets_gradients));
         }
-        TG_CALL(nn_kind_of(op->kind)->run(fno, op));
+        TG_CALL(kind->run(fno, op));
     }
     return TG_OK;
 }
@@ -90,7 +90,7 @@ static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     run->saved = run->has_dout = false;
     take_part(run, 0);
     if (nn_in_parts(&run->program)) { /* all micro-batches add to these */
-        TG_CALL(nn_gradient_begin(fno, 0, fno->model.param_count));
+        TG_CALL(nn_gradient_begin(fno, 0, fno->model.param_count, true));
     }
     return TG_OK;
 }

@@ -9,10 +9,6 @@
 /* Of products of factors with ten bits of fraction, one after the other. */
 static const double TF32_GROWTH = 4000.0;
 
-static void *sum_from(t_side *s, int64_t n) {
-    return t_inout(s, TG_C64, n, t_host_random(s, TG_C64, n));
-}
-
 static void two_modes(t_side *s, const void *what) {
     tg_two_modes op = *(const tg_two_modes *)what;
     s->aligned = true;
@@ -28,10 +24,10 @@ static void two_modes(t_side *s, const void *what) {
         t_two_modes_forward(&op);
     }
     t_keep_close(s, op.weight, TF32_GROWTH);
-    op.weight = sum_from(s, op.planes * op.d1 * op.d2);
+    op.weight = t_random(s, TG_C64, op.planes * op.d1 * op.d2);
     op.dcore = t_output(s, TG_C64, op.planes * op.r1 * op.r2);
-    op.dleft = sum_from(s, op.d1 * op.r1);
-    op.dright = sum_from(s, op.d2 * op.r2);
+    op.dleft = t_output(s, TG_C64, op.d1 * op.r1);
+    op.dright = t_output(s, TG_C64, op.d2 * op.r2);
     if (is_one) {
         t_ok(s, s->ops->two_modes_backward(s->be, &op));
     } else {
@@ -81,8 +77,8 @@ static void mapped(t_side *s, const void *what) {
                                    .inner_in = t_random(s, TG_C64, op.batch * op.in * op.modes),
                                    .dinner_out = t_random(s, TG_C64, op.batch * op.out * op.modes),
                                    .dweight = t_output(s, TG_C64, op.in * op.out * op.modes),
-                                   .dmap_in = sum_from(s, op.channels * op.in),
-                                   .dmap_out = sum_from(s, op.channels * op.out)};
+                                   .dmap_in = t_output(s, TG_C64, op.channels * op.in),
+                                   .dmap_out = t_output(s, TG_C64, op.channels * op.out)};
     if (is_one) {
         t_ok(s, s->ops->mapped_contract(s->be, &op));
         t_ok(s, s->ops->mapped_gradients(s->be, &back));

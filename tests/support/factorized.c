@@ -1,6 +1,7 @@
 #include "support/factorized.h"
 
 #include <complex.h>
+#include <string.h>
 
 typedef double _Complex number;
 
@@ -36,9 +37,15 @@ void t_two_modes_forward(const tg_two_modes *op) {
     }
 }
 
+static void clear(tg_dtype dtype, void *x, int64_t n) {
+    memset(x, 0, (size_t)n * tg_dtype_size(dtype));
+}
+
 /* weight[p] is linear in each of the three: what each entry of them adds to <dweight, weight>. */
 void t_two_modes_backward(const tg_two_modes *op) {
     const tg_dtype d = op->dtype;
+    clear(d, op->dleft, op->d1 * op->r1);
+    clear(d, op->dright, op->d2 * op->r2);
     for (int64_t e = 0; e < op->planes * op->r1 * op->r2; e++) {
         const int64_t p = e / op->r2 / op->r1, i = e / op->r2 % op->r1, j = e % op->r2;
         const number core = get(d, op->core, e);
@@ -87,7 +94,7 @@ void t_mapped_contract(const tg_mapped *op) {
     }
 }
 
-/* to (channels, inner) += the sum of left (channels) right (inner), the one to be conjugated is
+/* to (channels, inner) = the sum of left (channels) right (inner), the one to be conjugated is
  * told. */
 static void correlate(const tg_map_gradients *op, const void *left, const void *right,
                       int64_t inner, bool conjugates_left, void *to) {
@@ -101,7 +108,7 @@ static void correlate(const tg_map_gradients *op, const void *left, const void *
             const number y = get(d, right, (b * inner + i) * op->modes + k);
             sum += conjugates_left ? conj(x) * y : x * conj(y);
         }
-        add(d, to, e, sum);
+        put(d, to, e, sum);
     }
 }
 

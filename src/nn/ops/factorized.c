@@ -552,5 +552,6 @@ const nn_kind_row nn_kind_factorized = {.name = "product with a factorized weigh
 const nn_kind_row nn_kind_factors_back = {.name = "gradients of factors",
                                           .slot = NN_SLOT(grad_dense),
                                           .makes_gradients = true,
+                                          .sets_gradients = true,
                                           .run = run_back,
                                           .scratch = scratch};

@@ -13,10 +13,13 @@ size_t nn_gradient_span(const nn_model *model, int first, int count) {
     return end - model->params[first].dense_offset;
 }
 
-tg_status nn_gradient_begin(tg_fno *fno, int first, int count) {
+tg_status nn_gradient_begin(tg_fno *fno, int first, int count, bool cleared) {
     const tg_dtype dtype = fno->model.config.dtype;
     const size_t bytes = nn_gradient_span(&fno->model, first, count);
     fno->run.gradient_first = first;
+    if (!cleared) {
+        return TG_OK;
+    }
     return fno->be->ops->fill(fno->be, dtype, (int64_t)(bytes / tg_dtype_size(dtype)),
                               (tg_scalar){0}, fno->run.gradients);
 }

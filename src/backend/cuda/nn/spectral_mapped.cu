@@ -2,10 +2,10 @@
  * mode with the weight in between, and mapped back; and the gradients of both maps.
  *
  * A block takes MODES modes of SAMPLES samples: a matrix of as many columns for each of the three
- * steps, which stays in shared memory. Maps are products in TF32 on tensor cores, the product mode
- * by mode is one of f32: a thread makes an inner channel of a mode from the weights it has read,
- * which are on their way from the beginning. What a map's tiles reach beyond a row is put out by
- * zeros, or goes nowhere. */
+ * steps, which stays in shared memory. All products are ones in TF32 on tensor cores. The weight
+ * comes in chunks of a few channels, a ring of which is on its way from the beginning: rows of
+ * MODES modes, of which a lane takes two, so that every mode is a matrix of its own whose columns
+ * are the samples. What tiles reach beyond a row is put out by zeros, or goes nowhere. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/complex.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -13,18 +13,25 @@
 enum {
     MODES = 8,
     SAMPLES = 8,
-    COLUMNS = MODES * SAMPLES,
+    COLUMNS = MODES * SAMPLES, /* sample by sample */
     COLUMN_ROW = COLUMNS + 4,
     MOST_CHANNELS = 64,
     MOST_INNER = 36,
     INNER_TILES = (MOST_INNER + 7) / 8,
+    MOST_TILES = (INNER_TILES + 1) / 2, /* of a warp: half of them, rounded up */
     MAP_ROW = MOST_INNER,
     MAP_SIZE = MOST_CHANNELS * MAP_ROW + 4, /* a tile reaches beyond the last row */
     STRIPS = 2,                             /* of 8 columns, which a warp maps */
     GROUPS = COLUMNS / (8 * STRIPS),        /* warps for all columns; two for the rows */
-    THREADS = MODES * MOST_INNER,
-    STORED = 12, /* weights of a thread that wait in shared memory, the others in registers */
-    CONTRACT_SIZE = (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE + STORED * THREADS
+    WARPS = 2 * GROUPS,                     /* that multiply; all threads copy */
+    CHUNK = 4,                              /* channels of the weight */
+    CHUNKS = MOST_INNER / CHUNK,
+    CHUNK_ROW = MOST_INNER * MODES + 2, /* of a channel; the weights of neighbours in other banks */
+    RING = 4,                           /* chunks */
+    PIECES = MODES / 2,                 /* of two modes, 16 bytes, of a row in memory */
+    THREADS = 2 * MOST_INNER * PIECES,
+    CONTRACT_SIZE =
+        RING * CHUNK * CHUNK_ROW + (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE
 };
 
 struct mapped_sizes {
@@ -51,7 +58,7 @@ static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows
 /* Columns (sample, mode) of src from mode k0 and sample b0 on; 0 beyond the last. */
 static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 *src, int64_t b0,
                                             int64_t k0, float2 *columns) {
-    enum { PIECES = MODES / 2, OF_ROW = SAMPLES * PIECES, ROWS = THREADS / OF_ROW };
+    enum { OF_ROW = SAMPLES * PIECES, ROWS = THREADS / OF_ROW };
     static_assert(THREADS % OF_ROW == 0, "a thread copies the same columns of all its rows");
     const int b = threadIdx.x / PIECES % SAMPLES, k = threadIdx.x % PIECES * 2;
     const bool exists = b0 + b < s.batch && k0 + k < s.modes;
@@ -65,51 +72,67 @@ static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 
     }
 }
 
-/* What a thread reads of the weight: an entry for each inner channel; 0 beyond the last. */
-struct thread_weights {
-    float2 *stored; /* THREADS apart */
-    float2 w[MOST_INNER - STORED];
+/* What a thread copies of the weight: of a row of every second channel two modes; 0 beyond the last
+ * channel, row and mode. */
+struct weight_copies {
+    const float2 *from;
+    float2 *to;
+    int left; /* channels, from the thread's first on */
 
-    __device__ void fetch(const mapped_sizes &s, const float2 *weight, int64_t k0) {
-        const int k = threadIdx.x % MODES, o = threadIdx.x / MODES;
-        const int count = o < s.to && k0 + k < s.modes ? s.from : 0;
-        const float2 *from = weight + o * s.to_step + k0 + k;
+    __device__ weight_copies(const mapped_sizes &s, const float2 *weight, int64_t k0,
+                             float2 *ring) {
+        const int piece = threadIdx.x % PIECES * 2, row = threadIdx.x / PIECES % MOST_INNER;
+        const int channel = threadIdx.x / (PIECES * MOST_INNER);
+        const bool exists = row < s.to && k0 + piece < s.modes;
+        from = exists ? weight + channel * s.from_step + row * s.to_step + k0 + piece : weight;
+        to = ring + channel * CHUNK_ROW + row * MODES + piece;
+        left = exists ? s.from - channel : 0;
+    }
+    __device__ void fetch(const mapped_sizes &s, int chunk) const {
+        static_assert(CHUNK == 4, "two channels of a thread");
 #pragma unroll
-        for (int i = 0; i < STORED; i++) {
-            copy_async<8>(stored + i * THREADS, i < count ? from + i * s.from_step : weight,
-                          i < count);
-        }
-        copies_commit();
-        from += STORED * s.from_step;
-#pragma unroll
-        for (int i = STORED; i < MOST_INNER; i++) {
-            w[i - STORED] = i < count ? *from : make_float2(0.0f, 0.0f);
-            from += s.from_step;
+        for (int q = 0; q < CHUNK; q += 2) {
+            const int channel = chunk * CHUNK + q;
+            const bool counts = channel < left;
+            copy_async<16>(to + (chunk % RING * CHUNK + q) * CHUNK_ROW,
+                           counts ? from + channel * s.from_step : from, counts);
         }
     }
 };
 
-static __device__ inline float4 times(float factor, float sign, float4 x) {
+/* A product of factors that nobody has rounded; its conjugate where `sign` is -1. */
+static __device__ inline float4 times_cut(float4 x, float sign = 1.0f) {
+    constexpr float factor = TF32_CUT * TF32_CUT;
     const float im = sign * factor;
     return make_float4(factor * x.x, im * x.y, factor * x.z, im * x.w);
 }
 
-/* Two numbers of row i of (batch, rows, modes), columns as above. */
-static __device__ inline void store_columns(const mapped_sizes &s, float2 *out, int rows, int i,
-                                            int64_t b0, int64_t k0, int column, float4 x) {
-    const int64_t b = b0 + column / MODES, k = k0 + column % MODES;
-    if (i < rows && b < s.batch && k < s.modes) {
-        *reinterpret_cast<float4 *>(out + (b * rows + i) * s.modes + k) = x;
-    }
-}
+/* Where a lane writes of (batch, rows, modes): two modes of samples from `sample` on, one after the
+ * other, and of every eighth row from `row` on; what does not exist goes nowhere. */
+struct column_sink {
+    float2 *at;
+    int64_t of_sample, of_rows;
+    int rows, samples; /* that exist */
 
-/* Calls put(row, column, two numbers) for `tiles` of TILES tiles of rows of map columns, a sum over
- * DEPTH rows of columns, of which a warp takes STRIPS strips. Entry (m, k) of the map lies at
- * map[m * map_row + k * map_column]. */
+    __device__ column_sink(const mapped_sizes &s, float2 *out, int all_rows, int row,
+                           int64_t sample, int64_t mode)
+        : at(out + (sample * all_rows + row) * s.modes + mode), of_sample(all_rows * s.modes),
+          of_rows(8 * s.modes), rows(all_rows - row),
+          samples(mode < s.modes ? (int)min(s.batch - sample, (int64_t)SAMPLES) : 0) {
+    }
+    __device__ void put(int tile, int sample, float4 x) const {
+        if (8 * tile < rows && sample < samples) {
+            *reinterpret_cast<float4 *>(at + tile * of_rows + sample * of_sample) = x;
+        }
+    }
+};
+
+/* Calls put(tile, strip, two numbers) for `tiles` of TILES tiles of rows of map columns, a sum over
+ * DEPTH rows of columns, of which a warp takes STRIPS strips; conjugated where `sign` is -1. Entry
+ * (m, k) of the map lies at map[m * map_row + k * map_column]. */
 template <int DEPTH, int TILES, class F>
 static __device__ inline void map_columns(const float2 *map, int map_row, int map_column, int tiles,
-                                          const float2 *columns, float sign, F put) {
-    const int lane = threadIdx.x % 32;
+                                          const float2 *columns, float sign, int lane, F put) {
     sum_tile sum[TILES][STRIPS] = {};
 #pragma unroll 4
     for (int k = 0; k < DEPTH; k += 4) {
@@ -117,12 +140,13 @@ static __device__ inline void map_columns(const float2 *map, int map_row, int ma
 #pragma unroll
         for (int n = 0; n < STRIPS; n++) {
             b[n] = load_right(columns + k * COLUMN_ROW + 8 * n, COLUMN_ROW, 1, lane);
+            b[n].b.y *= sign;
         }
 #pragma unroll
         for (int m = 0; m < TILES; m++) {
             if (m < tiles) {
                 const left_tile a = load_left(map + 8 * m * map_row + k * map_column, map_row,
-                                              map_column, sign, lane);
+                                              map_column, 1.0f, lane);
 #pragma unroll
                 for (int n = 0; n < STRIPS; n++) {
                     multiply_add(sum[m][n], a, b[n]);
@@ -132,90 +156,127 @@ static __device__ inline void map_columns(const float2 *map, int map_row, int ma
     }
 #pragma unroll
     for (int e = 0; e < TILES * STRIPS; e++) {
-        each_pair(sum[e / STRIPS][e % STRIPS], lane, [&](int row, int column, float4 x) {
+        each_pair(sum[e / STRIPS][e % STRIPS], lane, [&](int, int, float4 x) {
             if (e / STRIPS < tiles) {
-                put(e / STRIPS * 8 + row, e % STRIPS * 8 + column, x);
+                put(e / STRIPS, e % STRIPS, x);
             }
         });
     }
 }
 
-/* columns (inner, columns) = mapped, multiplied mode by mode; also out. */
-static __device__ inline void multiply_modes(const mapped_sizes &s, const thread_weights &weights,
-                                             const float2 *mapped, int64_t b0, int64_t k0,
-                                             float2 *columns, float2 *out) {
-    const int k = threadIdx.x % MODES, o = threadIdx.x / MODES;
-    float2 sum[SAMPLES] = {};
-    const auto add = [&](float2 weight, int i) {
-        const float2 w = make_float2(weight.x, s.sign * weight.y);
-#pragma unroll
-        for (int b = 0; b < SAMPLES; b++) {
-            const float2 x = mapped[i * COLUMN_ROW + b * MODES + k];
-            sum[b].x = fmaf(w.x, x.x, fmaf(-w.y, x.y, sum[b].x));
-            sum[b].y = fmaf(w.x, x.y, fmaf(w.y, x.x, sum[b].y));
-        }
-    };
-#pragma unroll 4
-    for (int i = 0; i < STORED; i++) {
-        add(weights.stored[i * THREADS], i);
-    }
-#pragma unroll
-    for (int i = STORED; i < MOST_INNER; i++) {
-        add(weights.w[i - STORED], i);
-    }
-#pragma unroll
-    for (int b = 0; b < SAMPLES; b++) {
-        const float2 x = sum[b];
-        columns[o * COLUMN_ROW + b * MODES + k] = make_float2(to_tf32(x.x), to_tf32(x.y));
-        if (o < s.to && b0 + b < s.batch && k0 + k < s.modes) {
-            out[((b0 + b) * s.to + o) * s.modes + k0 + k] = x;
-        }
-    }
-}
+/* Two modes of a warp: `tiles` tiles of rows of the product with what is mapped. Column n of a mode
+ * is sample n / 2 or, where n is odd, SAMPLES / 2 behind it: lanes then write to different banks.
+ */
+struct mode_pair {
+    sum_tile sum[MOST_TILES][2];
 
+    /* A chunk of the weight from the pair and the first row on, and as many channels of columns. */
+    __device__ void add(const float2 *chunk, const float2 *columns, int tiles, int lane) {
+        const int sample = lane / 8 + lane / 4 % 2 * (SAMPLES / 2);
+        const float4 x =
+            *reinterpret_cast<const float4 *>(columns + lane % 4 * COLUMN_ROW + sample * MODES);
+#pragma unroll
+        for (int m = 0; m < MOST_TILES; m++) {
+            if (m < tiles) {
+                const float4 w = *reinterpret_cast<const float4 *>(chunk + lane % 4 * CHUNK_ROW +
+                                                                   (8 * m + lane / 4) * MODES);
+                multiply_add(sum[m][0], left_number(w.x, w.y, 1.0f), {make_float2(x.x, x.y)});
+                multiply_add(sum[m][1], left_number(w.z, w.w, 1.0f), {make_float2(x.z, x.w)});
+            }
+        }
+    }
+    __device__ void store(float2 *columns, int tiles, int lane) const {
+#pragma unroll
+        for (int m = 0; m < MOST_TILES; m++) {
+            float2 *row = columns + (8 * m + lane / 4) * COLUMN_ROW + lane % 4 * MODES;
+            const float(&x)[4] = sum[m][0].c, (&y)[4] = sum[m][1].c;
+            if (m < tiles) {
+                *reinterpret_cast<float4 *>(row) = times_cut(make_float4(x[0], x[2], y[0], y[2]));
+                *reinterpret_cast<float4 *>(row + SAMPLES / 2 * MODES) =
+                    times_cut(make_float4(x[1], x[3], y[1], y[3]));
+            }
+        }
+    }
+};
+
+/* src is conjugated for an adjoint, and so is everything until it is written: the conjugate of what
+ * conjugated maps and weights would give. */
 static __global__ void __launch_bounds__(THREADS, 2)
     mapped_contract(mapped_sizes s, const float2 *first_map, const float2 *second_map,
                     const float2 *weight, const float2 *src, float2 *inner_from, float2 *inner_to,
                     float2 *dst) {
     extern __shared__ float2 shared[];
-    float2 *columns = shared, *mapped = columns + MOST_CHANNELS * COLUMN_ROW;
+    float2 *ring = shared, *columns = ring + RING * CHUNK * CHUNK_ROW;
+    float2 *mapped = columns + MOST_CHANNELS * COLUMN_ROW;
     float2 *map = mapped + 8 * INNER_TILES * COLUMN_ROW;
-    const int warp = threadIdx.x / 32, n0 = warp % GROUPS * (8 * STRIPS);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp % GROUPS;
+    const bool multiplies = warp < WARPS;
+    const int tiles = warp < GROUPS ? (int)MOST_TILES : INNER_TILES - MOST_TILES;
+    const int row = warp / GROUPS * MOST_TILES * 8; /* of inner channels */
     const int64_t k0 = (int64_t)blockIdx.x * MODES, b0 = (int64_t)blockIdx.y * SAMPLES;
-    thread_weights weights;
-    weights.stored = map + MAP_SIZE + threadIdx.x;
-    fetch_columns(s, src, b0, k0, columns);
+    const int64_t sample = b0 + group * STRIPS, mode = k0 + lane % 4 * 2; /* of a lane's sums */
+    const float2 *of_group = columns + group * STRIPS * MODES;
     fetch_map(map, first_map, s.channels, s.from);
+    fetch_columns(s, src, b0, k0, columns);
     copies_commit();
-    weights.fetch(s, weight, k0);
-    __syncthreads(); /* so that its loads are not put off until the copies are there */
-    copies_wait_but<1>();
+    const weight_copies weights(s, weight, k0, ring);
+#pragma unroll
+    for (int chunk = 0; chunk < RING; chunk++) {
+        weights.fetch(s, chunk);
+        copies_commit();
+    }
+    copies_wait_but<RING>();
     __syncthreads();
-    if (warp < 2 * GROUPS) {
-        constexpr int TILES = (INNER_TILES + 1) / 2; /* of the first warps */
-        const int row = warp / GROUPS * TILES * 8;
-        map_columns<MOST_CHANNELS, TILES>(
-            map + row, 1, MAP_ROW, warp < GROUPS ? (int)TILES : INNER_TILES - TILES, columns + n0,
-            s.sign, [&](int i, int j, float4 x) {
-                x = times(TF32_CUT * TF32_CUT, s.sign, x);
-                *reinterpret_cast<float4 *>(mapped + (row + i) * COLUMN_ROW + n0 + j) = x;
-                store_columns(s, inner_from, s.from, row + i, b0, k0, n0 + j, x);
+    if (multiplies) {
+        const column_sink out(s, inner_from, s.from, row + lane / 4, sample, mode);
+        float2 *to = mapped + (row + lane / 4) * COLUMN_ROW + group * STRIPS * MODES + lane % 4 * 2;
+        map_columns<MOST_CHANNELS, MOST_TILES>(
+            map + row, 1, MAP_ROW, tiles, of_group, s.sign, lane, [&](int m, int n, float4 x) {
+                *reinterpret_cast<float4 *>(to + 8 * m * COLUMN_ROW + n * MODES) = times_cut(x);
+                out.put(m, n, times_cut(x, s.sign));
             });
+    }
+    __syncthreads();
+    fetch_map(map, second_map, s.channels, s.to);
+    copies_commit();
+    mode_pair product = {};
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        if (chunk < RING) { /* the map and the turns without a copy count as well */
+            copies_wait_but<RING>();
+        } else {
+            copies_wait_but<RING - 2>();
+        }
+        __syncthreads();
+        if (chunk > 0 && chunk + RING - 1 < CHUNKS) {
+            weights.fetch(s, chunk + RING - 1); /* where the last one was */
+        }
+        copies_commit();
+        if (multiplies) {
+            product.add(ring + chunk % RING * CHUNK * CHUNK_ROW + row * MODES + group * 2,
+                        mapped + chunk * CHUNK * COLUMN_ROW + group * 2, tiles, lane);
+        }
+    }
+    if (multiplies) {
+        product.store(columns + row * COLUMN_ROW + group * 2, tiles, lane);
     }
     copies_wait();
     __syncthreads();
-    fetch_map(map, second_map, s.channels, s.to);
-    multiply_modes(s, weights, mapped, b0, k0, columns, inner_to);
-    copies_wait();
-    __syncthreads();
-    if (warp < 2 * GROUPS) {
+    static_assert(THREADS / 32 * 4 == MOST_INNER, "four rows of a warp");
+#pragma unroll
+    for (int i = warp; i < MOST_INNER; i += THREADS / 32) { /* what has been multiplied */
+        float4 x = *reinterpret_cast<const float4 *>(columns + i * COLUMN_ROW + lane * 2);
+        x.y *= s.sign;
+        x.w *= s.sign;
+        column_sink(s, inner_to, s.to, i, b0 + lane / PIECES, mode).put(0, 0, x);
+    }
+    if (multiplies) {
         constexpr int TILES = MOST_CHANNELS / 16;
-        const int row = warp / GROUPS * TILES * 8;
-        map_columns<MOST_INNER, TILES>(map + row * MAP_ROW, MAP_ROW, 1, TILES, columns + n0, s.sign,
-                                       [&](int i, int j, float4 x) {
-                                           store_columns(s, dst, s.channels, row + i, b0, k0,
-                                                         n0 + j, times(TF32_CUT, s.sign, x));
-                                       });
+        const int channel = warp / GROUPS * TILES * 8;
+        const column_sink out(s, dst, s.channels, channel + lane / 4, sample, mode);
+        map_columns<MOST_INNER, TILES>(
+            map + channel * MAP_ROW, MAP_ROW, 1, TILES, of_group, 1.0f, lane,
+            [&](int m, int n, float4 x) { out.put(m, n, times_cut(x, s.sign)); });
     }
 }
 
@@ -249,11 +310,11 @@ struct map_jobs {
 /* Step number `step`; 0 beyond the last mode. */
 static __device__ inline void fetch_step(const map_jobs &s, const map_job &job, int64_t step,
                                          float2 *stage) {
-    enum { PIECES = DEPTH / 2 };
+    enum { OF_ROW = DEPTH / 2 };
     const int64_t of_sample = (s.modes + DEPTH - 1) / DEPTH;
     const int64_t b = step / of_sample, k0 = step % of_sample * DEPTH;
-    for (int e = (int)threadIdx.x; e < (s.channels + job.inner) * PIECES; e += GRADIENT_THREADS) {
-        const int row = e / PIECES, k = e % PIECES * 2, i = row - s.channels;
+    for (int e = (int)threadIdx.x; e < (s.channels + job.inner) * OF_ROW; e += GRADIENT_THREADS) {
+        const int row = e / OF_ROW, k = e % OF_ROW * 2, i = row - s.channels;
         const bool counts = k0 + k < s.modes;
         const float2 *from = i < 0 ? job.left + (b * s.channels + row) * s.modes
                                    : job.right + (b * job.inner + i) * s.modes;
@@ -341,7 +402,8 @@ struct weight_sizes {
 };
 
 /* dweight[i,o,k] = the sum over samples of conj(a[i,k]) db[o,k]. A block takes FORM_MODES modes and
- * a part of the o's, a thread FORM_ROWS rows i of one of them, whose a it has in registers. */
+ * a part of the o's, a thread FORM_ROWS rows i of one of them, whose a it has in registers. It
+ * needs nothing of the kernel before it, map_gradients, and ends after it. */
 static __global__ void __launch_bounds__(FORM_THREADS, 2)
     inner_gradient(weight_sizes s, const float2 *a, const float2 *db, float2 *dweight) {
     __shared__ float2 columns[MOST_INNER * FORM_COLUMNS]; /* db (o, sample, mode) */
@@ -462,7 +524,7 @@ static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *o
                       "asking for shared memory"));
     map_gradients<<<dim3((unsigned)blocks, 2), GRADIENT_THREADS, shared, cuda_stream(be)>>>(jobs);
     TG_TRY(CUDA_LAUNCHED(be, "gradients of maps"));
-    TG_TRY(fold_partials(be, fold));
+    TG_TRY(set_partials(be, fold));
     {
         const weight_sizes s = {op->batch, op->modes, (int)op->in, (int)op->out};
         const int parts = op->out < 2 ? 1 : 2; /* of the o's */

@@ -1,7 +1,7 @@
 /* The last two modes of Tucker weights in one pass each way, where products are rounded to TF32:
  *   weight[p] = left core[p] right^T,
  * and from d = dweight[p], with n = d conj(right) and m = left core[p],
- *   dcore[p] = left^H n,   dleft += n core[p]^H,   dright += d^T conj(m).
+ *   dcore[p] = left^H n,   dleft = the sum of n core[p]^H,   dright of d^T conj(m).
  *
  * Planes are small: one by one they are matrix products of a few tiles, and between two of them
  * several times the core would go through memory. Here a block keeps both factors in shared memory
@@ -435,7 +435,7 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
             2,
             used,
             {TF32_CUT, TF32_CUT}};
-        TG_TRY(fold_partials(be, jobs));
+        TG_TRY(set_partials(be, jobs));
     }
 fail:
     return status;

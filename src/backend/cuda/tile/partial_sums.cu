@@ -19,7 +19,7 @@ static __device__ inline double sum_of_slice(const fold_job &job, int parts, int
     return sum;
 }
 
-static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
+static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, bool sets) {
     __shared__ double of_slice[SLICES][ENTRIES];
     int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
     double sum = 0.0, scale = 0.0;
@@ -43,11 +43,11 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
         for (int s = 0; s < SLICES; s++) {
             sum += of_slice[s][threadIdx.x];
         }
-        *out = (float)((double)*out + scale * sum);
+        *out = (float)((sets ? 0.0 : (double)*out) + scale * sum);
     }
 }
 
-tg_status fold_partials(tg_backend *be, const fold_jobs &wanted) {
+static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
     fold_jobs jobs = {};
     int64_t entries = 0;
     jobs.parts = wanted.parts;
@@ -62,8 +62,16 @@ tg_status fold_partials(tg_backend *be, const fold_jobs &wanted) {
         return TG_OK;
     }
     fold<<<(unsigned)((entries + ENTRIES - 1) / ENTRIES), dim3(ENTRIES, SLICES), 0,
-           cuda_stream(be)>>>(jobs);
+           cuda_stream(be)>>>(jobs, sets);
     return CUDA_LAUNCHED(be, "summing gradients");
+}
+
+tg_status fold_partials(tg_backend *be, const fold_jobs &jobs) {
+    return fold_all(be, jobs, false);
+}
+
+tg_status set_partials(tg_backend *be, const fold_jobs &jobs) {
+    return fold_all(be, jobs, true);
 }
 
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
