@@ -174,16 +174,17 @@ tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, from);
-    tg_status status = tg_settings_create(ctx, out);
-    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
-        status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
-                                 tg_settings_origin(from, i));
-        (*out)->items[i].turn = status == TG_OK ? from->items[i].turn : 0;
+    tg_status status = TG_OK;
+    TG_TRY(tg_settings_create(ctx, out));
+    for (int64_t i = 0; i < tg_settings_count(from); i++) {
+        TG_TRY(tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
+                               tg_settings_origin(from, i)));
+        (*out)->items[i].turn = from->items[i].turn;
     }
     (*out)->turns = from->turns;
-    if (status != TG_OK) {
-        tg_settings_destroy(out);
-    }
+    return TG_OK;
+fail:
+    tg_settings_destroy(out);
     return status;
 }
 
