@@ -60,7 +60,6 @@ typedef struct verify_sink {
     verify_run *run;
     const tg_fno *fno;
     const char *loss;
-    bool failed; /* after a message */
 } verify_sink;
 tg_status verify_receive(void *user, const tg_gradient *gradient);
 /* Compares a loss with the tensor of that name. */

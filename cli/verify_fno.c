@@ -41,11 +41,7 @@ static tg_status prepare(verify_run *run, tg_fno *fno, const tg_tensor *x, bool 
                  tg_shape_text(&x->shape, text, sizeof text), dims);
         return TG_E_SHAPE;
     }
-    const tg_status status = tg_fno_prepare(fno, x->shape.dim[0], x->shape.dim + 2, training);
-    if (status != TG_OK) {
-        cli_fail_status(run->ctx, status);
-    }
-    return status;
+    return tg_fno_prepare(fno, x->shape.dim[0], x->shape.dim + 2, training);
 }
 
 /* Compares with the golden tensor of that name, if there is one, and gives `tensor` away. */
@@ -54,30 +50,26 @@ static tg_status check(verify_run *run, const char *name, tg_tensor *tensor) {
     if (golden) {
         verify_add(run, verify_relative_error(tensor, golden, NULL), LIMIT, "%s", name);
     }
-    const tg_status status = tg_archive_take(run->computed, name, tensor);
-    if (status != TG_OK) {
-        cli_fail_status(run->ctx, status);
-    }
-    return status;
+    return tg_archive_take(run->computed, name, tensor);
 }
 
 /* The output for tensor `in`, compared with `out`. */
 static tg_status check_output(verify_run *run, tg_fno *fno, const char *in, const char *out) {
     const tg_tensor *x = verify_tensor(run, in);
     tg_tensor y = {0};
-    if (!x || prepare(run, fno, x, false) != TG_OK) {
+    if (!x) {
         return TG_E_FORMAT;
     }
     tg_shape shape = x->shape;
     shape.dim[1] = tg_fno_get_config(fno)->out_channels;
-    tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, x->dtype, &shape, &y);
-    status = status == TG_OK ? tg_fno_forward(fno, x, &y) : status;
-    if (status != TG_OK) {
-        cli_fail_status(run->ctx, status);
-        tg_tensor_destroy(&y);
-        return status;
-    }
-    return check(run, out, &y);
+    tg_status status = TG_OK;
+    CLI_TRY(prepare(run, fno, x, false));
+    CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, x->dtype, &shape, &y));
+    CLI_TRY(tg_fno_forward(fno, x, &y));
+    CLI_TRY(check(run, out, &y));
+fail:
+    tg_tensor_destroy(&y);
+    return status;
 }
 
 tg_status verify_receive(void *user, const tg_gradient *gradient) {
@@ -89,10 +81,7 @@ tg_status verify_receive(void *user, const tg_gradient *gradient) {
     tg_status status =
         tg_tensor_create(c->run->ctx, TG_MEM_GRADIENTS, gradient->dtype, &gradient->shape, &dense);
     status = status == TG_OK ? tg_gradient_read(c->run->ctx, gradient, &dense) : status;
-    if (status == TG_OK) {
-        status = check(c->run, name, &dense);
-        c->failed = status != TG_OK;
-    }
+    status = status == TG_OK ? check(c->run, name, &dense) : status;
     tg_tensor_destroy(&dense);
     return status;
 }
@@ -100,11 +89,7 @@ tg_status verify_receive(void *user, const tg_gradient *gradient) {
 tg_status verify_loss(verify_run *run, const char *name, double value) {
     const tg_shape one = {1, {1}};
     tg_tensor loss = {0};
-    const tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &one, &loss);
-    if (status != TG_OK) {
-        cli_fail_status(run->ctx, status);
-        return status;
-    }
+    CLI_CALL(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &one, &loss));
     *(float *)loss.data = (float)value;
     return check(run, name, &loss);
 }
@@ -112,7 +97,7 @@ tg_status verify_loss(verify_run *run, const char *name, double value) {
 /* Loss `name` and its gradients. */
 static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
     const tg_tensor *x = verify_tensor(run, "x"), *target = verify_tensor(run, "target");
-    if (!x || !target || prepare(run, fno, x, true) != TG_OK) {
+    if (!x || !target) {
         return TG_E_FORMAT;
     }
     verify_sink c = {.run = run, .fno = fno, .loss = name};
@@ -121,16 +106,9 @@ static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
     tg_loss_config config;
     double value = 0.0;
     snprintf(key, sizeof key, "loss.%.64s", name);
-    tg_status status = tg_loss_config_parse(run->ctx, key, name, &config);
-    if (status == TG_OK) {
-        status = tg_fno_loss_backward(fno, x, target, &config, &sink, &value);
-    }
-    if (status != TG_OK) {
-        if (!c.failed) {
-            cli_fail_status(run->ctx, status);
-        }
-        return status;
-    }
+    CLI_CALL(prepare(run, fno, x, true));
+    CLI_CALL(tg_loss_config_parse(run->ctx, key, name, &config));
+    CLI_CALL(tg_fno_loss_backward(fno, x, target, &config, &sink, &value));
     return verify_loss(run, key, value);
 }
 
@@ -156,8 +134,7 @@ int verify_fno(verify_run *run) {
     }
     tg_status status = tg_fno_create(run->ctx, &config, 0, &fno);
     status = status == TG_OK ? tg_fno_load(fno, run->golden, "param.") : status;
-    const int code = status == TG_OK ? (check_all(run, fno) == TG_OK ? CLI_OK : CLI_FAILED)
-                                     : cli_fail_status(run->ctx, status);
+    status = status == TG_OK ? check_all(run, fno) : status;
     tg_fno_destroy(&fno);
-    return code;
+    return verify_code(run, status);
 }
