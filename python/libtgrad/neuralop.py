@@ -72,6 +72,13 @@ def _activation(given):
                 f"{', '.join(_ACTIVATIONS)}", c.TG_E_UNSUPPORTED)
 
 
+def _ranks(rank, form, dims):
+    """A rank of neuraloperator as ours. The whole number 1 is a rank there and a share here."""
+    if isinstance(rank, int) and rank == 1 and form:
+        return {"tucker": [1] * (dims + 2), "tt": [1] * (dims + 3)}.get(form.lower(), rank)
+    return rank
+
+
 def _settings_of(network):
     """Section fno for a network, or an Error that names what has no counterpart here."""
     given = _arguments(network)
@@ -90,7 +97,8 @@ def _settings_of(network):
     settings = {name: given[name] for name in _SHARED}
     settings.update(n_modes=modes, domain_padding=padding, domain_padding_mode="symmetric",
                     non_linearity=_activation(given), fixed_rank_modes=given["fixed_rank_modes"] or [],
-                    positional_embedding=_embedding(given["positional_embedding"], len(modes)))
+                    positional_embedding=_embedding(given["positional_embedding"], len(modes)),
+                    rank=_ranks(given["rank"], given["factorization"], len(modes)))
     if given["complex_data"] and len(modes) == 1:
         settings["complex_modes"] = "nonnegative"
     return {"fno": settings}
@@ -156,6 +164,8 @@ def to_neuralop(model: Model) -> torch.nn.Module:
     if settings["complex_data"] and len(modes) == 1 and settings["complex_modes"] != "nonnegative":
         raise Error("fno.complex_modes: neuraloperator keeps the frequencies 0 .. K - 1 of one-dimensional "
                     "complex data (nonnegative)", c.TG_E_UNSUPPORTED)
+    if settings.get("rank") == 1:
+        settings["rank"] = 1.0  # a share, where the whole number would be a rank
     network = FNO(n_modes=tuple(modes), positional_embedding=settings["positional_embedding"],
                   domain_padding=settings["domain_padding"] or None,
                   non_linearity=_ACTIVATIONS[settings.get("non_linearity", "gelu")],

@@ -26,6 +26,9 @@ NETWORKS = [
     ((8, 8), {"non_linearity": torch.nn.functional.silu}, (16, 16)),
     ((8, 8), {"factorization": "tucker", "rank": 0.4, "fixed_rank_modes": [0]}, (16, 16)),
     ((8, 8), {"factorization": "tt", "rank": 0.4, "implementation": "reconstructed"}, (16, 16)),
+    ((8, 8), {"factorization": "tucker", "rank": 1.0}, (16, 16)),
+    ((8, 8), {"factorization": "tucker", "rank": 1}, (16, 16)),  # of every mode, not a share
+    ((12,), {"factorization": "tt", "rank": 1}, (32,)),
     ((8, 8), {"separable": True, "non_linearity": torch.tanh}, (16, 16)),
 ]
 
