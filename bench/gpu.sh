@@ -58,20 +58,22 @@ if wants tests; then
 fi
 
 # ---- golden files ----
+verify() { # verify FILE: how it ended, and in its log why
+    local name
+    name=$(basename "$1" .safetensors)
+    timeout 60 "$tgrad" verify "${name%%_*}" "$1" --backend cuda --math fp32 >"$out/golden/$name.txt" 2>&1 &&
+        echo good || echo "    $name: $(tail -1 "$out/golden/$name.txt")"
+}
+
 if wants golden; then
-    : >"$out/golden.txt"
-    good=0 bad=0
-    for file in tests/fixtures/{fno,tfno,gno,gino,optim,tucker}_*.safetensors; do
-        kind=$(basename "$file" | cut -d_ -f1)
-        if within 60 "$tgrad" verify "$kind" "$file" --backend cuda --math fp32 >"$out/verify.txt" 2>&1; then
-            good=$((good + 1))
-        else
-            bad=$((bad + 1))
-            echo "    $(basename "$file"): $(tail -1 "$out/verify.txt")"
-        fi
-        cat "$out/verify.txt" >>"$out/golden.txt"
-    done
-    note "golden files, fp32" "$([ $bad -eq 0 ] && echo ok || echo FAILED)" "$good verified, $bad not"
+    mkdir -p "$out/golden"
+    export -f verify
+    export tgrad out
+    printf '%s\n' tests/fixtures/{fno,tfno,gno,gino,optim,tucker}_*.safetensors |
+        xargs -P "$jobs" -I{} bash -c 'verify {}' >"$out/golden.txt"
+    good=$(grep -c '^good$' "$out/golden.txt") bad=$(grep -c '^ ' "$out/golden.txt")
+    grep '^ ' "$out/golden.txt"
+    note "golden files, fp32" "$([ "$bad" -eq 0 ] && echo ok || echo FAILED)" "$good verified, $bad not"
 fi
 
 # ---- training steps ----

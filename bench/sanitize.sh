@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Looks for wrong, racing and uninitialized accesses of kernels with compute-sanitizer: in every test
-# program that drives kernels, each script once and on the GPU alone, with every few of its shapes, and in a
-# small training run. Prints a line for each; the exit code is 1 unless all are clean.
+# Looks for wrong, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
+# test programs and golden files launch. These tools are slow, so they get the parts of programs in
+# tests/cuda/picks.txt: racecheck the smallest part for each kernel, memcheck and initcheck a large one (+), too,
+# and a small training run. Prints a line for each program, and for each tool how many kernels it has seen; the exit
+# code is 1 unless all are clean.
 #
 #   bench/sanitize.sh [OUT]                    logs go to OUT, otherwise to <build>/sanitize
+#   bench/sanitize.sh --pick [OUT]             writes the list again: runs everything without a tool, which takes
+#                                              minutes, and sees which parts launch which kernels
 #   TGRAD_BUILD=dir bench/sanitize.sh          takes that build folder instead of build-cuda
 #   TGRAD_ONLY="memcheck initcheck" ..         only these tools (memcheck racecheck initcheck)
-#   TGRAD_SECONDS=300 ..                       stops a program after so long; 60 unless told
+#   TGRAD_SECONDS=300 ..                       stops a program after so long; 100 unless told
 #   TGRAD_TOTAL=240 ..                         stops all of them after so long
 #   TGRAD_JOBS=4 ..                            so many programs at a time; one a core unless told
-#   TEST_ONCE=1 ..                             all shapes, which takes an hour; every 31st unless told
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+picks=$PWD/tests/cuda/picks.txt picking=
+[ "${1:-}" != --pick ] || { picking=yes && shift; }
 for tool in nvidia-smi compute-sanitizer; do
     if ! command -v $tool >/dev/null; then
         echo "skipped: there is no $tool here"
@@ -22,40 +27,79 @@ build=$(realpath "${TGRAD_BUILD:-build-cuda}") || exit 1
 out=${1:-$build/sanitize}
 mkdir -p "$out" && out=$(realpath "$out") || exit 1
 tgrad=$build/bin/tgrad
-limit=${TGRAD_SECONDS:-60}
+jobs=${TGRAD_JOBS:-$(nproc)}
+limit=${TGRAD_SECONDS:-$([ -n "$picking" ] && echo 900 || echo 100)}
 end=$(($(date +%s) + ${TGRAD_TOTAL:-86400}))
-export TEST_ONCE=${TEST_ONCE:-31} TEST_BACKEND=cuda
+export build out limit end picks TEST_ONCE=1 TEST_BACKEND=cuda
 
-# sanitize TOOL NAME COMMAND..: one line; what was reported first, or where it was stopped, goes with it.
-sanitize() {
-    local tool=$1 name=$2 log=$out/$1-$2.txt start=$SECONDS result detail=
+programs() { # a name and a command in each line
+    local file name
+    for file in $(grep -lE 't_(run_rows|gpu_compare)\(' tests/cuda/test_*.c tests/test_*.c); do
+        name=$(basename "$file" .c)
+        echo "$name $build/bin/$name"
+    done
+    for file in tests/fixtures/{fno,tfno,gno,gino,optim,tucker}_*.safetensors; do
+        name=$(basename "$file" .safetensors)
+        echo "verify-$name $tgrad verify ${name%%_*} $file --backend cuda --math fp32"
+    done
+    echo "train $tgrad train configs/darcy16.yaml --run $out/TOOL/run --data.root $out/data" \
+        "--data.test_resolutions 16 --data.batch_size 2 --opt.n_epochs 2 --opt.update_proj_gap 3 --backend cuda -q"
+}
+
+# run TOOL NAME COMMAND..: one line; what was reported first, or where it was stopped, goes with it.
+run() {
+    local tool=$1 name=$2 log=$out/$1/$2.txt start=$SECONDS left=$((end - $(date +%s))) result detail=
+    local before=(compute-sanitizer --tool "$tool" --error-exitcode 9)
     shift 2
-    local left=$((end - $(date +%s)))
-    timeout $((left < 1 ? 1 : left < limit ? left : limit)) stdbuf -oL compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1
+    [ "$tool" != none ] && export TEST_PICKS=$out/$tool/picks || before=()
+    KERNELS=$out/$tool/$name.kernels TEST_PART=$name LD_PRELOAD=$build/lib/libkernels.so \
+        timeout $((left < 1 ? 1 : left < limit ? left : limit)) stdbuf -oL "${before[@]}" "$@" >"$log" 2>&1
     case $? in
     0) result=ok ;;
     124) result=stopped detail=" in $(grep -E 'RUN ' "$log" | tail -1 | sed 's/.*\] *//')" ;;
     *) result=FAILED detail=": $(grep -m1 -E '^========= (ERROR|Error|Invalid|Uninit|Race)|FAILED' "$log")" ;;
     esac
-    printf '%-10s %-26s %-8s %3d s%s\n' "$tool" "$name" $result $((SECONDS - start)) "$detail"
+    printf '%-10s %-34s %-8s %3d s%s\n' "$tool" "$name" $result $((SECONDS - start)) "$detail"
 }
-export -f sanitize
-export build out limit end
+export -f run
 
-programs() {
-    grep -lE 't_(run_rows|gpu_compare)\(' tests/test_*.c tests/cuda/test_*.c |
-        sed -E "s|.*/(.*)\.c\$|\1 $build/bin/\1|"
-    echo "train $tgrad train configs/darcy16.yaml --run $out/run-TOOL --data.root $out/data" \
-        "--data.test_resolutions 16 --data.batch_size 2 --opt.n_epochs 2 --opt.update_proj_gap 3 --backend cuda -q"
+# choose ORDER THREADS LAUNCHES: parts with at most so many launches, so that every kernel is in one; the order is
+# that of sort, and a launch counts as so many threads
+choose() {
+    cat "$out"/none/*.kernels |
+        awk -F'\t' -v a="$2" -v most="$3" '$3 != "-" && $1 <= most { print $2 + a * $1 "\t" $3 "\t" $4 }' |
+        sort -t$'\t' -k1,1"$1" -k2,2 |
+        awk -F'\t' '!($3 in seen) && !chosen[$2]++ { print $2 } chosen[$2] { seen[$3] }'
 }
 
-rm -rf "$out/data" "$out"/run-*
+launched() { # launched TOOL [all]: the kernels that its programs have launched, or all that they have
+    cat "$out/$1"/*.kernels | awk -F'\t' -v all="${2:-}" '$3 != "-" || all { print $4 }' | sort -u
+}
+
+tools=${TGRAD_ONLY:-racecheck memcheck initcheck}
+[ -z "$picking" ] || tools=none
+rm -rf "$out/data"
 "$tgrad" generate darcy --n-train 8 --n-test 4 --resolution 16 --grid 32 -o "$out/data" >"$out/data.txt" 2>&1 ||
     { cat "$out/data.txt" && exit 1; }
-: >"$out/summary.txt"
-for tool in ${TGRAD_ONLY:-memcheck racecheck initcheck}; do
-    programs | sed "s/^/$tool /; s/run-TOOL/run-$tool/"
-done | xargs -P "${TGRAD_JOBS:-$(nproc)}" -I{} bash -c 'sanitize {}' | tee -a "$out/summary.txt"
+for tool in $tools; do
+    rm -rf "${out:?}/$tool" && mkdir "$out/$tool"
+    case $tool in
+    none) programs | sed 's/:.*//; s/ .*//' ;;
+    racecheck) grep -v '^+' "$picks" ;;
+    *) sed 's/^+//' "$picks" | sort -u && echo train ;;
+    esac >"$out/$tool/picks"
+    programs | while read -r name command; do
+        grep -qE "^$name(:|\$)" "$out/$tool/picks" && echo "$tool $name ${command/TOOL/$tool}"
+    done
+done | xargs -P "$jobs" -I{} bash -c 'run {}' | tee "$out/summary.txt"
+if [ -n "$picking" ]; then
+    { choose n 20000 1e6 && choose nr 0 20 | sed 's/^/+/'; } | LC_ALL=C sort >"$picks"
+fi
+for tool in $tools; do
+    launched "$tool" | comm -13 - <(launched "$tool" all) >"$out/$tool/not-launched.txt"
+    echo "$tool: $(launched "$tool" | wc -l) of $(launched "$tool" all | wc -l) kernels were launched, the others are" \
+        "in $out/$tool/not-launched.txt"
+done
 echo "$(grep -c ' ok ' "$out/summary.txt") clean, $(grep -c ' FAILED ' "$out/summary.txt") not, $(
     grep -c ' stopped ' "$out/summary.txt") stopped; $SECONDS s; logs in $out"
 ! grep -qv ' ok ' "$out/summary.txt"

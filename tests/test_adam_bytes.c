@@ -128,7 +128,9 @@ static void bytes_to_the_bit(t_side *s) {
     static const int64_t lengths[] = {1, 7, 255, 256, 257, 1031, 5003};
     for (int i = 0; i < T_COUNT(lengths); i++) {
         for (int choice = 0; choice < 8; choice++) {
-            run_to_the_bit(s, lengths[i], choice);
+            if (!t_leaves_out(s)) {
+                run_to_the_bit(s, lengths[i], choice);
+            }
         }
     }
 }

@@ -87,12 +87,16 @@ static void eigh(t_side *s) {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 7, 33, 65, 97};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         t_note(s, "n %lld", (long long)sizes[i]);
-        check_eigh(s, sizes[i], hermitian(s, sizes[i], 1.0));
+        if (!t_leaves_out(s)) {
+            check_eigh(s, sizes[i], hermitian(s, sizes[i], 1.0));
+        }
     }
     static const double scales[] = {1e-200, 1e-30, 1e30, 1e200};
     for (int i = 0; i < T_COUNT(scales); i++) {
         t_note(s, "n 7 times %g", scales[i]);
-        check_eigh(s, 7, hermitian(s, 7, scales[i]));
+        if (!t_leaves_out(s)) {
+            check_eigh(s, 7, hermitian(s, 7, scales[i]));
+        }
     }
 }
 

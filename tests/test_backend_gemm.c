@@ -344,6 +344,9 @@ static void gram(t_side *s) {
     for (int i = 0; i < T_COUNT(mode_shapes); i++) {
         const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
         t_note(s, "shape %lldx%lldx%lld", (long long)left, (long long)dim, (long long)right);
+        if (t_leaves_out(s)) {
+            continue;
+        }
         const void *x = t_random(s, s->dtype, left * dim * right);
         void *out = t_output(s, wide, dim * dim);
         t_ok(s, s->ops->gram(s->be, s->dtype, left, dim, right, x, NULL, out));
@@ -359,6 +362,9 @@ static void gram_masked(t_side *s) {
         const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
         const int64_t n = left * dim * right;
         t_note(s, "shape %lldx%lldx%lld", (long long)left, (long long)dim, (long long)right);
+        if (t_leaves_out(s)) {
+            continue;
+        }
         const double *coin = t_host_random(s, TG_F64, n);
         void *host = t_host_random(s, s->dtype, n);
         uint64_t *words = t_host_alloc(s, TG_U64, tg_bitmap_words(n));
@@ -384,6 +390,9 @@ static void slice_norms(t_side *s) {
     for (int i = 0; i < T_COUNT(mode_shapes); i++) {
         const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
         t_note(s, "shape %lldx%lldx%lld", (long long)left, (long long)dim, (long long)right);
+        if (t_leaves_out(s)) {
+            continue;
+        }
         const double growth = sqrt((double)(left * right) + 1.0);
         const void *x = t_random(s, s->dtype, left * dim * right);
         void *gram = t_output(s, wide, dim * dim);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/picks.h"
+
 static tg_context *contexts[2];
 static tg_backend *oracle, *device;
 
@@ -49,14 +51,12 @@ int t_gpu_end(void **state) {
     return 0;
 }
 
-bool t_gpu_leaves_out(void) {
-    static int asked;
-    const char *once = getenv("TEST_ONCE");
-    return once && atoi(once) > 1 && asked++ % 5 != 0;
-}
-
 void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what) {
+    static int number;
     t_side sides[3];
+    if (!t_runs_part("gpu", number++)) {
+        return;
+    }
     if (t_runs_once()) {
         t_side_begin(&sides[0], device, dtype);
         script(&sides[0], what);

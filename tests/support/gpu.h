@@ -14,11 +14,7 @@ int t_gpu_begin_fp32(void **state);
 int t_gpu_end(void **state);
 
 /* Runs a script on the CPU and twice on the GPU: near the first, and twice the same bits. With
- * TEST_ONCE once on the GPU. */
+ * TEST_ONCE once on the GPU, with TEST_PICKS only if this call is picked. */
 void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what);
-
-/* Whether to leave out this one of many combinations: with TEST_ONCE=n, n > 1, all but every fifth.
- */
-bool t_gpu_leaves_out(void);
 
 #endif

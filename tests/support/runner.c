@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/picks.h"
+
 const int64_t t_lengths[] = {0, 1, 3, 5, 7, 33, 65, 4099, 40009};
 const int t_length_count = T_COUNT(t_lengths);
 
@@ -35,6 +37,7 @@ static int begin_case(void **state) {
     t_side_begin(&c->oracle, c->where->ref, c->dtype);
     t_side_begin(&c->first, c->where->be, c->dtype);
     t_side_begin(&c->second, c->where->be, c->dtype);
+    c->oracle.test = c->first.test = c->second.test = c->name;
     return 0;
 }
 
@@ -45,6 +48,10 @@ static void run_script(const t_row *row, t_side *s) {
 
 static void run_case(void **state) {
     test_case *c = *state;
+    if (!t_runs_test(c->name)) {
+        skip();
+    }
+    (void)t_runs_part(c->name, 0);
     run_script(c->row, &c->first);
     if (t_runs_once()) {
         return;

@@ -23,7 +23,7 @@ typedef struct t_row {
 
 /* Exit status of the program: 0 if all passed. Backends that are not available here are named and
  * skipped; with TEST_BACKEND in the environment, all but that one. With TEST_ONCE nothing is
- * compared. */
+ * compared; with TEST_PICKS (picks.h) tests are skipped. */
 int t_run_rows(const char *family, const t_row *rows, int count);
 
 #define T_COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))

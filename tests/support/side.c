@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/picks.h"
+
 enum {
     GUARD = 128, /* bytes before and after an array: two cache lines, four AVX2 vectors */
     GUARD_BYTE = 0xA5,
@@ -54,9 +56,7 @@ bool t_runs_once(void) {
 }
 
 bool t_leaves_out(t_side *s) {
-    const char *once = getenv("TEST_ONCE");
-    const int step = once ? atoi(once) : 1;
-    return step > 1 && s->asked++ % step != (int)s->dtype % (step < 5 ? step : 5);
+    return s->test && !t_runs_part(s->test, ++s->asked);
 }
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype) {

@@ -20,11 +20,12 @@ typedef struct t_record t_record; /* a result kept for comparison */
 typedef struct t_side {
     tg_backend *be;
     const tg_backend_ops *ops;
-    tg_dtype dtype; /* of the row that is run */
-    char note[160]; /* where the script is, for messages */
-    uint32_t draws; /* random arrays made so far */
-    int asked;      /* combinations that t_leaves_out was asked about */
-    bool aligned;   /* arrays begin where the allocator aligns, for paths that need it */
+    tg_dtype dtype;   /* of the row that is run */
+    char note[160];   /* where the script is, for messages */
+    uint32_t draws;   /* random arrays made so far */
+    const char *test; /* with parts to pick (picks.h); NULL without */
+    int asked;        /* combinations that t_leaves_out was asked about */
+    bool aligned;     /* arrays begin where the allocator aligns, for paths that need it */
     t_block *blocks;
     t_host *hosts;
     t_record *records; /* in the order of recording */
@@ -32,11 +33,10 @@ typedef struct t_side {
 } t_side;
 
 /* Whether scripts are run once, on the backend under test alone: TEST_ONCE in the environment, for
- * tools that watch what code does and make it slow. Statistics and differences are left out then ..
+ * tools that watch what code does and make it slow. Statistics and differences are left out then.
  */
 bool t_runs_once(void);
-/* .. and with TEST_ONCE=n of many combinations of sizes and options this one, but for every n-th,
- * the first of which is one of the first five; which differs from dtype to dtype. */
+/* Whether to leave out this one of many combinations of sizes and options: picks.h. */
 bool t_leaves_out(t_side *s);
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype);
