@@ -228,17 +228,7 @@ static void product_of_three(const cpu_product *product) {
     }
 }
 
-const cpu_compress_kernels cpu_compress_avx512 = {
-    .product_f32 = product_f32,
-    .product_c64 = product_of_three,
-    .product_few_c64 = product_c64,
-    .stretch_f32 = stretch_f32,
-    .stretch_c64 = stretch_c64,
-    .dot_f32 = dot_f32,
-    .dot_c64 = dot_c64,
-    .kept_f32 = kept_f32,
-    .kept_c64 = kept_c64,
-};
+const cpu_compress_kernels cpu_compress_avx512 = CPU_COMPRESS_KERNELS(product_of_three);
 #else
 #include "backend/cpu/compress.h"
 const cpu_compress_kernels cpu_compress_avx512 = {0};
