@@ -73,24 +73,6 @@ typedef struct cpu_rows_f64 {
 /* Which random numbers, see rng.h. */
 typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
 
-/* What all tiles of a product with a short inner dimension have in common, see gemm.inc. Distances
- * are in numbers of the dtype. */
-typedef struct cpu_gemm_rows {
-    int64_t k;
-    int64_t a_row, a_column; /* from one row or column of op(A) to the next */
-    int64_t ldc;
-    bool conjugate_a;
-    bool reads_c; /* beta is not 0 */
-    float beta[2];
-} cpu_gemm_rows;
-
-/* Vectors (8 floats) of panel `number` of a block of B whose rows have so many floats: at most 3,
- * and all panels about alike. */
-static inline int cpu_panel_vectors(int64_t floats, int64_t number) {
-    const int64_t vectors = (floats + 7) / 8, panels = (vectors + 2) / 3;
-    return (int)(vectors / panels + (number < vectors % panels ? 1 : 0));
-}
-
 /* The serial kernels of one instruction set. */
 typedef struct cpu_kernels {
     const char *name;
@@ -120,11 +102,6 @@ typedef struct cpu_kernels {
     /* One block to bytes, and its scale; and back. See quantize.h. */
     float (*quantize_block)(const float *x, uint8_t *bytes);
     void (*dequantize_block)(float scale, const uint8_t *bytes, float *x);
-    /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
-    void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
-                     const float *packed, float *c);
-    void (*gemm_c64)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
-                     const float *packed, float *c);
     cpu_reals f32, f64;
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;

@@ -3,8 +3,7 @@
  * FFTW needs some ten times as long for a length with a large prime factor (421 is a common grid)
  * as for its neighbours. When only few frequencies are kept, multiplying with the matrix of roots
  * of unity is faster: it computes nothing else than these, and a product runs at the full speed of
- * the CPU. Real rows go straight to their kept half spectrum and back. The matrix is packed once,
- * as gemm.inc wants it. */
+ * the CPU. Real rows go straight to their kept half spectrum and back. */
 #include "backend/cpu/dft.h"
 
 #include <math.h>
@@ -22,9 +21,9 @@ static int64_t largest_prime_factor(int64_t n) {
 
 /* Measured: FFTW takes about 9 ns a point for primes and half of that for multiples of a prime
  * beyond its code for small ones; a product 0.08 ns a point and kept frequency. */
-bool cpu_dft_pays(const cpu_kernels *kernels, int64_t n, int64_t kept) {
+bool cpu_dft_pays(const cpu_compress_kernels *kernels, int64_t n, int64_t kept) {
     const int64_t prime = largest_prime_factor(n);
-    return kernels->gemm_f32 && prime > 13 && kept <= (prime == n ? 96 : 48);
+    return kernels != &cpu_compress_plain && prime > 13 && kept <= (prime == n ? 96 : 48);
 }
 
 cpu_dft cpu_dft_layout(cpu_dft_kind kind, bool inverse, int64_t n, int64_t kept) {
@@ -34,13 +33,13 @@ cpu_dft cpu_dft_layout(cpu_dft_kind kind, bool inverse, int64_t n, int64_t kept)
         .pairs = pairs, .inner = inverse ? spectrum : n, .outer = inverse ? n : spectrum};
 }
 
-/* Floats of a row of the packed matrix: whole vectors. */
-static int64_t packed_row(const cpu_dft *dft) {
-    return ((dft->pairs ? 2 : 1) * dft->outer + 7) / 8 * 8;
+/* Floats of a row of the matrix. */
+static int64_t row_floats(const cpu_dft *dft) {
+    return (dft->pairs ? 2 : 1) * dft->outer;
 }
 
 size_t cpu_dft_bytes(const cpu_dft *dft) {
-    return (size_t)(dft->inner * packed_row(dft)) * sizeof(float);
+    return (size_t)(dft->inner * row_floats(dft)) * sizeof(float);
 }
 
 /* Float number `column` of row `row` of the matrix. The real and imaginary part of an entry of a
@@ -64,34 +63,26 @@ static double entry(cpu_dft_kind kind, bool inverse, int64_t n, int64_t first, i
 }
 
 void cpu_dft_fill(const cpu_dft *dft, cpu_dft_kind kind, bool inverse, int64_t n, int64_t first,
-                  float *packed) {
-    const int64_t floats = (dft->pairs ? 2 : 1) * dft->outer;
-    int64_t done = 0;
-    for (int64_t number = 0; done < floats; number++) {
-        const int64_t width = 8 * cpu_panel_vectors(floats, number);
-        for (int64_t row = 0; row < dft->inner; row++, packed += width) {
-            for (int64_t j = 0; j < width; j++) {
-                packed[j] =
-                    done + j < floats ? (float)entry(kind, inverse, n, first, row, done + j) : 0.0f;
-            }
+                  float *matrix) {
+    for (int64_t row = 0; row < dft->inner; row++) {
+        for (int64_t j = 0; j < row_floats(dft); j++) {
+            *matrix++ = (float)entry(kind, inverse, n, first, row, j);
         }
-        done += width;
     }
 }
 
-/* Panel by panel, so that one stays in cache for all rows. */
-void cpu_dft_apply(const cpu_kernels *kernels, const cpu_dft *dft, int64_t m, const void *a,
-                   int64_t lda, void *c, int64_t ldc) {
-    const cpu_gemm_rows g = {.k = dft->inner, .a_row = lda, .a_column = 1, .ldc = ldc};
-    const int64_t reals = dft->pairs ? 2 : 1, floats = reals * dft->outer;
-    const float *packed = dft->packed;
-    int64_t done = 0;
-    for (int64_t number = 0; done < floats; number++) {
-        const int64_t width = 8 * cpu_panel_vectors(floats, number);
-        const int64_t count = (floats - done < width ? floats - done : width) / reals;
-        (dft->pairs ? kernels->gemm_c64 : kernels->gemm_f32)(&g, m, a, count, packed,
-                                                             (float *)c + done);
-        packed += dft->inner * width;
-        done += width;
-    }
+void cpu_dft_apply(const cpu_compress_kernels *kernels, const cpu_dft *dft, int64_t m,
+                   const void *a, int64_t lda, void *c, int64_t ldc) {
+    const cpu_product product = {.m = m,
+                                 .n = dft->outer,
+                                 .k = dft->inner,
+                                 .a = a,
+                                 .row_a = lda,
+                                 .col_a = 1,
+                                 .b = dft->matrix,
+                                 .ldb = dft->outer,
+                                 .c = c,
+                                 .ldc = ldc,
+                                 .alpha = 1.0f};
+    (dft->pairs ? kernels->product_few_c64 : kernels->product_f32)(&product);
 }

@@ -43,6 +43,7 @@ typedef struct fft_axis {
 struct tg_fft_plan {
     tg_fft_desc desc;
     const cpu_kernels *kernels;
+    const cpu_compress_kernels *products;
     const cpu_lines_engine *engine;
     int parts;    /* threads at work */
     int team;     /* threads of the loop over them */
@@ -236,6 +237,7 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
     const size_t number = desc->dtype == TG_F32 ? 2 * sizeof(float) : 2 * sizeof(double);
     plan->desc = *desc;
     plan->kernels = cpu_state_of(be)->kernels;
+    plan->products = cpu_state_of(be)->compress;
     plan->engine = cpu_state_of(be)->lines;
     set_axes(desc, plan);
     plan->shared = desc->ndim > 1 && plan->many < be->threads;
@@ -279,7 +281,7 @@ static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
     for (int i = 0; i < 6 && plan->desc.dtype == TG_F32; i++) {
         fft_axis *axis = &plan->along[i / 2];
         const cpu_dft_kind kind = axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX;
-        axis->multiplied = axis->transformed && cpu_dft_pays(plan->kernels, axis->n, axis->kept);
+        axis->multiplied = axis->transformed && cpu_dft_pays(plan->products, axis->n, axis->kept);
         axis->dft[i % 2] = cpu_dft_layout(kind, i % 2, axis->n, axis->kept);
         bytes += axis->multiplied ? cpu_dft_bytes(&axis->dft[i % 2]) : 0;
     }
@@ -297,7 +299,7 @@ static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
             cpu_dft *dft = &axis->dft[i % 2];
             cpu_dft_fill(dft, axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX, i % 2, axis->n,
                          axis->first, next);
-            dft->packed = next;
+            dft->matrix = next;
             next += cpu_dft_bytes(dft) / sizeof *next;
         }
     }

@@ -1,27 +1,23 @@
 /* Matrix products: how they are shared out to threads, and by whom they are done.
  *
  * The longer of m and n is cut into units of a few rows or columns; units of all matrices of the
- * batch are dealt out evenly. Products with a short inner dimension, the bulk of compressing a
- * gradient, go to our own kernels (gemm.inc): OpenBLAS spends as much time there on copying A as on
+ * batch are dealt out evenly. Products with a short inner dimension go to the kernels of compressed
+ * gradients (compress_kernels.inc): OpenBLAS spends as much time there on copying A as on
  * computing. All others are serial OpenBLAS calls on tiles. */
-#include "backend/cpu/cpu.h"
-
 #include <limits.h>
 #include <string.h>
 
 #include "backend/check.h"
+#include "backend/cpu/compress.h"
 
 enum {
-    GRAIN = 16,              /* rows or columns that a split keeps together */
-    STREAMED = 512 * 1024,   /* bytes of A and C that one OpenBLAS call streams through */
-    TINY = 1 << 14,          /* products of numbers that are not worth a thread */
-    SHORT = 256,             /* the longest inner dimension of our kernels */
-    PACKED = 32 * 1024,      /* bytes of B packed at a time: stay in the first cache .. */
-    PACKED_TALL = 96 * 1024, /* .. or in the second, where A is too tall to be read twice */
-    TALL = 256,
-    STRIP = 4,       /* rows of C between two requests of memory for the next block of B */
-    FEW_ROWS = 8,    /* fewer do not pay for packing B */
-    MANY_ROWS = 1024 /* of an A whose columns are contiguous: more are better copied */
+    GRAIN = 16,            /* rows or columns that a split keeps together */
+    STREAMED = 512 * 1024, /* bytes of A and C that one OpenBLAS call streams through */
+    TINY = 1 << 14,        /* products of numbers that are not worth a thread */
+    SHORT = 256,           /* the longest inner dimension of our kernels */
+    COPIED = 64 * 1024,    /* bytes of B copied at a time: they stay in the second cache */
+    FEW_ROWS = 8,          /* fewer are not worth our kernels */
+    MANY_ROWS = 1024       /* of an A whose columns are contiguous: more are better copied */
 };
 
 /* Of C. */
@@ -48,111 +44,74 @@ static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
 
 /* ---- our own kernels ---- */
 
-/* Some columns of op(B), (k, n). */
-typedef struct block_b {
-    const float *first;  /* its first entry */
-    int64_t row, column; /* from one row or column to the next, in numbers */
-    int64_t k, n;
-} block_b;
-
-/* The block times alpha, as panels: (panel, k, vectors of it), zero beyond n. Loops run along B's
- * rows in memory: p outside where these are rows of op(B), inside where they are columns. */
-static void pack(const tg_gemm *g, const block_b *b, float *packed) {
-    const bool pairs = g->dtype == TG_C64, lying = b->column == 1;
-    const float re = (float)g->alpha.re, im = pairs ? (float)g->alpha.im : 0.0f;
-    const float sign = pairs && (g->op_b == TG_OP_H || g->op_b == TG_OP_CONJ) ? -1.0f : 1.0f;
-    const bool as_is = sign > 0.0f && re == 1.0f && im == 0.0f;
-    const int64_t reals = pairs ? 2 : 1;
-    for (int64_t j = 0, number = 0; j < b->n; number++) {
-        const int64_t width = 8 / reals * cpu_panel_vectors(reals * b->n, number);
-        const int64_t count = b->n - j < width ? b->n - j : width;
-        const float *corner = b->first + reals * j * b->column;
-        if (count < width) {
-            memset(packed, 0, (size_t)(reals * b->k * width) * sizeof *packed);
-        }
-        for (int64_t o = 0; o < (lying ? b->k : count); o++) {
-            const float *from = corner + reals * o * (lying ? b->row : b->column);
-            float *to = packed + reals * o * (lying ? width : 1);
-            const int64_t step = reals * (lying ? 1 : width), inner = lying ? count : b->k;
-            if (lying && as_is) {
-                memcpy(to, from, (size_t)(reals * inner) * sizeof *to);
-                continue;
-            }
-            for (int64_t i = 0; pairs && i < inner; i++, to += step) {
-                const float br = from[2 * i], bi = sign * from[2 * i + 1];
-                to[0] = re * br - im * bi;
-                to[1] = re * bi + im * br;
-            }
-            for (int64_t i = 0; !pairs && i < inner; i++, to += step) {
-                *to = re * from[i];
-            }
-        }
-        packed += reals * b->k * width;
-        j += width;
-    }
+static bool is_conjugate(const tg_gemm *g, tg_op op) {
+    return g->dtype == TG_C64 && (op == TG_OP_H || op == TG_OP_CONJ);
 }
 
-static bool is_ours(const tg_backend *be, const tg_gemm *g) {
-    const cpu_kernels *k = ((const cpu_state *)be->state)->kernels;
-    return k->gemm_c64 && (g->dtype == TG_C64 || g->dtype == TG_F32) && g->k <= SHORT &&
-           g->m >= FEW_ROWS && !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
-}
-
-/* Asks for some rows (of `floats` floats, `distance` apart) of the next block of B ahead of its
- * packing, so that memory works while we compute. */
-static void fetch_rows(const float *b, int64_t distance, int64_t floats, tg_range rows) {
-    for (int64_t p = rows.begin; p < rows.end; p++) {
-        for (int64_t i = 0; i < floats; i += 16) {
-            __builtin_prefetch(b + p * distance + i, 0, 2);
+/* alpha op(B), columns [first, first + n), as (k, n). Loops run along B's rows in memory. */
+static void copy_block(const tg_gemm *g, const float *b, int64_t first, int64_t n, float *out) {
+    const bool pairs = g->dtype == TG_C64, turned = cpu_is_transposed(g->op_b);
+    const float re = (float)g->alpha.re, im = (float)g->alpha.im;
+    const float sign = is_conjugate(g, g->op_b) ? -1.0f : 1.0f;
+    const int64_t reals = pairs ? 2 : 1, step = reals * (turned ? n : 1);
+    for (int64_t o = 0; o < (turned ? n : g->k); o++) {
+        const float *from = b + reals * (turned ? (first + o) * g->ldb : o * g->ldb + first);
+        float *to = out + reals * o * (turned ? 1 : n);
+        const int64_t inner = turned ? g->k : n;
+        for (int64_t i = 0; pairs && i < inner; i++, to += step) {
+            const float br = from[2 * i], bi = sign * from[2 * i + 1];
+            to[0] = re * br - im * bi;
+            to[1] = re * bi + im * br;
+        }
+        for (int64_t i = 0; !pairs && i < inner; i++, to += step) {
+            *to = re * from[i];
         }
     }
 }
 
-/* All rows of one tile of C, from one block of B; `next` more columns of B will follow. */
-static void gemm_block(const cpu_kernels *kernels, const tg_gemm *g, const cpu_gemm_rows *s,
-                       int64_t m, const float *a, const block_b *b, int64_t next,
-                       const float *packed, float *c) {
-    const bool pairs = g->dtype == TG_C64;
-    const int64_t reals = pairs ? 2 : 1;
-    const int strips = (int)((m + STRIP - 1) / STRIP);
-    for (int strip = 0; strip < strips; strip++) {
-        const int64_t i = strip * STRIP, rows = m - i < STRIP ? m - i : STRIP;
-        if (next > 0 && b->column == 1) {
-            fetch_rows(b->first + reals * b->n, reals * b->row, reals * next,
-                       tg_partition(b->k, 1, strips, strip));
-        }
-        (pairs ? kernels->gemm_c64 : kernels->gemm_f32)(s, rows, a + reals * i * s->a_row, b->n,
-                                                        packed, c + reals * i * s->ldc);
-    }
+static bool is_ours(tg_backend *be, const tg_gemm *g) {
+    return cpu_state_of(be)->compress != &cpu_compress_plain &&
+           (g->dtype == TG_C64 || g->dtype == TG_F32) && g->k <= SHORT && g->m >= FEW_ROWS &&
+           !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
 }
 
-/* One tile: blocks of B are packed to stay in cache and multiplied with all rows of A. */
-static void gemm_tile(const cpu_kernels *kernels, const tg_gemm *g, const cpu_tile *t,
-                      float *packed) {
-    const bool pairs = g->dtype == TG_C64;
-    const int64_t reals = pairs ? 2 : 1, panel = 24 / reals; /* columns */
-    const float *a = (const float *)g->a + reals * t->batch * g->stride_a;
+/* One tile. B is read where it lies, or copied block by block where its rows are not those of
+ * op(B), or are conjugated or multiplied by a complex number. */
+static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float *room) {
+    const cpu_state *state = cpu_state_of(be);
+    const bool pairs = g->dtype == TG_C64, turned = cpu_is_transposed(g->op_a);
+    const bool in_place =
+        !cpu_is_transposed(g->op_b) && !(pairs && (g->op_b == TG_OP_CONJ || g->alpha.im != 0.0));
+    const int64_t reals = pairs ? 2 : 1, row_a = turned ? 1 : g->lda;
     const float *b = (const float *)g->b + reals * t->batch * g->stride_b;
-    float *c = (float *)g->c + reals * (t->batch * g->stride_c + t->i * g->ldc);
-    const cpu_gemm_rows s = {.k = g->k,
-                             .a_row = cpu_is_transposed(g->op_a) ? 1 : g->lda,
-                             .a_column = cpu_is_transposed(g->op_a) ? g->lda : 1,
-                             .ldc = g->ldc,
-                             .conjugate_a = g->op_a == TG_OP_H || g->op_a == TG_OP_CONJ,
-                             .reads_c = g->beta.re != 0.0 || (pairs && g->beta.im != 0.0),
-                             .beta = {(float)g->beta.re, (float)g->beta.im}};
-    int64_t width = (t->m > TALL ? PACKED_TALL : PACKED) / (4 * reals * g->k * panel) * panel;
-    width = width < panel ? panel : width;
-    for (int64_t j = t->j; j < t->j + t->n; j += width) {
-        const int64_t left = t->j + t->n - j;
-        block_b block = {.row = cpu_is_transposed(g->op_b) ? 1 : g->ldb,
-                         .column = cpu_is_transposed(g->op_b) ? g->ldb : 1,
-                         .k = g->k,
-                         .n = left < width ? left : width};
-        block.first = b + reals * j * block.column;
-        pack(g, &block, packed);
-        gemm_block(kernels, g, &s, t->m, a + reals * t->i * s.a_row, &block,
-                   left - block.n < width ? left - block.n : width, packed, c + reals * j);
+    float *c = (float *)g->c + reals * (t->batch * g->stride_c + t->i * g->ldc + t->j);
+    cpu_product product = {
+        .m = t->m,
+        .k = g->k,
+        .a = (const float *)g->a + reals * (t->batch * g->stride_a + t->i * row_a),
+        .row_a = row_a,
+        .col_a = turned ? g->lda : 1,
+        .conj_a = is_conjugate(g, g->op_a),
+        .ldc = g->ldc,
+        .alpha = in_place ? (float)g->alpha.re : 1.0f,
+        .beta = (float)g->beta.re,
+    };
+    if (pairs && g->beta.im != 0.0) {
+        for (int64_t i = 0; i < t->m; i++) {
+            state->kernels->f32.update(true, t->n, g->beta, NULL, c + 2 * i * g->ldc);
+        }
+        product.beta = 1.0f;
+    }
+    const int64_t most = in_place ? t->n : COPIED / (4 * reals * g->k);
+    for (int64_t j = 0; j < t->n; j += most) {
+        product.n = t->n - j < most ? t->n - j : most;
+        product.b = in_place ? b + reals * (t->j + j) : room;
+        product.ldb = in_place ? g->ldb : product.n;
+        product.c = c + reals * j;
+        if (!in_place) {
+            copy_block(g, b, t->j + j, product.n, room);
+        }
+        (pairs ? state->compress->product_few_c64 : state->compress->product_f32)(&product);
     }
 }
 
@@ -168,7 +127,7 @@ typedef struct split {
     int64_t most; /* units that one call takes */
 } split;
 
-static split split_of(const tg_backend *be, const tg_gemm *g) {
+static split split_of(tg_backend *be, const tg_gemm *g) {
     split s = {.by_rows = g->m >= g->n, .ours = is_ours(be, g)};
     s.length = s.by_rows ? g->m : g->n;
     s.grain = s.ours && !s.by_rows ? 24 : GRAIN; /* whole panels */
@@ -185,7 +144,7 @@ static void multiply_tile(tg_backend *be, const tg_gemm *g, bool ours, int part,
     tg_gemm one = *g;
     for (const int64_t end = g->stride_c == 0 ? g->batch : t.batch + 1; t.batch < end; t.batch++) {
         if (ours) {
-            gemm_tile(cpu_state_of(be)->kernels, &one, &t, cpu_scratch_of(be, part));
+            gemm_tile(be, &one, &t, cpu_scratch_of(be, part));
         } else {
             cpu_blas_gemm(&one, &t);
         }
