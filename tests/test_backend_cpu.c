@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "backend/cpu/fft_lines.h"
@@ -253,12 +255,44 @@ static void it_says_what_it_is(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- a child of a process whose threads are at work ---- */
+
+static void forks_compute(void **state) {
+    (void)state;
+    enum { N = 1 << 20 };
+    tg_context *ctx = NULL;
+    tg_backend *be = open_cpu(3, &ctx);
+    float *x = calloc(N, sizeof *x);
+    assert_non_null(x);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 17);
+    }
+    tg_scalar before, after;
+    assert_int_equal(be->ops->dot(be, TG_F32, N, x, x, &before), TG_OK);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60); /* one that hangs is ended */
+        const tg_status status = be->ops->dot(be, TG_F32, N, x, x, &after);
+        _exit(status == TG_OK && after.re == before.re ? 0 : 1);
+    }
+    int code = 0;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    assert_int_equal(be->ops->dot(be, TG_F32, N, x, x, &after), TG_OK);
+    assert_true(after.re == before.re);
+    free(x);
+    tg_backend_close(&be);
+    tg_context_destroy(&ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompositions_larger_than_scratch),
         cmocka_unit_test(transforms_do_not_depend_on_threads),
         cmocka_unit_test(updates_do_not_depend_on_threads),
         cmocka_unit_test(threads_stay),
+        cmocka_unit_test(forks_compute),
         cmocka_unit_test(it_says_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import threading
 from typing import Any
 
 import numpy
@@ -60,11 +61,12 @@ class Model:
         print(model.evaluate(a, u_true))
         model.save("darcy.safetensors")
 
-    One model belongs to one thread at a time.
+    Threads that share a model take turns.
     """
 
     def __init__(self, context: Context, handle: ctypes.c_void_p):
         self._context, self._handle = context, handle
+        self._turn = threading.RLock()
         context.own(self, lib.tg_model_destroy, handle)
 
     @classmethod
@@ -83,7 +85,8 @@ class Model:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a model file, which `load`, `tgrad predict`, `eval` and `train --init` take."""
-        self._context.check(lib.tg_model_save(self._handle, os.fspath(path).encode()))
+        with self._turn:
+            self._context.check(lib.tg_model_save(self._handle, os.fspath(path).encode()))
 
     @property
     def settings(self) -> dict:
@@ -150,8 +153,9 @@ class Model:
             places = numpy.repeat(places, len(points), 0)
         y = numpy.empty((len(points), self._network.out_channels, places.shape[1]), self._dtype)
         turned = numpy.ascontiguousarray(points.swapaxes(1, 2))
-        tensors = [_arrays.tensor_of(array, self._context) for array in (turned, places, y)]
-        self._context.check(lib.tg_model_predict_at(self._handle, *tensors))
+        with self._turn:
+            tensors = [_arrays.tensor_of(array, self._context) for array in (turned, places, y)]
+            self._context.check(lib.tg_model_predict_at(self._handle, *tensors))
         return _arrays.like(y[0] if numpy.ndim(x) == 2 else y, x)
 
     def predict(self, x: Any, queries: Any = None) -> Any:
@@ -167,8 +171,9 @@ class Model:
             raise Error("queries: the model works on a grid; those of points have queries", c.TG_E_ARGUMENT)
         array, added = self._fields(x, network.in_channels, "x")
         y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
-        self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
-                                                 _arrays.tensor_of(y, self._context)))
+        with self._turn:
+            self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
+                                                     _arrays.tensor_of(y, self._context)))
         if added and y.shape[1] == 1:
             y = y[:, 0] if added == 1 else y[0, 0]
         return _arrays.like(y, x)
@@ -178,6 +183,10 @@ class Model:
     def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
         """Errors over a test set: arrays x and y, or the path of a data file, which is read as those of the
         model's training were. Points have no h1: NaN."""
+        with self._turn:
+            return self._evaluate(x, y, batch)
+
+    def _evaluate(self, x, y, batch):
         context, dataset = self._context, ctypes.c_void_p()
         config, plain = c.tg_dataset_config(), c.tg_dataset_config()
         lib.tg_dataset_config_init(plain, ctypes.sizeof(plain))

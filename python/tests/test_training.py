@@ -1,9 +1,11 @@
 """Data, training, models, plans and reports, with NumPy alone."""
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 
 import numpy
@@ -172,6 +174,28 @@ def test_errors_that_are_not_finite_are_shown(run, tmp_path):
     (tmp_path / "config.yaml").write_text("")
     (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     assert libtgrad.Run(tmp_path)._repr_html_().count("not finite") == 2
+
+
+def test_threads_take_turns_and_children_compute(run):
+    model, x = run.model(threads=2), numpy.random.default_rng(0).standard_normal((16, 1, 32, 32))
+    expected, found = model.predict(x), {}
+
+    def ask(number):
+        for _ in range(3):
+            found[number] = model.predict(x[number:])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(numpy.allclose(found[number], expected[number:], atol=1e-6) for number in range(4))
+    child = multiprocessing.get_context("fork").Process(target=model.predict, args=(x,))
+    child.start()
+    child.join(60)  # one that waits for threads it has not would never end
+    if child.is_alive():
+        child.kill()
+    assert child.exitcode == 0
 
 
 def test_files_are_read_as_in_training(tmp_path):

@@ -1,6 +1,8 @@
 /* The cpu backend: ref's table with the slots that pay overridden, its life, and its facts. */
 #include "backend/cpu/cpu.h"
 
+#include <omp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,9 +150,23 @@ static void cpu_probe(tg_backend_info *info) {
     snprintf(info->overrides, sizeof info->overrides, "%s", overrides);
 }
 
+/* Threads do not survive a fork, but OpenMP would wait for them: a child (of Python's
+ * multiprocessing, say) works on its own. */
+static void work_alone(void) {
+    omp_set_max_active_levels(0);
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, work_alone); /* without memory for it, forks are as before */
+}
+
 static tg_status cpu_open(tg_backend *be) {
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
     tg_status status = TG_OK;
     cpu_state *state = NULL;
+    if (be->threads > 1) {
+        (void)pthread_once(&watched, watch_forks);
+    }
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
     state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
     state->tiles = has_avx512() ? &cpu_tile_avx512 : has_avx2() ? &cpu_tile_avx2 : &cpu_tile_plain;
