@@ -85,13 +85,46 @@ static int fit_points(const tg_fno_config *fno, const tg_shape *found, tg_shape 
     return CLI_OK;
 }
 
-/* (points, coordinates) of every sample become (coordinates, points). */
-static void turn_points(const tg_shape *shape, const float *from, float *to) {
-    const int64_t dims = shape->dim[1], points = shape->dim[2];
-    for (int64_t i = 0; i < tg_shape_numel(shape); i++) {
-        const int64_t sample = i / (dims * points), c = i / points % dims, p = i % points;
-        to[i] = from[(sample * points + p) * dims + c];
+/* (rows, columns) of every sample become (columns, rows). */
+static void turn(tg_tensor *tensor, int64_t rows, int64_t columns) {
+    const size_t bytes = tg_tensor_bytes(tensor), size = tg_dtype_size(tensor->dtype);
+    char *from = cli_need(malloc(bytes)), *to = tensor->data;
+    memcpy(from, to, bytes);
+    for (int64_t i = 0; i < tg_tensor_numel(tensor); i++) {
+        const int64_t sample = i / (rows * columns), c = i / rows % columns, r = i % rows;
+        memcpy(to + (size_t)i * size, from + (size_t)((sample * rows + r) * columns + c) * size,
+               size);
     }
+    free(from);
+}
+
+/* Whether the channels of the input stand behind its grid, as in the data of the training
+ * (data.order). Then `found` gets them in front of it, as the model has them. */
+static bool take_last_channels(const cli_model *model, tg_shape *found) {
+    const tg_fno_config *fno = cli_model_config(model);
+    const char *order = cli_setting_or(tg_model_settings(model->model), "data.order", "nchw");
+    const int last = found->ndim - 1;
+    if (cli_on_points(fno) || strcmp(order, "nhwc") != 0 || found->ndim != fno->n_dim + 2 ||
+        found->dim[last] != fno->in_channels) {
+        return false;
+    }
+    memmove(found->dim + 2, found->dim + 1, (size_t)(last - 1) * sizeof found->dim[0]);
+    found->dim[1] = fno->in_channels;
+    return true;
+}
+
+/* The output likewise: (.., channels, grid..) becomes (.., grid.., channels). */
+static void put_channels_last(tg_tensor *y, int n_dim) {
+    tg_shape *shape = &y->shape;
+    const int at = shape->ndim - n_dim - 1;
+    const int64_t channels = shape->dim[at];
+    int64_t points = 1;
+    for (int d = at; d < shape->ndim - 1; d++) {
+        shape->dim[d] = shape->dim[d + 1];
+        points *= shape->dim[d];
+    }
+    shape->dim[shape->ndim - 1] = channels;
+    turn(y, channels, points);
 }
 
 /* (samples, queries, coordinates) of the file of --queries; (queries, coordinates) serve all. */
@@ -188,8 +221,8 @@ static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *sh
 
 /* Reads the input in the model's dtype; `y` gets the memory for the output. */
 static tg_status prepare(const cli_source *source, int64_t index, const cli_model *model,
-                         const tg_shape *shape, const tg_tensor *queries, tg_tensor *x,
-                         tg_tensor *y) {
+                         const tg_shape *shape, bool channels_last, const tg_tensor *queries,
+                         tg_tensor *x, tg_tensor *y) {
     const tg_dtype dtype = cli_model_dtype(model);
     tg_shape to = *shape;
     tg_tensor raw = {0};
@@ -199,11 +232,8 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     CLI_TRY(cli_source_read(source, index, &raw));
     CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x));
     CLI_TRY(tg_tensor_convert(source->ctx, &raw, x));
-    if (cli_on_points(cli_model_config(model))) {
-        float *stored = cli_need(malloc(tg_tensor_bytes(x)));
-        memcpy(stored, x->data, tg_tensor_bytes(x));
-        turn_points(shape, stored, x->data);
-        free(stored);
+    if (channels_last || cli_on_points(cli_model_config(model))) {
+        turn(x, tg_shape_numel(shape) / (shape->dim[0] * shape->dim[1]), shape->dim[1]);
     }
     CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y));
 fail:
@@ -300,6 +330,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     }
     tg_status status = TG_OK;
     CLI_TRY(cli_source_describe(source, index, &dtype, &found));
+    const bool channels_last = take_last_channels(model, &found);
     if (fit_shape(model, &found, &shape, &added) != CLI_OK) {
         return CLI_FAILED;
     }
@@ -307,12 +338,15 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
         tg_tensor_destroy(&queries);
         return CLI_FAILED;
     }
-    CLI_TRY(prepare(source, index, model, &shape, &queries, &x, &y));
+    CLI_TRY(prepare(source, index, model, &shape, channels_last, &queries, &x, &y));
     CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
             : steps() > 1 ? roll_out(model, &x, &y)
                           : tg_model_predict(model->model, &x, &y));
     CLI_TRY(warn_of_nonfinite(ctx, model, &x, &y, &nonfinite));
     drop_added(&y, added);
+    if (channels_last) {
+        put_channels_last(&y, cli_model_config(model)->n_dim);
+    }
     CLI_TRY(write_output(ctx, model, &y));
     print_result(model, &y, shape.dim[0], nonfinite, json);
 fail:
@@ -361,11 +395,12 @@ const cli_command cli_cmd_predict = {
         "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
         "is meant, or with --config a file of weights by neuraloperator's names\n"
         "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
-        "channel also (samples, grid..) or a single grid, and the output has the same form. It is\n"
-        "called y, or as in training, where the format has names. A model on points takes them as\n"
-        "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
-        "--queries. Values are in the units of the data on both sides. A warning counts weights\n"
-        "and values that are NaN or infinite.\n"
+        "channel also (samples, grid..) or a single grid, and (samples, grid.., channels) where\n"
+        "the data of the training were such. The output has the same form. It is called y, or\n"
+        "as in training, where the format has names. A model on points takes them as (samples,\n"
+        "points, coordinates) or (points, coordinates), and predicts there or at --queries.\n"
+        "Values are in the units of the data on both sides. A warning counts weights and values\n"
+        "that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
         "of several frames (in_channels a multiple of out_channels) takes them oldest first.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import libtgrad
-from libtgrad import _library
+from libtgrad import _library, _program
 
 EPOCHS = 2  # of the fixture `run`
 
@@ -207,6 +207,10 @@ def test_files_are_read_as_in_training(tmp_path):
     run = libtgrad.train(config, tmp_path / "run", progress=False)
     errors = run.model().evaluate(tmp_path / "own.npz")
     assert errors.l2 == pytest.approx(run.metrics[0]["test"]["12x10"]["l2"], rel=1e-6)
+    subprocess.run([_program.find_program(), "predict", tmp_path / "run", "-i", tmp_path / "own.npz", "-o",
+                    tmp_path / "y.npy", "--threads", "1"], check=True, capture_output=True)
+    u = run.model(threads=1).predict(numpy.moveaxis(x, 3, 1))
+    assert numpy.allclose(numpy.load(tmp_path / "y.npy"), numpy.moveaxis(u, 1, 3), atol=1e-6)
 
 
 def test_models_on_points(tmp_path):
