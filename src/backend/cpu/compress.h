@@ -7,10 +7,11 @@
 
 #include "backend/cpu/cpu.h"
 
-/* ---- Kernels (compress_kernels.inc, compress_plain.c) ---- */
+/* ---- Kernels (compress_kernels.inc) ---- */
 
-/* C = alpha A B + beta C for the products of a tensor with a small factor: no operand is packed, so
- * a product of a few thousand elements runs at the speed of a large one. beta = 0 never reads C. */
+/* C = alpha A B + beta C for the products of a tensor with a small factor, and for others with a
+ * short inner dimension (gemm.c, dft.c): no operand is packed, so a product of a few thousand
+ * elements runs at the speed of a large one. beta = 0 never reads C. */
 typedef struct cpu_product {
     int64_t m, n, k;
     const float *a; /* (m, k): element (i, p) at i * row_a + p * col_a */
