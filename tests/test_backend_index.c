@@ -97,7 +97,18 @@ static double square(tg_scalar v) {
     return v.re * v.re + v.im * v.im;
 }
 
-static void select_topk(t_side *s) {
+/* What the first k of n entries are by: their moduli; weighted: the times that they wait for. */
+static double key_of(const t_side *s, bool weighted, const void *host, int64_t i) {
+    const double modulus2 = square(tg_load(s->dtype, host, i)), weight = sqrt(modulus2);
+    if (!weighted) {
+        return modulus2;
+    }
+    return weight == 0.0      ? -HUGE_VAL
+           : isfinite(weight) ? -tg_rng_exponential(&rng, (uint64_t)i) / weight
+                              : 0.0;
+}
+
+static void select_by_value(t_side *s, bool weighted) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
         for (int v = 0; v < value_count(n) * cut_count(n); v++) {
@@ -107,21 +118,30 @@ static void select_topk(t_side *s) {
             const int64_t k = cut(n, v / value_count(n));
             t_note(s, "%lld of %lld, values %d", (long long)k, (long long)n, v % value_count(n));
             const void *host = make_values(s, (values)(v % value_count(n)), n);
+            const void *x = t_input(s, s->dtype, n, host);
             tg_bitmap bitmap = t_bitmap_output(s, n);
-            t_ok(s,
-                 s->ops->select_topk(s->be, s->dtype, t_input(s, s->dtype, n, host), k, &bitmap));
+            t_ok(s, weighted ? s->ops->select_weighted(s->be, s->dtype, &rng, x, k, &bitmap)
+                             : s->ops->select_topk(s->be, s->dtype, x, k, &bitmap));
             t_true(s, bitmap.n == n && bitmap.count == k);
             keep_bitmap(s, &bitmap);
             if (n < 200) {
                 double *key = t_host_alloc(s, TG_F64, n);
                 for (int64_t i = 0; i < n; i++) {
-                    key[i] = square(tg_load(s->dtype, host, i));
+                    key[i] = key_of(s, weighted, host, i);
                 }
                 check_first_k(s, key, n, k, t_download(s, bitmap.words));
             }
             t_release(s);
         }
     }
+}
+
+static void select_topk(t_side *s) {
+    select_by_value(s, false);
+}
+
+static void select_weighted(t_side *s) {
+    select_by_value(s, true);
 }
 
 /* ---- random ---- */
@@ -173,35 +193,6 @@ static void random_is_uniform(t_side *s) {
 }
 
 /* ---- weighted ---- */
-
-static void select_weighted(t_side *s) {
-    for (int l = 0; l < T_COUNT(lengths); l++) {
-        const int64_t n = lengths[l];
-        for (int v = 0; v < value_count(n) * cut_count(n); v++) {
-            if (t_leaves_out(s)) {
-                continue;
-            }
-            const int64_t k = cut(n, v / value_count(n));
-            t_note(s, "%lld of %lld, values %d", (long long)k, (long long)n, v % value_count(n));
-            const void *host = make_values(s, (values)(v % value_count(n)), n);
-            tg_bitmap bitmap = t_bitmap_output(s, n);
-            t_ok(s, s->ops->select_weighted(s->be, s->dtype, &rng, t_input(s, s->dtype, n, host), k,
-                                            &bitmap));
-            t_true(s, bitmap.count == k);
-            keep_bitmap(s, &bitmap);
-            if (n < 200) {
-                double *key = t_host_alloc(s, TG_F64, n); /* the smallest time comes first */
-                for (int64_t i = 0; i < n; i++) {
-                    const double weight = sqrt(square(tg_load(s->dtype, host, i)));
-                    const double time = tg_rng_exponential(&rng, (uint64_t)i);
-                    key[i] = weight == 0.0 ? -HUGE_VAL : isfinite(weight) ? -time / weight : 0.0;
-                }
-                check_first_k(s, key, n, k, t_download(s, bitmap.words));
-            }
-            t_release(s);
-        }
-    }
-}
 
 /* One of three entries, weights 1, 2 and 5: chosen with those odds. */
 static void weights_are_odds(t_side *s) {

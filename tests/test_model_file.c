@@ -72,15 +72,6 @@ static void *predict(bench *b, tg_model *model) {
     return memcpy(copy, b->pred.data, bytes);
 }
 
-static void expect_same_files(const char *a, const char *b) {
-    size_t sizes[2];
-    unsigned char *bytes[2] = {test_read_bytes(a, &sizes[0]), test_read_bytes(b, &sizes[1])};
-    assert_int_equal(sizes[0], sizes[1]);
-    assert_memory_equal(bytes[0], bytes[1], sizes[0]);
-    free(bytes[0]);
-    free(bytes[1]);
-}
-
 /* The network by hand: normalize, forward, undo. */
 static void expect_prediction(bench *b, const void *found) {
     tg_tensor x;
@@ -109,7 +100,7 @@ static void round_trip(const char *backend, const char *network) {
     void *second = predict(&b, again);
     assert_memory_equal(first, second, tg_tensor_bytes(&b.pred));
     net_ok(b.ctx, tg_model_save(again, test_path("b.safetensors")));
-    expect_same_files(test_path("a.safetensors"), test_path("b.safetensors"));
+    test_same_file(test_path("a.safetensors"), test_path("b.safetensors"));
     net_ok(b.ctx, tg_dataset_wrap(b.ctx, &b.x, &b.y, NULL, &set));
     net_ok(b.ctx, tg_model_evaluate(model, set, 2, &errors[0]));
     net_ok(b.ctx, tg_model_evaluate(again, set, 2, &errors[1]));
@@ -205,8 +196,8 @@ static void test_trained_on_a_device(void **state) {
         tg_model_destroy(&model);
         bench_end(&b);
     }
-    expect_same_files(test_path("c0"), test_path("d0"));
-    expect_same_files(test_path("c1"), test_path("d1"));
+    test_same_file(test_path("c0"), test_path("d0"));
+    test_same_file(test_path("c1"), test_path("d1"));
     size_t sizes[2];
     unsigned char *bytes[2] = {test_read_bytes(test_path("c0"), &sizes[0]),
                                test_read_bytes(test_path("c1"), &sizes[1])};
@@ -385,7 +376,7 @@ static void test_unwritable(void **state) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         assert_int_equal(status, TG_E_IO);
         set_expect_sentence(b.ctx, "kept.safetensors");
-        expect_same_files(test_path("kept.safetensors"), test_path("copy.safetensors"));
+        test_same_file(test_path("kept.safetensors"), test_path("copy.safetensors"));
         assert_int_equal(test_folder_count(), files);
     }
     tg_model_destroy(&model);

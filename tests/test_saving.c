@@ -133,15 +133,6 @@ static tg_status train(const char *name, const tg_train_watch *watch, tg_train_e
 
 static const tg_train_watch counting = {.on_step = count_step};
 
-static void expect_same_file(const char *a, const char *b) {
-    size_t size[2];
-    unsigned char *bytes[2] = {test_read_bytes(a, &size[0]), test_read_bytes(b, &size[1])};
-    assert_int_equal(size[0], size[1]);
-    assert_memory_equal(bytes[0], bytes[1], size[0]);
-    free(bytes[0]);
-    free(bytes[1]);
-}
-
 static const char *checkpoint(const char *run, int epoch) {
     char name[64];
     snprintf(name, sizeof name, "checkpoints/step-%010d.safetensors", epoch * BATCHES);
@@ -161,9 +152,9 @@ static void steps_do_not_wait_for_files(void **state) {
     assert_int_equal(atomic_load(&late), 0);
     assert_true(slow.is_finished);
     for (int epoch = 1; epoch <= EPOCHS; epoch++) {
-        expect_same_file(checkpoint("slow", epoch), checkpoint("fast", epoch));
+        test_same_file(checkpoint("slow", epoch), checkpoint("fast", epoch));
     }
-    expect_same_file(slow.checkpoint, checkpoint("fast", EPOCHS));
+    test_same_file(slow.checkpoint, checkpoint("fast", EPOCHS));
     assert_string_equal(heard, "");
 }
 
@@ -187,7 +178,7 @@ static void a_full_disk_is_the_error_of_the_run(void **state) {
             set_ok(ctx, train(name, &counting, &part));
         }
         assert_true(part.is_finished);
-        expect_same_file(part.checkpoint, whole.checkpoint);
+        test_same_file(part.checkpoint, whole.checkpoint);
     }
     assert_true(failures >= EPOCHS);
 }

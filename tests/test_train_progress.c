@@ -87,15 +87,6 @@ static void test_every_number_is_saved(void **state) {
 
 /* ---- stopped after any batch ---- */
 
-static void expect_same_file(const char *a, const char *b) {
-    size_t size[2];
-    unsigned char *bytes[2] = {test_read_bytes(a, &size[0]), test_read_bytes(b, &size[1])};
-    assert_int_equal(size[0], size[1]);
-    assert_memory_equal(bytes[0], bytes[1], size[0]);
-    free(bytes[0]);
-    free(bytes[1]);
-}
-
 /* The run as it is, and stopped after every update there is and taken up again: what it tells and
  * saves is the same to the bit. */
 static void check_stops(const char *kind, const char *const *settings, run_record *whole) {
@@ -120,7 +111,7 @@ static void check_stops(const char *kind, const char *const *settings, run_recor
                          b->learning_rate);
             }
         }
-        expect_same_file(parts.end.checkpoint, whole->end.checkpoint);
+        test_same_file(parts.end.checkpoint, whole->end.checkpoint);
     }
 }
 
@@ -168,8 +159,8 @@ static void test_stops_with_projections(void **state) {
                 MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
                      "opt.update_proj_gap", "4"),
                 &whole);
-    expect_same_file(run_file("projected", "projections.jsonl"),
-                     run_file("projected_3", "projections.jsonl"));
+    test_same_file(run_file("projected", "projections.jsonl"),
+                   run_file("projected_3", "projections.jsonl"));
     FILE *file = fopen(run_file("projected", "projections.jsonl"), "r");
     char line[4096];
     int lines = 0;

@@ -89,6 +89,15 @@ unsigned char *test_read_bytes(const char *path, size_t *size) {
     return bytes;
 }
 
+void test_same_file(const char *a, const char *b) {
+    size_t size[2];
+    unsigned char *bytes[2] = {test_read_bytes(a, &size[0]), test_read_bytes(b, &size[1])};
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(bytes[0], bytes[1], size[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
 uint64_t test_random(uint64_t *state) { /* splitmix64 */
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;

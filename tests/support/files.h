@@ -22,6 +22,9 @@ void test_write_bytes(const char *path, const void *bytes, size_t size);
 /* The whole file, from malloc. */
 unsigned char *test_read_bytes(const char *path, size_t *size);
 
+/* Fails unless the two have the same bytes. */
+void test_same_file(const char *a, const char *b);
+
 /* Small seeded random numbers, independent of the library under test. */
 uint64_t test_random(uint64_t *state);
 
