@@ -5,6 +5,7 @@
 #include "support/cmocka.h"
 #include "tgrad/backend.h"
 #include "train/config.h"
+#include "train/published_keys.h"
 #include "train/run_setup.h"
 
 /* Steps in all that the optimizer is told. */
@@ -75,6 +76,7 @@ static void test_name_replaces_parts(void **state) {
     const char *adam[][2] = {{"opt.name", "adam"}};
     tg_optim_config opt = read_over(ctx, written, adam, 0);
     assert_true(opt.is_projected && opt.projector.scheme != TG_SCHEME_SINGLE);
+    const tg_optim_config tensorgrad = opt;
     assert_false(read_over(ctx, written, adam, 1).is_projected);
     const char *sparse[][2] = {{"opt.second_rank", "0.3"}, {"opt.name", "unstructured"}};
     opt = read_over(ctx, written, sparse, 2);
@@ -92,11 +94,38 @@ static void test_name_replaces_parts(void **state) {
     const char *part[][2] = {{"opt.proj_type", "matrix"}};
     opt = read_over(ctx, "fno.n_modes: 2\ndata.set: made\nopt: {name: lowrank}\n", part, 1);
     assert_int_equal(opt.projector.first.type, TG_BRANCH_MATRIX);
+    /* a size that the method has no part for is named */
+    assert_string_equal(tg_method_unused(&tensorgrad), "opt.rank (it is opt.second_rank here)");
+    assert_null(tg_method_unused(&opt));
+    tg_context_destroy(&ctx);
+}
+
+/* data.set over files that another source names. */
+static void test_set_replaces_files(void **state) {
+    (void)state;
+    static const char file[] =
+        "fno.n_modes: 2\ndata: {set: null, train_file: a.h5, test_files: b.h5}\n";
+    tg_context *ctx = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    for (int i = 0; i < 2; i++) {
+        tg_settings *settings = NULL;
+        tg_run_config config;
+        assert_int_equal(tg_settings_parse_yaml(ctx, "t.yaml", file, strlen(file), &settings),
+                         TG_OK);
+        assert_int_equal(
+            tg_settings_set(settings, "data.set", i == 0 ? "null" : "waves", "command line"),
+            TG_OK);
+        assert_int_equal(tg_run_config_read(ctx, settings, 1, false, &config), TG_OK);
+        assert_string_equal(config.data.train_file, i == 0 ? "a.h5" : "");
+        assert_int_equal(config.data.test_files.count, i == 0 ? 1 : 0);
+        tg_settings_destroy(&settings);
+    }
     tg_context_destroy(&ctx);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_total_steps),
-                                       cmocka_unit_test(test_name_replaces_parts)};
+                                       cmocka_unit_test(test_name_replaces_parts),
+                                       cmocka_unit_test(test_set_replaces_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

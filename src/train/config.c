@@ -340,7 +340,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key;
         if (stage_of(tg_settings_key(settings, i), &key) != stage ||
-            (strcmp(key, "opt.name") == 0) != names || tg_method_is_replaced(settings, i)) {
+            (strcmp(key, "opt.name") == 0) != names || tg_setting_is_replaced(settings, i)) {
             continue;
         }
         const char *value = tg_settings_value(settings, i);
@@ -498,6 +498,11 @@ static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int sta
         for (int names = 1; names >= 0; names--) {
             TG_CALL(apply(ctx, settings, s, names == 1, out, noted, sizeof noted));
         }
+    }
+    const char *unused = tg_method_unused(&out->opt);
+    if (unused) {
+        const size_t used = strlen(noted);
+        snprintf(noted + used, sizeof noted - used, "%s%s", used ? ", " : "", unused);
     }
     if (notes && noted[0]) {
         tg_log(ctx, TG_LOG_INFO, "settings that change nothing here: %s", noted);

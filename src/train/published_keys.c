@@ -144,32 +144,65 @@ tg_status tg_published_check(tg_context *ctx, const char *key, const char *value
     return TG_OK;
 }
 
-/* ---- methods by their parts ---- */
+/* ---- what a later setting replaces, and what a method has no use for ---- */
 
 static int64_t find_setting(const tg_settings *settings, const char *key) {
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         if (strcmp(tg_settings_key(settings, i), key) == 0) {
-            return i;
+            return tg_setting_means(tg_settings_value(settings, i), "null") ? -1 : i;
         }
     }
     return -1;
 }
 
-bool tg_method_is_replaced(const tg_settings *settings, int64_t index) {
+static bool is_among(const char *key, const char *const *list, int count) {
+    for (int k = 0; k < count; k++) {
+        if (strcmp(list[k], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tg_setting_is_replaced(const tg_settings *settings, int64_t index) {
+    static const char *const files[] = {"data.train_file", "data.test_files"};
     static const char *const parts[] = {
         "opt.tensorgrad",       "opt.optimizer_type", "opt.proj_type",
         "opt.second_proj_type", "opt.naive_galore",   "opt.rank",
         "opt.second_rank",      "opt.sparse_ratio",   "opt.second_sparse_ratio"};
     enum { KINDS = 5, PARTS = sizeof parts / sizeof parts[0] }; /* kinds, then their sizes */
     const char *key = tg_settings_key(settings, index);
-    bool is_part = false, is_described = false;
-    for (int k = 0; k < PARTS; k++) {
-        is_part = is_part || strcmp(parts[k], key) == 0;
+    if (is_among(key, files, 2)) {
+        const int64_t set = find_setting(settings, "data.set");
+        return set >= 0 && tg_settings_outdoes(settings, set, index);
     }
-    const int64_t name = is_part ? find_setting(settings, "opt.name") : -1;
+    const int64_t name = is_among(key, parts, PARTS) ? find_setting(settings, "opt.name") : -1;
+    bool is_described = false;
     for (int k = 0; k < KINDS && name >= 0; k++) {
         const int64_t kind = find_setting(settings, parts[k]);
         is_described = is_described || (kind >= 0 && tg_settings_outdoes(settings, name, kind));
     }
     return is_described && tg_settings_outdoes(settings, name, index);
+}
+
+static bool has_ranks(const tg_branch_config *branch) {
+    return branch->type == TG_BRANCH_LOW_RANK || branch->type == TG_BRANCH_MATRIX;
+}
+
+const char *tg_method_unused(const tg_optim_config *opt) {
+    const tg_branch_config usual = tg_branch_config_default();
+    const tg_branch_config *first = &opt->projector.first, *second = &opt->projector.second;
+    const bool is_single = opt->projector.scheme == TG_SCHEME_SINGLE;
+    const bool is_usual = first->rank.count == TG_RANK_AUTO ||
+                          (first->rank.count == 1 && first->rank.value[0] == usual.rank.value[0]);
+    if (opt->is_projected && !has_ranks(first) && !is_usual) {
+        return is_single || !has_ranks(second) ? "opt.rank"
+                                               : "opt.rank (it is opt.second_rank here)";
+    }
+    if (opt->is_projected && has_ranks(first) && first->sparse_ratio != usual.sparse_ratio) {
+        return is_single || has_ranks(second)
+                   ? "opt.sparse_ratio"
+                   : "opt.sparse_ratio (it is opt.second_sparse_ratio here)";
+    }
+    return NULL;
 }

@@ -3,6 +3,7 @@
 #ifndef TG_TRAIN_PUBLISHED_KEYS_H
 #define TG_TRAIN_PUBLISHED_KEYS_H
 
+#include "tgrad/optim.h"
 #include "tgrad/settings.h"
 
 /* The key that goes by another name here ("fno.data_channels": "fno.in_channels"), or `key`. */
@@ -13,9 +14,12 @@ const char *tg_published_name(const char *key);
 TG_NODISCARD tg_status tg_published_check(tg_context *ctx, const char *key, const char *value,
                                           bool *is_published);
 
-/* Whether setting number `index` is a part of a method that opt.name replaces. A run's config.yaml
- * and published files describe their method by its parts; a name that comes later, such as that of
- * the command line, means another method, not a mixture of both. */
-bool tg_method_is_replaced(const tg_settings *settings, int64_t index);
+/* Whether setting number `index` is replaced by one that comes later, such as from the command
+ * line: the files of the data by data.set, and by opt.name a method that a run's config.yaml or a
+ * published file describes by its parts. It means another method then, not a mixture of both. */
+bool tg_setting_is_replaced(const tg_settings *settings, int64_t index);
+
+/* The size of a part that the method has not, though it is set; NULL: none. */
+const char *tg_method_unused(const tg_optim_config *opt);
 
 #endif
