@@ -359,6 +359,68 @@ static void shared_parts_grow_the_network_least(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- blocks in one call that read bytes ---- */
+
+static bool takes_block(tg_backend *be, const tg_block *op, size_t *bytes) {
+    (void)be;
+    (void)op;
+    *bytes = 0;
+    return true;
+}
+
+static bool takes_block_back(tg_backend *be, const tg_block_back *op, size_t *bytes) {
+    (void)be;
+    (void)op;
+    *bytes = 0;
+    return true;
+}
+
+static tg_status run_block(tg_backend *be, const tg_block *op) {
+    (void)op;
+    return tg_fail(be->ctx, TG_E_UNSUPPORTED, "only planned");
+}
+
+static tg_status run_block_back(tg_backend *be, const tg_block_back *op) {
+    (void)op;
+    return tg_fail(be->ctx, TG_E_UNSUPPORTED, "only planned");
+}
+
+/* A block whose input checkpointing makes again is made over it: two activations are in f32 at a
+ * time, and beside them are bytes. */
+static void blocks_are_made_again_over_their_input(void **state) {
+    (void)state;
+    const char *const configs[] = {
+        "{\"n_modes\": [4, 4], \"hidden_channels\": 8, \"n_layers\": 2,"
+        "\"saved_precision\": \"8bit\", \"activation_checkpoint\": \"block\"}",
+        "{\"n_modes\": [4, 4], \"hidden_channels\": 8, \"n_layers\": 3,"
+        "\"saved_precision\": \"8bit\", \"activation_checkpoint\": \"minimal\"}"};
+    enum { BATCH = 2, POINTS = 64 * 64 };
+    const int64_t grid[] = {64, 64};
+    const size_t one = sizeof(float) * BATCH * 8 * POINTS;
+    tg_context *ctx = net_context("cpu", 1);
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    tg_backend_ops ops = *be->ops;
+    tg_backend other = *be;
+    ops.block_workspace = takes_block;
+    ops.block_forward = run_block;
+    ops.block_backward = run_block_back;
+    ops.block_back_workspace = takes_block_back;
+    other.ops = &ops;
+    for (int i = 0; i < T_COUNT(configs); i++) {
+        const tg_fno_config config = net_config(ctx, configs[i]);
+        nn_model model = {0};
+        nn_program program = {0};
+        net_ok(ctx, nn_model_create(ctx, &config, &model));
+        net_ok(ctx, nn_program_create(&model, &other, BATCH, grid, true, &(tg_shared_workspace){0},
+                                      &program));
+        assert_in_range(program.activations.bytes, 2 * one, 2 * one + one / 4 * 3);
+        nn_program_free(&program);
+        nn_model_destroy(&model);
+    }
+    tg_context_destroy(&ctx);
+}
+
 /* An optimizer that shares a workspace says what is missing. */
 static void optimizers_need_their_workspace(void **state) {
     (void)state;
@@ -516,6 +578,7 @@ int main(void) {
         cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(shared_workspace_is_free_memory),
         cmocka_unit_test(shared_parts_grow_the_network_least),
+        cmocka_unit_test(blocks_are_made_again_over_their_input),
         cmocka_unit_test(optimizers_need_their_workspace),
         cmocka_unit_test(a_workspace_is_shared),
         cmocka_unit_test(chunks_where_they_save),

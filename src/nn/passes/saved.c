@@ -4,9 +4,10 @@
  * exists, and the value itself ends with its last reader in forward. In backward it is restored
  * before the first op of a block that reads it, and ends with the last one there: few values are in
  * f32 at a time, however many layers there are. Ops for which the backend reads bytes take them as
- * they wait, and a block that can writes in bytes what forward does not read. Two kinds of values
- * stay as they are: those outside the blocks, and those that the first ops of backward read, since
- * they would be back at once.
+ * they wait, and a block that can writes in bytes what forward does not read. Where such an op
+ * reads what checkpointing makes again, that waits in bytes, too. Two kinds of values stay as they
+ * are: those outside the blocks, and those that the first ops of backward read, since they would be
+ * back at once.
  *
  * Activations take the format asked for. The kept modes of spectra have 2 bytes a number at least:
  * neighbours differ by orders of magnitude, which one scale for all of them would not do justice.
@@ -42,6 +43,41 @@ static bool waits(const state *s, int value) {
            !v->is_transient && format_of(s->p, v) != v->dtype;
 }
 
+/* Whether the op reads its X, which waits in bytes, as it is. */
+static bool reads_bytes(const state *s, const nn_op *op) {
+    const int v = op->in[NN_X];
+    const nn_program *p = s->p;
+    nn_op other = *op;
+    if (v < 0 || s->saved[v] < 0 || p->values[s->saved[v]].dtype != TG_U8) {
+        return false;
+    }
+    other.in[NN_X] = s->saved[v];
+    if (op->kind == NN_MLP_BACK) {
+        return nn_mlp_back_reads_bytes(p, s->be, &other);
+    }
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block_back call = nn_block_back_call(p, &other, &desc);
+    size_t bytes = 0;
+    return op->kind == NN_BLOCK_BACK && s->be->ops->block_back_workspace(s->be, &call, &bytes);
+}
+
+static void save(state *s, int value) {
+    s->saved[value] = nn_value_like(s->p, value);
+    s->p->values[s->saved[value]].role = NN_SAVED;
+    s->p->values[s->saved[value]].dtype = format_of(s->p, &s->p->values[value]);
+}
+
+/* The input of a block that checkpointing has made again waits for the block's backward op if that
+ * reads bytes: the block, made again too, can then write over it. */
+static void save_again(state *s, const nn_op *back) {
+    const int v = back->in[NN_X];
+    if (back->kind == NN_BLOCK_BACK && s->saved[v] < 0 && s->links.readers[v] > 1 &&
+        s->links.maker[v] >= s->old.backward_begin) {
+        save(s, v);
+        s->saved[v] = reads_bytes(s, back) ? s->saved[v] : -1;
+    }
+}
+
 static void choose(state *s) {
     const nn_program *old = &s->old;
     int first = old->backward_begin;
@@ -56,11 +92,10 @@ static void choose(state *s) {
         for (int k = 0; k < NN_INPUTS; k++) {
             const int v = old->ops[i].in[k];
             if (v >= 0 && s->saved[v] < 0 && waits(s, v)) {
-                s->saved[v] = nn_value_like(s->p, v);
-                s->p->values[s->saved[v]].role = NN_SAVED;
-                s->p->values[s->saved[v]].dtype = format_of(s->p, &s->p->values[v]);
+                save(s, v);
             }
         }
+        save_again(s, &old->ops[i]);
     }
 }
 
@@ -123,24 +158,6 @@ static void forward(const state *s) {
     }
 }
 
-/* Whether the op reads its X, which waits in bytes, as it is. */
-static bool reads_bytes(const state *s, const nn_op *op) {
-    const int v = op->in[NN_X];
-    const nn_program *p = s->p;
-    nn_op other = *op;
-    if (v < 0 || s->saved[v] < 0 || p->values[s->saved[v]].dtype != TG_U8) {
-        return false;
-    }
-    other.in[NN_X] = s->saved[v];
-    if (op->kind == NN_MLP_BACK) {
-        return nn_mlp_back_reads_bytes(p, s->be, &other);
-    }
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block_back call = nn_block_back_call(p, &other, &desc);
-    size_t bytes = 0;
-    return op->kind == NN_BLOCK_BACK && s->be->ops->block_back_workspace(s->be, &call, &bytes);
-}
-
 /* The inputs of op number i at hand. */
 static void restore(const state *s, int i) {
     const nn_op *op = &s->old.ops[i];
@@ -174,6 +191,13 @@ static void backward(const state *s) {
         }
         op.in[NN_X] = bytes >= 0 ? bytes : op.in[NN_X];
         nn_op_append(s->p, &op);
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            const int v = op.out[k];
+            if (v >= 0 && s->saved[v] >= 0 && s->links.maker[v] == i) { /* made again */
+                copy(s, NN_SAVE, v, s->saved[v], &op);
+                s->restored[v] = v;
+            }
+        }
     }
 }
 
