@@ -8,9 +8,10 @@
  * and walks over planes, the next one coming while this one is multiplied; sums over planes stay in
  * registers and are added up at the end, in a fixed order.
  *
- * Rows in shared memory are 4 or 12 modulo 16 numbers apart, so that fragments lie in different
- * banks whichever way they are read. Where a tile reaches beyond a row it meets other numbers,
- * which the other factor's zeros put out. */
+ * Rows in shared memory are 4 modulo 16 numbers apart, so that fragments lie in different banks
+ * whichever way they are read. Short ones, which are also read and written in pairs of numbers, are
+ * 8 modulo 16 apart instead, and every other two of them have their fours exchanged. Where a tile
+ * reaches beyond a row it meets other numbers, which the other factor's zeros put out. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/complex.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -20,9 +21,8 @@ enum {
     MOST_D2 = 36, /* its columns; */
     MOST_R1 = 36, /* of the core's */
     MOST_R2 = 20,
-    LONG_ROW = 36, /* of left and d */
-    CORE_ROW = 20,
-    SHORT_ROW = 28,      /* of right, n and m, which are filled up */
+    LONG_ROW = 36,       /* of left and d */
+    SHORT_ROW = 24,      /* of core, right, n and m */
     STEPS = MOST_D2 / 4, /* of a sum over d2 or r1 */
     TILES = 5,           /* of 8, over d2 and r1 .. */
     SHORT_TILES = 3,     /* .. and over r2 */
@@ -31,7 +31,7 @@ enum {
     TEAM = MOST_D1 / ROWS, /* warps for all rows */
     LEFT_SIZE = MOST_D1 * LONG_ROW,
     RIGHT_SIZE = 8 * TILES * SHORT_ROW,
-    CORE_SIZE = 8 * TILES * CORE_ROW,
+    CORE_SIZE = 8 * TILES * SHORT_ROW,
     MIDDLE_SIZE = MOST_D1 * SHORT_ROW,
     FORWARD_THREADS = 32 * TEAM,
     BACK_THREADS = 2 * FORWARD_THREADS,
@@ -59,12 +59,25 @@ static __device__ inline float2 cut_back(float2 x, float sign = 1.0f) {
     return make_float2(TF32_CUT * x.x, sign * TF32_CUT * x.y);
 }
 
+/* Place of a column in a short row. */
+static __device__ inline int short_column(int row, int column) {
+    return column ^ (row & 2) * 2;
+}
+
+/* Tiles of short rows, the first of which is a multiple of 4. */
+static __device__ inline right_tile load_short(const float2 *x, int lane) {
+    return {x[lane % 4 * SHORT_ROW + short_column(lane % 4, lane / 4)]};
+}
+static __device__ inline turned_tiles load_short_turned(const float2 *x, int lane) {
+    return {*reinterpret_cast<const float4 *>(x + lane / 4 * SHORT_ROW +
+                                              short_column(lane / 4, lane % 4 * 2))};
+}
+
 /* ROWS rows of left times all columns of the core's, rounded. */
 struct middle_rows {
     sum_tile sum[STRIPS][SHORT_TILES];
 
-    __device__ void multiply(const float2 *left, const float2 *right, int right_row, float sign,
-                             int lane) {
+    __device__ void multiply(const float2 *left, const float2 *right, float sign, int lane) {
 #pragma unroll
         for (int i = 0; i < STRIPS * SHORT_TILES; i++) {
             sum[i % STRIPS][i / STRIPS] = {};
@@ -78,7 +91,7 @@ struct middle_rows {
             }
 #pragma unroll
             for (int n = 0; n < SHORT_TILES; n++) {
-                const right_tile b = load_right(right + k * right_row + 8 * n, right_row, 1, lane);
+                const right_tile b = load_short(right + k * SHORT_ROW + 8 * n, lane);
 #pragma unroll
                 for (int m = 0; m < STRIPS; m++) {
                     multiply_add(sum[m][n], a[m], b);
@@ -95,19 +108,20 @@ struct middle_rows {
         for (int i = 0; i < STRIPS * SHORT_TILES; i++) {
             const int m = i % STRIPS, n = i / STRIPS;
             each_pair(sum[m][n], lane, [&](int row, int column, float4 x) {
-                *reinterpret_cast<float4 *>(to + (8 * m + row) * SHORT_ROW + 8 * n + column) = x;
+                *reinterpret_cast<float4 *>(to + (8 * m + row) * SHORT_ROW + 8 * n +
+                                            short_column(row, column)) = x;
             });
         }
     }
     /* out += the rows times the columns that lie as rows of `right`. */
-    __device__ void multiply_turned(sum_tile (&out)[TILES][STRIPS], const float2 *right,
-                                    int right_row, float sign, int lane) const {
+    __device__ void multiply_turned(sum_tile (&out)[TILES][STRIPS], const float2 *right, float sign,
+                                    int lane) const {
 #pragma unroll
         for (int k = 0; k < SHORT_TILES; k++) {
             turned_tiles b[TILES];
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                b[n] = load_turned(right + 8 * n * right_row + 8 * k, right_row, lane);
+                b[n] = load_short_turned(right + 8 * n * SHORT_ROW + 8 * k, lane);
             }
 #pragma unroll
             for (int i = 0; i < 2 * STRIPS; i++) {
@@ -126,18 +140,17 @@ struct middle_rows {
 
 /* Rows of a matrix to rows that are further apart, past the registers: what a thread copies of each
  * matrix lies at the same places, which are found once. */
-template <int MOST, int THREADS> struct row_copies {
+template <int MOST, int THREADS, int ROW> struct row_copies {
     static constexpr int COUNT = (MOST + THREADS - 1) / THREADS, BYTES = sizeof(float2);
     int left; /* numbers, from the thread's first on */
     uint32_t place[COUNT];
 
-    __device__ row_copies(int rows, int columns, int row)
-        : left(rows * columns - (int)threadIdx.x) {
+    __device__ row_copies(int rows, int columns) : left(rows * columns - (int)threadIdx.x) {
         const int down = THREADS / columns, across = THREADS % columns;
         int i = (int)threadIdx.x / columns, j = (int)threadIdx.x % columns;
 #pragma unroll
         for (int q = 0; q < COUNT; q++) {
-            place[q] = (uint32_t)(i * row + j) * BYTES;
+            place[q] = (uint32_t)(i * ROW + (ROW == SHORT_ROW ? short_column(i, j) : j)) * BYTES;
             const bool wraps = j + across >= columns;
             i += down + wraps;
             j += wraps ? across - columns : across;
@@ -192,23 +205,23 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
     float2 *made = right + RIGHT_SIZE;
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * ROWS;
     clear(shared, (int)(made - shared));
-    const row_copies<MOST_R1 * MOST_R2, FORWARD_THREADS> of_core(s.r1, s.r2, CORE_ROW);
+    const row_copies<MOST_R1 * MOST_R2, FORWARD_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
     const auto fetch = [&](int64_t plane) {
         if (plane < s.planes) {
             of_core.fetch(from, core + plane * s.r1 * s.r2);
         }
     };
     fetch(blockIdx.x);
-    row_copies<LEFT_SIZE, FORWARD_THREADS>(s.d1, s.r1, LONG_ROW).fetch(left, left_factor);
-    row_copies<MOST_D2 * MOST_R2, FORWARD_THREADS>(s.d2, s.r2, SHORT_ROW)
+    row_copies<LEFT_SIZE, FORWARD_THREADS, LONG_ROW>(s.d1, s.r1).fetch(left, left_factor);
+    row_copies<MOST_D2 * MOST_R2, FORWARD_THREADS, SHORT_ROW>(s.d2, s.r2)
         .fetch(right, right_factor);
     for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x) {
         copies_wait();
         __syncthreads();
         middle_rows middle;
-        middle.multiply(left + row * LONG_ROW, from, CORE_ROW, 1.0f, lane);
+        middle.multiply(left + row * LONG_ROW, from, 1.0f, lane);
         sum_tile sum[TILES][STRIPS] = {};
-        middle.multiply_turned(sum, right, SHORT_ROW, 1.0f, lane);
+        middle.multiply_turned(sum, right, 1.0f, lane);
 #pragma unroll
         for (int e = 0; e < TILES * STRIPS; e++) {
             each_number(sum[e / STRIPS][e % STRIPS], lane, [&](int i, int j, float2 x) {
@@ -238,7 +251,7 @@ static __device__ inline void multiply_columns(sum_tile (&sum)[M][N], const floa
         right_tile b[N];
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            b[n] = load_right(right + k * SHORT_ROW + 8 * n, SHORT_ROW, 1, lane);
+            b[n] = load_short(right + k * SHORT_ROW + 8 * n, lane);
         }
 #pragma unroll
         for (int m = 0; m < M; m++) {
@@ -293,10 +306,10 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
     float2 *m_rows = n_rows + MIDDLE_SIZE;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % TEAM * ROWS;
     clear(shared, (int)(n_rows - shared));
-    row_copies<LEFT_SIZE, BACK_THREADS>(s.d1, s.r1, LONG_ROW).fetch(left, left_factor);
-    row_copies<MOST_D2 * MOST_R2, BACK_THREADS>(s.d2, s.r2, SHORT_ROW).fetch(right, right_factor);
-    const row_copies<LEFT_SIZE, BACK_THREADS> of_plane(s.d1, s.d2, LONG_ROW);
-    const row_copies<MOST_R1 * MOST_R2, BACK_THREADS> of_core(s.r1, s.r2, CORE_ROW);
+    row_copies<LEFT_SIZE, BACK_THREADS, LONG_ROW>(s.d1, s.r1).fetch(left, left_factor);
+    row_copies<MOST_D2 * MOST_R2, BACK_THREADS, SHORT_ROW>(s.d2, s.r2).fetch(right, right_factor);
+    const row_copies<LEFT_SIZE, BACK_THREADS, LONG_ROW> of_plane(s.d1, s.d2);
+    const row_copies<MOST_R1 * MOST_R2, BACK_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
     const auto fetch = [&](int64_t plane, int to) {
         if (plane < s.planes) {
             of_plane.fetch(planes + to * LEFT_SIZE, dweight + plane * s.d1 * s.d2);
@@ -319,9 +332,9 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
         sum_tile dleft[TILES][STRIPS] = {};
         each_plane([&](int64_t plane, const float2 *d, const float2 *c) {
             middle_rows n;
-            n.multiply(d + row * LONG_ROW, right, SHORT_ROW, -1.0f, lane);
+            n.multiply(d + row * LONG_ROW, right, -1.0f, lane);
             n.store(n_rows + row * SHORT_ROW, lane);
-            n.multiply_turned(dleft, c, CORE_ROW, -1.0f, lane);
+            n.multiply_turned(dleft, c, -1.0f, lane);
             wait_for_team();
             float2 *out = dcore + plane * s.r1 * s.r2;
             if (warp < 2) {
@@ -347,7 +360,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
         sum_tile dright[TILES][SHORT_TILES] = {};
         each_plane([&](int64_t, const float2 *d, const float2 *c) {
             middle_rows m;
-            m.multiply(left + row * LONG_ROW, c, CORE_ROW, 1.0f, lane);
+            m.multiply(left + row * LONG_ROW, c, 1.0f, lane);
             m.store(m_rows + row * SHORT_ROW, lane);
             __syncwarp();
             multiply_columns(dright, d + row * LONG_ROW, m_rows + row * SHORT_ROW, ROWS, lane);

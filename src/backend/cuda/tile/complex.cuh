@@ -8,7 +8,7 @@
  * conjugated. A product with a conjugated left factor is the conjugate of such a one.
  *
  * Rows that are 4 or 12 modulo 16 numbers apart lie in different banks whichever way a factor is
- * read. */
+ * read number by number. */
 #ifndef TG_BACKEND_CUDA_TILE_COMPLEX_CUH
 #define TG_BACKEND_CUDA_TILE_COMPLEX_CUH
 
@@ -42,17 +42,14 @@ __device__ inline right_tile load_right(const float2 *x, int row, int column, in
     return {x[lane % 4 * row + lane / 4 * column]};
 }
 
-/* Two tiles of eight k's, the first with those of even number: entry (k, n) lies at x[n * row + k].
- */
+/* Two tiles of eight k's, the first with those of even number, whose columns lie as rows: k's 2t
+ * and 2t + 1 of column g. */
 struct turned_tiles {
     float4 both;
     __device__ right_tile tile(int i) const {
         return {i == 0 ? make_float2(both.x, both.y) : make_float2(both.z, both.w)};
     }
 };
-__device__ inline turned_tiles load_turned(const float2 *x, int row, int lane) {
-    return {*reinterpret_cast<const float4 *>(x + lane / 4 * row + 2 * (lane % 4))};
-}
 
 /* A sum as left factor, with the same k's as a turned one: i is 0 or 1. */
 __device__ inline left_tile as_left(const sum_tile &x, int i, float right) {
