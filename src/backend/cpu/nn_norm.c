@@ -117,13 +117,9 @@ static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
         return be->ref->norm_forward(be, op);
     }
     const int64_t groups = groups_of(op);
-    const int parts = cpu_parts(be, groups, 1);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(groups, 1, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            forward_group(be, op, i);
-        }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, groups, 1))) schedule(static)
+    for (int64_t i = 0; i < groups; i++) {
+        forward_group(be, op, i);
     }
     return TG_OK;
 }
@@ -187,23 +183,15 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
         return be->ref->norm_backward(be, op);
     }
     const int64_t groups = groups_of(op);
-    const int parts = cpu_parts(be, op->channels, 1);
     if (op->dweight || op->dbias) {
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-        for (int p = 0; p < parts; p++) {
-            const tg_range r = tg_partition(op->channels, 1, parts, p);
-            for (int64_t c = r.begin; c < r.end; c++) {
-                weight_sums(be, op, c);
-            }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, op->channels, 1))) schedule(static)
+        for (int64_t c = 0; c < op->channels; c++) {
+            weight_sums(be, op, c);
         }
     }
-    const int group_parts = cpu_parts(be, groups, 1);
-#pragma omp parallel for num_threads(cpu_team(be, group_parts)) schedule(static)
-    for (int p = 0; p < group_parts; p++) {
-        const tg_range r = tg_partition(groups, 1, group_parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            backward_group(be, op, i);
-        }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, groups, 1))) schedule(static)
+    for (int64_t i = 0; i < groups; i++) {
+        backward_group(be, op, i);
     }
     return TG_OK;
 }

@@ -143,25 +143,22 @@ static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
     const size_t src_row = (size_t)op->src_dim[last] * size;
     const size_t front = (size_t)op->dst_at[last] * size, kept = (size_t)op->size[last] * size;
     const int64_t rows = op->howmany * dst_rows;
-    const int parts = cpu_parts(be, rows * op->dst_dim[last], GRAIN);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(rows, 1, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            char *to = (char *)op->dst + (size_t)i * dst_row;
-            const int64_t from = source_row(op, i % dst_rows);
-            if (from < 0) {
-                memset(to, 0, op->clear ? dst_row : 0);
-                continue;
-            }
-            const char *row = (const char *)op->src +
-                              (size_t)(i / dst_rows * src_rows + from) * src_row +
-                              (size_t)op->src_at[last] * size;
-            memcpy(to + front, row, kept);
-            if (op->clear) {
-                memset(to, 0, front);
-                memset(to + front + kept, 0, dst_row - front - kept);
-            }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, rows * op->dst_dim[last], GRAIN))) \
+    schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        char *to = (char *)op->dst + (size_t)i * dst_row;
+        const int64_t from = source_row(op, i % dst_rows);
+        if (from < 0) {
+            memset(to, 0, op->clear ? dst_row : 0);
+            continue;
+        }
+        const char *row = (const char *)op->src +
+                          (size_t)(i / dst_rows * src_rows + from) * src_row +
+                          (size_t)op->src_at[last] * size;
+        memcpy(to + front, row, kept);
+        if (op->clear) {
+            memset(to, 0, front);
+            memset(to + front + kept, 0, dst_row - front - kept);
         }
     }
     return TG_OK;
@@ -188,19 +185,15 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
         return be->ref->grid_embed(be, op);
     }
     const int64_t points = tg_product(op->ndim, op->grid), channels = op->channels + op->ndim;
-    const int parts = cpu_parts(be, op->batch, 1);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(op->batch, 1, parts, p);
-        for (int64_t b = r.begin; b < r.end; b++) {
-            float *y = (float *)op->y + b * channels * points;
-            if (op->x) {
-                memcpy(y, (const float *)op->x + b * op->channels * points,
-                       (size_t)(op->channels * points) * sizeof *y);
-            }
-            for (int j = 0; j < op->ndim; j++) {
-                coordinate(op, j, y + (op->channels + j) * points);
-            }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, op->batch, 1))) schedule(static)
+    for (int64_t b = 0; b < op->batch; b++) {
+        float *y = (float *)op->y + b * channels * points;
+        if (op->x) {
+            memcpy(y, (const float *)op->x + b * op->channels * points,
+                   (size_t)(op->channels * points) * sizeof *y);
+        }
+        for (int j = 0; j < op->ndim; j++) {
+            coordinate(op, j, y + (op->channels + j) * points);
         }
     }
     return TG_OK;

@@ -18,20 +18,16 @@ tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
     const int64_t blocks = tg_quantized_blocks(n);
     uint8_t *byte = bytes;
     float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
-    const int parts = cpu_parts(be, blocks, GRAIN);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(blocks, 1, parts, p);
-        for (int64_t b = r.begin; b < r.end; b++) {
-            const int64_t at = b * TG_QUANTIZED_BLOCK;
-            const size_t count = values_in(n, b);
-            float last[TG_QUANTIZED_BLOCK] = {0};
-            const bool is_whole = count == TG_QUANTIZED_BLOCK;
-            if (!is_whole) {
-                memcpy(last, x + at, count * sizeof *x);
-            }
-            scale[b] = k->quantize_block(is_whole ? x + at : last, byte + at);
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * TG_QUANTIZED_BLOCK;
+        const size_t count = values_in(n, b);
+        float last[TG_QUANTIZED_BLOCK] = {0};
+        const bool is_whole = count == TG_QUANTIZED_BLOCK;
+        if (!is_whole) {
+            memcpy(last, x + at, count * sizeof *x);
         }
+        scale[b] = k->quantize_block(is_whole ? x + at : last, byte + at);
     }
     return TG_OK;
 }
@@ -41,21 +37,17 @@ tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x)
     const int64_t blocks = tg_quantized_blocks(n);
     const uint8_t *byte = bytes;
     const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
-    const int parts = cpu_parts(be, blocks, GRAIN);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(blocks, 1, parts, p);
-        for (int64_t b = r.begin; b < r.end; b++) {
-            const int64_t at = b * TG_QUANTIZED_BLOCK;
-            const size_t count = values_in(n, b);
-            if (count == TG_QUANTIZED_BLOCK) {
-                k->dequantize_block(scale[b], byte + at, x + at);
-                continue;
-            }
-            float last[TG_QUANTIZED_BLOCK];
-            k->dequantize_block(scale[b], byte + at, last);
-            memcpy(x + at, last, count * sizeof *x);
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * TG_QUANTIZED_BLOCK;
+        const size_t count = values_in(n, b);
+        if (count == TG_QUANTIZED_BLOCK) {
+            k->dequantize_block(scale[b], byte + at, x + at);
+            continue;
         }
+        float last[TG_QUANTIZED_BLOCK];
+        k->dequantize_block(scale[b], byte + at, last);
+        memcpy(x + at, last, count * sizeof *x);
     }
     return TG_OK;
 }

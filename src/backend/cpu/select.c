@@ -248,15 +248,11 @@ tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
 /* Bits are set in any order, with the same result. */
 tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap) {
     TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
-    const int parts = cpu_parts(be, k, CHUNK);
     set_all(bitmap, false);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(k, 1, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            const uint64_t at = tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i);
-            __atomic_fetch_or(&bitmap->words[at / 64], (uint64_t)1 << at % 64, __ATOMIC_RELAXED);
-        }
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, k, CHUNK))) schedule(static)
+    for (int64_t i = 0; i < k; i++) {
+        const uint64_t at = tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i);
+        __atomic_fetch_or(&bitmap->words[at / 64], (uint64_t)1 << at % 64, __ATOMIC_RELAXED);
     }
     return cpu_bitmap_rank(be, bitmap);
 }
