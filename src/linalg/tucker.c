@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/product.h"
 #include "base/minmax.h"
 #include "linalg/scratch.h"
 #include "linalg/unfolding.h"
@@ -335,19 +336,8 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     if (u.left > 1 || found < most) { /* upright, with zeros in further columns: by the identity */
         const bool lies = u.left > 1;
         TG_CALL(tg_fill_identity(dc->be, plan->dtype, found, most, short_factor));
-        const tg_gemm turn = {.dtype = plan->dtype,
-                              .op_a = lies ? TG_OP_T : TG_OP_N,
-                              .m = rows,
-                              .n = most,
-                              .k = found,
-                              .alpha = {1.0, 0.0},
-                              .a = product_out,
-                              .lda = lies ? rows : found,
-                              .b = short_factor,
-                              .ldb = most,
-                              .c = upright,
-                              .ldc = most,
-                              .batch = 1};
+        const tg_gemm turn = tg_whole_product(plan->dtype, lies ? TG_OP_T : TG_OP_N, TG_OP_N, rows,
+                                              most, found, product_out, short_factor, upright);
         TG_CALL(ops->gemm(dc->be, &turn));
         product_out = upright;
     }

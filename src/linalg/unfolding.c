@@ -1,5 +1,6 @@
 #include "linalg/unfolding.h"
 
+#include "backend/product.h"
 #include "linalg/scratch.h"
 
 tg_unfolding tg_unfolding_of(int ndim, const int64_t *size, int mode) {
@@ -63,20 +64,12 @@ tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, c
         *x = p.dense;
     }
     TG_CALL(tg_fill_identity(be, dtype, u->right, u->right, p.identity));
-    const tg_gemm gather = {.dtype = dtype,
-                            .m = u->dim,
-                            .n = u->right,
-                            .k = u->right,
-                            .alpha = {1.0, 0.0},
-                            .a = *x,
-                            .lda = u->right,
-                            .stride_a = u->dim * u->right,
-                            .b = p.identity,
-                            .ldb = u->right,
-                            .c = p.matrix,
-                            .ldc = columns,
-                            .stride_c = u->right,
-                            .batch = u->left};
+    tg_gemm gather = tg_whole_product(dtype, TG_OP_N, TG_OP_N, u->dim, u->right, u->right, *x,
+                                      p.identity, p.matrix);
+    gather.stride_a = u->dim * u->right;
+    gather.ldc = columns;
+    gather.stride_c = u->right;
+    gather.batch = u->left;
     TG_CALL(ops->gemm(be, &gather));
     *u = tg_unfolding_gathered(*u);
     *x = p.matrix;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/product.h"
 #include "linalg/tucker.h"
 #include "tensor/element.h"
 
@@ -10,20 +11,7 @@ enum { SWEEPS = 2 }; /* of HOOI; more gain little */
 
 static tg_status multiply(tg_backend *be, tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t m,
                           int64_t n, int64_t k, const void *a, const void *b, void *c) {
-    const tg_gemm gemm = {.dtype = dtype,
-                          .op_a = op_a,
-                          .op_b = op_b,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .alpha = {1.0, 0.0},
-                          .a = a,
-                          .lda = op_a == TG_OP_N ? k : m,
-                          .b = b,
-                          .ldb = op_b == TG_OP_N ? n : k,
-                          .c = c,
-                          .ldc = n,
-                          .batch = 1};
+    const tg_gemm gemm = tg_whole_product(dtype, op_a, op_b, m, n, k, a, b, c);
     return be->ops->gemm(be, &gemm);
 }
 

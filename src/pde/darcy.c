@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "backend/product.h"
 #include "pde/elliptic.h"
 #include "pde/pde.h"
 
@@ -115,26 +116,12 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
 
 /* a (n, n) from the coefficients and the cosines (n, modes) at its points. */
 static tg_status permeability(solver *s, int64_t n, const double *cosines, double *a) {
-    tg_gemm g = {.dtype = TG_F64,
-                 .m = n,
-                 .n = s->n,
-                 .k = s->n,
-                 .alpha = {1.0, 0.0},
-                 .a = cosines,
-                 .lda = s->n,
-                 .b = s->coefficients,
-                 .ldb = s->n,
-                 .c = s->product,
-                 .ldc = s->n,
-                 .batch = 1};
-    TG_CALL(s->be->ops->gemm(s->be, &g));
-    g.op_b = TG_OP_T;
-    g.n = n;
-    g.a = s->product;
-    g.b = cosines;
-    g.c = a;
-    g.ldc = n;
-    TG_CALL(s->be->ops->gemm(s->be, &g));
+    const tg_gemm half = tg_whole_product(TG_F64, TG_OP_N, TG_OP_N, n, s->n, s->n, cosines,
+                                          s->coefficients, s->product);
+    const tg_gemm whole =
+        tg_whole_product(TG_F64, TG_OP_N, TG_OP_T, n, n, s->n, s->product, cosines, a);
+    TG_CALL(s->be->ops->gemm(s->be, &half));
+    TG_CALL(s->be->ops->gemm(s->be, &whole));
     for (int64_t p = 0; p < n * n; p++) {
         a[p] = a[p] >= 0.0 ? s->config.high : s->config.low;
     }

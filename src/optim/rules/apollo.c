@@ -9,6 +9,7 @@
 /* clang-format on */
 #include <math.h>
 
+#include "backend/product.h"
 #include "base/minmax.h"
 #include "linalg/scratch.h"
 #include "optim/rules/rules.h"
@@ -63,19 +64,8 @@ static tg_status draw(tg_backend *be, const tg_whole *whole, const tg_adam *op, 
 
 /* R = P^H G. */
 static tg_status project(tg_backend *be, tg_dtype dtype, const arrays *a) {
-    const tg_gemm gemm = {.dtype = dtype,
-                          .op_a = TG_OP_H,
-                          .m = a->rank,
-                          .n = a->columns,
-                          .k = a->rows,
-                          .alpha = {1.0, 0.0},
-                          .a = a->p,
-                          .lda = a->rank,
-                          .b = a->u,
-                          .ldb = a->columns,
-                          .c = a->r,
-                          .ldc = a->columns,
-                          .batch = 1};
+    const tg_gemm gemm =
+        tg_whole_product(dtype, TG_OP_H, TG_OP_N, a->rank, a->columns, a->rows, a->p, a->u, a->r);
     return be->ops->gemm(be, &gemm);
 }
 

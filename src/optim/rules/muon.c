@@ -8,6 +8,7 @@
 /* clang-format on */
 #include <math.h>
 
+#include "backend/product.h"
 #include "base/minmax.h"
 #include "linalg/scratch.h"
 #include "optim/rules/rules.h"
@@ -52,24 +53,15 @@ static size_t work(const tg_whole *whole) {
     return scratch.used;
 }
 
-/* A product of every matrix of a with that of b; c, lda, ldb, ldc and strides as m, n, k say. */
-static tg_gemm product(tg_dtype dtype, int64_t rows, int64_t columns, int64_t inner, int64_t count,
-                       const void *a, const void *b, void *c) {
-    return (tg_gemm){.dtype = dtype,
-                     .m = rows,
-                     .n = columns,
-                     .k = inner,
-                     .alpha = {1.0, 0.0},
-                     .a = a,
-                     .lda = inner,
-                     .stride_a = rows * inner,
-                     .b = b,
-                     .ldb = columns,
-                     .stride_b = inner * columns,
-                     .c = c,
-                     .ldc = columns,
-                     .stride_c = rows * columns,
-                     .batch = count};
+/* A product of every one of `count` matrices of a with that of b. */
+static tg_gemm product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t rows, int64_t columns,
+                       int64_t inner, int64_t count, const void *a, const void *b, void *c) {
+    tg_gemm g = tg_whole_product(dtype, op_a, op_b, rows, columns, inner, a, b, c);
+    g.stride_a = rows * inner;
+    g.stride_b = inner * columns;
+    g.stride_c = rows * columns;
+    g.batch = count;
+    return g;
 }
 
 /* y = length (a + b A + c A^2) x; of a tall x on the other side, with A = X^H X. */
@@ -78,19 +70,18 @@ static tg_status iterate(tg_backend *be, const matrices *m, tg_dtype dtype, int6
     const bool is_tall = m->rows > m->columns;
     const int64_t small = tg_min(m->rows, m->columns), large = tg_max(m->rows, m->columns);
     const size_t size = tg_dtype_size(dtype);
-    tg_gemm gram = product(dtype, small, small, large, count, m->x, m->x, m->gram);
-    gram.op_a = is_tall ? TG_OP_H : TG_OP_N;
-    gram.op_b = is_tall ? TG_OP_N : TG_OP_H;
-    gram.lda = gram.ldb = m->columns;
+    const tg_gemm gram = product(dtype, is_tall ? TG_OP_H : TG_OP_N, is_tall ? TG_OP_N : TG_OP_H,
+                                 small, small, large, count, m->x, m->x, m->gram);
     TG_CALL(be->ops->gemm(be, &gram));
     TG_CALL(be->ops->copy(be, m->poly, m->gram, (size_t)(small * small * count) * size));
-    tg_gemm poly = product(dtype, small, small, small, count, m->gram, m->gram, m->poly);
+    tg_gemm poly =
+        product(dtype, TG_OP_N, TG_OP_N, small, small, small, count, m->gram, m->gram, m->poly);
     poly.alpha.re = C;
     poly.beta.re = B;
     TG_CALL(be->ops->gemm(be, &poly));
     TG_CALL(be->ops->copy(be, m->y, m->x, (size_t)(small * large * count) * size));
-    tg_gemm next = product(dtype, m->rows, m->columns, small, count, is_tall ? m->x : m->poly,
-                           is_tall ? m->poly : m->x, m->y);
+    tg_gemm next = product(dtype, TG_OP_N, TG_OP_N, m->rows, m->columns, small, count,
+                           is_tall ? m->x : m->poly, is_tall ? m->poly : m->x, m->y);
     next.alpha.re = length;
     next.beta.re = length * A;
     return be->ops->gemm(be, &next);
