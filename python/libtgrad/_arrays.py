@@ -26,16 +26,14 @@ def to_numpy(value, what="the array"):
         return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
     if library == "cupy":
         return value.get()
-    if isinstance(value, numpy.ndarray) or hasattr(value, "__array_interface__"):
-        return numpy.asarray(value)
-    if hasattr(value, "__dlpack__"):
+    if hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
         try:
             return numpy.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError):
             pass  # memory of a device, or a dtype that DLPack has not: its own conversion may know
     array = numpy.asarray(value)
-    if array.dtype == object:
-        raise Error(f"{what}: a {type(value).__name__} is no array", c.TG_E_ARGUMENT)
+    if array.dtype.kind not in "biufc":
+        raise Error(f"{what}: a {type(value).__name__} of {array.dtype} is no array of numbers", c.TG_E_ARGUMENT)
     return array
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from . import _arrays, _config
-from ._library import c, lib, text
+from ._library import Error, c, lib, text
 from .models import open_context
 from .progress import Interrupt, display_of
 
@@ -43,6 +43,8 @@ def generate(equation: str, n: int = 100, resolution: int | None = None, *, seed
     seed and its number alone; `test=True` gives samples that no training set has. With a folder the data
     stay there as a file that `train` reads, and are not made again; interrupted, it goes on next time.
     """
+    if n < 1:
+        raise Error(f"n: {n} samples; one at least is needed", c.TG_E_ARGUMENT)
     context = open_context(backend or "cpu", threads)
     with tempfile.TemporaryDirectory() as temporary:
         config = c.tg_generator_config()

@@ -41,6 +41,8 @@ def test_equations_and_bad_requests():
     assert "Darcy" in libtgrad.equations()["darcy"]
     with pytest.raises(libtgrad.Error, match="darcey"):
         libtgrad.generate("darcey", 1)
+    with pytest.raises(libtgrad.Error, match="n: -1 samples"):
+        libtgrad.generate("darcy", -1, 8)
     with pytest.raises(libtgrad.Error, match="colour"):
         libtgrad.generate("burgers", 1, 32, colour="red")
     with pytest.raises(libtgrad.Error, match="grid: a object is no setting"):
@@ -273,7 +275,8 @@ def test_models_go_to_files_and_back(run, tmp_path, data):
     (numpy.zeros((1, 2, 16, 16)), "channel"),
     (numpy.zeros(16), r"the model takes \(samples, 1 channel, grid of 2 dimensions\), and this is \(16,\)"),
     (numpy.zeros((1, 1, 16, 16), complex), "the model takes real values"),
-    ("text", "no array|could not convert|dimensions"),
+    ("text", "no array of numbers"),
+    (numpy.array([[1, None]]), "a ndarray of object is no array of numbers"),
 ])
 def test_fields_that_do_not_fit(run, x, sentence):
     with pytest.raises((libtgrad.Error, ValueError), match=sentence):
