@@ -8,31 +8,29 @@
 enum { LANES = 8 };
 
 static inline __m256 inverse_root(const cpu_adam_step *s, __m256 v) {
-    return _mm256_div_ps(_mm256_set1_ps(1.0f),
-                         _mm256_add_ps(_mm256_sqrt_ps(v), _mm256_set1_ps(s->eps)));
+    return 1.0f / (_mm256_sqrt_ps(v) + s->eps);
 }
 
 static inline __m256 second_moment(const cpu_adam_step *s, __m256 square, __m256 v) {
-    return _mm256_fmadd_ps(_mm256_set1_ps(s->beta2), v,
-                           _mm256_mul_ps(_mm256_set1_ps(s->c2), square));
+    return _mm256_fmadd_ps(_mm256_set1_ps(s->beta2), v, s->c2 * square);
 }
 
 static inline __m256 load_grad(const cpu_adam_step *s, const float *grad) {
-    return _mm256_mul_ps(_mm256_set1_ps(s->scale), _mm256_loadu_ps(grad));
+    return s->scale * _mm256_loadu_ps(grad);
 }
 
 /* Eight components from `at` on; `inverse` belongs to their second moments. */
 static inline void move(const cpu_adam_step *s, __m256 g, __m256 inverse, int64_t at,
                         const cpu_adam_arrays *a) {
-    const __m256 m = _mm256_fmadd_ps(_mm256_set1_ps(s->beta1), _mm256_loadu_ps(a->m + at),
-                                     _mm256_mul_ps(_mm256_set1_ps(s->c1), g));
-    const __m256 u = _mm256_mul_ps(m, inverse);
+    const __m256 m =
+        _mm256_fmadd_ps(_mm256_set1_ps(s->beta1), _mm256_loadu_ps(a->m + at), s->c1 * g);
+    const __m256 u = m * inverse;
     _mm256_storeu_ps(a->m + at, m);
     if (a->direction) {
         _mm256_storeu_ps(a->direction + at, u);
     }
     if (a->weight) {
-        __m256 w = _mm256_mul_ps(_mm256_set1_ps(s->alpha), u);
+        __m256 w = s->alpha * u;
         if (s->beta != 0.0f) {
             w = _mm256_fmadd_ps(_mm256_set1_ps(s->beta), _mm256_loadu_ps(a->weight + at), w);
         }
@@ -53,7 +51,7 @@ static void reals(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         const __m256 g = load_grad(s, a.grad + i);
-        const __m256 v = second_moment(s, _mm256_mul_ps(g, g), _mm256_loadu_ps(a.v + i));
+        const __m256 v = second_moment(s, g * g, _mm256_loadu_ps(a.v + i));
         _mm256_storeu_ps(a.v + i, v);
         move(s, g, inverse_root(s, v), i, &a);
     }
@@ -67,8 +65,8 @@ static void pairs(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
     for (; i + LANES <= n; i += LANES) {
         const __m256 low = load_grad(s, a.grad + 2 * i);
         const __m256 high = load_grad(s, a.grad + 2 * i + LANES);
-        const __m256 squares = _mm256_permutevar8x32_ps(
-            _mm256_hadd_ps(_mm256_mul_ps(low, low), _mm256_mul_ps(high, high)), in_order);
+        const __m256 squares =
+            _mm256_permutevar8x32_ps(_mm256_hadd_ps(low * low, high * high), in_order);
         const __m256 v = second_moment(s, squares, _mm256_loadu_ps(a.v + i));
         _mm256_storeu_ps(a.v + i, v);
         const __m256 inverse = _mm256_permutevar8x32_ps(inverse_root(s, v), in_order);
