@@ -13,7 +13,8 @@
  * a device takes at once; many rows of the modes before; two samples, whose planes are formed where
  * they are contracted; what Hopper GPUs take without a chunk of the tensor in memory; the last mode
  * alone, or others, as refreshes contract them; and planes of a gradient in memory that are
- * contracted where they lie, an odd number of them and many. */
+ * contracted where they lie, an odd number of them and many; and planes of 128 rows, few and more
+ * than a GPU has multiprocessors. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
@@ -34,6 +35,7 @@ static const struct {
     {4, {2, 3, 5, 32}, {0, 0, 0, 17}, 0},     {4, {3, 5, 9, 12}, {0, 3, 0, 0}, 0},
     {4, {40, 3, 4, 6}, {27, 0, 0, 0}, 0},     {4, {3, 5, 64, 33}, {2, 4, 43, 22}, 0},
     {4, {2, 9, 40, 33}, {2, 0, 29, 19}, 0},   {4, {9, 99, 34, 21}, {5, 9, 20, 17}, 0},
+    {4, {4, 8, 128, 65}, {3, 5, 86, 44}, 2},  {4, {4, 40, 128, 37}, {2, 3, 66, 20}, 2},
 };
 
 static bool is_fp32; /* products are those of f32 */

@@ -15,6 +15,7 @@ static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
 
 /* Large chunks, which are formed and contracted by one kernel. */
 static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool rows = cuda_sm90_contract_rows_fits(be, plan);
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
@@ -28,7 +29,9 @@ static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda
         chain.apart = false;
         for (int q = 1; q < plan->steps; q++) {
             char *next = cuda_plan_large_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_TRY(q == 1 && rows
+                       ? cuda_sm90_contract_rows(be, &chain, count, now, next)
+                       : cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
     }

@@ -479,6 +479,12 @@ bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                          int64_t begin, int64_t count, void *out);
 
+/* contract_rows.cu: whether step 1 is taken plane by plane towards the core; and that, of `count`
+ * indices of mode 0. */
+bool cuda_sm90_contract_rows_fits(const tg_backend *be, const cuda_plan *plan);
+tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t count,
+                                  const void *in, void *out);
+
 /* expand_last_mode.cu: whether the factor of the last mode is multiplied on the way back where a
  * weight of f32 or bf16 is updated; and what finish_call says, its chunk and view aside, of a large
  * chunk that lies before step 1; `rounds`: at random, to bf16. */
@@ -486,6 +492,12 @@ bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda
 template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call);
+
+/* expand_two_modes.cu: the same of both last modes, of a large chunk that lies before step 2. */
+bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
+template <class O>
+tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool rounds,
+                                  const void *in, const finish_call<O, 2> *call);
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);

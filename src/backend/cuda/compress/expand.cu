@@ -265,26 +265,39 @@ static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cud
     });
 }
 
-/* Large chunks, whose last mode and update are one kernel; O: f32 or bf16. */
+/* How many indices of mode 0 at a time are left with the last two modes to multiply: as many as the
+ * room of both states of a large chunk is enough for, in even parts. */
+static int64_t planes_chunk(const cuda_plan *plan) {
+    const int64_t most = (plan->middle - plan->buffer[0]) / plan->state[2];
+    const int64_t chunks = (plan->dim0 + most - 1) / most;
+    return (plan->dim0 + chunks - 1) / chunks;
+}
+
+/* Large chunks, whose last mode, or last two, and update are one kernel; O: f32 or bf16. */
 template <class O>
 static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    const bool both = cuda_sm90_expand_planes_fits(be, op, plan), rounds = op->rounding != NULL;
+    const int64_t most = both ? planes_chunk(plan) : plan->large_chunk;
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
     TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
     TG_TRY(cuda_plan_middle_of_core(be, plan, op->workspace, op->core));
     chain.chained = true;
-    for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
-        const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
+    for (int64_t first = 0; first < plan->dim0; first += most) {
+        const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
-        for (int q = plan->steps - 1; q >= 1; q--) {
-            char *next = cuda_plan_large_state(plan, op->workspace, q, first);
-            chain.apart = first > 0 && q == 2; /* the update before it reads another state */
+        for (int q = plan->steps - 1; q >= (both ? 2 : 1); q--) {
+            char *next = both ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
+                              : cuda_plan_large_state(plan, op->workspace, q, first);
+            /* the update before it reads another state */
+            chain.apart = first > 0 && q == 2 && !both;
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        TG_TRY(cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call));
+        TG_TRY(both ? cuda_sm90_expand_planes(be, &chain, rounds, now, &call)
+                    : cuda_sm90_expand(be, &chain, rounds, now, &call));
     }
 fail:
     return status;

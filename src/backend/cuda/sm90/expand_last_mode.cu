@@ -12,12 +12,10 @@
  * and rounded in pairs of entries, which share one draw of random bits. SPLIT: see
  * form_last_mode.cu. Where there is room for one buffer of out only, it is filled again during the
  * next product. */
-#include "backend/cuda/compress/factor_fragments.cuh"
-#include "backend/cuda/tile/pipeline.cuh"
+#include "backend/cuda/sm90/expand_tile.cuh"
 
 enum {
     GROUPS = 2,
-    TILE = 64,
     MOST_BUFFERS = 2,
     TURN = 37 /* tiles that a warpgroup turns by, so that it does not always have the same rows */
 };
@@ -51,187 +49,6 @@ static __host__ __device__ inline expand_layout layout_of(int n, bool split, int
     at.group = (at.group + 15) / 16 * 16;
     at.all = 1024 + at.factor + GROUPS * at.group;
     return at;
-}
-
-/* U^T as second factor, columns being the parts of entries. */
-template <int N, bool SPLIT>
-static __device__ inline void lay_out(const factor_reader &u, int right, int term_bytes,
-                                      char *factor) {
-    wg_zero<N>(factor, (SPLIT ? 2 : 1) * ((2 * right + 31) / 32 * 32));
-    __syncthreads();
-    for_each_term<SPLIT>(u, [&](int i, int j, float2 entry, int term) {
-        char *matrix = factor + term * term_bytes;
-#pragma unroll
-        for (int to = 0; to < 2; to++) {
-            const float2 parts = back_to(entry, to);
-            const int re = row_of_channel(j), im = row_of_channel(right + j);
-            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, re)) = parts.x;
-            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, im)) = parts.y;
-        }
-    });
-}
-
-/* ---- kept entries ---- */
-
-/* A tile has d3 words of 64 entries. Warp w of a warpgroup has the words w, w + 4, .., one for a
- * lane, so that all have a part of those rows in which most is kept; of the values in its words a
- * lane takes every 32nd. */
-enum {
-    WARPS = WG_THREADS / 32,
-    AHEAD = 4 /* values of a lane that are on their way during the product */
-};
-
-struct kept_words {
-    uint64_t mask; /* of a lane's word */
-    uint32_t rank; /* entries kept before it */
-
-    __device__ void load(const kept_set &kept, int64_t first, int d3, int warp, int lane) {
-        const int64_t word = first + WARPS * lane + warp;
-        mask = 0;
-        rank = 0;
-        if (WARPS * lane + warp < d3) {
-            mask = kept.words[word];
-            rank = kept.ranks[word / 8];
-#pragma unroll
-            for (int w = 1; w < 8; w++) { /* a fixed number: loads do not wait for each other */
-                rank += w <= word % 8 ? (uint32_t)__popcll(kept.words[word - w]) : 0;
-            }
-        }
-    }
-};
-
-/* Which bit of a word is its n-th one that is set. */
-static __device__ inline int bit_of(uint64_t mask, int n) {
-    const int low = __popc((uint32_t)mask);
-    uint32_t part = n < low ? (uint32_t)mask : (uint32_t)(mask >> 32);
-    int at = n < low ? 0 : 32;
-    n -= n < low ? 0 : low;
-#pragma unroll
-    for (int width = 16; width > 0; width /= 2) {
-        const int count = __popc(part & ((1u << width) - 1));
-        const bool beyond = n >= count;
-        n -= beyond ? count : 0;
-        at += beyond ? width : 0;
-        part >>= beyond ? width : 0;
-    }
-    return at;
-}
-
-/* The values of a warp's words. */
-struct kept_values {
-    int total, start; /* of all words, and before a lane's */
-    int entry[AHEAD]; /* of the tile; -1: none */
-    float2 value[AHEAD];
-
-    /* Value number v of the warp: the entry it belongs to, and where it is. By whole warps. */
-    __device__ int find(const kept_words &words, int v, int warp, uint32_t *at) const {
-        int lane = 0;
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) {
-            lane += __shfl_sync(~0u, start, lane + step) <= v ? step : 0;
-        }
-        const int n = v - __shfl_sync(~0u, start, lane);
-        const uint32_t low = __shfl_sync(~0u, (uint32_t)words.mask, lane),
-                       high = __shfl_sync(~0u, (uint32_t)(words.mask >> 32), lane);
-        *at = __shfl_sync(~0u, words.rank, lane) + (uint32_t)n;
-        return (WARPS * lane + warp) * 64 + bit_of((uint64_t)high << 32 | low, n);
-    }
-    __device__ void load(const kept_words &words, const float2 *values, int warp, int lane) {
-        const int own = __popcll(words.mask);
-        start = own;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const int left = __shfl_up_sync(~0u, start, d);
-            start += lane >= d ? left : 0;
-        }
-        total = __shfl_sync(~0u, start, 31);
-        start -= own;
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
-            entry[q] = -1;
-            if (32 * q < total) {
-                uint32_t at;
-                const int found = find(words, 32 * q + lane, warp, &at);
-                if (32 * q + lane < total) {
-                    entry[q] = found;
-                    value[q] = __ldcs(values + at);
-                }
-            }
-        }
-    }
-    __device__ void add(const kept_words &words, const float2 *values, float by, int warp, int lane,
-                        float2 *sums) const {
-        float2 old[AHEAD]; /* which all are read before the first is written */
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
-            if (entry[q] >= 0) {
-                old[q] = sums[entry[q]];
-            }
-        }
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
-            if (entry[q] >= 0) {
-                sums[entry[q]] = plus(old[q], by, value[q]);
-            }
-        }
-#pragma unroll 2
-        for (int first = 32 * AHEAD; first < total; first += 32) {
-            uint32_t at;
-            const int found = find(words, first + lane, warp, &at);
-            if (first + lane < total) {
-                sums[found] = plus(sums[found], by, __ldcs(values + at));
-            }
-        }
-    }
-    static __device__ float2 plus(float2 x, float by, float2 value) {
-        return make_float2(x.x + by * value.x, x.y + by * value.y);
-    }
-};
-
-/* ---- 16-bit formats ---- */
-
-/* Two entries of a tile, of which the first has an even number; ROUNDED: at random. */
-template <bool ROUNDED, class O>
-static __device__ inline uint2 narrow_two(const tg_rng &rng, int64_t entry, float4 x) {
-    uint32_t words[4];
-    O y[4];
-    uint2 both;
-    if constexpr (ROUNDED) {
-        tg_stream_bits(&rng, (uint64_t)entry / 2, words);
-        y[0] = round_by<O>(x.x, words[0]), y[1] = round_by<O>(x.y, words[1]);
-        y[2] = round_by<O>(x.z, words[2]), y[3] = round_by<O>(x.w, words[3]);
-    } else {
-        y[0] = narrow<O>(x.x), y[1] = narrow<O>(x.y);
-        y[2] = narrow<O>(x.z), y[3] = narrow<O>(x.w);
-    }
-    memcpy(&both, y, sizeof both);
-    return both;
-}
-
-/* A tile's sums, which begin with `entry`, to where it is sent from. */
-template <bool ROUNDED, class O>
-static __device__ inline void narrow_tile(const tg_rng &rng, int64_t entry, int entries, int thread,
-                                          const float2 *sums, number<O, 2> *to) {
-    enum { AT_ONCE = 6, NEXT = 2 * WG_THREADS }; /* random bits take long, several do not */
-    for (int first = 2 * thread; first < entries; first += AT_ONCE * NEXT) {
-        float4 x[AT_ONCE];
-        uint2 y[AT_ONCE];
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            const int e = min(first + q * NEXT, entries - 2);
-            x[q] = *reinterpret_cast<const float4 *>(sums + e);
-        }
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            y[q] = narrow_two<ROUNDED, O>(rng, entry + first + q * NEXT, x[q]);
-        }
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            if (first + q * NEXT < entries) {
-                *reinterpret_cast<uint2 *>(to + first + q * NEXT) = y[q];
-            }
-        }
-    }
 }
 
 /* ---- all of it ---- */
@@ -278,7 +95,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         }
         barriers_made();
     }
-    lay_out<N, SPLIT>(task.u, task.right, at.term, factor);
+    lay_out_last<N, SPLIT>(task.u, task.right, 1, task.right, at.term, factor);
     wg_publish();
     __syncthreads();
     kernel_before_wait();
@@ -356,37 +173,14 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_wait<0>();
         wg_fence(sum);
         barrier_wait(full + buffer, (task.buffers == 1 ? round : round / 2) % 2);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int row = (m + 32 * h) * task.d3 + t;
-            number<O, 2> old[N / 8] = {}; /* all of them before the first is written */
-#pragma unroll
-            for (int j = 0; j < N / 8; j++) {
-                if (beta != 0.0f && 4 * j + t < task.d3) {
-                    old[j] = w[row + 4 * j];
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < N / 8; j++) {
-                if (4 * j + t < task.d3) {
-                    const number<float, 2> from = widen(old[j]);
-                    sums[row + 4 * j] =
-                        make_float2(beta * from.part[0] + alpha * sum[4 * j + 2 * h],
-                                    beta * from.part[1] + alpha * sum[4 * j + 2 * h + 1]);
-                }
-            }
-        }
+        update_rows<N>(sum, alpha, beta, m, t, task.d3, w, sums);
         if (values) {
             wg_sync();
             kept.add(words, values, by, warp, lane, sums);
         }
         if constexpr (is_16bit<O>) {
             wg_sync();
-            if (task.rounds) {
-                narrow_tile<true>(rounding, call.begin + begin, entries, thread, sums, w);
-            } else {
-                narrow_tile<false>(rounding, call.begin + begin, entries, thread, sums, w);
-            }
+            narrow_tile(rounding, task.rounds, call.begin + begin, entries, thread, sums, w);
         }
         wg_publish();
         wg_sync();
