@@ -12,6 +12,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "base/minmax.h"
 
 /* One thread at work. */
 typedef struct worker {
@@ -40,10 +41,9 @@ static void project_rows(const worker *w, int64_t first, int64_t rows, target to
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
     const int64_t most = plan->panel_rows / w->slices;
     for (int64_t r = 0; r < rows; r += most) {
-        const int64_t some = rows - r < most ? rows - r : most;
+        const int64_t some = tg_min(rows - r, most);
         for (int64_t c = 0; c < last->dim; c += CPU_PRODUCT_DEPTH) {
-            const int64_t depth =
-                last->dim - c < CPU_PRODUCT_DEPTH ? last->dim - c : CPU_PRODUCT_DEPTH;
+            const int64_t depth = tg_min(last->dim - c, CPU_PRODUCT_DEPTH);
             const cpu_view g = cpu_source_block(w->source, first + r * last->dim + c, some,
                                                 last->dim, depth, w->slices, w->panel);
             for (int i = 0; i < w->slices; i++) {
@@ -107,11 +107,9 @@ static void project_columns(const worker *w, int64_t first, tg_range columns, ta
     const cpu_mode *mode = &plan->mode[plan->ndim - 2];
     const int64_t most = plan->panel_columns / w->slices;
     for (int64_t c = columns.begin; c < columns.end; c += most) {
-        const int64_t left = columns.end - c;
-        const int64_t some = left < most ? left : most;
+        const int64_t some = tg_min(columns.end - c, most);
         for (int64_t i = 0; i < mode->dim; i += CPU_PRODUCT_DEPTH) {
-            const int64_t depth =
-                mode->dim - i < CPU_PRODUCT_DEPTH ? mode->dim - i : CPU_PRODUCT_DEPTH;
+            const int64_t depth = tg_min(mode->dim - i, CPU_PRODUCT_DEPTH);
             const cpu_view g = cpu_source_block(w->source, first + i * mode->step + c, depth,
                                                 mode->step, some, w->slices, w->panel);
             target part = target_at(to, c, plan->width);
@@ -155,7 +153,7 @@ static void pass(const worker *w, tg_range range, target to) {
     const int width = w->plan->width;
     const int64_t most = CPU_PANEL / width;
     for (int64_t i = range.begin; i < range.end; i += most) {
-        const int64_t some = range.end - i < most ? range.end - i : most;
+        const int64_t some = tg_min(range.end - i, most);
         const float *g = cpu_source_block(w->source, i, 1, some, some, 1, w->panel).data;
         float *out = to.out + i * width;
         for (int64_t e = 0; to.out && e < some * width; e++) {

@@ -12,6 +12,7 @@
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
 #include "backend/cpu/stored.h"
+#include "base/minmax.h"
 
 /* A set with less than one in so many entries is sampled by dot products: those run slower, but
  * only where an entry is kept. */
@@ -47,15 +48,14 @@ typedef struct piece {
     int64_t rows, step, columns;
 } piece;
 
-/* Adds alpha lambda values to a run of `out`. */
-static void scatter_run(const task *t, int64_t first, int64_t count) {
+/* Adds the values times `factor` to a run of entries from `first` on. */
+static void scatter_run(const task *t, int64_t first, int64_t count, float factor, float *run) {
     const int width = t->plan->width;
-    const float factor = t->alpha * t->lambda;
     const float *value = t->scattered + cpu_bits_rank(t->bitmap, first) * width;
     cpu_bits bits = cpu_bits_begin(t->bitmap, first, count);
     for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits), value += width) {
         for (int c = 0; c < width; c++) {
-            t->out[e * width + c] += factor * value[c];
+            run[(e - first) * width + c] += factor * value[c];
         }
     }
 }
@@ -64,19 +64,12 @@ static void scatter_run(const task *t, int64_t first, int64_t count) {
 static void half_run(const task *t, int64_t first, int64_t count, float *run) {
     const int width = t->plan->width;
     if (t->scattered) {
-        const float *value = t->scattered + cpu_bits_rank(t->bitmap, first) * width;
-        cpu_bits bits = cpu_bits_begin(t->bitmap, first, count);
-        for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits), value += width) {
-            for (int c = 0; c < width; c++) {
-                run[(e - first) * width + c] += t->lambda * value[c];
-            }
-        }
+        scatter_run(t, first, count, t->lambda, run);
     }
     enum { CHUNK = 1024 };
     float old[CHUNK] = {0};
     for (int64_t i = 0; i < count * width; i += CHUNK) {
-        const int64_t at = first * width + i, left = count * width - i;
-        const int64_t some = left < CHUNK ? left : CHUNK;
+        const int64_t at = first * width + i, some = tg_min(count * width - i, CHUNK);
         if (t->beta != 0.0f) {
             cpu_read(t->convert, t->store, t->half_out, at, some, old);
         }
@@ -120,7 +113,7 @@ static void finish_piece(const worker *w, piece to, cpu_product product) {
         } else if (!t->out) {
             sample_run(t, first, length, w->panel + r * length * width);
         } else if (t->scattered) {
-            scatter_run(t, first, length);
+            scatter_run(t, first, length, t->alpha * t->lambda, t->out + first * width);
         }
     }
 }
@@ -156,9 +149,7 @@ static void expand_rows(const worker *w, const float *in, int64_t first, int64_t
         return;
     }
     for (int64_t r = 0; r < rows; r += plan->panel_rows) {
-        const int64_t some = rows - r < plan->panel_rows ? rows - r : plan->panel_rows;
         for (int64_t c = 0; c < last->dim; c += CPU_PRODUCT_DEPTH) {
-            const int64_t left = last->dim - c;
             const cpu_product product = {
                 .k = last->rank,
                 .a = in + r * last->rank * plan->width,
@@ -168,9 +159,9 @@ static void expand_rows(const worker *w, const float *in, int64_t first, int64_t
                 .ldb = last->dim,
             };
             const piece part = {.first = first + r * last->dim + c,
-                                .rows = some,
+                                .rows = tg_min(rows - r, plan->panel_rows),
                                 .step = last->dim,
-                                .columns = left < CPU_PRODUCT_DEPTH ? left : CPU_PRODUCT_DEPTH};
+                                .columns = tg_min(last->dim - c, CPU_PRODUCT_DEPTH)};
             finish_piece(w, part, product);
         }
     }
@@ -195,13 +186,11 @@ static void expand_columns(const worker *w, const float *in, int64_t first, tg_r
     const cpu_plan *plan = w->task->plan;
     const cpu_mode *mode = &plan->mode[plan->ndim - 2];
     for (int64_t c = columns.begin; c < columns.end; c += plan->panel_columns) {
-        const int64_t left = columns.end - c;
         for (int64_t i = 0; i < mode->dim; i += CPU_PRODUCT_DEPTH) {
-            const int64_t below = mode->dim - i;
             const piece part = {.first = first + i * mode->step + c,
-                                .rows = below < CPU_PRODUCT_DEPTH ? below : CPU_PRODUCT_DEPTH,
+                                .rows = tg_min(mode->dim - i, CPU_PRODUCT_DEPTH),
                                 .step = mode->step,
-                                .columns = left < plan->panel_columns ? left : plan->panel_columns};
+                                .columns = tg_min(columns.end - c, plan->panel_columns)};
             finish_piece(w, part, expansion(plan, mode, i, in + c * plan->width));
         }
     }
@@ -240,7 +229,7 @@ static void pass(const worker *w, tg_range range) {
     const int width = t->plan->width;
     const int64_t most = CPU_PANEL / width;
     for (int64_t i = range.begin; i < range.end; i += most) {
-        const int64_t some = range.end - i < most ? range.end - i : most;
+        const int64_t some = tg_min(range.end - i, most);
         if (t->half_out) {
             for (int64_t e = 0; e < some * width; e++) {
                 w->panel[e] = t->core ? t->core[i * width + e] : 0.0f;
@@ -257,7 +246,7 @@ static void pass(const worker *w, tg_range range) {
             t->out[e] = t->core ? t->alpha * t->core[e] + old : old;
         }
         if (t->scattered) {
-            scatter_run(t, i, some);
+            scatter_run(t, i, some, t->alpha * t->lambda, t->out + i * width);
         }
     }
 }
