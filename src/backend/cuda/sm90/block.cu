@@ -75,40 +75,28 @@ static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
     return number % 2 == 0 ? w.re : is_edge ? 0.0 : w.im;
 }
 
-/* f(index, value) for frequencies from 1 on, in the order in which the threads of a kernel need
- * them, with AT_ONCE steps of a thread next to each other. */
-template <int AT_ONCE, class F> static void each_wave(const fft_rows &rows, F f) {
-    const int64_t groups = steps_of(rows) / AT_ONCE, all = waves_of(rows);
-    for (int64_t i = 0; i < all; i++) {
-        const int64_t thread = i / AT_ONCE % WG_THREADS, lane = thread % 32, warp = thread / 32;
-        const int64_t group = i / AT_ONCE / WG_THREADS; /* of steps, of all tiles */
-        const int64_t step = group % groups * AT_ONCE + i % AT_ONCE;
-        const int64_t pixel = group / groups * WG_PIXELS + warp * 16 + lane / 4 * 2;
-        for (int64_t e = 0; e < 4; e++) {
-            const int64_t number = 2 + 8 * step + lane % 4 + e / 2 * 4;
-            f(4 * i + e, wave(number, pixel + e % 2, rows));
-        }
-    }
-}
-
-/* For forward as they are multiplied, and behind them for backward in f16. */
+/* In the order in which the threads of a kernel need them (waves.cuh). */
 static void fill_waves(const tg_fft_desc *desc, void *out) {
     fft_rows rows = {};
     cuda_fft_rows_of(desc, &rows);
-    float *to = static_cast<float *>(out);
-    __half *back = reinterpret_cast<__half *>(to + 4 * waves_of(rows));
-    each_wave<1>(rows, [&](int64_t i, double value) {
-        to[i] = (float)(value * (1.0 + 0x1p-11 * 2.0 / 3.0)); /* as to_tf32 */
-    });
-    each_wave<2>(rows, [&](int64_t i, double value) { back[i] = __double2half(value); });
+    __half *to = static_cast<__half *>(out);
+    const int64_t pairs = steps_of(rows) / 2, all = waves_of(rows);
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t thread = i / 2 % WG_THREADS, lane = thread % 32, warp = thread / 32;
+        const int64_t pair = i / 2 / WG_THREADS; /* of steps, of all tiles */
+        const int64_t step = pair % pairs * 2 + i % 2;
+        const int64_t pixel = pair / pairs * WG_PIXELS + warp * 16 + lane / 4 * 2;
+        for (int64_t e = 0; e < 4; e++) {
+            const int64_t number = 2 + 8 * step + lane % 4 + e / 2 * 4;
+            to[4 * i + e] = __double2half(wave(number, pixel + e % 2, rows));
+        }
+    }
 }
 
 tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) {
     fft_rows rows;
     return is_for_rows(be, desc, &rows)
-               ? cuda_fft_attach(be, plan,
-                                 (size_t)waves_of(rows) * (sizeof(float4) + 4 * sizeof(__half)),
-                                 fill_waves)
+               ? cuda_fft_attach(be, plan, (size_t)waves_of(rows) * 4 * sizeof(__half), fill_waves)
                : TG_OK;
 }
 
@@ -130,7 +118,7 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
     t.edge = (float)op->scale;
     t.inside = 2.0f * (float)op->scale; /* a half spectrum stands for both its halves */
     t.s = static_cast<const float *>(op->workspace);
-    t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft));
+    t.waves = static_cast<const uint4 *>(cuda_fft_attached(op->fft));
     t.x = static_cast<const float *>(op->x);
     t.skip = static_cast<const float *>(op->skip);
     t.bias = static_cast<const float *>(op->bias);
@@ -207,7 +195,7 @@ static skips_task task_of(const tg_block_back *op, const fft_rows &rows, int blo
     t.scale = (float)op->scale;
     t.through = op->through && op->act != TG_ACT_NONE;
     t.s = static_cast<const float *>(op->workspace);
-    t.waves = static_cast<const uint4 *>(cuda_fft_attached(op->fft)) + waves_of(rows);
+    t.waves = static_cast<const uint4 *>(cuda_fft_attached(op->fft));
     t.x = op->x;
     t.scales =
         op->x_quantized ? scales_of(op->x, op->batch * op->channels * rows.rows * rows.n) : NULL;

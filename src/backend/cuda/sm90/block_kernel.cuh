@@ -14,7 +14,7 @@
  * more, from the second-level cache, where it is added. That leaves registers for four warpgroups a
  * multiprocessor, of which some wait for memory and some for products while others evaluate GELU.
  * At ns1024 a block reads x and writes z1, z2 and activated, 4.4 GB with the spectrum: 1.04 ms at
- * the card's bandwidth, 1.62 measured; with two warpgroups that kept u in registers, 1.87.
+ * the card's bandwidth, 1.60 measured; with two warpgroups that kept u in registers, 1.87.
  *
  * Each pixel is read and written by one thread, z2 and activated behind the last look at x: they
  * may lie where x does, z1 only where there is no MLP. z1 and z2 may be wanted in bytes
@@ -23,6 +23,7 @@
 #define TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/waves.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"
@@ -48,7 +49,7 @@ struct block_task {
     int kept, pitch;                /* complex numbers of a row of s, and from row to row: even */
     float edge, inside;             /* factors of frequency 0 (and width / 2), and of the others */
     const float *s;                 /* (batch, C, rows, pitch) complex */
-    const float4 *waves;            /* (width / 64, STEPS, 4 warps, 32 lanes), see fill_waves */
+    const uint4 *waves;             /* see waves.cuh */
     const float *x;                 /* (batch, C, rows, width) */
     const float *skip;              /* (C, C) */
     const float *bias;              /* (C); NULL: none */
@@ -278,25 +279,24 @@ static __device__ inline void multiply(float (&d)[N / 2], const float (&a)[K / 2
 /* d += the pixels of a tile from a row's spectrum + skip u: a few steps at a time, while the
  * factors of those behind them are on their way. */
 template <int C, int STEPS, bool ACT>
-static __device__ inline void add_waves_and_skip(float (&d)[C / 2], const float4 *waves,
+static __device__ inline void add_waves_and_skip(float (&d)[C / 2], const uint4 *waves,
                                                  const float *x, int64_t image, uint64_t s,
                                                  uint64_t skip) {
     constexpr int PIECE = 2, DEPTH = 4; /* more at a time, and products run one by one */
     constexpr int PIECES = (STEPS + C / 8) / PIECE;
     const int64_t step = (int64_t)fresh((uint64_t)image);
     float4 a[DEPTH][PIECE];
+    uint4 pair[DEPTH];
     const auto load = [&](int piece) {
+        if (piece * PIECE < STEPS) {
+            pair[piece % DEPTH] = waves[piece * WG_THREADS];
+        }
 #pragma unroll
-        for (int i = 0; i < PIECE && piece < PIECES; i++) {
-            float4 &to = a[piece % DEPTH][i];
-            if (piece * PIECE < STEPS) {
-                to = waves[(piece * PIECE + i) * WG_THREADS];
-            } else {
-                const float2 v = *reinterpret_cast<const float2 *>(x);
-                const float2 w = *reinterpret_cast<const float2 *>(x + step);
-                to = {v.x, v.y, w.x, w.y};
-                x += 8 * step;
-            }
+        for (int i = 0; i < PIECE && piece * PIECE >= STEPS && piece < PIECES; i++) {
+            const float2 v = *reinterpret_cast<const float2 *>(x);
+            const float2 w = *reinterpret_cast<const float2 *>(x + step);
+            a[piece % DEPTH][i] = {v.x, v.y, w.x, w.y};
+            x += 8 * step;
         }
     };
     const auto round = [](float v) { return to_tf32(ACT ? gelu(v) : v); };
@@ -311,8 +311,10 @@ static __device__ inline void add_waves_and_skip(float (&d)[C / 2], const float4
         float4(&now)[PIECE] = a[piece % DEPTH];
         load(piece + DEPTH - 1);
 #pragma unroll
-        for (int i = 0; i < PIECE && k >= STEPS; i++) {
-            now[i] = {round(now[i].x), round(now[i].y), round(now[i].z), round(now[i].w)};
+        for (int i = 0; i < PIECE; i++) {
+            now[i] = k < STEPS ? wave_factor(pair[piece % DEPTH], i)
+                               : float4{round(now[i].x), round(now[i].y), round(now[i].z),
+                                        round(now[i].w)};
         }
         wg_begin();
 #pragma unroll
@@ -364,7 +366,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
             float d[C / 2], hidden[H / 2];
             with_vector<C>(shared + L::MEAN, [&](int i, float mean) { d[i] = mean; });
             add_waves_and_skip<C, STEPS, ACT>(
-                d, t.waves + tile * (STEPS * WG_THREADS) + thread % WG_THREADS, t.x + first,
+                d, t.waves + tile * (STEPS / 2 * WG_THREADS) + thread % WG_THREADS, t.x + first,
                 t.image, wg_matrix(shared + L::SPECTRUM), wg_matrix(shared + L::SKIP));
             if (t.z1) {
                 store_tile<C>(d, t.z1 + first, t.image);

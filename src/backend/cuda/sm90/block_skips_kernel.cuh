@@ -16,6 +16,7 @@
 
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
+#include "backend/cuda/sm90/waves.cuh"
 
 struct skips_task {
     int batch, rows, width; /* images are (rows, width) */
@@ -23,7 +24,7 @@ struct skips_task {
     float scale;            /* of the inverse transform */
     bool through;           /* dx is the gradient at x, not at u */
     const float *s;         /* (batch, C, rows, pitch) complex */
-    const uint4 *waves;     /* (width / 64, STEPS / 2, 4 warps, 32 lanes), see own_waves */
+    const uint4 *waves;     /* see waves.cuh */
     const void *x;          /* (batch, C, rows, width), as values or in bytes .. */
     const float *scales;    /* .. with these scales */
     const float *dz1, *dz2; /* like x, values */
@@ -104,7 +105,7 @@ static __device__ inline void load_weights(const skips_task &t, char *shared) {
     }
 }
 
-/* Cosines and sines of a tile, on their way: in f16, which has as many bits as TF32. */
+/* Waves of a tile, on their way. */
 template <int STEPS> struct own_waves {
     uint4 pair[STEPS / 2]; /* of steps */
 
@@ -114,15 +115,6 @@ template <int STEPS> struct own_waves {
         for (int i = 0; i < STEPS / 2; i++) {
             pair[i] = from[i * WG_THREADS];
         }
-    }
-    /* As the first factor of a step. */
-    __device__ float4 factor(int step) const {
-        const uint4 v = pair[step / 2];
-        const float2 a = of_halves(step % 2 ? v.z : v.x), b = of_halves(step % 2 ? v.w : v.y);
-        return {a.x, a.y, b.x, b.y};
-    }
-    static __device__ float2 of_halves(uint32_t word) {
-        return __half22float2(*reinterpret_cast<const __half2 *>(&word));
     }
 };
 
@@ -173,7 +165,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             gate_sums[i / 4 * 2 + i % 2] = fmaf(dz2[i], x[i], gate_sums[i / 4 * 2 + i % 2]);
             x[i] = to_tf32(x[i]);
         }
-        keep_order(n);
+        keep_order<BYTES>(n);
         wg_wait<0>(); /* the sums of the tile before, which run so long */
         wg_fence(sums);
         wg_sync(); /* only they read the warpgroup's part of u */
@@ -182,7 +174,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         wg_publish();    /* waits for loads and stores under way, too */
         __syncthreads(); /* u, dz1 and the spectrum are there, the later dz1 is free */
         waves.load(t, place.tile + own_tile<C>());
-        keep_order(n);
+        keep_order<BYTES>(n);
         fetch_tile<C>(t.dz1 + next.at(t), image, later);
         copies_commit();
         prefetch_step<C, BYTES>(t, far.at(t));
@@ -196,7 +188,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         wg_fence(d);
         multiply_tile<C, C, 4>(d, wg_matrix(shared + L::SKIP) + columns, true, now);
         multiply<C, STEPS, 2>(d, wg_matrix(shared + L::SPECTRUM) + columns, true,
-                              [&](int i) { return waves.factor(i); });
+                              [&](int i) { return wave_factor(waves.pair[i / 2], i); });
         begin_own<C, BYTES>(t.x, t.scales, next.at(t), image, x, bytes);
         if (next.tile == 0) {
             __syncthreads(); /* all are done with the spectrum */
@@ -211,7 +203,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         const float factor = t.scale * TF32_CUT;
         store_own<C>(t.dx + place.at(t), image,
                      [&](int i) { return factor * d[i] * (t.through ? slope[i] : 1.0f); });
-        keep_order(n); /* dx is out of the registers */
+        keep_order<BYTES>(n); /* dx is out of the registers */
         load_own<C>(t.dz2 + next.at(t), image, dz2);
         place = next;
         next = far;

@@ -34,10 +34,16 @@ template <int C> static __device__ inline void tile_sync() {
     }
 }
 
-/* What is written before this is done before it, in step n >= 0: a barrier that nobody meets, which
- * the compiler does not know. Otherwise it evaluates behind waits and loads behind products. */
-static __device__ inline void keep_order(int n) {
-    if (fresh(n) < 0) {
+/* What is written before this is done before it, in step n >= 0; otherwise the compiler evaluates
+ * behind waits and loads behind products. A loop that never turns, which it does not know, keeps
+ * all order; a barrier that nobody meets (not STRICT), that of accesses to memory alone, which is
+ * faster where registers are short. */
+template <bool STRICT = true> static __device__ inline void keep_order(int n) {
+    if constexpr (STRICT) {
+        asm volatile("{ .reg .pred never; setp.lt.s32 never, %0, 0;"
+                     "again: @never nanosleep.u32 1; @never bra again; }" ::"r"(fresh(n))
+                     : "memory");
+    } else if (fresh(n) < 0) {
         wg_sync();
     }
 }

@@ -19,11 +19,13 @@ template <int PASS> struct crew {
 };
 
 template <int C> static size_t stream_shared(int hidden) {
-    return RING_BYTES + 2 * STAGES<C> * sizeof(uint64_t) + (size_t)hidden * sizeof(float4);
+    return RING_BYTES + 2 * STAGES<C> * sizeof(uint64_t) + (size_t)hidden * sizeof(float4) +
+           C * sizeof(float);
 }
 
 /* The shared memory of a block: the ring, its barriers, weights of the hidden channels as put_pair
- * and put_row lay them. Places are known to the compiler, which saves registers. */
+ * and put_row lay them, and b2 of a lifting. Places are known to the compiler, which saves
+ * registers. */
 template <int C> struct stream_room {
     static __device__ char *piece(int stage) {
         extern __shared__ __align__(1024) char room[];
@@ -37,6 +39,9 @@ template <int C> struct stream_room {
     }
     static __device__ float4 *small() {
         return reinterpret_cast<float4 *>(full(2 * STAGES<C>));
+    }
+    static __device__ float *b2(int hidden) {
+        return reinterpret_cast<float *>(small() + hidden);
     }
 };
 
@@ -311,9 +316,9 @@ static __device__ inline void lift(const narrow_task &t, const tile_work<C> &w,
     wg_fence(y);
     w.ring.release(w.lap, chunks - 1);
 #pragma unroll
-    for (int i = 0; i < C / 4; i++) { /* before all stores, which would wait for each of them */
+    for (int i = 0; i < C / 4; i++) {
         const int k = i / 2 * 4 + i % 2;
-        const float bias = t.b2[i / 2 * 8 + i % 2 + channel];
+        const float bias = stream_room<C>::b2(t.hidden)[i / 2 * 8 + i % 2 + channel];
         y[k] = t.alpha * (y[k] + bias);
         y[k + 2] = t.alpha * (y[k + 2] + bias);
     }
@@ -344,6 +349,9 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
         } else {
             put_pair(t, h, h, stream_room<C>::small());
         }
+    }
+    for (int c = threadIdx.x; PASS == NARROW_LIFT && c < C; c += crew<PASS>::THREADS) {
+        stream_room<C>::b2(t.hidden)[c] = t.b2[c];
     }
     __syncthreads();
     cluster_sync();
