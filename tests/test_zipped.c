@@ -132,8 +132,11 @@ static void test_refused_pickles(void **state) {
     REFUSED("]q\0(h\0h\0h\0h\0e.", TG_E_FORMAT, "nested deeper");
     REFUSED(TENSOR "K\0(K\3t(K\1ttR.", TG_E_FORMAT, "does not fit in its storage");
     REFUSED(TENSOR "K\1(K\2t(K\1ttR.", TG_E_FORMAT, "does not fit in its storage");
-    REFUSED(TENSOR "K\0(J\0\0\0\x40K\2t(K\0K\1ttR.", TG_E_FORMAT, "does not fit in its storage");
-    REFUSED(TENSOR "K\0(K\2t(ttR.", TG_E_FORMAT, "does not fit in its storage");
+    REFUSED(TENSOR "K\0(J\0\0\0\x40K\2t(K\0K\1ttR.", TG_E_FORMAT, "a tensor is expanded");
+    REFUSED(TENSOR "K\0(K\2t(ttR.", TG_E_FORMAT, "without sizes or strides");
+    REFUSED(
+        TENSOR "K\0(K\2t(K\1t\x89}}X\4\0\0\0conj\x88stR.", TG_E_FORMAT,
+        "a conjugate or negative view, which is not stored as it reads: save its resolve_conj()");
     REFUSED("ctorch._utils\n_rebuild_tensor_v2\n(K\1K\1)))tR.", TG_E_FORMAT, "without storage");
 }
 

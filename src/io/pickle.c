@@ -349,7 +349,28 @@ static bool lies_within(const tg_pickle_value *tensor, int64_t elements) {
     return fits && last < elements;
 }
 
-/* _rebuild_tensor_v2(storage, offset, sizes, strides, ..) */
+static bool is_expanded(const tg_pickle_value *tensor) {
+    bool repeats = false;
+    for (int d = 0; d < tensor->shape.ndim; d++) {
+        repeats = repeats || (tensor->stride[d] == 0 && tensor->shape.dim[d] > 1);
+    }
+    return repeats;
+}
+
+/* The last argument of a view whose elements are stored otherwise than they read: {"conj": True}
+ * or {"neg": True}. */
+static bool is_lazy_view(const tg_pickle *p, const tg_pickle_value *args) {
+    const tg_pickle_value *flags = args->count > 6 ? item(p, args, 6) : NULL;
+    return flags && flags->kind == TG_PICKLE_DICT && flags->count > 0;
+}
+
+static tg_status refuse_view(const machine *m, const char *kind, const char *instead) {
+    return tg_fail(m->p->ctx, TG_E_FORMAT,
+                   "%s: a tensor is %s, which is not stored as it reads: save its %s", m->label,
+                   kind, instead);
+}
+
+/* _rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks, flags) */
 static tg_status build_tensor(machine *m, int64_t arguments) {
     const tg_pickle *p = m->p;
     const tg_pickle_value *args = &p->values[arguments];
@@ -364,9 +385,15 @@ static tg_status build_tensor(machine *m, int64_t arguments) {
     tensor.shape.ndim = (int)item(p, args, 2)->count;
     if (!read_sizes(p, item(p, args, 2), tensor.shape.dim) ||
         !read_sizes(p, item(p, args, 3), tensor.stride) ||
-        item(p, args, 3)->count != tensor.shape.ndim || tensor.offset < 0 ||
-        !lies_within(&tensor, p->values[tensor.storage].integer)) {
-        return refuse(m, "a tensor whose shape does not fit in its storage");
+        item(p, args, 3)->count != tensor.shape.ndim || tensor.offset < 0) {
+        return refuse(m, "a tensor without sizes or strides");
+    }
+    if (is_lazy_view(p, args)) {
+        return refuse_view(m, "a conjugate or negative view", "resolve_conj() or resolve_neg()");
+    }
+    if (!lies_within(&tensor, p->values[tensor.storage].integer)) {
+        return is_expanded(&tensor) ? refuse_view(m, "expanded", "contiguous()")
+                                    : refuse(m, "a tensor whose shape does not fit in its storage");
     }
     return push(m, &tensor);
 }
