@@ -342,7 +342,7 @@ static tg_adam twin(t_side *s, int64_t n, int choice, void *const *start_of, con
 static void many_at_once(t_side *s) {
     static const int64_t lengths[] = {1,    0,   7,  64, 8192, 8193, 65536, 65537, 33, 4099, 3,
                                       1024, 255, 12, 5,  2048, 513,  96,    31,    77, 16384};
-    enum { CALLS = 3 * T_COUNT(lengths) };
+    enum { CALLS = 5 * T_COUNT(lengths) };
     static tg_adam many[CALLS], single[CALLS];
     const int calls = t_runs_once() ? T_COUNT(lengths) : CALLS;
     const tg_rates rates = {.alpha = 0.125, .beta = 0.75, .scale = 2.0, .step = rounding.step};

@@ -197,12 +197,16 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
     return TG_OK;
 }
 
+/* Dense gradients of so many bytes wait for each other where that saves launches. */
+enum { KEPT_BYTES = 1 << 20 };
+
 tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
                             const int64_t *grid, bool training, const tg_shared_workspace *shared,
                             nn_program *p) {
     tg_status status = TG_OK;
     const int64_t micro = training ? model->config.micro_batch : 0;
     const int64_t in_flight = micro > 0 && micro < batch ? micro : batch;
+    const bool at_once = be->ops->stream && model->dense_bytes <= KEPT_BYTES;
     *p = (nn_program){
         .ctx = model->ctx,
         .model = model,
@@ -213,6 +217,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .target = -1,
         .dout = -1,
         .spectral_phase = -1,
+        .keeps_gradients = training && (in_flight < batch || at_once),
         .activations = {.ctx = model->ctx},
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};

@@ -132,8 +132,9 @@ typedef struct nn_program {
     int phase_count, phase_capacity;
     int input, output, target, dout; /* values */
     nn_arena activations, workspace;
-    size_t gradient_bytes;      /* of the largest group of gradients that leave together; of all
-                                   dense ones where micro-batches add to them */
+    bool keeps_gradients;  /* dense ones until backward has ended, when they leave together: where
+                              micro-batches add to them, and small ones on a device */
+    size_t gradient_bytes; /* of the largest group of gradients that leave together */
     tg_shared_workspace shared; /* asked for, and where it lies at the end of a step */
     /* while it is built: the first failure, and where new ops belong */
     tg_status status;

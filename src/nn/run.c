@@ -56,7 +56,7 @@ static tg_status run_ops(tg_fno *fno, int first, int end) {
     for (int i = first; i < end; i++) {
         const nn_op *op = &fno->run.program.ops[i];
         const nn_kind_row *kind = nn_kind_of(op->kind);
-        if (op->params > 0 && kind->makes_gradients && !nn_in_parts(&fno->run.program)) {
+        if (op->params > 0 && kind->makes_gradients && !fno->run.program.keeps_gradients) {
             TG_CALL(nn_gradient_begin(fno, op->param, op->params, !kind->sets_gradients));
         }
         TG_CALL(kind->run(fno, op));
@@ -89,10 +89,8 @@ static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     TG_CALL(nn_places_check(fno));
     run->saved = run->has_dout = false;
     take_part(run, 0);
-    if (nn_in_parts(&run->program)) { /* all micro-batches add to these */
-        TG_CALL(nn_gradient_begin(fno, 0, fno->model.param_count, true));
-    }
-    return TG_OK;
+    return run->program.keeps_gradients ? nn_gradient_begin(fno, 0, fno->model.param_count, true)
+                                        : TG_OK;
 }
 
 static tg_status check_in_one(const tg_fno *fno, const char *what) {

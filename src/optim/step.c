@@ -81,7 +81,7 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot) {
 
 /* ---- updates that are made together ---- */
 
-enum { BATCH = 16 };
+enum { BATCH = 64 };
 
 struct tg_update_batch {
     const tg_rule *rule; /* of all of them */

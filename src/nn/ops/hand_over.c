@@ -1,7 +1,9 @@
-/* How the gradients of parameters leave: those of one op stand side by side, in the order of the
- * parameters, in one small buffer until the sink has seen them; those of spectral weights go as
- * their factors. */
+/* How the gradients of parameters leave: those of one op, or of all, stand side by side, in the
+ * order of the parameters, in one small buffer until the sink has seen them; those of spectral
+ * weights go as their factors. */
 #include "nn/ops.h"
+
+enum { TOGETHER = 64 };
 
 size_t nn_gradient_span(const nn_model *model, int first, int count) {
     if (count < 1) {
@@ -31,30 +33,39 @@ void *nn_gradient(const tg_fno *fno, int param) {
                            params[fno->run.gradient_first].dense_offset;
 }
 
-static tg_status run(tg_fno *fno, const nn_op *op) {
-    enum { TOGETHER = 16 }; /* more than an op has parameters */
-    const tg_grad_sink *sink = fno->run.call.sink;
-    tg_gradient gradients[TOGETHER];
-    for (int sent = 0; sent < op->params; sent += TOGETHER) {
-        const int now = op->params - sent < TOGETHER ? op->params - sent : TOGETHER;
-        for (int i = 0; i < now; i++) {
-            const int number = op->param + sent + i;
-            const nn_param *param = &fno->model.params[number];
-            gradients[i] = (tg_gradient){.param = number,
-                                         .dtype = param->dtype,
-                                         .shape = param->shape,
-                                         .dense = nn_gradient(fno, number),
-                                         .place = fno->be->ops->place};
-        }
-        if (sink->receive_all) {
-            TG_CALL(sink->receive_all(sink->user, now, gradients));
-            continue;
-        }
-        for (int i = 0; i < now; i++) {
-            TG_CALL(sink->receive(sink->user, &gradients[i]));
-        }
+static tg_status send(const tg_grad_sink *sink, int count, const tg_gradient *gradients) {
+    if (sink->receive_all) {
+        return sink->receive_all(sink->user, count, gradients);
+    }
+    for (int i = 0; i < count; i++) {
+        TG_CALL(sink->receive(sink->user, &gradients[i]));
     }
     return TG_OK;
+}
+
+/* Together with those of the ops that follow, which find nothing left to do. */
+static tg_status run(tg_fno *fno, const nn_op *op) {
+    const nn_program *program = &fno->run.program;
+    tg_gradient gradients[TOGETHER];
+    int count = 0;
+    if (op > program->ops && op[-1].kind == NN_HAND_OVER) {
+        return TG_OK;
+    }
+    for (; op < program->ops + program->op_count && op->kind == NN_HAND_OVER; op++) {
+        for (int i = op->param; i < op->param + op->params; i++) {
+            const nn_param *param = &fno->model.params[i];
+            gradients[count++] = (tg_gradient){.param = i,
+                                               .dtype = param->dtype,
+                                               .shape = param->shape,
+                                               .dense = nn_gradient(fno, i),
+                                               .place = fno->be->ops->place};
+            if (count == TOGETHER) {
+                TG_CALL(send(fno->run.call.sink, count, gradients));
+                count = 0;
+            }
+        }
+    }
+    return count > 0 ? send(fno->run.call.sink, count, gradients) : TG_OK;
 }
 
 static tg_status run_factors(tg_fno *fno, const nn_op *op) {

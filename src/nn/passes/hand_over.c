@@ -1,6 +1,6 @@
 /* Gradients of parameters leave as soon as they exist: the buffer that they stand in is the next
- * op's. A sink may change the parameter at once, so nothing behind may read it. Where micro-batches
- * add to them they leave when the last one is through, before those that come as factors. */
+ * op's. A sink may change the parameter at once, so nothing behind may read it. Those that are kept
+ * leave when backward is through, before those that come as factors. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -32,11 +32,11 @@ static tg_status send(nn_program *p, const nn_program *old, int i) {
     nn_op leave = nn_op_make(NN_HAND_OVER);
     leave.param = op->param;
     leave.params = op->params;
-    const bool waits = nn_in_parts(p) && op->phase != old->spectral_phase;
+    const bool waits = p->keeps_gradients && op->phase != old->spectral_phase;
     leave.phase = waits ? nn_phase_named(p, "small parameters", true) : op->phase;
     leave.block = op->block;
     nn_op_append(p, &leave);
-    return nn_in_parts(p) ? TG_OK : check(old, i + 1, &leave);
+    return p->keeps_gradients ? TG_OK : check(old, i + 1, &leave);
 }
 
 tg_status nn_pass_hand_over(nn_program *p) {
@@ -47,10 +47,10 @@ tg_status nn_pass_hand_over(nn_program *p) {
     p->op_count = p->op_capacity = 0;
     for (int i = 0; i < factors && status == TG_OK; i++) {
         nn_op_append(p, &old.ops[i]);
-        status = nn_in_parts(p) ? TG_OK : send(p, &old, i);
+        status = p->keeps_gradients ? TG_OK : send(p, &old, i);
     }
     p->backward_end = p->op_count;
-    for (int i = 0; i < factors && nn_in_parts(p) && status == TG_OK; i++) {
+    for (int i = 0; i < factors && p->keeps_gradients && status == TG_OK; i++) {
         status = send(p, &old, i);
     }
     for (int i = factors; i < old.op_count && status == TG_OK; i++) {

@@ -169,9 +169,10 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
             }
         }
         const bool makes = row->makes_gradients && op->params > 0;
-        const size_t span = !makes           ? 0
-                            : nn_in_parts(p) ? p->model->dense_bytes
-                                             : nn_gradient_span(p->model, op->param, op->params);
+        const size_t span = !makes ? 0
+                            : p->keeps_gradients
+                                ? p->model->dense_bytes
+                                : nn_gradient_span(p->model, op->param, op->params);
         p->gradient_bytes = span > p->gradient_bytes ? span : p->gradient_bytes;
     }
     return p->status;

@@ -6,7 +6,7 @@
 #include "backend/cuda/optim/adam.cuh"
 
 enum {
-    MANY = 16, /* arrays of a launch */
+    MANY = 64, /* arrays of a launch */
     THREADS = 1024,
     SHARE = 4096,     /* reals of a block, about */
     MOST = 16 * SHARE /* of an array */
@@ -22,7 +22,7 @@ struct adam_table {
     int count;
     adam_item item[MANY];
 };
-static_assert(sizeof(adam_table) <= 4000, "parameters of a kernel");
+static_assert(sizeof(adam_table) <= 32000, "parameters of a kernel");
 
 /* Entries of an array that are not finite, for all threads of a block. */
 static __device__ inline uint32_t count_all(const adam_item &item) {
