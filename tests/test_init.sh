@@ -7,12 +7,15 @@ tree=$(realpath "$2")
 source "$tree/tests/support/checks.sh"
 fixtures=$tree/tests/fixtures
 
-for file in layout_well.h5 layout_pdebench.h5 layout_numbered.h5 layout_pdearena.h5 layout_matlab.mat stored.npz; do
+for file in layout_well.h5 layout_pdebench.h5 layout_numbered.h5 layout_pdearena.h5 layout_matlab.mat layout_matlab_complex.mat stored.npz; do
     expect 0 init "$fixtures/$file" -o config.yaml
     says out "next: tgrad train config.yaml --run DIR"
     exits 0 train config.yaml --run "run_$file" --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1 --threads 1
     ls "run_$file"/checkpoints/*.safetensors >/dev/null || complain "$file: no checkpoint"
 done
+
+expect 0 inspect "$fixtures/layout_matlab_complex.mat" # parts called real and imag
+says out "8x6    0.246763  2.59281  1.22943" "1 -> 1 channels, complex"
 
 expect 0 init "$fixtures/layout_well.h5" --history 2
 says out "layout: well"

@@ -333,7 +333,7 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
         bytes *= (size_t)b->size[i];
     }
     start_clock();
-    hid_t type = tg_h5_type_of(dtype);
+    hid_t type = tg_h5_type_to_read(dtype, d->type);
     hid_t memory = ndim > 0 ? H5Screate_simple(ndim, b->size, NULL) : H5Screate(H5S_SCALAR);
     const bool done = (ndim == 0 || H5Sselect_hyperslab(d->space, H5S_SELECT_SET, b->at, NULL,
                                                         b->size, NULL) >= 0) &&

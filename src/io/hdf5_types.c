@@ -93,10 +93,24 @@ static bool enum_dtype(hid_t type, tg_dtype *out) {
     return found;
 }
 
+/* What the parts of a complex number are called: by h5py, which is what we write, and by MATLAB. */
+static const char *const part_names[][2] = {{"r", "i"}, {"real", "imag"}};
+
+/* Those of a compound; NULL if it is no complex number. */
+static const char *const *names_of(hid_t type) {
+    for (size_t k = 0; k < sizeof part_names / sizeof part_names[0]; k++) {
+        if (H5Tget_nmembers(type) == 2 && H5Tget_member_index(type, part_names[k][0]) >= 0 &&
+            H5Tget_member_index(type, part_names[k][1]) >= 0) {
+            return part_names[k];
+        }
+    }
+    return NULL;
+}
+
 static bool complex_dtype(hid_t type, tg_dtype *out) {
-    static const char *const names[2] = {"r", "i"};
+    const char *const *names = names_of(type);
     tg_dtype parts[2] = {TG_F32, TG_F32};
-    if (H5Tget_nmembers(type) != 2) {
+    if (!names) {
         return false;
     }
     for (int i = 0; i < 2; i++) {
@@ -153,11 +167,11 @@ static hid_t bool_type(void) {
     return type;
 }
 
-static hid_t complex_type(tg_dtype dtype) {
+static hid_t complex_type(tg_dtype dtype, const char *const names[2]) {
     const size_t size = tg_dtype_size(tg_dtype_real(dtype));
     hid_t part = tg_h5_type_of(tg_dtype_real(dtype));
     hid_t type = H5Tcreate(H5T_COMPOUND, 2 * size);
-    if (H5Tinsert(type, "r", 0, part) < 0 || H5Tinsert(type, "i", size, part) < 0) {
+    if (H5Tinsert(type, names[0], 0, part) < 0 || H5Tinsert(type, names[1], size, part) < 0) {
         H5Tclose(type);
         type = H5I_INVALID_HID;
     }
@@ -167,7 +181,7 @@ static hid_t complex_type(tg_dtype dtype) {
 
 hid_t tg_h5_type_of(tg_dtype dtype) {
     if (tg_dtype_is_complex(dtype)) {
-        return complex_type(dtype);
+        return complex_type(dtype, part_names[0]);
     }
     switch (dtype) {
     case TG_F32:
@@ -209,4 +223,9 @@ const char *tg_h5_version(char *text, size_t capacity) {
     tg_h5_leave(&guard);
     snprintf(text, capacity, "%u.%u.%u", major, minor, release);
     return text;
+}
+
+hid_t tg_h5_type_to_read(tg_dtype dtype, hid_t stored) {
+    const char *const *names = H5Tget_class(stored) == H5T_COMPOUND ? names_of(stored) : NULL;
+    return tg_dtype_is_complex(dtype) && names ? complex_type(dtype, names) : tg_h5_type_of(dtype);
 }

@@ -32,5 +32,8 @@ bool tg_h5_dtype_of(hid_t type, tg_dtype *out);
 /* A new HDF5 type (to be closed with H5Tclose) for elements of a dtype in memory and in files we
  * write: complex is compound {r, i}, bool is enum {FALSE, TRUE} as h5py has it; < 0 on failure. */
 hid_t tg_h5_type_of(tg_dtype dtype);
+/* The same for reading elements of type `stored`: HDF5 finds the parts of a complex number by their
+ * names, which are {real, imag} in files of MATLAB. */
+hid_t tg_h5_type_to_read(tg_dtype dtype, hid_t stored);
 
 #endif
