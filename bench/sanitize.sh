@@ -2,8 +2,8 @@
 # Looks for wrong, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
 # test programs and golden files launch. These tools are slow, so they get the parts of programs in
 # tests/cuda/picks.txt: racecheck the smallest part for each kernel, memcheck and initcheck a large one (+), too,
-# and a small training run. Prints a line for each program, and for each tool how many kernels it has seen; the exit
-# code is 1 unless all are clean.
+# and steps of small networks. Prints a line for each program, and for each tool how many kernels it has seen; the
+# exit code is 1 unless all are clean.
 #
 #   bench/sanitize.sh [OUT]                    logs go to OUT, otherwise to <build>/sanitize
 #   bench/sanitize.sh --pick [OUT]             writes the list again: runs everything without a tool, which takes
@@ -33,7 +33,7 @@ end=$(($(date +%s) + ${TGRAD_TOTAL:-86400}))
 export build out limit end picks TEST_ONCE=1 TEST_BACKEND=cuda
 
 programs() { # a name and a command in each line
-    local file name
+    local file name step="$tgrad bench step --preset ns128 --fno.n_modes 16,16 --fno.n_layers 2 --batch 2 --steps 1"
     for file in $(grep -lE 't_(run_rows|gpu_compare)\(' tests/cuda/test_*.c tests/test_*.c); do
         name=$(basename "$file" .c)
         echo "$name $build/bin/$name"
@@ -42,6 +42,10 @@ programs() { # a name and a command in each line
         name=$(basename "$file" .safetensors)
         echo "verify-$name $tgrad verify ${name%%_*} $file --backend cuda --math fp32"
     done
+    echo "step-mixed $step --graphs off --opt tensorgrad --backend cuda --fno.precision mixed" \
+        "--opt.state_precision 8bit --fno.activation_checkpoint block"
+    echo "step-half $step --graphs off --opt tensorgrad --backend cuda --fno.activation_precision half" \
+        "--fno.fno_block_precision half --fno.fno_block_weights_precision half --opt.state_precision half"
     echo "train $tgrad train configs/darcy16.yaml --run $out/TOOL/run --data.root $out/data" \
         "--data.test_resolutions 16 --data.batch_size 2 --opt.n_epochs 2 --opt.update_proj_gap 3 --backend cuda -q"
 }
@@ -86,7 +90,7 @@ for tool in $tools; do
     case $tool in
     none) programs | sed 's/ .*//' ;;
     racecheck) grep -vE '^\+|eigh, large' "$picks" ;; # cuSOLVER's own kernels would take minutes
-    *) sed 's/^+//' "$picks" | sort -u && echo train ;;
+    *) sed 's/^+//' "$picks" | sort -u && printf '%s\n' step-mixed step-half train ;;
     esac >"$out/$tool/picks"
     programs | while read -r name command; do
         parts=$(grep -E "^$name(:|\$)" "$out/$tool/picks") || continue
@@ -98,7 +102,7 @@ for tool in $tools; do
     done
 done | xargs -P "$jobs" -I{} bash -c 'run {}' | tee "$out/summary.txt"
 if [ -n "$picking" ]; then
-    { choose n 20000 1e6 && choose nr 0 20 | sed 's/^/+/'; } | LC_ALL=C sort >"$picks"
+    { choose n 20000 300 && choose nr 0 20 | sed 's/^/+/'; } | LC_ALL=C sort >"$picks"
 fi
 for tool in $tools; do
     launched "$tool" | comm -13 - <(launched "$tool" all) >"$out/$tool/not-launched.txt"
