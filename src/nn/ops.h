@@ -25,8 +25,6 @@ typedef struct nn_kind_row {
     /* Gives that op what else there is of the forward op. NULL: nothing. */
     void (*end)(const nn_program *program, const nn_op *op, nn_op *at_end);
     tg_status (*run)(tg_fno *fno, const nn_op *op);
-    /* Its parameters side by side in the list: how many, and the first. NULL: none. */
-    int (*params)(const nn_program *program, const nn_op *op, int *first);
     /* Emits the backward ops for one input; returns the gradient at it. NULL: no gradient. */
     int (*back)(nn_program *program, const nn_op *op, nn_request ask);
     /* Whether the gradient at X may take the place of dy. NULL: no. */
@@ -50,8 +48,11 @@ typedef struct nn_kind_row {
 
 const nn_kind_row *nn_kind_of(nn_kind kind);
 
-/* Parameters of a forward op: how many, and the first (NULL: not wanted). */
-int nn_op_params(const nn_program *program, const nn_op *op, int *first);
+/* A backward op makes the gradients of what its forward op reads. */
+static inline void nn_op_makes_gradients(nn_op *back, const nn_op *op) {
+    back->param = op->reads;
+    back->params = op->read_count;
+}
 
 /* ---- when ops run ---- */
 

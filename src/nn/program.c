@@ -91,6 +91,7 @@ nn_op nn_op_make(nn_kind kind) {
                    .in = {-1, -1, -1, -1, -1},
                    .out = {-1, -1, -1},
                    .scratch = {-1, -1},
+                   .reads = -1,
                    .param = -1,
                    .weight = -1,
                    .bias = -1,

@@ -87,6 +87,7 @@ typedef struct nn_op {
     nn_kind kind;
     int in[NN_INPUTS], out[NN_OUTPUTS]; /* values; -1: none */
     int scratch[NN_SCRATCHES];          /* values likewise */
+    int reads, read_count;              /* parameters that it reads: the first, and how many */
     int param, params;                  /* backward: parameters whose gradients it makes */
     int phase, back; /* where in the network: its phase, and that of its backward ops */
     int block;       /* 0: before the blocks */

@@ -460,11 +460,6 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
 
 /* ---- builders and rules ---- */
 
-static int params(const nn_program *p, const nn_op *op, int *first) {
-    *first = op->weight;
-    return p->model->factors.params;
-}
-
 /* Maps and the product; the chain is little beside them. */
 static double flops(const nn_program *p, const nn_op *op) {
     const nn_factors *f = &p->model->factors;
@@ -506,7 +501,8 @@ static int add_inner(nn_program *p) {
 
 static nn_op make(nn_program *p, int weight, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_FACTORIZED, x);
-    op.weight = weight;
+    op.weight = op.reads = weight;
+    op.read_count = p->model->factors.params;
     op.is_adjoint = is_adjoint;
     op.out[MAPPED] = keeps(p) ? add_mapped(p) : -1;
     p->values[op.out[0]].is_transient = true;
@@ -545,7 +541,6 @@ const nn_kind_row nn_kind_factorized = {.name = "product with a factorized weigh
                                         .at_end = NN_FACTORS_BACK,
                                         .end = end,
                                         .run = run,
-                                        .params = params,
                                         .back = back,
                                         .scratch = scratch,
                                         .flops = flops};

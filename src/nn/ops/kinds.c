@@ -9,12 +9,6 @@ const nn_kind_row *nn_kind_of(nn_kind kind) {
     return rows[kind];
 }
 
-int nn_op_params(const nn_program *program, const nn_op *op, int *first) {
-    const nn_kind_row *row = nn_kind_of(op->kind);
-    int ignored = -1;
-    return row->params ? row->params(program, op, first ? first : &ignored) : 0;
-}
-
 int64_t nn_numbers(const tg_fno *fno, int value) {
     const nn_value *v = &fno->run.program.values[value];
     return v->planes * fno->run.batch * v->channels * v->points;

@@ -89,18 +89,13 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static int params(const nn_program *p, const nn_op *op, int *first) {
-    *first = op->mlp->param[0][0];
-    return 4 * p->model->planes;
-}
-
 static int back(nn_program *p, const nn_op *op, nn_request ask) {
     nn_op back = *op;
     back.kind = NN_MLP_BACK;
     back.in[NN_DY] = ask.dy;
     back.in[NN_SUM] = ask.sum;
     back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    back.params = nn_op_params(p, op, &back.param);
+    nn_op_makes_gradients(&back, op);
     return nn_op_add(p, back);
 }
 
@@ -132,7 +127,6 @@ const nn_kind_row nn_kind_mlp = {.name = "mlp",
                                  .loads = true,
                                  .adds = true,
                                  .run = run,
-                                 .params = params,
                                  .back = back,
                                  .scratch = scratch,
                                  .flops = flops,
@@ -151,6 +145,8 @@ const nn_kind_row nn_kind_mlp_back = {.name = "backward of an mlp",
 int nn_add_mlp(nn_program *p, const nn_mlp *mlp, nn_role role, int x) {
     nn_op op = nn_op_on(p, NN_MLP, x);
     op.mlp = mlp;
+    op.reads = mlp->param[0][0];
+    op.read_count = 4 * p->model->planes;
     p->values[op.out[0]].role = role;
     p->values[op.out[0]].channels = mlp->out;
     return nn_op_add(p, op);

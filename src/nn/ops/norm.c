@@ -31,12 +31,6 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
     return fno->be->ops->norm_backward(fno->be, &call);
 }
 
-static int params(const nn_program *p, const nn_op *op, int *first) {
-    (void)p;
-    *first = op->norm->weight;
-    return op->norm->weight < 0 ? 0 : 2;
-}
-
 static int back(nn_program *p, const nn_op *op, nn_request ask) {
     nn_op back = nn_op_make(NN_NORM_BACK);
     back.norm = op->norm;
@@ -44,12 +38,12 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
     back.in[NN_DY] = ask.dy;
     back.in[NN_STATS] = op->out[1];
     back.out[0] = nn_value_like(p, op->in[NN_X]);
-    back.params = nn_op_params(p, op, &back.param);
+    nn_op_makes_gradients(&back, op);
     return nn_op_add(p, back);
 }
 
 const nn_kind_row nn_kind_norm = {
-    .name = "norm", .slot = NN_SLOT(norm_forward), .run = run, .params = params, .back = back};
+    .name = "norm", .slot = NN_SLOT(norm_forward), .run = run, .back = back};
 const nn_kind_row nn_kind_norm_back = {.name = "backward of a norm",
                                        .slot = NN_SLOT(norm_backward),
                                        .makes_gradients = true,
@@ -62,6 +56,8 @@ int nn_add_norm(nn_program *p, const nn_norm *norm, int x) {
     }
     nn_op op = nn_op_on(p, NN_NORM, x);
     op.norm = norm;
+    op.reads = norm->weight;
+    op.read_count = norm->weight < 0 ? 0 : 2;
     op.out[1] = nn_value_like(p, x);
     p->values[op.out[1]].role = NN_STATISTIC;
     p->values[op.out[1]].points = 2; /* mean and deviation, at most one pair per channel */

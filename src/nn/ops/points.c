@@ -53,18 +53,12 @@ static tg_status run_gno_back(tg_fno *fno, const nn_op *op) {
     return fno->be->ops->gno_backward(fno->be, &call);
 }
 
-static int params(const nn_program *p, const nn_op *op, int *first) {
-    (void)p;
-    *first = op->gno->param;
-    return 2 * op->gno->layers;
-}
-
 static int back_gno(nn_program *p, const nn_op *op, nn_request ask) {
     nn_op back = *op;
     back.kind = NN_GNO_BACK;
     back.in[NN_DY] = ask.dy;
     back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    back.params = nn_op_params(p, op, &back.param);
+    nn_op_makes_gradients(&back, op);
     return nn_op_add(p, back);
 }
 
@@ -89,7 +83,6 @@ static double flops(const nn_program *p, const nn_op *op) {
 const nn_kind_row nn_kind_gno = {.name = "graph kernel",
                                  .slot = NN_SLOT(gno_forward),
                                  .run = run_gno,
-                                 .params = params,
                                  .back = back_gno,
                                  .scratch = scratch,
                                  .flops = flops};
@@ -104,6 +97,8 @@ int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
     nn_op op = nn_op_on(p, NN_GNO, x);
     nn_value *y = &p->values[op.out[0]];
     op.gno = gno;
+    op.reads = gno->param;
+    op.read_count = 2 * gno->layers;
     op.is_stabilized = with_tanh;
     y->role = NN_DATA;
     y->channels = gno->config.out_channels;

@@ -69,11 +69,6 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static int skip_params(const nn_program *p, const nn_op *op, int *first) {
-    *first = op->skip->param[0];
-    return op->skip->kind == TG_SKIP_MAP_IDENTITY ? 0 : p->model->planes;
-}
-
 static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
     if (ask.input == NN_SUM) {
         return ask.dy;
@@ -83,7 +78,7 @@ static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
     back.in[NN_DY] = ask.dy;
     back.in[NN_SUM] = ask.sum;
     back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    back.params = nn_op_params(p, op, &back.param);
+    nn_op_makes_gradients(&back, op);
     return nn_op_add(p, back);
 }
 
@@ -112,7 +107,6 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .loads = true,
                                   .adds = true,
                                   .run = run_skip,
-                                  .params = skip_params,
                                   .back = back_skip,
                                   .back_in_place = is_diagonal,
                                   .scratch = skip_scratch,
@@ -130,6 +124,8 @@ const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
 int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
     nn_op op = nn_op_make(NN_SKIP);
     op.skip = skip;
+    op.reads = skip->param[0];
+    op.read_count = skip->kind == TG_SKIP_MAP_IDENTITY ? 0 : p->model->planes;
     op.in[NN_X] = x;
     op.in[NN_SUM] = sum;
     op.out[0] = nn_value_like(p, sum);
@@ -152,17 +148,11 @@ static tg_status run_bias_back(tg_fno *fno, const nn_op *op) {
     return fno->be->ops->skip_backward(fno->be, &call);
 }
 
-static int bias_params(const nn_program *p, const nn_op *op, int *first) {
-    (void)p;
-    *first = op->bias;
-    return 1;
-}
-
 static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
     nn_op back = nn_op_make(NN_BIAS_BACK);
     back.bias = op->bias;
     back.in[NN_DY] = ask.dy;
-    back.params = nn_op_params(p, op, &back.param);
+    nn_op_makes_gradients(&back, op);
     nn_op_add(p, back);
     return ask.wanted ? ask.dy : -1;
 }
@@ -176,7 +166,6 @@ static void bias_scratch(const nn_program *p, tg_backend *be, const nn_op *op, s
 const nn_kind_row nn_kind_bias = {.name = "bias",
                                   .slot = NN_SLOT(skip_forward),
                                   .run = run_bias,
-                                  .params = bias_params,
                                   .back = back_bias,
                                   .scratch = bias_scratch};
 const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
@@ -187,7 +176,8 @@ const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
 
 int nn_add_bias(nn_program *p, int bias, int x) {
     nn_op op = nn_op_make(NN_BIAS);
-    op.bias = bias;
+    op.bias = op.reads = bias;
+    op.read_count = 1;
     op.in[NN_SUM] = x;
     op.out[0] = nn_value_like(p, x);
     return nn_op_add(p, op);

@@ -240,12 +240,6 @@ static tg_status run_contract(tg_fno *fno, const nn_op *op) {
     return fno->be->ops->spectral_contract(fno->be, &call);
 }
 
-static int contract_params(const nn_program *p, const nn_op *op, int *first) {
-    (void)p;
-    *first = op->weight;
-    return 1;
-}
-
 static double contract_flops(const nn_program *p, const nn_op *op) {
     const nn_value *x = &p->values[op->in[NN_X]], *y = &p->values[op->out[0]];
     return 8.0 * (double)p->batch * (double)x->channels * (double)y->channels * (double)x->points;
@@ -253,7 +247,8 @@ static double contract_flops(const nn_program *p, const nn_op *op) {
 
 static int add_contract(nn_program *p, int weight, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_CONTRACT, x);
-    op.weight = weight;
+    op.weight = op.reads = weight;
+    op.read_count = 1;
     op.is_adjoint = is_adjoint;
     p->values[op.out[0]].is_transient = true;
     return nn_op_add(p, op);
@@ -271,6 +266,5 @@ const nn_kind_row nn_kind_contract = {.name = "contraction",
                                       .slot = NN_SLOT(spectral_contract),
                                       .at_end = NN_HAND_OVER_FACTORS,
                                       .run = run_contract,
-                                      .params = contract_params,
                                       .back = back_contract,
                                       .flops = contract_flops};

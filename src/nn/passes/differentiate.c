@@ -42,7 +42,7 @@ static int contribute(const state *s, reader r, int sum, bool wanted) {
     const nn_op op = p->ops[r.op]; /* a copy: the list grows */
     const nn_kind_row *row = nn_kind_of(op.kind);
     const int dy = s->gradient[op.out[0]];
-    if (!row->back || dy < 0 || (!wanted && nn_op_params(p, &op, NULL) < 1)) {
+    if (!row->back || dy < 0 || (!wanted && op.read_count < 1)) {
         return sum;
     }
     const bool passes = r.input == NN_SUM; /* dy itself */
@@ -82,8 +82,8 @@ static void gather(state *s, int value) {
 static void mark_needs(state *s) {
     for (int i = 0; i < s->p->forward_end; i++) {
         const nn_op *op = &s->p->ops[i];
-        bool needs = nn_op_params(s->p, op, NULL) > 0 ||
-                     (op->kind == NN_INPUT && s->p->model->config.input_gradient);
+        bool needs =
+            op->read_count > 0 || (op->kind == NN_INPUT && s->p->model->config.input_gradient);
         for (int k = 0; k < NN_INPUTS; k++) {
             needs = needs || (op->in[k] >= 0 && s->needs[op->in[k]]);
         }
@@ -100,7 +100,7 @@ static void hand_over_factors(const state *s) {
         if (nn_kind_of(op.kind)->at_end) {
             nn_op send = nn_op_make(nn_kind_of(op.kind)->at_end);
             send.weight = op.weight;
-            send.params = nn_op_params(p, &op, &send.param);
+            nn_op_makes_gradients(&send, &op);
             send.in[NN_X] = op.in[NN_X];
             send.in[NN_DY] = s->gradient[op.out[0]];
             if (nn_kind_of(op.kind)->end) {

@@ -4,16 +4,16 @@
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
-static bool reads(const nn_program *p, const nn_op *op, int first, int count) {
-    int own = op->param;
-    const int owned = op->params > 0 ? op->params : nn_op_params(p, op, &own);
+static bool reads(const nn_op *op, int first, int count) {
+    const int own = op->params > 0 ? op->param : op->reads;
+    const int owned = op->params > 0 ? op->params : op->read_count;
     return (owned > 0 && own < first + count && first < own + owned) ||
            (op->gate >= first && op->gate < first + count);
 }
 
 static tg_status check(const nn_program *p, int from, const nn_op *sent) {
     for (int i = from; i < p->op_count; i++) {
-        if (reads(p, &p->ops[i], sent->param, sent->params)) {
+        if (reads(&p->ops[i], sent->param, sent->params)) {
             return tg_fail(p->ctx, TG_E_UNSUPPORTED,
                            "the gradient of %s would leave before an op of kind %s reads the "
                            "parameter for the last time",
