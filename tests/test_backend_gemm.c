@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/product.h"
 #include "support/runner.h"
 
 static const char *const op_names[] = {"N", "T", "H", "CONJ"};
@@ -236,20 +237,7 @@ static void gemm_by_hand(t_side *s) {
     for (int r = 0; r < T_COUNT(rows); r++) {
         t_note(s, "%s %s", op_names[rows[r].op_a], op_names[rows[r].op_b]);
         void *c = t_output(s, s->dtype, 4);
-        const tg_gemm g = {.dtype = s->dtype,
-                           .op_a = rows[r].op_a,
-                           .op_b = rows[r].op_b,
-                           .m = 2,
-                           .n = 2,
-                           .k = 2,
-                           .alpha = {1, 0},
-                           .a = x,
-                           .lda = 2,
-                           .b = y,
-                           .ldb = 2,
-                           .c = c,
-                           .ldc = 2,
-                           .batch = 1};
+        const tg_gemm g = tg_whole_product(s->dtype, rows[r].op_a, rows[r].op_b, 2, 2, 2, x, y, c);
         t_ok(s, s->ops->gemm(s->be, &g));
         const void *out = t_download(s, c);
         for (int i = 0; i < 4; i++) {
@@ -268,32 +256,10 @@ static void gemm_adjoint(t_side *s) {
     const int64_t m = 33, n = 7, k = 65;
     const void *a = t_random(s, s->dtype, m * k), *b = t_random(s, s->dtype, k * n);
     void *ab = t_output(s, s->dtype, m * n), *ba = t_output(s, s->dtype, n * m);
-    t_ok(s, s->ops->gemm(s->be, &(tg_gemm){.dtype = s->dtype,
-                                           .m = m,
-                                           .n = n,
-                                           .k = k,
-                                           .alpha = {1, 0},
-                                           .a = a,
-                                           .lda = k,
-                                           .b = b,
-                                           .ldb = n,
-                                           .c = ab,
-                                           .ldc = n,
-                                           .batch = 1}));
-    t_ok(s, s->ops->gemm(s->be, &(tg_gemm){.dtype = s->dtype,
-                                           .op_a = TG_OP_H,
-                                           .op_b = TG_OP_H,
-                                           .m = n,
-                                           .n = m,
-                                           .k = k,
-                                           .alpha = {1, 0},
-                                           .a = b,
-                                           .lda = n,
-                                           .b = a,
-                                           .ldb = k,
-                                           .c = ba,
-                                           .ldc = m,
-                                           .batch = 1}));
+    const tg_gemm straight = tg_whole_product(s->dtype, TG_OP_N, TG_OP_N, m, n, k, a, b, ab);
+    const tg_gemm adjoint = tg_whole_product(s->dtype, TG_OP_H, TG_OP_H, n, m, k, b, a, ba);
+    t_ok(s, s->ops->gemm(s->be, &straight));
+    t_ok(s, s->ops->gemm(s->be, &adjoint));
     const void *x = t_download(s, ab), *y = t_download(s, ba);
     void *turned = t_host_alloc(s, s->dtype, m * n);
     for (int64_t i = 0; i < m * n; i++) {
@@ -306,17 +272,7 @@ static void gemm_adjoint(t_side *s) {
 
 static void gemm_refusals(t_side *s) {
     void *x = t_output(s, TG_F64, 9);
-    const tg_gemm good = {.dtype = TG_F64,
-                          .m = 3,
-                          .n = 3,
-                          .k = 3,
-                          .a = x,
-                          .lda = 3,
-                          .b = x,
-                          .ldb = 3,
-                          .c = x,
-                          .ldc = 3,
-                          .batch = 1};
+    const tg_gemm good = tg_whole_product(TG_F64, TG_OP_N, TG_OP_N, 3, 3, 3, x, x, x);
     tg_gemm g = good;
     g.dtype = TG_I64;
     t_refused(s, TG_E_DTYPE, s->ops->gemm(s->be, &g));
@@ -339,24 +295,21 @@ static const int64_t mode_shapes[][3] = {
     {3, 5, 0},   {2, 65, 13}, {65, 3, 2},  {1, 7, 515}, {257, 7, 1}, {2, 401, 2}, {1, 401, 3},
     {3, 401, 1}, {37, 65, 1}, {3, 64, 33}, {1, 97, 50}, {5, 129, 7}};
 
-static void gram(t_side *s) {
-    const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;
-    for (int i = 0; i < T_COUNT(mode_shapes); i++) {
-        const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
-        t_note(s, "shape %lldx%lldx%lld", (long long)left, (long long)dim, (long long)right);
-        if (t_leaves_out(s)) {
-            continue;
+/* A mask of some of n entries, which become NaN: if they counted at all, it would show. */
+static tg_bitmap mask_some(t_side *s, int64_t n, void *host) {
+    const double *coin = t_host_random(s, TG_F64, n);
+    uint64_t *words = t_host_alloc(s, TG_U64, tg_bitmap_words(n));
+    memset(words, 0, (size_t)tg_bitmap_words(n) * sizeof *words);
+    for (int64_t j = 0; j < n; j++) {
+        if (coin[j] > 0.4) {
+            words[j / 64] |= (uint64_t)1 << (j % 64);
+            tg_store(s->dtype, host, j, (tg_scalar){(double)NAN, (double)NAN});
         }
-        const void *x = t_random(s, s->dtype, left * dim * right);
-        void *out = t_output(s, wide, dim * dim);
-        t_ok(s, s->ops->gram(s->be, s->dtype, left, dim, right, x, NULL, out));
-        t_keep_close(s, out, sqrt((double)(left * right) + 1.0));
-        t_release(s);
     }
+    return t_bitmap_input(s, n, words);
 }
 
-/* Entries of the mask are NaN: if they counted at all, it would show. */
-static void gram_masked(t_side *s) {
+static void run_gram(t_side *s, bool masked) {
     const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;
     for (int i = 0; i < T_COUNT(mode_shapes); i++) {
         const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
@@ -365,23 +318,22 @@ static void gram_masked(t_side *s) {
         if (t_leaves_out(s)) {
             continue;
         }
-        const double *coin = t_host_random(s, TG_F64, n);
         void *host = t_host_random(s, s->dtype, n);
-        uint64_t *words = t_host_alloc(s, TG_U64, tg_bitmap_words(n));
-        memset(words, 0, (size_t)tg_bitmap_words(n) * sizeof *words);
-        for (int64_t j = 0; j < n; j++) {
-            if (coin[j] > 0.4) {
-                words[j / 64] |= (uint64_t)1 << (j % 64);
-                tg_store(s->dtype, host, j, (tg_scalar){(double)NAN, (double)NAN});
-            }
-        }
-        const tg_bitmap mask = t_bitmap_input(s, n, words);
+        const tg_bitmap mask = masked ? mask_some(s, n, host) : (tg_bitmap){0};
         const void *x = t_input(s, s->dtype, n, host);
         void *out = t_output(s, wide, dim * dim);
-        t_ok(s, s->ops->gram(s->be, s->dtype, left, dim, right, x, &mask, out));
+        t_ok(s, s->ops->gram(s->be, s->dtype, left, dim, right, x, masked ? &mask : NULL, out));
         t_keep_close(s, out, sqrt((double)(left * right) + 1.0));
         t_release(s);
     }
+}
+
+static void gram(t_side *s) {
+    run_gram(s, false);
+}
+
+static void gram_masked(t_side *s) {
+    run_gram(s, true);
 }
 
 /* The diagonal of the Gram matrix. */
