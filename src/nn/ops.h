@@ -27,6 +27,7 @@ typedef struct nn_kind_row {
     tg_status (*run)(tg_fno *fno, const nn_op *op);
     /* Emits the backward ops for one input; returns the gradient at it. NULL: no gradient. */
     int (*back)(nn_program *program, const nn_op *op, nn_request ask);
+    nn_kind backward; /* of the op that the two functions below emit */
     /* Whether the gradient at X may take the place of dy. NULL: no. */
     bool (*back_in_place)(const nn_program *program, const nn_op *op);
     /* Bytes that it works in. NULL: none. */
@@ -47,6 +48,12 @@ typedef struct nn_kind_row {
 #include "nn/ops.def"
 
 const nn_kind_row *nn_kind_of(nn_kind kind);
+
+/* Backward by one op: from X and dy, the gradients of parameters and, added to the sum, at X. What
+ * the forward op adds to gets dy itself. */
+int nn_back_by_op(nn_program *program, const nn_op *op, nn_request ask);
+/* The same of what is linear and has no parameters: from dy alone. */
+int nn_back_of_dy(nn_program *program, const nn_op *op, nn_request ask);
 
 /* A backward op makes the gradients of what its forward op reads. */
 static inline void nn_op_makes_gradients(nn_op *back, const nn_op *op) {

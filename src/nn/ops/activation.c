@@ -15,18 +15,11 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
                                       nn_data(fno, op->in[NN_DY]), nn_data(fno, op->out[0]));
 }
 
-static int back(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = nn_op_make(NN_ACTIVATE_BACK);
-    back.in[NN_X] = op->in[NN_X];
-    back.in[NN_DY] = ask.dy;
-    back.out[0] = nn_value_like(p, op->in[NN_X]);
-    return nn_op_add(p, back);
-}
-
 const nn_kind_row nn_kind_activate = {.name = "activation",
                                       .slot = NN_SLOT(act_forward),
                                       .run = run,
-                                      .back = back,
+                                      .back = nn_back_by_op,
+                                      .backward = NN_ACTIVATE_BACK,
                                       .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
 const nn_kind_row nn_kind_activate_back = {.name = "backward of an activation",
                                            .slot = NN_SLOT(act_backward),

@@ -91,15 +91,11 @@ static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static int back_embed(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = nn_op_make(NN_EMBED_BACK);
-    back.in[NN_X] = ask.dy;
-    back.out[0] = nn_value_like(p, op->in[NN_X]);
-    return nn_op_add(p, back);
-}
-
-const nn_kind_row nn_kind_embed = {
-    .name = "embed", .slot = NN_SLOT(grid_embed), .run = run_embed, .back = back_embed};
+const nn_kind_row nn_kind_embed = {.name = "embed",
+                                   .slot = NN_SLOT(grid_embed),
+                                   .run = run_embed,
+                                   .back = nn_back_of_dy,
+                                   .backward = NN_EMBED_BACK};
 const nn_kind_row nn_kind_embed_back = {.name = "backward of an embedding", .run = run_embed_back};
 
 int nn_add_embed(nn_program *p, int x) {
@@ -127,15 +123,11 @@ static tg_status run_split(tg_fno *fno, const nn_op *op) {
                                       nn_plane(fno, op->out[0], 1));
 }
 
-static int back_join(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = nn_op_make(NN_SPLIT);
-    back.in[NN_X] = ask.dy;
-    back.out[0] = nn_value_like(p, op->in[NN_X]);
-    return nn_op_add(p, back);
-}
-
-const nn_kind_row nn_kind_join = {
-    .name = "join", .slot = NN_SLOT(planes_join), .run = run_join, .back = back_join};
+const nn_kind_row nn_kind_join = {.name = "join",
+                                  .slot = NN_SLOT(planes_join),
+                                  .run = run_join,
+                                  .back = nn_back_of_dy,
+                                  .backward = NN_SPLIT};
 const nn_kind_row nn_kind_split = {
     .name = "split", .slot = NN_SLOT(planes_split), .run = run_split};
 

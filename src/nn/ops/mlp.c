@@ -89,16 +89,6 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static int back(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = *op;
-    back.kind = NN_MLP_BACK;
-    back.in[NN_DY] = ask.dy;
-    back.in[NN_SUM] = ask.sum;
-    back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    nn_op_makes_gradients(&back, op);
-    return nn_op_add(p, back);
-}
-
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const bool is_back = op->kind == NN_MLP_BACK;
     const tg_mlp call = slot_op(p, op, is_back ? op->in[NN_DY] : op->out[0]);
@@ -127,7 +117,8 @@ const nn_kind_row nn_kind_mlp = {.name = "mlp",
                                  .loads = true,
                                  .adds = true,
                                  .run = run,
-                                 .back = back,
+                                 .back = nn_back_by_op,
+                                 .backward = NN_MLP_BACK,
                                  .scratch = scratch,
                                  .flops = flops,
                                  .overwrites = NN_OVER(NN_X),

@@ -53,15 +53,6 @@ static tg_status run_gno_back(tg_fno *fno, const nn_op *op) {
     return fno->be->ops->gno_backward(fno->be, &call);
 }
 
-static int back_gno(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = *op;
-    back.kind = NN_GNO_BACK;
-    back.in[NN_DY] = ask.dy;
-    back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    nn_op_makes_gradients(&back, op);
-    return nn_op_add(p, back);
-}
-
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const tg_gno call = slot_op(p, op);
     bytes[0] = be->ops->gno_workspace(be, &call, op->kind == NN_GNO_BACK);
@@ -83,7 +74,8 @@ static double flops(const nn_program *p, const nn_op *op) {
 const nn_kind_row nn_kind_gno = {.name = "graph kernel",
                                  .slot = NN_SLOT(gno_forward),
                                  .run = run_gno,
-                                 .back = back_gno,
+                                 .back = nn_back_by_op,
+                                 .backward = NN_GNO_BACK,
                                  .scratch = scratch,
                                  .flops = flops};
 const nn_kind_row nn_kind_gno_back = {.name = "backward of a graph kernel",
@@ -143,15 +135,8 @@ static tg_status run_features_back(tg_fno *fno, const nn_op *op) {
     return copy_channels(fno, op->in[NN_X], op->out[0]);
 }
 
-static int back_features(nn_program *p, const nn_op *op, nn_request ask) {
-    nn_op back = nn_op_make(NN_FEATURES_BACK);
-    back.in[NN_X] = ask.dy;
-    back.out[0] = nn_value_like(p, op->in[NN_X]);
-    return nn_op_add(p, back);
-}
-
 const nn_kind_row nn_kind_features = {
-    .name = "features", .run = run_features, .back = back_features};
+    .name = "features", .run = run_features, .back = nn_back_of_dy, .backward = NN_FEATURES_BACK};
 const nn_kind_row nn_kind_features_back = {.name = "backward of features",
                                            .run = run_features_back};
 

@@ -69,19 +69,6 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
-    if (ask.input == NN_SUM) {
-        return ask.dy;
-    }
-    nn_op back = *op;
-    back.kind = NN_SKIP_BACK;
-    back.in[NN_DY] = ask.dy;
-    back.in[NN_SUM] = ask.sum;
-    back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
-    nn_op_makes_gradients(&back, op);
-    return nn_op_add(p, back);
-}
-
 /* S^T pixel by pixel and channel by channel. */
 static bool is_diagonal(const nn_program *p, const nn_op *op) {
     return p->model->planes == 1 && op->skip->kind != TG_SKIP_MAP_LINEAR;
@@ -107,7 +94,8 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .loads = true,
                                   .adds = true,
                                   .run = run_skip,
-                                  .back = back_skip,
+                                  .back = nn_back_by_op,
+                                  .backward = NN_SKIP_BACK,
                                   .back_in_place = is_diagonal,
                                   .scratch = skip_scratch,
                                   .flops = flops};
