@@ -120,6 +120,7 @@ static const char *nearest(const cli_option *const *tables, bool overrides, cons
 const char *cli_hint(const cli_option *const *tables, bool overrides, const char *word, char *text,
                      size_t capacity) {
     char key[64]; /* as settings and the table write it */
+    word = strrchr(word, '.') ? strrchr(word, '.') + 1 : word;
     snprintf(key, sizeof key, "%s", word);
     for (char *c = key; *c; c++) {
         *c = (char)(*c == '-' ? '_' : *c);

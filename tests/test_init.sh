@@ -34,6 +34,10 @@ says err "found a netCDF file of version 3"
 expect 1 init missing.h5
 says err "missing.h5"
 expect 2 init
+expect 2 init "$fixtures/h5py.h5" --data.x_name start
+says err "did you mean --x-name?"
+expect 2 train config.yaml --run x --data.x-name start
+says err "did you mean --data.x_name?"
 
 # ---- inspect: the same settings, and what they are made of ----
 
