@@ -215,6 +215,17 @@ def test_files_are_read_as_in_training(tmp_path):
     assert numpy.allclose(numpy.load(tmp_path / "y.npy"), numpy.moveaxis(u, 1, 3), atol=1e-6)
 
 
+def test_channels_that_do_not_vary_are_told(tmp_path, caplog):
+    x = numpy.random.default_rng(0).standard_normal((4, 2, 16))
+    x[:, 1] = 0.3  # such as a viscosity that all of the training data have
+    numpy.savez(tmp_path / "own.npz", x=x, y=x[:, :1] * 1e-9)
+    libtgrad.train({"fno": {"n_modes": [4], "hidden_channels": 4, "n_layers": 1}, "opt": {"n_epochs": 1},
+                    "data": {"train_file": str(tmp_path / "own.npz"), "encode_input": True}}, tmp_path / "run",
+                   progress=False)
+    told = [line.getMessage() for line in caplog.records if "hardly varies" in line.getMessage()]
+    assert len(told) == 2 and "channel 1 of x" in told[0] and "channel 0 of y" in told[1]
+
+
 def test_models_on_points(tmp_path):
     points, values = libtgrad.generate("potential", 3, 30, order=4, folder=tmp_path)
     more, _ = libtgrad.generate("potential", 3, 40, order=4)

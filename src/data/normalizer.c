@@ -123,6 +123,22 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
     return TG_OK;
 }
 
+/* Tells of the first channel beside whose deviation the epsilon of the normalization counts: one
+ * that is constant, so that other values in other data become huge, or in units too large. */
+static void tell_constant(const tg_normalizer *n, const pass *p) {
+    for (int64_t c = 0; c < n->channels; c++) {
+        const double mean = hypot(n->mean[2 * c], n->mean[2 * c + 1]);
+        if (!(n->std[c] >= 1e-6) || !(n->std[c] >= 1e-6 * mean)) {
+            tg_log(
+                n->ctx, TG_LOG_WARN,
+                "data: channel %lld of %s (the first is 0) hardly varies, mean %g, deviation %g: "
+                "normalized it is divided by that + 1e-7; scale it, or leave it out",
+                (long long)c, p->side == TG_DATA_X ? "x" : "y", n->mean[2 * c], n->std[c]);
+            return;
+        }
+    }
+}
+
 static tg_status fit(tg_normalizer *n, const pass *p) {
     const double count = (double)p->samples * (double)p->steps * (double)p->points;
     TG_CALL(run_pass(n, p, false));
@@ -133,6 +149,7 @@ static tg_status fit(tg_normalizer *n, const pass *p) {
     for (int64_t c = 0; c < n->channels; c++) {
         n->std[c] = count > 1.0 ? sqrt(n->std[c] / (count - 1.0)) : 0.0;
     }
+    tell_constant(n, p);
     return TG_OK;
 }
 
