@@ -72,6 +72,13 @@ struct tg_branch {
 #define TG_BRANCH_KIND(id, word, title, table) extern const tg_branch_kind table;
 #include "project/kinds.def"
 
+/* What the low-rank kinds share (tucker.c). */
+void tg_low_rank_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
+tg_scratch_need tg_low_rank_scratch_need(const tg_branch *branch);
+TG_NODISCARD tg_status tg_low_rank_refresh(tg_branch *branch, const void *x, tg_storage store,
+                                           const tg_bitmap *mask, void *scratch,
+                                           void *host_scratch);
+
 /* The words of opt.proj_type. */
 extern const tg_choice tg_branch_choices[];
 

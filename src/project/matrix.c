@@ -6,16 +6,6 @@
  * are conjugate, without which back(project(G)) would be no projection. */
 #include "project/branch.h"
 
-static tg_tucker_plan plan_of(const tg_branch *branch) {
-    tg_tucker_plan plan = {.dtype = branch->dtype, .ndim = 2, .chunk = branch->config.chunk_bytes};
-    for (int d = 0; d < 2; d++) {
-        plan.dim[d] = branch->modes.dim[d];
-        plan.rank[d] = branch->modes.rank[d];
-        plan.is_active[d] = branch->modes.factor[d] != NULL;
-    }
-    return plan;
-}
-
 /* Vectors kept on a side of length m where the other has n: a share of the entries, or a number. */
 static int64_t side_rank(double rank, int64_t m, int64_t n) {
     const double entries = rank * (double)m * (double)n;
@@ -64,27 +54,7 @@ static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
     return TG_OK;
 }
 
-static void matrix_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
-    const tg_tucker_plan plan = plan_of(branch);
-    *bytes = tg_tucker_scratch(branch->be, &plan);
-    *host_bytes = 0;
-}
-
-static tg_status matrix_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                const tg_bitmap *mask, void *scratch, void *host_scratch) {
-    (void)host_scratch;
-    tg_tucker_plan plan = plan_of(branch);
-    plan.store = store;
-    return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, branch->is_ready,
-                             branch->factor, scratch);
-}
-
-static tg_scratch_need matrix_scratch_need(const tg_branch *branch) {
-    const tg_tucker_plan plan = plan_of(branch);
-    return tg_tucker_scratch_need(branch->be, &plan);
-}
-
 const tg_branch_kind tg_branch_matrix = {.plan = matrix_plan,
-                                         .scratch = matrix_scratch,
-                                         .scratch_need = matrix_scratch_need,
-                                         .refresh = matrix_refresh};
+                                         .scratch = tg_low_rank_scratch,
+                                         .scratch_need = tg_low_rank_scratch_need,
+                                         .refresh = tg_low_rank_refresh};

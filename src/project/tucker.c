@@ -1,19 +1,22 @@
-/* Tucker low-rank branch: core (rank..), one factor (dim, rank) per mode. */
+/* Tucker low-rank branch: core (rank..), one factor (dim, rank) per mode; and what it shares with
+ * that of a matrix (matrix.c), whose singular vectors come without sweeps. */
 #include "project/branch.h"
 
 static tg_tucker_plan plan_of(const tg_branch *branch) {
     tg_tucker_plan plan = {.dtype = branch->dtype,
                            .ndim = branch->modes.ndim,
-                           .sweeps = branch->config.n_iter_max_tucker,
-                           .svd_type = branch->config.svd_type,
-                           .init = branch->config.tucker_init,
                            .restarts = branch->restarts,
                            .chunk = branch->config.chunk_bytes};
+    if (branch->kind == &tg_branch_tucker) {
+        plan.sweeps = branch->config.n_iter_max_tucker;
+        plan.svd_type = branch->config.svd_type;
+        plan.init = branch->config.tucker_init;
+    }
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
         plan.most[d] = branch->is_auto ? branch->max_rank[d] : 0;
-        plan.is_active[d] = true;
+        plan.is_active[d] = branch->modes.factor[d] != NULL;
     }
     return plan;
 }
@@ -36,30 +39,31 @@ static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     return TG_OK;
 }
 
-static void tucker_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+void tg_low_rank_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
     const tg_tucker_plan plan = plan_of(branch);
     *bytes = tg_tucker_scratch(branch->be, &plan);
     *host_bytes = 0;
 }
 
-static tg_status tucker_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                const tg_bitmap *mask, void *scratch, void *host_scratch) {
+tg_status tg_low_rank_refresh(tg_branch *branch, const void *x, tg_storage store,
+                              const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)host_scratch;
     tg_tucker_plan plan = plan_of(branch);
     plan.store = store;
-    const bool warm = branch->is_ready && branch->config.tucker_warm_restart;
+    const bool warm = branch->is_ready &&
+                      (branch->kind == &tg_branch_matrix || branch->config.tucker_warm_restart);
     const tg_status status =
         tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor, scratch);
     branch->restarts = branch->restarts && status != TG_OK;
     return status;
 }
 
-static tg_scratch_need tucker_scratch_need(const tg_branch *branch) {
+tg_scratch_need tg_low_rank_scratch_need(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
     return tg_tucker_scratch_need(branch->be, &plan);
 }
 
 const tg_branch_kind tg_branch_tucker = {.plan = tucker_plan,
-                                         .scratch = tucker_scratch,
-                                         .scratch_need = tucker_scratch_need,
-                                         .refresh = tucker_refresh};
+                                         .scratch = tg_low_rank_scratch,
+                                         .scratch_need = tg_low_rank_scratch_need,
+                                         .refresh = tg_low_rank_refresh};
