@@ -1,13 +1,25 @@
 /* See gpu.h. */
 #include "support/gpu.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/picks.h"
 
 static tg_context *contexts[2];
 static tg_backend *oracle, *device;
+
+typedef void (*script_fn)(t_side *s, const void *what);
+
+/* Parts to pick (picks.h) keep their names where a list of shapes becomes longer: they are counted
+ * for each script of a group of tests. */
+typedef struct script_calls {
+    script_fn script;
+    int calls;
+} script_calls;
+
+static script_calls scripts[16];
+static int script_count, group;
 
 bool t_gpu_here(void) {
     tg_backend_info info = {0};
@@ -29,6 +41,8 @@ static int begin(tg_math math) {
                          tg_context_create(&config, &contexts[1]) == TG_OK &&
                          tg_backend_open(contexts[0], "cpu", &oracle) == TG_OK &&
                          tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
+    script_count = 0;
+    group++;
     return is_open ? 0 : -1;
 }
 
@@ -51,10 +65,23 @@ int t_gpu_end(void **state) {
     return 0;
 }
 
-void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what) {
-    static int number;
+static bool is_picked(script_fn script) {
+    char name[32];
+    int i = 0;
+    while (i < script_count && scripts[i].script != script) {
+        i++;
+    }
+    assert_in_range(i, 0, sizeof scripts / sizeof scripts[0] - 1);
+    if (i == script_count) {
+        scripts[script_count++] = (script_calls){.script = script};
+    }
+    snprintf(name, sizeof name, "gpu-%d-%d", group, i);
+    return t_runs_part(name, scripts[i].calls++);
+}
+
+void t_gpu_compare(tg_dtype dtype, script_fn script, const void *what) {
     t_side sides[3];
-    if (!t_runs_part("gpu", number++)) {
+    if (!is_picked(script)) {
         return;
     }
     if (t_runs_once()) {
