@@ -500,7 +500,9 @@ static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int sta
         }
     }
     const char *unused = tg_method_unused(&out->opt);
-    if (unused) {
+    char key[32] = ""; /* a method has values of its own, which nobody has set */
+    snprintf(key, sizeof key, "%.*s", unused ? (int)strcspn(unused, " ") : 0, unused ? unused : "");
+    if (unused && tg_settings_get(settings, key)) {
         const size_t used = strlen(noted);
         snprintf(noted + used, sizeof noted - used, "%s%s", used ? ", " : "", unused);
     }
