@@ -27,11 +27,11 @@ enum {
     CHUNK = 4,                              /* channels of the weight */
     CHUNKS = MOST_INNER / CHUNK,
     CHUNK_ROW = MOST_INNER * MODES + 2, /* of a channel; the weights of neighbours in other banks */
-    RING = 4,                           /* chunks */
-    PIECES = MODES / 2,                 /* of two modes, 16 bytes, of a row in memory */
+    CHUNK_SIZE = CHUNK * CHUNK_ROW + 4 * MODES, /* a tile reaches beyond the last row */
+    RING = 4,                                   /* chunks */
+    PIECES = MODES / 2,                         /* of two modes, 16 bytes, of a row in memory */
     THREADS = 2 * MOST_INNER * PIECES,
-    CONTRACT_SIZE =
-        RING * CHUNK * CHUNK_ROW + (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE
+    CONTRACT_SIZE = RING * CHUNK_SIZE + (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE
 };
 
 struct mapped_sizes {
@@ -94,7 +94,7 @@ struct weight_copies {
         for (int q = 0; q < CHUNK; q += 2) {
             const int channel = chunk * CHUNK + q;
             const bool counts = channel < left;
-            copy_async<16>(to + (chunk % RING * CHUNK + q) * CHUNK_ROW,
+            copy_async<16>(to + chunk % RING * CHUNK_SIZE + q * CHUNK_ROW,
                            counts ? from + channel * s.from_step : from, counts);
         }
     }
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                     const float2 *weight, const float2 *src, float2 *inner_from, float2 *inner_to,
                     float2 *dst) {
     extern __shared__ float2 shared[];
-    float2 *ring = shared, *columns = ring + RING * CHUNK * CHUNK_ROW;
+    float2 *ring = shared, *columns = ring + RING * CHUNK_SIZE;
     float2 *mapped = columns + MOST_CHANNELS * COLUMN_ROW;
     float2 *map = mapped + 8 * INNER_TILES * COLUMN_ROW;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp % GROUPS;
@@ -253,7 +253,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
         copies_commit();
         if (multiplies) {
-            product.add(ring + chunk % RING * CHUNK * CHUNK_ROW + row * MODES + group * 2,
+            product.add(ring + chunk % RING * CHUNK_SIZE + row * MODES + group * 2,
                         mapped + chunk * CHUNK * COLUMN_ROW + group * 2, tiles, lane);
         }
     }

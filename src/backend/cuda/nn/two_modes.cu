@@ -30,13 +30,14 @@ enum {
     ROWS = 8 * STRIPS,
     TEAM = MOST_D1 / ROWS, /* warps for all rows */
     LEFT_SIZE = MOST_D1 * LONG_ROW,
+    PLANE_SIZE = LEFT_SIZE + 8 * TILES - MOST_D2, /* a tile reaches beyond the last row */
     RIGHT_SIZE = 8 * TILES * SHORT_ROW,
     CORE_SIZE = 8 * TILES * SHORT_ROW,
     MIDDLE_SIZE = MOST_D1 * SHORT_ROW,
     FORWARD_THREADS = 32 * TEAM,
     BACK_THREADS = 2 * FORWARD_THREADS,
     FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + CORE_SIZE + MOST_D1 * MOST_D2,
-    BACK_SIZE = 3 * LEFT_SIZE + RIGHT_SIZE + 2 * CORE_SIZE + 2 * MIDDLE_SIZE
+    BACK_SIZE = 3 * PLANE_SIZE + RIGHT_SIZE + 2 * CORE_SIZE + 2 * MIDDLE_SIZE
 };
 
 struct plane_sizes {
@@ -301,7 +302,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
                        const float2 *right_factor, const float2 *dweight, float2 *dcore,
                        float2 *sums) {
     extern __shared__ float2 shared[];
-    float2 *left = shared, *planes = left + LEFT_SIZE, *right = planes + 2 * LEFT_SIZE;
+    float2 *left = shared, *planes = left + PLANE_SIZE, *right = planes + 2 * PLANE_SIZE;
     float2 *cores = right + RIGHT_SIZE, *n_rows = cores + 2 * CORE_SIZE;
     float2 *m_rows = n_rows + MIDDLE_SIZE;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % TEAM * ROWS;
@@ -312,7 +313,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
     const row_copies<MOST_R1 * MOST_R2, BACK_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
     const auto fetch = [&](int64_t plane, int to) {
         if (plane < s.planes) {
-            of_plane.fetch(planes + to * LEFT_SIZE, dweight + plane * s.d1 * s.d2);
+            of_plane.fetch(planes + to * PLANE_SIZE, dweight + plane * s.d1 * s.d2);
             of_core.fetch(cores + to * CORE_SIZE, core + plane * s.r1 * s.r2);
         }
     };
@@ -324,7 +325,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
             copies_wait();
             wait_for_block();
             fetch(plane + gridDim.x, now ^ 1);
-            work(plane, planes + now * LEFT_SIZE, cores + now * CORE_SIZE);
+            work(plane, planes + now * PLANE_SIZE, cores + now * CORE_SIZE);
         }
     };
     sums += (int64_t)blockIdx.x * sums_size(s);
