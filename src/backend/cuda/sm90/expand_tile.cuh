@@ -128,21 +128,25 @@ struct kept_values {
         }
         total = __shfl_sync(~0u, start, 31);
         start -= own;
+        load_from(0, words, values, warp, lane);
+    }
+    /* Values from number `first` of the warp on. */
+    __device__ void load_from(int first, const kept_words &words, const float2 *values, int warp,
+                              int lane) {
 #pragma unroll
         for (int q = 0; q < AHEAD; q++) {
             entry[q] = -1;
-            if (32 * q < total) {
+            if (first + 32 * q < total) {
                 uint32_t at;
-                const int found = find(words, 32 * q + lane, warp, &at);
-                if (32 * q + lane < total) {
+                const int found = find(words, first + 32 * q + lane, warp, &at);
+                if (first + 32 * q + lane < total) {
                     entry[q] = found;
                     value[q] = __ldcs(values + at);
                 }
             }
         }
     }
-    __device__ void add(const kept_words &words, const float2 *values, float by, int warp, int lane,
-                        float2 *sums) const {
+    __device__ void add_loaded(float by, float2 *sums) const {
         float2 old[AHEAD]; /* which all are read before the first is written */
 #pragma unroll
         for (int q = 0; q < AHEAD; q++) {
@@ -156,6 +160,11 @@ struct kept_values {
                 sums[entry[q]] = plus(old[q], by, value[q]);
             }
         }
+    }
+    /* The loaded ones, then what is left, one for a lane at a time. */
+    __device__ void add(const kept_words &words, const float2 *values, float by, int warp, int lane,
+                        float2 *sums) const {
+        add_loaded(by, sums);
 #pragma unroll 2
         for (int first = 32 * AHEAD; first < total; first += 32) {
             uint32_t at;

@@ -186,6 +186,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
                 sent_bulk();
                 fetch(tile);
             }
+            words = next;
+            if (values && more) {
+                next.load(call.kept, first_word + ((int64_t)behind * GROUPS + group) * task.d3,
+                          task.d3, warp, lane);
+            }
             wg_wait<0>();
             wg_fence(by_re);
             wg_fence(by_im);
@@ -207,14 +212,9 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
         wg_end();
         kept_values kept;
         if (values) {
-            words = next;
             kept.load(words, values, warp, lane);
         }
         if (more) {
-            if (values) {
-                next.load(call.kept, first_word + ((int64_t)behind * GROUPS + group) * task.d3,
-                          task.d3, warp, lane);
-            }
             turn_plane_of(round + 1);
         }
         wg_wait<0>();
@@ -223,7 +223,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
         update_rows<N>(sum, alpha, beta, m, t, task.d3, w, sums);
         if (values) {
             wg_sync();
-            kept.add(words, values, by, warp, lane, sums);
+            kept.add_loaded(by, sums);
+            for (int first = 32 * AHEAD; first < kept.total; first += 32 * AHEAD) {
+                kept.load_from(first, words, values, warp, lane);
+                kept.add_loaded(by, sums);
+            }
         }
         if constexpr (is_16bit<O>) {
             wg_sync();
