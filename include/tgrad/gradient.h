@@ -1,9 +1,10 @@
 /* A gradient is handed over, not stored.
  *
  * The backward pass gives each parameter's gradient to a sink as soon as it exists and then reuses
- * the memory; those of spectral weights, as the factors they arise in, at its end. The optimizer is
- * one sink (it updates the weight at once, so that one gradient is alive at a time); an
- * accumulator, a norm for clipping or "keep them all" are others. */
+ * the memory; those of spectral weights, as the factors they arise in, at its end, and on a device
+ * all small ones together. The optimizer is one sink (it updates the weight at once, so that one
+ * gradient is alive at a time); an accumulator, a norm for clipping or "keep them all" are others.
+ */
 #ifndef TGRAD_GRADIENT_H
 #define TGRAD_GRADIENT_H
 

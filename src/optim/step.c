@@ -302,8 +302,10 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
     const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
+    const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
+                       !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
-    call.projection_counts = !reads_guard && slot->projector && gradient->dense;
+    call.projection_counts = !reads_guard && slot->projector && (gradient->dense || !forms);
     if (!call.rule_counts && !call.projection_counts) {
         TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
     }
@@ -317,10 +319,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    if (!slot->projector || is_due || measures || uses_residual(optim, slot) ||
-        !tg_projector_takes_factored(slot->projector)) {
-        TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
-    }
+    TG_CALL(forms ? tg_slot_form(optim, slot, gradient, &ready) : TG_OK);
     if (!slot->projector) {
         call.values = ready.dense;
         call.grad_store = tg_storage_of(ready.dtype);

@@ -42,13 +42,26 @@ fail:
     return status;
 }
 
-/* Whether planes are contracted where a dense gradient lies, and gathered from there. */
-static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+/* Whether what is kept is taken out of planes where they are contracted, if anything is. */
+static bool suits_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool masked = op->masked && op->bitmap, gathers = op->values && op->bitmap;
-    return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
-           plan->steps <= 3 && masked == gathers && (!gathers || op->beta == 0.0) &&
-           (uintptr_t)op->source.dense % 16 == 0 && (uintptr_t)op->values % 8 == 0 &&
+    return masked == gathers &&
+           (!gathers || (op->beta == 0.0 && (uintptr_t)op->values % sizeof(float2) == 0)) &&
            cuda_sm90_contract_fits(be, &plan->planes);
+}
+
+/* Whether planes are contracted where a dense gradient lies. */
+static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
+           plan->steps <= 3 && (uintptr_t)op->source.dense % 16 == 0 && suits_planes(be, op, plan);
+}
+
+/* Whether the kernel that forms a gradient counts what is not finite in its factors. */
+static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    return op->core && !op->source.dense && op->masked && op->bitmap &&
+           !cuda_sm90_form_fits(be, op, plan) && suits_planes(be, op, plan) &&
+           plan->dim0 % plan->chunk == 0 &&
+           cuda_form_array_fits(&op->source, &op->modes, plan->chunk);
 }
 
 /* As many indices of mode 0 at a time as the room of both buffers is enough for. */
@@ -84,6 +97,10 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
     }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
+    const bool late = !ready && suits_planes(be, op, plan);
+    tg_compress whole = *op, formed = *op; /* nothing is masked yet; nothing is counted any more */
+    whole.bitmap = late ? NULL : op->bitmap;
+    formed.guard = NULL;
     const int64_t chunk = plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     cuda_plan chain = *plan;
@@ -104,13 +121,16 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
         } else {
-            TG_TRY(cuda_form_chunk(be, op, &chain, begin, count, gathers, now));
+            chain.apart = tight && begin > 0 && plan->steps > 2; /* mode 1 reads another state */
+            TG_TRY(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
+            chain.apart = false;
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
             char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(tight ? cuda_sm90_contract(be, op, &chain, begin, count, false, now, next)
+            TG_TRY(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
+                                              now, next)
                          : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
@@ -233,6 +253,9 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     }
     if (op->core && lies_in_planes(be, op, &plan)) {
         return project_planes(be, op, &plan);
+    }
+    if (counts_in_forming(be, op, &plan)) {
+        return project(be, op, &plan);
     }
     tg_compress counted = *op;
     counted.guard = NULL;

@@ -182,6 +182,15 @@ tg_status cuda_plan_chunk_of_core(tg_backend *be, const cuda_plan *plan, const v
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core);
 
+/* ---- chains ---- */
+
+/* Until the kernel before has ended, on GPUs where this one may begin while it does. */
+static __device__ inline void chain_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* ---- elements ---- */
 
 /* One element of `P` parts, read and written in one piece. */
@@ -456,6 +465,21 @@ tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan
 
 tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                           double scale, void *out);
+
+/* form_array.cu: indices [begin, begin + count) of mode 0 of a factored gradient, times gain, as an
+ * array of complex numbers in f32. With a guard what is not finite in x of these indices is counted
+ * and, with the first of them, in dy. */
+struct cuda_array_call {
+    const tg_grad_source *source;
+    const tg_multimode *modes;
+    int64_t begin, count;
+    float gain;
+    uint32_t *guard;     /* NULL: nothing is counted */
+    bool chained, apart; /* as in cuda_plan */
+    void *out;
+};
+bool cuda_form_array_fits(const tg_grad_source *source, const tg_multimode *modes, int64_t count);
+tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call);
 
 /* ---- planes on Hopper GPUs (sm90/) ---- */
 

@@ -202,14 +202,16 @@ static tg_status read_chunk_off(tg_backend *be, const tg_sample *op, const cuda_
 /* ---- both ---- */
 
 /* Calls use(chunk, first, count) with every chunk of core x_n U_n, `most` indices of mode 0 at a
- * time; where the plan has planes, with what their steps begin from. */
+ * time; where the plan has planes, with what their steps begin from. Behind the factors' fragments
+ * all kernels are a chain, if products are. */
 template <class F>
-static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
-                             const void *core, int64_t most, F use) {
+static tg_status expand_core(tg_backend *be, cuda_plan *plan, void *workspace, const void *core,
+                             int64_t most, F use) {
     const int stop = plan->planes.tiles > 0 ? 2 : 0;
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, false, workspace));
     TG_TRY(cuda_planes_factors(be, plan, false, workspace));
+    plan->chained = cuda_state_of(be)->is_hopper && stop > 0 && plan->gathers;
     if (plan->gathers) {
         TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
     }

@@ -385,6 +385,8 @@ struct form_call {
     int64_t begin, count; /* indices of mode 0 */
     int64_t unit;         /* entries of each */
     bool kept;            /* the target's index set is of interest */
+    uint32_t *guard;      /* where form_array.cu counts; NULL: nowhere */
+    bool chained, apart;  /* of that kernel, as in cuda_plan */
 };
 
 template <class S, class O, int P>
@@ -432,6 +434,16 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     src.count = call->count;
     const cuda_view &view = to.view;
     const bool inside = view.cols <= src.frequencies; /* rows of the chunk: within one channel? */
+    if constexpr (std::is_same_v<S, float> && std::is_same_v<O, float> && P == 2) {
+        if (to.chunk && !call->kept && inside && view.part == 1 && view.step == P &&
+            view.ld == P * view.cols && (uintptr_t)to.chunk % sizeof(float2) == 0 &&
+            cuda_form_array_fits(call->source, call->modes, call->count)) {
+            const cuda_array_call array = {call->source,  call->modes, call->begin,
+                                           call->count,   to.gain,     call->guard,
+                                           call->chained, call->apart, to.chunk};
+            return cuda_form_array(be, &array);
+        }
+    }
     src.columns = inside ? 0 : src.frequencies;
     src.step_o = inside ? src.frequencies / view.cols * view.ld : 0;
     src.step_i = call->unit / view.cols * view.ld;
@@ -463,7 +475,8 @@ template <class R, int P>
 static tg_status form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                             int64_t begin, int64_t count, bool gathers, void *chunk) {
     const bool masks = op->masked && op->bitmap && chunk;
-    const form_call call = {&op->modes, &op->source, begin, count, plan->unit, gathers || masks};
+    const form_call call = {&op->modes,       &op->source, begin,         count,      plan->unit,
+                            gathers || masks, op->guard,   plan->chained, plan->apart};
     form_target<R, P> to = form_target<R, P>();
     to.kept = kept_set_of(op->bitmap);
     to.masked = masks;
@@ -519,7 +532,7 @@ tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_gr
     if (unit * modes->dim[0] == 0) {
         return TG_OK;
     }
-    const form_call call = {modes, source, 0, modes->dim[0], unit, false};
+    const form_call call = {modes, source, 0, modes->dim[0], unit, false, NULL, false, false};
     return with_parts(tg_dtype_is_complex(modes->dtype) ? 2 : 1, [&](auto parts) {
         constexpr int P = decltype(parts)::value;
         if (source->store != TG_STORE_FULL) {

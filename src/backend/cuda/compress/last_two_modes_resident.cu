@@ -10,6 +10,7 @@
  * turned within the warp, so that sixteen lanes hold neighbours. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/tile/pipeline.cuh"
 
 enum {
     TEAMS = 2,   /* of a block */
@@ -386,15 +387,21 @@ static __device__ inline void update_share(const resident_share<O> &to,
 
 /* ---- all of it ---- */
 
+template <class O> struct resident_task {
+    cuda_planes planes;
+    int64_t count; /* of planes */
+    const float *in;
+    const float4 *last, *before; /* fragments */
+    finish_call<O, 2> call;
+};
+
 template <int TILES, bool KEPT, class O, bool ROUNDED>
 static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                          blocks_at_once(TILES))
-    expand_resident(cuda_planes s, int64_t count, const float *in, const float4 *last,
-                    const float4 *before, finish_call<O, 2> call) {
+    expand_resident(const __grid_constant__ resident_task<O> task) {
     extern __shared__ float4 shared[];
-    if (call.guard && *call.guard != 0) {
-        return;
-    }
+    const cuda_planes &s = task.planes;
+    const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
     const resident_layout lies = layout_of(s, KEPT);
     char *base = reinterpret_cast<char *>(shared),
@@ -416,7 +423,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
     const auto fetch = [&](int64_t plane) {
         const int64_t begin = call.begin + plane * entries;
-        fetch_core<TILES>(s, team, lies.steps, in + plane * 2 * s.r2 * s.right, core);
+        fetch_core<TILES>(s, team, lies.steps, task.in + plane * 2 * s.r2 * s.right, core);
         if (KEPT) {
             fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
@@ -429,10 +436,15 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     for (int e = team.thread; e < lies.found / 4; e += team.threads) {
         core[e] = 0.0f;
     }
-    fetch_fragments(last, lies.before, base);
-    fetch_fragments(before, lies.teams - lies.before, base + lies.before);
+    fetch_fragments(task.last, lies.before, base);
+    fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
     copies_wait();
     __syncthreads();
+    chain_wait();
+    if (call.guard && *call.guard != 0) {
+        return;
+    }
+    const int64_t count = task.count;
     if (first < count) {
         fetch(first);
     }
@@ -483,9 +495,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
 /* ---- launches ---- */
 
-template <class O>
-using resident_kernel = void (*)(cuda_planes, int64_t, const float *, const float4 *,
-                                 const float4 *, finish_call<O, 2>);
+template <class O> using resident_kernel = void (*)(resident_task<O>);
 
 template <class O, bool ROUNDED> static resident_kernel<O> kernel_of(int tiles, bool kept) {
     if (kept) {
@@ -541,18 +551,17 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
     const bool kept = call->values != NULL;
     const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
-    const int shared = shared_bytes(s, kept);
-    const resident_kernel<O> kernel = kernel_of<O>(s, kept, rounds);
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "setting up a kernel");
-    if (status != TG_OK) {
-        return status;
-    }
-    kernel<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s), (size_t)shared,
-             cuda_stream(be)>>>(s, planes, static_cast<const float *>(in), last_of(plan, workspace),
-                                cuda_planes_before(plan, workspace), *call);
-    return CUDA_LAUNCHED(be, "expanding two modes");
+    const resident_task<O> task = {s,
+                                   planes,
+                                   static_cast<const float *>(in),
+                                   last_of(plan, workspace),
+                                   cuda_planes_before(plan, workspace),
+                                   *call};
+    return CUDA_CHECK(be,
+                      launch_chained(kernel_of<O>(s, kept, rounds),
+                                     shorter(wanted, at_once / TEAMS), threads_of(s),
+                                     shared_bytes(s, kept), cuda_stream(be), plan->chained, task),
+                      "expanding two modes");
 }
 
 template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,

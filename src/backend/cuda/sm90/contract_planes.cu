@@ -2,7 +2,8 @@
  *
  *     T = G conj(U3),   out^T = T^T conj(U2),   for planes G (d2, d3).
  *
- * A warpgroup takes two planes at a time, which come into shared memory by bulk copies. Rows of the
+ * A warpgroup takes two planes at a time, which come into shared memory by bulk copies of a warp of
+ * its own: the fence before them would wait for all that a thread has under way. Rows of the
  * first product are rows of a plane: row m = 16 w + g + 8 h of warp w is 4 g + w + 32 h of the
  * plane, as planes have rows of an odd number of entries and what half a warp reads then lies in
  * different banks. What it gives goes through shared memory, row m at place m, as rows of the
@@ -16,7 +17,8 @@
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    GROUPS = 3,   /* warpgroups */
+    GROUPS = 3, /* warpgroups, each with a warp that fetches */
+    BLOCK = GROUPS * (WG_THREADS + 32),
     TOGETHER = 2, /* planes */
     PLACES = 64,  /* rows of a plane at most */
     STEPS = 9,    /* of 4 entries of a row */
@@ -49,8 +51,9 @@ static __host__ __device__ inline contract_layout layout_of(int d2, int d3) {
     at.t = PLACES * T_STRIDE * (int)sizeof(float);
     at.plane = d2 * d3 * (int)sizeof(float2);
     at.group = at.t + TOGETHER * at.plane;
-    at.all =
-        1024 + at.last + 2 * at.before + GROUPS * (at.group + TOGETHER * (int)sizeof(uint64_t));
+    at.all = 1024 + at.last + 2 * at.before +
+             GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t) +
+                       WG_THREADS * (int)sizeof(kept_run));
     return at;
 }
 
@@ -79,31 +82,73 @@ static __device__ inline void lay_out(const contract_task &task, char *last, cha
 
 /* ---- kept entries ---- */
 
-/* Of a plane, the run of a thread. */
-static __device__ inline kept_run run_of(const contract_task &task, int plane, int thread) {
-    const int entries = task.d2 * task.d3, from = 32 * thread, left = entries - from;
-    if (left <= 0) {
-        return {0, 0};
+/* Of a plane, half a warp has a rank block, and a lane a run of it. What that is made from is asked
+ * for a plane ahead. */
+struct plane_runs {
+    uint32_t mask, rank;
+
+    /* Where the run of a lane begins, counted from the plane. */
+    static __device__ int place_of(int64_t begin, int warp, int lane) {
+        return 512 * (2 * warp + lane / 16) + 32 * (lane % 16) - (int)(begin % 512);
     }
-    kept_run run = kept_run_at(task.kept, task.begin + (int64_t)plane * entries + from);
-    run.mask &= left < 32 ? (1u << left) - 1 : ~0u;
-    return run;
-}
+    __device__ void ask(const kept_set &kept, int64_t begin, int entries, int warp, int lane) {
+        const int64_t block = begin / 512 + 2 * warp + lane / 16, word = 16 * block + lane % 16;
+        const bool exists = block * 512 < begin + entries && word < 2 * kept.count;
+        mask = exists ? reinterpret_cast<const uint32_t *>(kept.words)[word] : 0;
+        rank = exists ? kept.ranks[block] : 0;
+    }
+    __device__ kept_run find(int64_t begin, int entries, int warp, int lane) const {
+        const int before = -place_of(begin, warp, lane), left = before + entries;
+        const uint32_t own = (uint32_t)__popc(mask);
+        uint32_t sum = own;
+#pragma unroll
+        for (int d = 1; d < 16; d *= 2) {
+            const uint32_t more = __shfl_up_sync(~0u, sum, d, 16);
+            sum += lane % 16 >= d ? more : 0;
+        }
+        /* of other planes */
+        const uint32_t low = before >= 32 ? ~0u : before > 0 ? (1u << before) - 1 : 0;
+        const uint32_t high = left >= 32 ? 0 : left > 0 ? ~0u << left : ~0u;
+        return {mask & ~low & ~high, rank + sum - own + (uint32_t)__popc(mask & low)};
+    }
+};
 
 static __device__ inline bool is_bad(float2 x) {
     return is_bad(x.x) || is_bad(x.y);
 }
 
-/* How many of them are not finite. */
-static __device__ inline uint32_t gather(const contract_task &task, const kept_run &run,
-                                         float2 *from) {
-    float2 *to = task.values + run.before;
-    uint32_t bad = 0;
-    for (uint32_t mask = run.mask; mask; mask &= mask - 1, to++) {
-        float2 *entry = from + __ffs((int)mask) - 1;
-        bad += is_bad(*entry);
-        __stcs(to, make_float2(task.scale * entry->x, task.scale * entry->y));
-        *entry = make_float2(0.0f, 0.0f);
+/* Takes what is kept out of a plane: runs go to the warps in turn by way of `table`, as planes may
+ * be full of kept entries or have none, and a run to all lanes. How many of a lane's entries are
+ * not finite. */
+static __device__ inline uint32_t gather(const contract_task &task, const plane_runs &asked,
+                                         int64_t begin, kept_run *table, float2 *plane, int warp,
+                                         int lane) {
+    enum { AT_ONCE = 4 };
+    table[32 * warp + lane] = asked.find(begin, task.d2 * task.d3, warp, lane);
+    wg_sync();
+    const kept_run runs = table[4 * lane + warp];
+    const int first = 32 * warp - (int)(begin % 512) + lane; /* of its lane 0, from the plane on */
+    uint32_t bad = 0, live = __ballot_sync(~0u, runs.mask != 0);
+    while (live) {
+        float2 *entry[AT_ONCE], *to[AT_ONCE], x[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const int from = __ffs((int)live) - 1;
+            const kept_run run = kept_run_of_lane(runs, from & 31);
+            const bool counts = live && is_kept(run, lane);
+            entry[u] = counts ? plane + first + 128 * from : NULL;
+            to[u] = task.values + position_of(run, lane);
+            x[u] = counts ? *entry[u] : make_float2(0.0f, 0.0f);
+            live &= live - 1;
+        }
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (entry[u]) {
+                *entry[u] = make_float2(0.0f, 0.0f);
+                bad += is_bad(x[u]);
+                __stcs(to[u], make_float2(task.scale * x[u].x, task.scale * x[u].y));
+            }
+        }
     }
     return bad;
 }
@@ -197,18 +242,23 @@ static __device__ inline void store_plane(const contract_task &task, float *out,
 /* ---- all of it ---- */
 
 template <bool KEPT, bool COUNTS>
-static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
-    contract_planes(contract_task task) {
+static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task task) {
     extern __shared__ char shared[];
     const contract_layout at = layout_of(task.d2, task.d3);
     char *last = shared + (1024 - shared_at(shared) % 1024) % 1024;
     char *re_of_u = last + at.last, *im_of_u = re_of_u + at.before;
-    const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
-    const int warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const bool fetches = threadIdx.x >= GROUPS * WG_THREADS;
+    const int group = fetches ? (int)threadIdx.x / 32 - GROUPS * 4 : (int)threadIdx.x / WG_THREADS;
+    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    const int g = lane / 4, t = lane % 4;
     char *own = im_of_u + at.before + group * at.group;
     float *turned = reinterpret_cast<float *>(own);
-    uint64_t *full =
-        reinterpret_cast<uint64_t *>(im_of_u + at.before + GROUPS * at.group) + group * TOGETHER;
+    uint64_t *full = reinterpret_cast<uint64_t *>(im_of_u + at.before + GROUPS * at.group) +
+                     group * 2 * TOGETHER;
+    uint64_t *empty = full + TOGETHER;
+    kept_run *table = reinterpret_cast<kept_run *>(im_of_u + at.before + GROUPS * at.group +
+                                                   GROUPS * 2 * TOGETHER * sizeof(uint64_t)) +
+                      group * WG_THREADS;
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
     const int pairs = (task.planes + TOGETHER - 1) / TOGETHER;
     const auto plane_at = [&](int pair, int h) {
@@ -221,9 +271,10 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         copy_bulk(own + at.t + h * at.plane, task.in + plane_at(pair, h) * entries, at.plane,
                   full + h);
     };
-    if (thread == 0) {
+    if (fetches && lane == 0) {
         for (int h = 0; h < TOGETHER; h++) {
             barrier_init(full + h, 1);
+            barrier_init(empty + h, 4);
         }
         barriers_made();
     }
@@ -232,12 +283,24 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     __syncthreads();
     kernel_before_wait();
     kernel_behind_go();
-    kept_run run[TOGETHER];
-    for (int h = 0; h < TOGETHER && first < pairs; h++) {
-        if (thread == 0) {
-            fetch(first, h);
+    if (fetches) {
+        for (int pair = first, round = 0; lane == 0 && pair < pairs; pair += stride, round++) {
+            for (int h = 0; h < TOGETHER; h++) {
+                if (round > 0) {
+                    barrier_wait(empty + h, (round - 1) % 2);
+                    wg_publish();
+                }
+                fetch(pair, h);
+            }
         }
-        run[h] = KEPT ? run_of(task, plane_at(first, h), thread) : kept_run();
+        return;
+    }
+    const auto begin_of = [&](int pair, int h) {
+        return task.begin + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
+    };
+    plane_runs runs[TOGETHER];
+    for (int h = 0; h < TOGETHER && KEPT && first < pairs; h++) {
+        runs[h].ask(task.kept, begin_of(first, h), task.d2 * task.d3, warp, lane);
     }
     const uint64_t last_matrix = wg_matrix(last);
     const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
@@ -253,18 +316,23 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             const bool counts = pair * TOGETHER + h < task.planes;
             barrier_wait(full + h, round % 2);
             if (KEPT) {
-                const uint32_t kept = gather(task, run[h], plane + 32 * thread);
+                const uint32_t kept =
+                    gather(task, runs[h], begin_of(pair, h), table, plane, warp, lane);
                 bad += counts ? kept : 0;
-                wg_publish();
+                if (more) {
+                    runs[h].ask(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
+                                lane);
+                }
+            }
+            if (KEPT || h == 0) { /* T of the planes before has been read, too */
                 wg_sync();
-                run[h] = more ? run_of(task, plane_at(pair + stride, h), thread) : kept_run();
             }
             plane_rows rows;
             rows.load(task, plane, 4 * g + warp, t);
             bad += COUNTS && counts ? rows.count(task, plane, 4 * g + warp, t) : 0;
-            wg_sync();
-            if (more && thread == 0) {
-                fetch(pair + stride, h);
+            __syncwarp();
+            if (lane == 0) {
+                barrier_arrive(empty + h);
             }
             float sum[N / 2];
 #pragma unroll
@@ -346,12 +414,13 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.out = static_cast<float *>(out);
     task.guard = op->guard;
     const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
-    const auto kernel = gathers     ? contract_planes<true, true>
-                        : op->guard ? contract_planes<false, true>
-                                    : contract_planes<false, false>;
+    auto kernel = op->guard ? contract_planes<false, true> : contract_planes<false, false>;
+    if (gathers) {
+        kernel = op->guard ? contract_planes<true, true> : contract_planes<true, false>;
+    }
     return CUDA_CHECK(be,
-                      launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors),
-                                     GROUPS * WG_THREADS, layout_of(s.d2, s.d3).all,
-                                     cuda_stream(be), plan->chained, task),
+                      launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
+                                     layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,
+                                     task),
                       "contracting two modes");
 }
