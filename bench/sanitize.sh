@@ -2,8 +2,8 @@
 # Looks for wrong, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
 # test programs and golden files launch. These tools are slow, so they get the parts of programs in
 # tests/cuda/picks.txt: racecheck the smallest part for each kernel, memcheck and initcheck a large one (+), too,
-# and steps of small networks. Prints a line for each program, and for each tool how many kernels it has seen; the
-# exit code is 1 unless all are clean.
+# and a small training run; initcheck, which is quicker, also steps of networks in small formats. Prints a line for
+# each program, and for each tool how many kernels it has seen; the exit code is 1 unless all are clean.
 #
 #   bench/sanitize.sh [OUT]                    logs go to OUT, otherwise to <build>/sanitize
 #   bench/sanitize.sh --pick [OUT]             writes the list again: runs everything without a tool, which takes
@@ -90,7 +90,8 @@ for tool in $tools; do
     case $tool in
     none) programs | sed 's/ .*//' ;;
     racecheck) grep -vE '^\+|eigh, large' "$picks" ;; # cuSOLVER's own kernels would take minutes
-    *) sed 's/^+//' "$picks" | sort -u && printf '%s\n' step-mixed step-half train ;;
+    memcheck) sed 's/^+//' "$picks" | sort -u && echo train ;;
+    initcheck) sed 's/^+//' "$picks" | sort -u && printf '%s\n' step-mixed step-half train ;;
     esac >"$out/$tool/picks"
     programs | while read -r name command; do
         parts=$(grep -E "^$name(:|\$)" "$out/$tool/picks") || continue
