@@ -48,6 +48,7 @@ for method in adam tensorgrad; do
     layer=7
     if grep -q 'inverse transform, mixing' out; then layer=6; fi # a block in one call
     phases=$((7 + layer * 3))
+    if grep -q '"name": "small parameters"' out; then phases=$((phases + 1)); fi # updated together
     [ $method = adam ] || phases=$((phases + 1)) # the last one, refreshed
     [ "$(count out '"backward": ')" -eq $phases ] || complain "$last: not $phases phases"
     [ "$(count out '"peak": true')" -eq 1 ] || complain "$last: not one peak"

@@ -251,7 +251,7 @@ typedef struct tg_fno_phase {
     size_t activations, workspace;
     double flops;   /* of MLPs, linear skips, transforms, spectral products and graph kernels: what
                        was asked for, not what a backend spares */
-    double traffic; /* bytes of the arrays that its layers read and write */
+    double traffic; /* bytes that its layers read and write, with gradients that leave */
 } tg_fno_phase;
 
 /* The phases in their order, `capacity` at most; *count is how many there are. out NULL: only that.

@@ -78,6 +78,9 @@ static void add_op(const nn_program *program, int time, tg_fno_phase *out) {
     out->sends_factors = out->sends_factors || op->kind == NN_HAND_OVER_FACTORS;
     out->sends = out->sends || op->kind == NN_HAND_OVER || out->sends_factors;
     out->flops += row->flops ? row->flops(program, op) : 0.0;
+    if (op->kind == NN_HAND_OVER) {
+        out->traffic += (double)nn_gradient_span(program->model, op->param, op->params);
+    }
     for (int k = 0; k < NN_INPUTS + NN_OUTPUTS; k++) {
         const int value = k < NN_INPUTS ? op->in[k] : op->out[k - NN_INPUTS];
         out->traffic += value >= 0 ? (double)nn_value_bytes(program, value) : 0.0;
