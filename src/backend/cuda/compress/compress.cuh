@@ -393,8 +393,20 @@ template <class O, int P> struct finish_call {
     number<O, P> *out; /* entry 0 */
     bool whole;        /* how out and values are aligned */
     tg_rng rounding;
-    const tg_rates *rates;
+    const tg_rates *rates; /* NULL: those above; else the device has them */
     const uint32_t *guard;
+
+    __device__ float alpha_now() const {
+        return (float)(rates ? rates->alpha : alpha);
+    }
+    __device__ float beta_now() const {
+        return (float)(rates ? rates->beta : beta);
+    }
+    __device__ tg_rng rounding_now() const {
+        tg_rng now = rounding;
+        now.step = is_16bit<O> && rates ? rates->step : now.step;
+        return now;
+    }
 };
 
 /* Element `entry` of out, rounded with the bits of its numbers P entry + p. */

@@ -225,8 +225,7 @@ static __device__ inline void finish_planes(const cuda_planes &s, int entries, i
                                             const kept_run *found) {
     enum { AHEAD = 8 };
     const int lane = threadIdx.x % 32;
-    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
-    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const float alpha = call.alpha_now(), beta = call.beta_now();
     const float lambda = (float)call.lambda;
     const int next_row = PLANES_THREADS / s.d3, next = PLANES_THREADS % s.d3;
     int row = threadIdx.x / s.d3, col = threadIdx.x % s.d3;

@@ -412,8 +412,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
     const int lane = team.thread % 32, share = team.thread / 32, row = share * SHARE;
     const int entries = s.d2 * s.d3, at = row * s.d3, rows_here = min((int)SHARE, s.d2 - row);
-    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
-    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const float alpha = call.alpha_now(), beta = call.beta_now();
     tg_rng rounding = call.rounding;
     if (ROUNDED && call.rates) {
         rounding.step = call.rates->step;

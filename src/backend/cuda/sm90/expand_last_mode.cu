@@ -74,11 +74,9 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         const int place = (int)blockIdx.x + (int)gridDim.x * group + round * TURN;
         return round * stride + place % stride;
     };
-    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
-    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const float alpha = call.alpha_now(), beta = call.beta_now();
     number<O, 2> *out = call.out + call.begin;
-    tg_rng rounding = call.rounding;
-    rounding.step = is_16bit<O> && call.rates ? call.rates->step : rounding.step;
+    const tg_rng rounding = call.rounding_now();
 
     const auto fetch_t = [&](int tile) {
         barrier_expect(t_full, at.t);

@@ -105,11 +105,9 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
     uint64_t *in_full = reinterpret_cast<uint64_t *>(in + at.in + GROUPS * (at.rows + at.sums));
     uint64_t *turned_full = in_full + 1, *turned_read = in_full + 2, *full = in_full + 3 + group;
     const int entries = TILE * task.d3, stride = (int)gridDim.x;
-    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
-    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const float alpha = call.alpha_now(), beta = call.beta_now();
     number<O, 2> *out = call.out + call.begin;
-    tg_rng rounding = call.rounding;
-    rounding.step = is_16bit<O> && call.rates ? call.rates->step : rounding.step;
+    const tg_rng rounding = call.rounding_now();
 
     const auto fetch_in = [&](int plane) {
         barrier_expect(in_full, at.in);
