@@ -180,6 +180,15 @@ void nn_links_free(const nn_program *program, nn_links *links) {
     TG_FREE(program->ctx, links->readers);
 }
 
+nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int input) {
+    for (int i = 0; i < program->op_count; i++) {
+        if (program->ops[i].kind == kind && program->ops[i].in[input] == value) {
+            return &program->ops[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- the whole ---- */
 
 /* Every kind that is used has the slot that it calls. */

@@ -202,4 +202,7 @@ typedef struct nn_links {
 TG_NODISCARD tg_status nn_links_make(const nn_program *program, nn_links *out);
 void nn_links_free(const nn_program *program, nn_links *links);
 
+/* The first op of a kind that reads a value at this input; NULL: none. */
+nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int input);
+
 #endif

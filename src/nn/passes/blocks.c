@@ -9,16 +9,6 @@
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
-/* The op behind number i that reads a value there; NULL: none. */
-static nn_op *reader_of(const nn_program *p, int i, nn_kind kind, int input, int value) {
-    for (int k = i + 1; k < p->op_count; k++) {
-        if (p->ops[k].kind == kind && p->ops[k].in[input] == value) {
-            return &p->ops[k];
-        }
-    }
-    return NULL;
-}
-
 /* Whether the MLP works on what the skip has made, and adds to it what that has read, if any. */
 static bool is_of_block(const nn_op *mlp, const nn_op *skip) {
     const int added = mlp->in[NN_ADD];
@@ -66,14 +56,13 @@ static int phase_of(nn_program *p, const nn_op *skip, const nn_op *mlp) {
 static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     nn_op *inverse = &p->ops[i];
     nn_op *skip = inverse->kind == NN_INVERSE && !inverse->is_adjoint
-                      ? reader_of(p, i, NN_SKIP, NN_SUM, inverse->out[0])
+                      ? nn_reader_of(p, inverse->out[0], NN_SKIP, NN_SUM)
                       : NULL;
     if (!skip || skip->skip->kind != TG_SKIP_MAP_LINEAR || links->readers[inverse->out[0]] != 1) {
         return;
     }
     const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const int z1 = skip->out[0];
-    nn_op *mlp = reader_of(p, (int)(skip - p->ops), NN_MLP, NN_X, z1);
+    nn_op *mlp = nn_reader_of(p, skip->out[0], NN_MLP, NN_X);
     for (int with_mlp = 1; with_mlp >= 0; with_mlp--) {
         nn_op *last = with_mlp ? mlp : skip;
         if (!last || (with_mlp && !is_of_block(mlp, skip))) {

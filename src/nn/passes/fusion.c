@@ -119,20 +119,11 @@ static void take_act_back(const fusion *f, nn_op *slope) {
 
 /* ---- MLP, skip and GELU ---- */
 
-static nn_op *reader_of(const fusion *f, int value, nn_kind kind, int input) {
-    for (int i = f->links.maker[value] + 1; i < f->p->forward_end; i++) {
-        if (f->p->ops[i].kind == kind && f->p->ops[i].in[input] == value) {
-            return &f->p->ops[i];
-        }
-    }
-    return NULL;
-}
-
 static void take_into_mlp(const fusion *f, nn_op *mlp) {
     if (mlp->kind != NN_MLP || f->p->model->planes > 1) {
         return;
     }
-    nn_op *skip = reader_of(f, mlp->out[0], NN_SKIP, NN_SUM);
+    nn_op *skip = nn_reader_of(f->p, mlp->out[0], NN_SKIP, NN_SUM);
     if (skip && skip->skip->kind != TG_SKIP_MAP_LINEAR && skip->bias < 0 &&
         skip->act == TG_ACT_NONE && is_read_once(f, mlp->out[0]) &&
         &f->p->ops[f->links.maker[skip->in[NN_X]]] < mlp) {
@@ -142,8 +133,9 @@ static void take_into_mlp(const fusion *f, nn_op *mlp) {
         f->links.maker[mlp->out[0]] = (int)(mlp - f->p->ops);
         skip->kind = NN_GONE;
     }
-    nn_op *gelu = f->p->model->act == TG_ACT_GELU ? reader_of(f, mlp->out[0], NN_ACTIVATE, NN_X)
-                                                  : NULL; /* no other is written along */
+    nn_op *gelu = f->p->model->act == TG_ACT_GELU
+                      ? nn_reader_of(f->p, mlp->out[0], NN_ACTIVATE, NN_X)
+                      : NULL; /* no other is written along */
     if (gelu) {
         mlp->out[1] = gelu->out[0];
         gelu->kind = NN_GONE;
