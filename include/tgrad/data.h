@@ -5,10 +5,12 @@
  *     config.n_dim = 2;
  *     tg_dataset_open(ctx, "darcy_train_16.h5", NULL, &config, &set);
  *     tg_normalizer_fit(ctx, set, TG_DATA_Y, &normalizer);
- *     tg_loader_create(ctx, set, &(tg_loader_config){.batch_size = 16, .shuffle = true}, &loader);
+ *     tg_loader_config batches = {.size = sizeof batches, .batch_size = 16, .shuffle = true};
+ *     tg_loader_create(ctx, set, &batches, &loader);
  *     tg_loader_batch(loader, epoch, batch, x, y, &count);
  *
- * Everything is handed out on the host as (samples, channels, grid..), f32 or c64. */
+ * Everything is handed out on the host as (samples, channels, grid..), f32 or c64; with
+ * dtype TG_F64, f64 or c128. */
 #ifndef TGRAD_DATA_H
 #define TGRAD_DATA_H
 

@@ -270,8 +270,9 @@ TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const i
 /* ---- Places of a GINO ---- */
 
 /* Points (n, n_dim), queries (m, n_dim) and the latent grid (grid.., n_dim; NULL: i / (N - 1) along
- * each axis), f32 or f64 on the host. They hold for all samples of the calls that follow, until
- * they are set again; what is prepared anew needs them anew. Allocates nothing. */
+ * each axis), f32 or f64 on the host or where the backend computes. They hold for all samples of
+ * the calls that follow, until they are set again; what is prepared anew needs them anew. Allocates
+ * nothing. */
 TG_API TG_NODISCARD tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points,
                                                 const tg_tensor *queries, const tg_tensor *latent);
 
@@ -282,9 +283,9 @@ TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *
 /* ---- Running ---- */
 
 /* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), b up to the prepared batch; of
- * a GINO y (b, out_channels, m) and x (b, in_channels, n). A
- * network prepared for training keeps what backward needs. Tensors on the host or where the backend
- * computes; complex data: c64 or c128. */
+ * a GINO y (b, out_channels, m) and x (b, in_channels, n). A network prepared for training keeps
+ * what backward needs. Tensors on the host or where the backend computes; complex data: c64 or
+ * c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
 /* Forward, and the loss of its result: a sum over batch and channels, in `loss`, a scalar f64 where
@@ -296,9 +297,9 @@ TG_API TG_NODISCARD tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *
                                                   const tg_tensor *loss);
 
 /* Backward pass of the last forward: dy = dL/dy (shape of y), or NULL after tg_fno_forward_loss,
- * which has made it. Each parameter's gradient goes to the
- * sink as soon as it exists and when its weight is no longer needed, so that the sink may update
- * the weight at once. A forward serves one backward. */
+ * which has made it. Each parameter's gradient goes to the sink as soon as it exists and when its
+ * weight is no longer needed, so that the sink may update the weight at once (see gradient.h). A
+ * forward serves one backward. */
 TG_API TG_NODISCARD tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy,
                                               const tg_grad_sink *sink);
 

@@ -15,7 +15,7 @@ typedef struct tg_key_info {
     const char *section; /* "fno", "opt", "data", "distributed" */
     const char *name;    /* "n_modes": the setting is called fno.n_modes */
     const char *type;    /* integer, number, bytes, boolean, choice, integers, numbers, grid, grids,
-                            text    or texts */
+                            text or texts */
     const char *help;    /* what it does, in one line */
     bool has_range;      /* numbers are from low to high, both included */
     double low, high;
@@ -23,7 +23,6 @@ typedef struct tg_key_info {
     char fallback[128]; /* the default as text; "": it has none and must be set */
 } tg_key_info;
 
-TG_API int tg_key_count(void);
 /* The key number `index`, 0-based, sections one after the other; false beyond the last. */
 TG_API bool tg_key_describe(int index, tg_key_info *out);
 /* The words that a key of type choice accepts, by number; NULL beyond the last. */

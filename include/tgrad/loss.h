@@ -3,8 +3,8 @@
  * Norms are taken per sample and channel and summed over both: with a = pred[b, c] and
  * t = target[b, c] the relative one is sum_b sum_c w_c |a - t| / |t|. That is what training
  * minimizes; test errors (tgrad/train.h) take all channels of a sample together and the mean over
- * samples.
- * |.| of complex data is the modulus.
+ * samples. |.| of complex data is the modulus.
+ *
  * H1 uses central differences on the unit periodic grid. An absolute norm is that of the function,
  * not of the vector: (1 / points)^(1/p) in front, so that it does not grow with the grid. */
 #ifndef TGRAD_LOSS_H
@@ -59,7 +59,7 @@ typedef struct tg_loss_config {
     double y_mean, y_scale;
 } tg_loss_config;
 
-/* relative L2 */
+/* One term: relative L2. */
 TG_API void tg_loss_config_init(tg_loss_config *config, size_t size);
 static inline tg_loss_config tg_loss_config_default(void) {
     tg_loss_config config;

@@ -26,9 +26,9 @@ typedef enum tg_complex_adam {
 /* What becomes of the values of a gradient, dense or compressed (docs/optimizers.md). */
 typedef enum tg_update_rule {
     TG_RULE_ADAM,   /* two moments */
-    TG_RULE_LION,   /* one moment; the sign of an interpolation of it and the gradient. Host only */
-    TG_RULE_APOLLO, /* the gradient, its columns scaled by Adam on a random projection. Host only */
-    TG_RULE_MUON    /* one moment, made unitary mode by mode. Host only */
+    TG_RULE_LION,   /* one moment; the sign of an interpolation of it and the gradient */
+    TG_RULE_APOLLO, /* the gradient, its columns scaled by Adam on a random projection */
+    TG_RULE_MUON    /* one moment, made unitary mode by mode */
 } tg_update_rule;
 
 typedef enum tg_gap_mode {
@@ -83,7 +83,7 @@ typedef struct tg_optim_config {
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
-                              the weight too, by its signs times this times the rate. Host only */
+                              the weight too, by its signs times this times the rate */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
@@ -230,6 +230,7 @@ TG_API TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, do
 TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm,
                                                         double *norm);
 
+/* The rate of a group from the next update on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
 /* Settings of a group from the next update on. learning_rate, beta1, beta2, eps, weight_decay,
@@ -254,7 +255,7 @@ typedef struct tg_loss_scale_config {
     int64_t interval; /* loss_scale_interval: 500; steps without overflow until it is doubled */
 } tg_loss_scale_config;
 
-/* none */
+/* No scaling, and an interval of 500. */
 TG_API void tg_loss_scale_config_init(tg_loss_scale_config *config, size_t size);
 static inline tg_loss_scale_config tg_loss_scale_config_default(void) {
     tg_loss_scale_config config;
@@ -266,10 +267,10 @@ static inline tg_loss_scale_config tg_loss_scale_config_default(void) {
 TG_API TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
                                                          const char *text, bool passes_f16,
                                                          tg_loss_scale_config *config);
-/* Between steps. The state of a dynamic scale goes on. */
+/* To be called between steps. The state of a dynamic scale goes on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
-/* Of the next step. */
+/* The scale of the next step. */
 TG_API double tg_optim_loss_scale(const tg_optim *optim);
 /* The update of all parameters is complete: call it after the last of a step that is not a tg_step,
  * and after the last tg_optim_apply of accumulated gradients of one. The scale may change; waits
@@ -390,6 +391,7 @@ TG_API int tg_lr_schedule_config_count(void);
 TG_API const char *tg_lr_schedule_config_key(int index);
 TG_API const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index,
                                              char *text, size_t capacity);
+/* Checks the settings and begins before the first epoch. */
 TG_API TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx,
                                                    const tg_lr_schedule_config *config,
                                                    tg_lr_schedule *out);

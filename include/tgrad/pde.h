@@ -5,8 +5,8 @@
  * Solved in double precision, stored as <set>_train_<resolution>.h5 and <set>_test_<resolution>.h5
  * with datasets x and y (f32, or c64 for complex fields; samples first), on bodies points and
  * values, of trajectories tensor (trajectories, frames, grid..), and every parameter as a text
- * attribute. A sample depends on the parameters, the seed,
- * the part (train or test) and its number only: not on the number of samples or threads. */
+ * attribute. A sample depends on the parameters, the seed, the part (train or test) and its number
+ * only: not on the number of samples or threads. */
 #ifndef TGRAD_PDE_H
 #define TGRAD_PDE_H
 

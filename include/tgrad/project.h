@@ -104,10 +104,8 @@ TG_API TG_NODISCARD tg_status tg_projector_create(tg_context *ctx,
                                                   tg_projector **out);
 TG_API void tg_projector_destroy(tg_projector **projector);
 
-/* Number of compressed values, of both branches or of one (0 or 1; 0 values if there is no such
- * branch). Compressed arrays hold the first branch's values, then the second's. */
+/* Number of compressed values. Compressed arrays hold the first branch's, then the second's. */
 TG_API int64_t tg_projector_count(const tg_projector *projector);
-TG_API int64_t tg_projector_branch_count(const tg_projector *projector, int branch);
 
 /* Multilinear ranks of a low-rank branch: ndim of them, 1 per mode of a matrix branch ((rows,
  * columns)); ndim 0 for a sparse branch. */

@@ -4,20 +4,20 @@
  *     tg_step_create(ctx, &config, &step);
  *     for every batch:
  *         tg_step_forward(step, &x, &y);
- *         tg_step_synchronize(step, &result);      the batch before, if there is one
- *         ..                                  learning rates of this batch
+ *         tg_step_synchronize(step, &result);     the batch before, if there is one
+ *         ..                                      learning rates of this batch
  *         tg_step_backward(step);
- *     tg_step_synchronize(step, &result);          the last batch
+ *     tg_step_synchronize(step, &result);         the last batch
  *
  * On the host every call does its work before it returns. A GPU works while the host goes on: there
  * the calls only enqueue, and what became of a step is asked for when the forward pass of the next
- * one is queued already, so that the GPU never waits. Steps that refresh, accumulate or clip,
- * steps with dropout, and steps of several ranks whose values do not travel over NCCL wait for
- * their loss. Either way the weights are the same: a step whose
- * loss is not finite changes nothing. All other steps of the batch size the network was prepared
- * for are captured as graphs when two like them were seen, and then replayed. The loss is
- * scaled as the optimizer says (tg_optim_set_loss_scale). Gradients of several batches are
- * accumulated, if asked for, until tg_step_apply. */
+ * one is queued already, so that the GPU never waits. Steps that refresh, accumulate or clip, steps
+ * with dropout, and steps of several ranks whose values do not travel over NCCL wait for their
+ * loss. Either way the weights are the same: a step whose loss is not finite changes nothing. All
+ * other steps of the batch size the network was prepared for are captured as graphs when two like
+ * them were seen, and then replayed. The loss is scaled as the optimizer says
+ * (tg_optim_set_loss_scale). Gradients of several batches are accumulated, if asked for, until
+ * tg_step_apply. */
 #ifndef TGRAD_STEP_H
 #define TGRAD_STEP_H
 

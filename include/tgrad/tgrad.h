@@ -19,6 +19,7 @@
 #include "tgrad/project.h"
 #include "tgrad/settings.h"
 #include "tgrad/status.h"
+#include "tgrad/step.h"
 #include "tgrad/tensor.h"
 #include "tgrad/train.h"
 
@@ -38,6 +39,7 @@ typedef struct tg_build_info {
     const char *features;   /* "openmp hdf5" */
 } tg_build_info;
 
+/* How this library was built. */
 TG_API tg_build_info tg_build(void);
 
 #ifdef __cplusplus

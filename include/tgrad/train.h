@@ -275,9 +275,7 @@ TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 
-/* Whether the run that was resumed has nothing left to do: tg_trainer_run would only repeat its
- * end.
- */
+/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end. */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
 /* Where the run stands. */
 TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
@@ -285,6 +283,8 @@ TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 /* Every setting with its value, defaults included. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
 
+/* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: nobody looks
+ * on. Comes after one of start, replace and resume. */
 TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
                                              tg_train_end *end);
 

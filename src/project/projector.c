@@ -172,12 +172,12 @@ void tg_projector_destroy(tg_projector **projector) {
     *projector = NULL;
 }
 
-int64_t tg_projector_branch_count(const tg_projector *p, int branch) {
-    return p && branch >= 0 && branch < p->branches ? p->branch[branch].count : 0;
-}
-
 int64_t tg_projector_count(const tg_projector *p) {
-    return tg_projector_branch_count(p, 0) + tg_projector_branch_count(p, 1);
+    int64_t count = 0;
+    for (int i = 0; p && i < p->branches; i++) {
+        count += p->branch[i].count;
+    }
+    return count;
 }
 
 tg_shape tg_projector_ranks(const tg_projector *p, int branch) {

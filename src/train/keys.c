@@ -30,16 +30,6 @@ static void list_tables(table out[TABLES]) {
     out[6].rows = tg_distributed_rows(&out[6].count);
 }
 
-int tg_key_count(void) {
-    table tables[TABLES];
-    int count = 0;
-    list_tables(tables);
-    for (int i = 0; i < TABLES; i++) {
-        count += tables[i].count;
-    }
-    return count;
-}
-
 /* The table and row of a key; false beyond the last. */
 static bool find(int index, const char **section, int *number, int *row, const tg_setting **out) {
     table tables[TABLES];
