@@ -44,7 +44,7 @@ void fake_device_fail_graph(long n);
 enum { FAKE_DEVICES = 2 };
 void *fake_device_stream(int device);
 
-/* ---- shared by the two files of the device ---- */
+/* ---- shared by the files of the device ---- */
 
 typedef tg_status (*fake_run)(tg_backend *host, void *arguments);
 
@@ -66,6 +66,9 @@ tg_status fake_leave(tg_backend *be, tg_status status);
 /* The backend that does the arithmetic, for calls that touch no memory. */
 tg_backend *fake_host(const tg_backend *be);
 
+/* All slots of arithmetic; fake_slots.c calls the other two. */
 void fake_fill_slots(tg_backend_ops *ops);
+void fake_fill_layers(tg_backend_ops *ops);
+void fake_fill_compress(tg_backend_ops *ops);
 
 #endif

@@ -1,0 +1,208 @@
+/* Slots of the fake device (fake_slots.c) for compressed gradients, updates and index sets. */
+#include "support/fake_device.h"
+
+/* ---- compressed gradients ---- */
+
+static size_t fake_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
+    return fake_host(be)->ops->compress_workspace(fake_host(be), modes, factored);
+}
+
+typedef struct compress_args {
+    tg_compress op;
+    tg_bitmap bitmap;
+} compress_args;
+
+static tg_status run_compress(tg_backend *host, void *arguments) {
+    compress_args *a = arguments;
+    a->op.bitmap = a->op.bitmap ? &a->bitmap : NULL;
+    return host->ops->compress(host, &a->op);
+}
+
+static tg_status fake_compress(tg_backend *be, const tg_compress *op) {
+    const compress_args a = {*op, op->bitmap ? *op->bitmap : (tg_bitmap){0}};
+    return fake_submit(be, run_compress, &a, sizeof a);
+}
+
+typedef struct sample_args {
+    tg_sample op;
+    tg_bitmap bitmap;
+} sample_args;
+
+static tg_status run_sample(tg_backend *host, void *arguments) {
+    sample_args *a = arguments;
+    a->op.bitmap = a->op.bitmap ? &a->bitmap : NULL;
+    return host->ops->sample(host, &a->op);
+}
+
+static tg_status fake_sample(tg_backend *be, const tg_sample *op) {
+    const sample_args a = {*op, op->bitmap ? *op->bitmap : (tg_bitmap){0}};
+    return fake_submit(be, run_sample, &a, sizeof a);
+}
+
+typedef struct expand_args {
+    tg_expand op;
+    tg_bitmap bitmap;
+    tg_rng rounding;
+} expand_args;
+
+static tg_status run_expand(tg_backend *host, void *arguments) {
+    expand_args *a = arguments;
+    a->op.bitmap = a->op.bitmap ? &a->bitmap : NULL;
+    a->op.rounding = a->op.rounding ? &a->rounding : NULL;
+    return host->ops->expand(host, &a->op);
+}
+
+static tg_status fake_expand(tg_backend *be, const tg_expand *op) {
+    const expand_args a = {*op, op->bitmap ? *op->bitmap : (tg_bitmap){0},
+                           op->rounding ? *op->rounding : (tg_rng){0}};
+    return fake_submit(be, run_expand, &a, sizeof a);
+}
+
+typedef struct adam_args {
+    tg_adam op;
+    tg_rng rounding;
+} adam_args;
+
+static tg_status run_adam(tg_backend *host, void *arguments) {
+    adam_args *a = arguments;
+    a->op.rounding = a->op.rounding ? &a->rounding : NULL;
+    return host->ops->adam(host, &a->op);
+}
+
+static tg_status fake_adam(tg_backend *be, const tg_adam *op) {
+    const adam_args a = {*op, op->rounding ? *op->rounding : (tg_rng){0}};
+    return fake_submit(be, run_adam, &a, sizeof a);
+}
+
+typedef struct rule_args {
+    adam_args adam;
+    tg_rule_kernel kernel;
+} rule_args;
+
+static tg_status run_rule_step(tg_backend *host, void *arguments) {
+    rule_args *a = arguments;
+    a->adam.op.rounding = a->adam.op.rounding ? &a->adam.rounding : NULL;
+    return host->ops->rule_step(host, &a->adam.op, a->kernel);
+}
+
+static tg_status fake_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
+    const rule_args a = {{*op, op->rounding ? *op->rounding : (tg_rng){0}}, kernel};
+    return fake_submit(be, run_rule_step, &a, sizeof a);
+}
+
+static tg_status fake_adam_many(tg_backend *be, int count, const tg_adam *ops) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = fake_adam(be, &ops[i]);
+    }
+    return status;
+}
+
+typedef struct grad_args {
+    tg_multimode modes;
+    tg_grad_source source;
+    double scale;
+    void *out;
+} grad_args;
+
+static tg_status run_grad_dense(tg_backend *host, void *arguments) {
+    const grad_args *a = arguments;
+    return host->ops->grad_dense(host, &a->modes, &a->source, a->scale, a->out);
+}
+
+static tg_status fake_grad_dense(tg_backend *be, const tg_multimode *modes,
+                                 const tg_grad_source *source, double scale, void *out) {
+    const grad_args a = {*modes, *source, scale, out};
+    return fake_submit(be, run_grad_dense, &a, sizeof a);
+}
+
+/* ---- index sets that are read ---- */
+
+typedef struct bitmap_args {
+    tg_dtype dtype;
+    tg_bitmap bitmap;
+    tg_scalar alpha;
+    const void *x;
+    void *out;
+} bitmap_args;
+
+static tg_status run_bitmap_gather(tg_backend *host, void *arguments) {
+    const bitmap_args *a = arguments;
+    return host->ops->bitmap_gather(host, a->dtype, &a->bitmap, a->x, a->out);
+}
+
+static tg_status fake_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                    const void *x, void *values) {
+    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, values};
+    return fake_submit(be, run_bitmap_gather, &a, sizeof a);
+}
+
+static tg_status run_bitmap_scatter(tg_backend *host, void *arguments) {
+    const bitmap_args *a = arguments;
+    return host->ops->bitmap_scatter(host, a->dtype, &a->bitmap, a->alpha, a->x, a->out);
+}
+
+static tg_status fake_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                     tg_scalar alpha, const void *values, void *x) {
+    const bitmap_args a = {dtype, *bitmap, alpha, values, x};
+    return fake_submit(be, run_bitmap_scatter, &a, sizeof a);
+}
+
+static tg_status run_bitmap_clear(tg_backend *host, void *arguments) {
+    const bitmap_args *a = arguments;
+    return host->ops->bitmap_clear(host, a->dtype, &a->bitmap, a->x, a->out);
+}
+
+static tg_status fake_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                   const void *x, void *out) {
+    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, out};
+    return fake_submit(be, run_bitmap_clear, &a, sizeof a);
+}
+
+/* ---- index sets that are chosen: answers for the host ---- */
+
+static tg_status fake_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                                  tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    tg_backend *host = fake_enter(be, &status);
+    return host ? fake_leave(be, host->ops->select_topk(host, dtype, x, k, bitmap)) : status;
+}
+
+static tg_status fake_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
+                                    tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    tg_backend *host = fake_enter(be, &status);
+    return host ? fake_leave(be, host->ops->select_random(host, rng, k, bitmap)) : status;
+}
+
+static tg_status fake_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                      const void *x, int64_t k, tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    tg_backend *host = fake_enter(be, &status);
+    return host ? fake_leave(be, host->ops->select_weighted(host, dtype, rng, x, k, bitmap))
+                : status;
+}
+
+static tg_status fake_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    tg_backend *host = fake_enter(be, &status);
+    return host ? fake_leave(be, host->ops->bitmap_rank(host, bitmap)) : status;
+}
+
+void fake_fill_compress(tg_backend_ops *ops) {
+    ops->select_topk = fake_select_topk;
+    ops->select_random = fake_select_random;
+    ops->select_weighted = fake_select_weighted;
+    ops->bitmap_rank = fake_bitmap_rank;
+    ops->bitmap_gather = fake_bitmap_gather;
+    ops->bitmap_scatter = fake_bitmap_scatter;
+    ops->bitmap_clear = fake_bitmap_clear;
+    ops->compress_workspace = fake_compress_workspace;
+    ops->compress = fake_compress;
+    ops->expand = fake_expand;
+    ops->sample = fake_sample;
+    ops->grad_dense = fake_grad_dense;
+    ops->adam = fake_adam;
+    ops->adam_many = fake_adam_many;
+    ops->rule_step = fake_rule_step;
+}
