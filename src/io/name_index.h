@@ -36,9 +36,9 @@ void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, 
 
 #define TG_QUOTE 96 /* capacity that tg_quote needs */
 
-/* The text for use in an error sentence: cut to a line's length, control characters and those
- * that turn the direction of writing as '?'. Names
- * come from hostile files and must not drown the sentence. Returns `quoted`. */
+/* The text for use in an error sentence: cut to a line's length, control characters and those that
+ * turn the direction of writing as '?'. Names come from hostile files and must not drown the
+ * sentence. Returns `quoted`. */
 const char *tg_quote(const char *text, char quoted[TG_QUOTE]);
 
 #endif

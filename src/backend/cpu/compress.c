@@ -4,10 +4,9 @@
  * The tensor is never unfolded. Every thread takes slices of the first mode and contracts each of
  * them depth first: rows of the last mode, a panel at a time, while they lie in cache (gathering,
  * masking and, for a factored gradient, forming them there for some slices at once), then mode by
- * mode towards the first,
- * as soon as a mode's block is complete. What is left is (dim 0, product of the other ranks) in the
- * workspace; when all threads are done, the first mode is contracted, split over columns. Without a
- * factor on the first mode the slices go straight to the core. */
+ * mode towards the first, as soon as a mode's block is complete. What is left is (dim 0, product of
+ * the other ranks) in the workspace; when all threads are done, the first mode is contracted, split
+ * over columns. Without a factor on the first mode the slices go straight to the core. */
 #include <omp.h>
 
 #include "backend/check.h"

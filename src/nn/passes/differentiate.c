@@ -5,8 +5,8 @@
  *
  *   in the order of the readers, those that overwrite first and the others adding to them; or,
  *   when checkpointing or small storage trades time for memory and the last reader allows it, in
- * the reverse order: the last one leaves its part where the gradient at its output was, and the
- * others add to that.
+ *   the reverse order: the last one leaves its part where the gradient at its output was, and the
+ *   others add to that.
  *
  * Gradients of spectral weights are handed over at the end, as factors if they are dense. */
 #include "nn/ops.h"
