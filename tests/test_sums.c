@@ -61,7 +61,7 @@ static void end(process *p) {
 }
 
 /* The gradient of one half of the batch of a step. */
-static void accumulate(process *p, int param, int step, int half) {
+static void accumulate(process *p, int param, double step, int half) {
     const int64_t n = tg_shape_numel(&shapes[param]);
     double *values = malloc((size_t)n * 2 * sizeof *values);
     assert_non_null(values);
@@ -233,11 +233,46 @@ static void test_nan(void **state) {
     nan_counts_where_it_is_written("fake");
 }
 
+/* Sums that are discarded, NaN and dense ones too, leave no trace. */
+static void discarded(const char *backend) {
+    process p = begin(backend, "tensorgrad"), twin = begin(backend, "tensorgrad");
+    net_ok(p.ctx, tg_optim_discard(p.optim));
+    for (int step = 0; step < STEPS; step++) {
+        for (int param = 0; param < 2; param++) {
+            accumulate(&p, param, step + 7, 1);
+            if (step == 1) {
+                accumulate(&p, param, INFINITY, 1);
+            }
+        }
+        net_ok(p.ctx, tg_optim_discard(p.optim));
+        for (int param = 0; param < 2; param++) {
+            assert_int_equal(tg_optim_sum_count(p.optim, param), 0);
+            accumulate(&p, param, step, 0);
+            accumulate(&twin, param, step, 0);
+        }
+        apply(&p);
+        apply(&twin);
+        expect_same(&p, &twin, 0.0);
+    }
+    net_ok(p.ctx, tg_optim_synchronize(p.optim));
+    assert_int_equal(tg_optim_get_stats(p.optim).steps, 2 * STEPS);
+    assert_int_equal(tg_optim_get_stats(p.optim).skipped, 0);
+    end(&p);
+    end(&twin);
+}
+
+static void test_discarded(void **state) {
+    (void)state;
+    discarded("cpu");
+    discarded("fake");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves_add_up),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_discarded),
     };
     fake_device_add("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);

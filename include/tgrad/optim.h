@@ -195,6 +195,8 @@ TG_API TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_g
  * where the whole gradient is needed); apply then updates from the sum and clears it. */
 TG_API TG_NODISCARD tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient);
 TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight);
+/* Forgets the sums of all parameters, such as those of a backward pass that failed halfway. */
+TG_API TG_NODISCARD tg_status tg_optim_discard(tg_optim *optim);
 
 /* The sums of a parameter between accumulate and apply, to be read, averaged over processes and
  * written: views where the backend computes, valid until apply. On most steps a projected parameter

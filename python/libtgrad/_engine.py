@@ -284,6 +284,12 @@ class Engine:
     def is_summing(self, i):
         return lib.tg_optim_sum_count(self.optim, i) > 0
 
+    def discard(self):
+        """Forgets what is accumulated."""
+        if any(map(self.is_summing, range(len(self.rows)))):
+            with self.on_stream():
+                self.context.check(lib.tg_optim_discard(self.optim))
+
     def apply(self):
         """Updates every parameter that has a sum."""
         with self.on_stream():

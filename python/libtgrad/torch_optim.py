@@ -28,8 +28,10 @@ class TensorGRaD(torch.optim.Optimizer):
     With `in_backward=True` parameters are updated during the backward pass, and one gradient is
     alive at a time. With `accumulate=True` the backward passes between two calls of step() are added
     up in compressed form instead, and step() applies them; `max_grad_norm`, distributed() and a
-    GradScaler need that, the first two choose it by themselves.
+    GradScaler need that, the first two choose it by themselves. zero_grad() drops such sums.
     """
+
+    grad_norm: torch.Tensor | None = None  # of the last step's sums, before clipping
 
     def __init__(self, params: Iterable, lr: float | torch.Tensor = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
@@ -173,6 +175,13 @@ class TensorGRaD(torch.optim.Optimizer):
         for engine, active, addresses in work:
             if active:
                 engine.step(active, addresses)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops all gradients, also what was accumulated in the backward pass and not applied."""
+        super().zero_grad(set_to_none)
+        if self._options["accumulate"]:
+            for engine in self._engines:
+                engine.discard()
 
     # ---- updates during the backward pass ----
 

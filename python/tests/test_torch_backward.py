@@ -178,6 +178,24 @@ def test_a_layer_that_thaws_is_trained(accumulate):
         assert torch.equal(frozen.weight, before[1])
 
 
+def test_zero_grad_drops_what_was_accumulated():
+    nets, ends = [Net(), Net()], []
+    for net, fails in zip(nets, (False, True)):
+        opt = optimizer(net, in_backward=True, accumulate=True, max_grad_norm=1.0)
+        assert opt.grad_norm is None
+        for step, batch in enumerate(batches(5)):
+            if fails and step in (0, 2):  # a step that refreshes, and one with compressed sums
+                handle = net.spectral.register_hook(lambda g: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    loss_of(net, batch).backward()
+                handle.remove()
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+        ends.append(weights(net))
+    assert same(*ends)
+
+
 def test_sums_go_to_the_memory_that_a_weight_has_now():
     p = torch.nn.Parameter(torch.ones(40, 50))
     opt = tensorgrad([p], in_backward=True, accumulate=True)

@@ -134,6 +134,15 @@ void tg_sum_end(tg_optim *optim, tg_slot *slot) {
     slot->nonfinite = 0;
 }
 
+tg_status tg_optim_discard(tg_optim *optim) {
+    TG_NEED(NULL, optim);
+    TG_CALL(tg_optim_synchronize(optim)); /* what guards have counted of them ends, too */
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_sum_end(optim, &optim->slots[i]);
+    }
+    return TG_OK;
+}
+
 /* ---- sums as tensors ---- */
 
 int tg_optim_sum_count(const tg_optim *optim, int param) {
