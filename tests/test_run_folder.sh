@@ -81,6 +81,18 @@ grep -q "n_epochs: 4" parts/config.yaml || complain "config.yaml does not tell t
 rm parts/samples.safetensors # killed before they were written
 train 0 --run parts --resume auto
 cmp -s whole/samples.safetensors parts/samples.safetensors || complain "the end was not made up for"
+cp -r parts ending # killed when the last checkpoint was there and `recent` did not lead to it yet
+cp ending/checkpoints/step-0000000006.safetensors ending/checkpoints/step-0000000004.safetensors
+ln -sf step-0000000006.safetensors ending/checkpoints/recent.safetensors
+rm ending/samples.safetensors
+train 0 --run ending --resume auto
+cp -r parts ended # and when the best one was all there was
+rm ended/samples.safetensors ended/checkpoints/step-* ended/checkpoints/recent.safetensors
+train 0 --run ended --resume auto
+for run in ending ended; do
+    cmp -s whole/$final $run/checkpoints/recent.safetensors || complain "$run: recent is not the last checkpoint"
+done
+[ "$(find ending/checkpoints -name 'step-*' | wc -l)" -eq 2 ] || complain "old checkpoints stay"
 cp -r parts longer
 train 0 --run longer --resume auto --opt.n_epochs 5
 cp parts/samples.safetensors longer/ # of an earlier end

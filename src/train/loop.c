@@ -342,6 +342,17 @@ static tg_status write_samples(tg_trainer *t) {
     const tg_status status = check_updates(t);
     return status == TG_OK && tg_trainer_writes(t) ? tg_trainer_write_samples(t) : status;
 }
+/* A run that is taken up behind its last step was killed while it ended: its last checkpoint may be
+ * there as the best one alone, or `recent` not be a link to it yet. */
+static tg_status complete_checkpoint(tg_trainer *t) {
+    char newest[TG_PATH];
+    TG_CALL(tg_run_folder_checkpoint(&t->folder, t->progress.step, newest));
+    if (strcmp(t->last_checkpoint, newest) != 0) {
+        return tg_trainer_save(t, false, true);
+    }
+    const int64_t keep = t->model->config.loop.keep_checkpoints;
+    return tg_trainer_writes(t) ? tg_run_folder_keep(&t->folder, t->progress.step, keep) : TG_OK;
+}
 
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
     TG_NEED(NULL, t);
@@ -352,6 +363,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t)));
     const int64_t epochs = epochs_of_all_stages(t);
     tg_run_position at = position_of(t);
+    TG_TRY(tg_trainer_agree(t, is_at_end(t) ? complete_checkpoint(t) : TG_OK));
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;
          phase = tg_phase_after(phase, &at)) {
         switch (phase) {
