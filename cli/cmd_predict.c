@@ -40,29 +40,70 @@ static int64_t steps(void) {
     return opt.steps > 0 ? opt.steps : 1;
 }
 
-/* The name of an array as in training, unless it was given. */
-static const char *name_of(const cli_model *model, const char *given, const char *key,
-                           const char *usual) {
-    return given ? given : cli_setting_or(tg_model_settings(model->model), key, usual);
+/* An array of a file, and which of its channels. */
+typedef struct array {
+    char *name;           /* to be freed */
+    int64_t first, count; /* count 0: all */
+} array;
+
+/* "v:2" and "v:0-1", as data.x_name has them, are channels of v. */
+static void take_channels(array *a) {
+    char *colon = strrchr(a->name, ':');
+    long long first = 0, last = 0;
+    int one = 0, two = 0;
+    if (!colon || sscanf(colon, ":%9lld%n-%9lld%n", &first, &one, &last, &two) < 1) {
+        return;
+    }
+    last = two > 0 ? last : first;
+    if (colon[two > 0 ? two : one] == '\0' && first >= 0 && last >= first) {
+        *colon = '\0';
+        a->first = first;
+        a->count = last - first + 1;
+    }
 }
 
-static const char *input_name(const cli_model *model) {
-    const char *name = name_of(model, opt.dataset, "data.x_name", "x");
-    return cli_on_points(cli_model_config(model)) && strcmp(name, "x") == 0 ? "points" : name;
+/* That of a side of the data: as given, or as in training, in its group. */
+static array array_of(const cli_model *model, const char *given, const char *key, const char *usual,
+                      const char *of_points) {
+    const tg_settings *settings = tg_model_settings(model->model);
+    const char *name = given ? given : cli_setting_or(settings, key, usual);
+    const char *group = given ? "" : cli_setting_or(settings, "data.group", "");
+    const bool on_points = cli_on_points(cli_model_config(model));
+    array a = {.name = cli_format("%s%s%s", group, *group ? "/" : "",
+                                  on_points && strcmp(name, usual) == 0 ? of_points : name)};
+    take_channels(&a);
+    return a;
 }
 
-static const char *output_name(const cli_model *model) {
-    const char *name = name_of(model, opt.y_name, "data.y_name", "y");
-    return cli_on_points(cli_model_config(model)) && strcmp(name, "y") == 0 ? "values" : name;
+static array input_array(const cli_model *model) {
+    return array_of(model, opt.dataset, "data.x_name", "x", "points");
 }
 
-/* The tensor to take: that of --dataset, the only one, or the one called as in training. */
-static int choose(const cli_source *source, const cli_model *model, int64_t *index) {
+static array output_array(const cli_model *model) {
+    return array_of(model, NULL, "data.y_name", "y", "values");
+}
+
+/* The tensor to take: that of --dataset, the only one, or the one called as in training. *channels:
+ * those that its name tells, of all others the count is 0. */
+static int choose(const cli_source *source, const cli_model *model, int64_t *index,
+                  array *channels) {
+    array wanted = input_array(model);
+    int code = CLI_OK;
     *index = 0;
     if (opt.dataset || cli_source_count(source) != 1) {
-        return cli_source_find(source, input_name(model), index);
+        code = cli_source_find(source, wanted.name, index);
+    } else if (strcmp(cli_source_name(source, 0), wanted.name) != 0) {
+        wanted.count = 0;
     }
-    return CLI_OK;
+    free(wanted.name);
+    *channels = (array){.first = wanted.first, .count = wanted.count};
+    return code;
+}
+
+/* How many channels are taken of those that are stored. */
+static int64_t taken_of(const array *channels, int64_t stored) {
+    const bool fits = channels->count > 0 && channels->first + channels->count <= stored;
+    return fits ? channels->count : stored;
 }
 
 /* Points (samples, points, coordinates), or those of one sample, as the model has them: coordinates
@@ -100,16 +141,17 @@ static void turn(tg_tensor *tensor, int64_t rows, int64_t columns) {
 
 /* Whether the channels of the input stand behind its grid, as in the data of the training
  * (data.order). Then `found` gets them in front of it, as the model has them. */
-static bool take_last_channels(const cli_model *model, tg_shape *found) {
+static bool take_last_channels(const cli_model *model, const array *channels, tg_shape *found) {
     const tg_fno_config *fno = cli_model_config(model);
     const char *order = cli_setting_or(tg_model_settings(model->model), "data.order", "nchw");
     const int last = found->ndim - 1;
     if (cli_on_points(fno) || strcmp(order, "nhwc") != 0 || found->ndim != fno->n_dim + 2 ||
-        found->dim[last] != fno->in_channels) {
+        taken_of(channels, found->dim[last]) != fno->in_channels) {
         return false;
     }
+    const int64_t stored = found->dim[last];
     memmove(found->dim + 2, found->dim + 1, (size_t)(last - 1) * sizeof found->dim[0]);
-    found->dim[1] = fno->in_channels;
+    found->dim[1] = stored;
     return true;
 }
 
@@ -149,7 +191,8 @@ static int read_queries(const cli_source *source, const cli_model *model, int64_
     tg_dtype dtype;
     tg_shape found = {0};
     char text[128];
-    if (choose(source, model, &index) != CLI_OK) {
+    array channels;
+    if (choose(source, model, &index, &channels) != CLI_OK) {
         return CLI_FAILED;
     }
     tg_status status = cli_source_describe(source, index, &dtype, &found);
@@ -186,7 +229,8 @@ static int open_queries(tg_context *ctx, const cli_model *model, int64_t samples
 }
 
 /* The shape as the model wants it; `added` is the number of dimensions that were missing. */
-static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *shape, int *added) {
+static int fit_shape(const cli_model *model, const array *channels, const tg_shape *found,
+                     tg_shape *shape, int *added) {
     const tg_fno_config *fno = cli_model_config(model);
     char text[128];
     if (cli_on_points(fno)) {
@@ -197,7 +241,7 @@ static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *sh
     *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
     if (fits) {
         shape->dim[0] = *added == 2 ? 1 : found->dim[0];
-        shape->dim[1] = *added > 0 ? 1 : found->dim[1];
+        shape->dim[1] = *added > 0 ? 1 : taken_of(channels, found->dim[1]);
         for (int d = 0; d < fno->n_dim; d++) {
             shape->dim[d + 2] = found->dim[d + 2 - *added];
         }
@@ -219,26 +263,52 @@ static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *sh
                     tg_shape_text(found, text, sizeof text));
 }
 
-/* Reads the input in the model's dtype; `y` gets the memory for the output. */
-static tg_status prepare(const cli_source *source, int64_t index, const cli_model *model,
-                         const tg_shape *shape, bool channels_last, const tg_tensor *queries,
-                         tg_tensor *x, tg_tensor *y) {
-    const tg_dtype dtype = cli_model_dtype(model);
-    tg_shape to = *shape;
+/* `count` channels of x from `first` on, instead of all. */
+static tg_status cut_channels(tg_context *ctx, int64_t first, int64_t count, tg_tensor *x) {
+    tg_tensor all = *x;
+    tg_shape shape = x->shape;
+    const size_t stored = tg_tensor_bytes(x) / (size_t)shape.dim[0];
+    const size_t channel = stored / (size_t)shape.dim[1], bytes = channel * (size_t)count;
+    *x = (tg_tensor){0};
+    shape.dim[1] = count;
+    const tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, all.dtype, &shape, x);
+    for (int64_t i = 0; status == TG_OK && i < shape.dim[0]; i++) {
+        memcpy((char *)x->data + (size_t)i * bytes,
+               (char *)all.data + (size_t)i * stored + (size_t)first * channel, bytes);
+    }
+    tg_tensor_destroy(&all);
+    return status;
+}
+
+/* Reads the input in the model's dtype: `stored` channels, of which those of `shape` stay. */
+static tg_status read_input(const cli_source *source, int64_t index, const cli_model *model,
+                            const tg_shape *shape, int64_t stored, bool channels_last,
+                            const array *channels, tg_tensor *x) {
+    tg_shape whole = *shape;
     tg_tensor raw = {0};
-    to.dim[1] = steps() * cli_model_config(model)->out_channels;
-    to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
+    whole.dim[1] = stored;
     tg_status status = TG_OK;
     CLI_TRY(cli_source_read(source, index, &raw));
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x));
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, cli_model_dtype(model), &whole, x));
     CLI_TRY(tg_tensor_convert(source->ctx, &raw, x));
     if (channels_last || cli_on_points(cli_model_config(model))) {
-        turn(x, tg_shape_numel(shape) / (shape->dim[0] * shape->dim[1]), shape->dim[1]);
+        turn(x, tg_shape_numel(&whole) / (whole.dim[0] * whole.dim[1]), whole.dim[1]);
     }
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y));
+    if (shape->dim[1] < stored) {
+        CLI_TRY(cut_channels(source->ctx, channels->first, shape->dim[1], x));
+    }
 fail:
     tg_tensor_destroy(&raw);
     return status;
+}
+
+/* Memory for what is made of an input of this shape. */
+static tg_status make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
+                             const tg_tensor *queries, tg_tensor *y) {
+    tg_shape to = *shape;
+    to.dim[1] = steps() * cli_model_config(model)->out_channels;
+    to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
+    return tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &to, y);
 }
 
 /* All steps, as y (samples, steps, channels, grid..). */
@@ -268,11 +338,13 @@ static void drop_added(tg_tensor *y, int added) {
 
 static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
     tg_archive *archive = NULL;
+    array as_trained = output_array(model);
     tg_status status = TG_OK;
     CLI_TRY(tg_archive_create(ctx, &archive));
-    CLI_TRY(tg_archive_add_view(archive, output_name(model), y));
+    CLI_TRY(tg_archive_add_view(archive, opt.y_name ? opt.y_name : as_trained.name, y));
     CLI_TRY(tg_archive_write(ctx, opt.output, archive));
 fail:
+    free(as_trained.name);
     tg_archive_destroy(&archive);
     return status;
 }
@@ -325,20 +397,24 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     tg_shape found, shape;
     int64_t index, nonfinite = 0;
     int added;
-    if (choose(source, model, &index) != CLI_OK) {
+    array channels;
+    if (choose(source, model, &index, &channels) != CLI_OK) {
         return CLI_FAILED;
     }
     tg_status status = TG_OK;
     CLI_TRY(cli_source_describe(source, index, &dtype, &found));
-    const bool channels_last = take_last_channels(model, &found);
-    if (fit_shape(model, &found, &shape, &added) != CLI_OK) {
+    const bool channels_last = take_last_channels(model, &channels, &found);
+    if (fit_shape(model, &channels, &found, &shape, &added) != CLI_OK) {
         return CLI_FAILED;
     }
     if (open_queries(ctx, model, shape.dim[0], &queries) != CLI_OK) {
         tg_tensor_destroy(&queries);
         return CLI_FAILED;
     }
-    CLI_TRY(prepare(source, index, model, &shape, channels_last, &queries, &x, &y));
+    const bool has_channels = added == 0 && !cli_on_points(cli_model_config(model));
+    const int64_t stored = has_channels ? found.dim[1] : shape.dim[1];
+    CLI_TRY(read_input(source, index, model, &shape, stored, channels_last, &channels, &x));
+    CLI_TRY(make_output(ctx, model, &shape, &queries, &y));
     CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
             : steps() > 1 ? roll_out(model, &x, &y)
                           : tg_model_predict(model->model, &x, &y));

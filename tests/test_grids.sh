@@ -185,6 +185,28 @@ says out velocity
 run 0 predict named -i named.h5 -o twice.safetensors --x-name velocity --y-name u
 run 0 inspect twice.safetensors
 says out 'u  '
+run 0 predict run -i data/flow_test_48x80_x.npy -o group.h5 --y-name sim/velocity
+grouped=(flow.yaml --data.train_file ../group.h5 --data.test_files '[../group.h5]' --data.test_resolutions null)
+refused "there is no numeric dataset 'sim/pressure'; there are sim/velocity" "${grouped[@]}" \
+    --data.group sim --data.x_name velocity --data.y_name pressure
+run 0 train "${grouped[@]}" --data.group sim --data.x_name velocity --data.y_name velocity --run grouped --quiet
+run 0 predict grouped -i group.h5 -o again.h5
+run 0 inspect again.h5
+says out 'sim/velocity  f32'
+
+# Channels of an array: the last of two is the input, the first the output. Predictions of the file as
+# it is are those that the run has kept, which read it as training does.
+convert data/flow_test_48x80_x.npy both.h5
+run 0 train flow.yaml --data.train_file ../both.h5 --data.test_files '[../both.h5]' --data.test_resolutions null \
+    --data.x_name data:1 --data.y_name data:0 --run both --quiet
+run 0 predict both/checkpoints/recent.safetensors -i both.h5 -o predicted.npy
+convert both/samples.safetensors kept.npy --dataset pred_48x80
+cmp -s predicted.npy kept.npy || complain "channels of an array: other predictions than in training"
+run 0 predict both/checkpoints/recent.safetensors -i both.h5 --dataset data:0-0 -o other.npy
+cmp -s predicted.npy other.npy && complain "another channel gives the same predictions"
+run 1 predict both -i both.h5 --dataset data -o none.npy
+says err 'the model takes (samples, 1 channel, grid of 2 dimensions)' 'this is 2x2x48x80'
+
 convert named.h5 named.safetensors
 refused "there is no tensor 'x'; there are velocity; data.x_name says which one is x" flow.yaml \
     --data.train_file ../named.safetensors

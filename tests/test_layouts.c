@@ -270,6 +270,29 @@ static void test_slices(void **state) {
     tg_dataset_close(&set);
 }
 
+/* Pairs of a group, beside arrays of the same names outside of it. */
+static void test_grouped_pairs(void **state) {
+    (void)state;
+    tg_archive *a = begin();
+    tg_dataset_config config = tg_dataset_config_default();
+    const int64_t second = 1;
+    float x[X * Y], y[X * Y];
+    add(a, "x", "nxy", 0, 0, 1);
+    add(a, "y", "nxy", 0, 0, 1);
+    add(a, "sim/run/x", "ncxy", 0, 0, 3);
+    add(a, "sim/run/y", "nxy", 0, 0, 1);
+    config.group = "sim/run";
+    config.x_name = "x:2";
+    tg_dataset *set = set_open(ctx, write_file(&a, "groups.h5"), &config);
+    assert_string_equal(tg_dataset_array(set, 0), "sim/run/x");
+    set_ok(ctx, tg_dataset_read(set, &second, 1, x, y));
+    for (int64_t e = 0; e < X * Y; e++) {
+        assert_true(x[e] == value_of(1, 0, 2, e / Y, e % Y));
+        assert_true(y[e] == value_of(1, 0, 0, e / Y, e % Y));
+    }
+    tg_dataset_close(&set);
+}
+
 /* ---- what is refused ---- */
 
 static void expect_refused(const char *path, const tg_dataset_config *config, tg_status status,
@@ -353,7 +376,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_named_fields),
         cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
+        cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_masked_frame),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -71,7 +71,7 @@ typedef struct tg_dataset_config {
     int64_t n_validation;           /* the last so many samples are set apart .. */
     bool is_validation;             /* .. and are what is handed out, instead of the others */
     tg_layout_kind layout;
-    const char *group;  /* PDEArena, fields: the group of the arrays; NULL or "": the only one */
+    const char *group;  /* of the arrays; NULL or "": none, PDEArena: the only one */
     const char *fields; /* "density, v:0-1": these arrays of trajectories, and of one of them these
                            components; NULL or "": all. So for x_name and y_name */
     bool channels_last; /* (samples, grid.., channels) */

@@ -314,8 +314,10 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
     }
     tg_field *field = &d->layout.fields[which];
     if (d->layout.count < 2) { /* not found by its name */
+        const char *group = config->group ? config->group : "";
         *field = (tg_field){0};
-        snprintf(field->name, sizeof field->name, "%s", given ? given : letter);
+        snprintf(field->name, sizeof field->name, "%s%s%s", group, *group ? "/" : "",
+                 given ? given : letter);
         tg_field_take_range(field);
     }
     const tg_status status = open_part(d, which, path, field->name, config);
