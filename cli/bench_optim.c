@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "problem.h"
 #include "quantiles.h"
 #include "random_gradient.h"
 #include "tensor_file.h"
@@ -145,6 +146,7 @@ static int make_config(const bench_work *work, const char *method, tg_optim_conf
         }
         status = tg_optim_config_set(work->ctx, config, override->key + 4, override->value);
     }
+    cli_begin_schedule(config);
     return status == TG_OK ? CLI_OK : cli_usage("bench", "%s", tg_context_error(work->ctx));
 }
 

@@ -177,6 +177,11 @@ static int find_largest(const cli_source *source, int64_t *index) {
             *index = i;
         }
     }
+    if (most == 0 && cli_is_folder(source->path)) {
+        return cli_fail("%s: none of its gradients is ever compressed; cp and separable weights "
+                        "have small parameters only",
+                        source->path);
+    }
     if (most == 0) {
         char names[512];
         return cli_fail("%s has no float tensor of two dimensions or more; it has %s", source->path,

@@ -207,12 +207,19 @@ int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
 
 /* ---- the optimizer ---- */
 
+void cli_begin_schedule(tg_optim_config *optim) {
+    optim->total_steps = optim->total_steps > 0 ? optim->total_steps : INT64_C(1000000000000000);
+}
+
 tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_fno *fno,
                          uint64_t seed, cli_setup *out) {
     const int count = tg_fno_param_count(fno);
     bool forms_bf16 = false;
     *out = (cli_setup){.groups = {problem->optim, problem->optim}};
     out->groups[1].is_projected = false;
+    for (int i = 0; i < 2; i++) {
+        cli_begin_schedule(&out->groups[i]);
+    }
     out->params = cli_need(calloc((size_t)count, sizeof *out->params));
     for (int i = 0; i < count; i++) {
         const tg_fno_param param = tg_fno_get_param(fno, i);

@@ -39,6 +39,9 @@ typedef struct cli_setup {
     tg_optim_setup setup; /* points at the two above */
 } cli_setup;
 
+/* A gap schedule without a length is at its beginning: there is no run to take it from. */
+void cli_begin_schedule(tg_optim_config *optim);
+
 /* Parameters are those of `fno` (an outline will do), whose names it keeps; *out must stay where it
  * is. To be freed. */
 TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem,

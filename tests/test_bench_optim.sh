@@ -69,6 +69,7 @@ run 2 optim --opt lowrnk
 says err 'did you mean lowrank'
 run 2 optim --shape 4,x
 says err "'x' is not a size"
+run 0 optim --shape 4,4,4 --opt lowrank --steps 2 --opt.update_proj_gap_mode exponential
 run 2 optim --shape 4,0
 run 2 optim --shape 1,2,3,4,5,6,7,8,9
 says err 'at most 8'

@@ -83,6 +83,15 @@ below "the difference of a run and its dense model" \
     "$(awk -v a="$before" -v b="$(jq '.results[0].l2' out)" 'BEGIN { d = a - b; print d < 0 ? -d : d }')" 1e-5
 expect 0 predict whole.safetensors --input toy_test_x.npy --output made.npy
 
+# Of a run whose modes grow by a look at dense weights: the model has no more to grow.
+exits 0 train train.yaml --run grown --fno.factorization dense --fno.incremental_n_modes 4,4 --opt.incremental_grad true
+exits 0 convert grown grown.safetensors --factorize tucker --rank 64
+exits 0 eval grown.safetensors --data toy_test_x.npy --json
+after=$(jq '.results[0].l2' out)
+exits 0 eval grown --data toy_test_x.npy --json
+below "the difference of a run and its Tucker model" \
+    "$(awk -v a="$after" -v b="$(jq '.results[0].l2' out)" 'BEGIN { d = a - b; print d < 0 ? -d : d }')" 1e-5
+
 # ---- what is refused ----
 
 exits 2 convert dense.safetensors o.safetensors --factorize cp --rank 0.1

@@ -85,6 +85,10 @@ refused 2 "not both" plan x.yaml --preset ns128
 refused 2 "unknown option '-x'; a command comes first" -x
 printf 'data: {set: x, train_resolution: 8}\n' >c.yaml
 refused 1 "fno.n_modes: it must be set" plan c.yaml
+printf 'fno:\n  n_modes: 8\n  # n_layers: 2\nopt:\n  # name: adam\ndata: {set: x, train_resolution: 8}\nstage2:\nwandb:\n' >c.yaml
+expect 0 profile c.yaml --steps 0 # sections without a key set nothing
+printf 'opt: adam\n' >c.yaml
+refused 1 "c.yaml:1: opt: it is a section: expected keys below it, as in opt.KEY: VALUE, found 'adam'" plan c.yaml
 printf 'fno: {n_modes: 8}\n' >c.yaml
 cp "$tree/tests/fixtures/v1_f4.npy" a.npy
 cp "$tree/tests/fixtures/h5py.h5" a.h5

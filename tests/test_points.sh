@@ -46,6 +46,11 @@ first=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | 
 final=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | tail -1)
 awk "BEGIN { exit !($final < 0.8 * $first) }" || complain "the loss went from $first to $final"
 
+# The channels at a point are its coordinates, said or not.
+grep -v in_channels points.yaml >unsaid.yaml
+exits 0 train unsaid.yaml --run unsaid --quiet --threads 2
+cmp -s whole/config.yaml unsaid/config.yaml || complain "$last: other settings"
+
 # The config that is shipped, made small.
 exits 0 train "$tree/configs/potential.yaml" --run shipped --quiet --threads 2 --data.root data --opt.n_epochs 1 \
     --data.train_resolution 60 --data.test_resolutions 24 --data.latent_grid 6 --fno.n_modes '[4, 4, 4]'
@@ -105,6 +110,8 @@ exits 1 train points.yaml --run none --data.batch_size 2
 says err "data.batch_size" "share their points" "expected 1"
 expect 1 train points.yaml --run none --opt.training_loss h1
 says err "opt.training_loss: h1 takes differences on a grid"
+expect 1 train points.yaml --run none --opt.input_noise 0.01
+says err "opt.input_noise: points are taken as they are"
 expect 1 train points.yaml --run none --data.encode_input true
 says err "data.encode_input: points are taken as they are"
 expect 1 train points.yaml --run none --fno.in_gno_radius 0

@@ -175,6 +175,10 @@ for chart in $charts; do
         complain "$name has other columns than its command draws"
 done
 
+# A gap schedule whose length a run would give.
+expect 0 profile --preset burgers "${small[@]}" --opt tensorgrad --steps 2 --json --opt.update_proj_gap_mode linear
+says out '"as_planned": true'
+
 # ---- wrong ----
 
 expect 2 profile

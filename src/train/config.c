@@ -95,7 +95,7 @@ static const tg_setting data_table[] = {
     DATA(TEXT, y_time, 0, 16, "time of y to learn, if there are several: last, all or an index"),
     DATA_CHOICE(layout, tg_layout_choices, "how the files arrange their arrays"),
     DATA_CHOICE(order, order_choices, "channels before (nchw) or behind (nhwc) the grid"),
-    DATA(TEXT, group, 0, 128, "group of an HDF5 file that holds the fields"),
+    DATA(TEXT, group, 0, 128, "group of an HDF5 file that holds the arrays"),
     DATA(TEXT, fields, 0, 512, "fields of trajectories: density,v:0-1 (components); empty: all"),
     DATA(INT64, test_skip, 0, 1e15,
          "samples or trajectories at the start of test files that are passed over"),
@@ -273,9 +273,21 @@ static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key
                    nearest ? "?" : "");
 }
 
+static const char *const sections[] = {"fno", "opt", "data", "distributed"};
+
+enum { SECTIONS = sizeof sections / sizeof sections[0] };
+
+/* The name of a section, or of a stage, which stands where a key was expected. */
+static bool is_section(const char *key) {
+    bool is_one = strncmp(key, "stage", 5) == 0 && key[5] >= '2' && key[5] <= '9' && !key[6];
+    for (int i = 0; i < SECTIONS; i++) {
+        is_one = is_one || strcmp(key, sections[i]) == 0;
+    }
+    return is_one;
+}
+
 static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key,
                          const char *value) {
-    static const char *const sections[] = {"fno", "opt", "data", "distributed"};
     const char *dot = strchr(key, '.');
     const size_t length = dot ? (size_t)(dot - key) : strlen(key);
     if (dot && strncmp(key, "fno.", 4) == 0) {
@@ -298,7 +310,13 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
                        "%.100s: there is no section default; its content belongs one level up",
                        key);
     }
-    const char *nearest = tg_nearest_name(section, sections, 4);
+    if (is_section(key)) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "%s: it is a section: expected keys below it, as in %s.KEY: VALUE, found "
+                       "'%.100s'",
+                       key, key, value);
+    }
+    const char *nearest = tg_nearest_name(section, sections, SECTIONS);
     return tg_fail(ctx, TG_E_CONFIG, "%.100s: unknown %s%s%s%s", key,
                    dot ? "section" : "key; settings are in sections fno, opt, data and distributed",
                    nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
@@ -345,6 +363,9 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         }
         const char *value = tg_settings_value(settings, i);
         bool is_published = false;
+        if (is_section(key) && strcmp(value, "null") == 0) {
+            continue; /* "opt:" above lines that are all commented out */
+        }
         tg_status status = rename_key(ctx, settings, &key, value);
         if (status == TG_OK) {
             status = tg_published_check(ctx, key, value, &is_published);
@@ -479,7 +500,7 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
             "name a test set");
     }
     TG_CALL(tg_fno_config_check(ctx, &config->fno));
-    TG_CALL(check_incremental(ctx, config));
+    TG_CALL(has_data ? check_incremental(ctx, config) : TG_OK);
     TG_CALL(has_data ? tg_run_check_points(ctx, config) : TG_OK);
     TG_CALL(tg_run_check_rollout(ctx, config));
     config->fno.input_gradient = tg_run_unrolls(config);
@@ -515,6 +536,10 @@ static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int sta
 tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                              tg_run_config *out) {
     TG_CALL(read_keys(ctx, settings, stage, notes, out));
+    if (out->fno.architecture == TG_ARCHITECTURE_GINO &&
+        !tg_settings_get(settings, "fno.in_channels")) {
+        out->fno.in_channels = out->fno.n_dim; /* coordinates are what points have */
+    }
     return check(ctx, true, out);
 }
 

@@ -67,6 +67,10 @@ tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
     if (config->data.encode_input) {
         return refuse(ctx, "data.encode_input: points are taken as they are; expected false");
     }
+    if (config->loop.input_noise > 0.0) {
+        return refuse(ctx, "opt.input_noise: points are taken as they are, and noise would move "
+                           "some out of the unit box; expected 0");
+    }
     for (int i = 0; i < config->loss.terms; i++) {
         if (config->loss.term[i].kind == TG_LOSS_H1) {
             return tg_fail(ctx, TG_E_CONFIG,

@@ -107,9 +107,12 @@ const char *tg_published_name(const char *key) {
     return key;
 }
 
+/* Of a section every key, and the section itself where it is empty. */
 static bool is_key(const char *row, const char *key) {
-    const size_t length = strlen(row);
-    return row[length - 1] == '.' ? strncmp(key, row, length) == 0 : strcmp(key, row) == 0;
+    const size_t length = strlen(row) - 1;
+    return row[length] == '.'
+               ? strncmp(key, row, length) == 0 && (key[length] == '.' || !key[length])
+               : strcmp(key, row) == 0;
 }
 
 static bool is_same(const char *list, const char *value) {
