@@ -72,10 +72,10 @@ def describe(tensor):
 
 def check_param(param, name):
     """Refuses what no optimizer state can be made for."""
-    kind = type(param).__name__
-    if kind in ("DTensor", "FlatParameter") or hasattr(param, "device_mesh"):
-        raise Error(f"weight of {name}: it is a part of a {kind} that several processes share (FSDP); "
-                    "TensorGRaD takes whole tensors: opt.distributed averages what it compresses")
+    # DTensors, and what the older FullyShardedDataParallel puts on its parameters
+    if any(hasattr(param, mark) for mark in ("device_mesh", "_is_flat_param", "_fsdp_flattened")):
+        raise Error(f"weight of {name}: it is a part of a tensor that several processes share (DTensor, "
+                    "FSDP); TensorGRaD takes whole ones: opt.distributed averages what it compresses")
     if param.layout is not torch.strided:
         raise Error(f"weight of {name}: it is {param.layout}; dense tensors are needed")
     if param.device.type not in ("cpu", "cuda"):
@@ -83,20 +83,30 @@ def check_param(param, name):
     if param.dtype not in DTYPES:
         raise Error(f"weight of {name}: it is {param.dtype}; float32, float64, bfloat16, float16, "
                     "complex64, complex128 and complex32 are possible", c.TG_E_DTYPE)
-    check_memory(param, "weight", name)
+    check_memory(param, name)
 
 
-def check_memory(tensor, what, name):
-    if tensor.is_conj() or tensor.is_neg():
-        raise Error(f"{what} of {name}: it is a conjugate or negative view; resolve_conj() or "
+def _alignment(tensor):
+    return 16 if tensor.is_cuda else tensor.element_size()
+
+
+def check_memory(weight, name):
+    if weight.is_conj() or weight.is_neg():
+        raise Error(f"weight of {name}: it is a conjugate or negative view; resolve_conj() or "
                     "resolve_neg() makes a tensor of it")
-    if not tensor.is_contiguous():
-        raise Error(f"{what} of {name}: it is not contiguous (strides {tuple(tensor.stride())} of "
-                    f"{describe(tensor)}); contiguous() makes a tensor of it")
-    least = 16 if tensor.is_cuda else tensor.element_size()
-    if tensor.data_ptr() % least:
-        raise Error(f"{what} of {name}: it lies at an address that is no multiple of {least} bytes; "
-                    "clone() makes a tensor that does")
+    if not weight.is_contiguous():
+        raise Error(f"weight of {name}: it is not contiguous (strides {tuple(weight.stride())} of "
+                    f"{describe(weight)}); contiguous() makes a tensor of it")
+    if weight.data_ptr() % _alignment(weight):
+        raise Error(f"weight of {name}: it lies at an address that is no multiple of {_alignment(weight)} "
+                    "bytes; clone() makes a tensor that does")
+
+
+def plain(gradient):
+    """A gradient as the library reads it: itself, or a copy of a view that is no array. Buckets of
+    DistributedDataParallel have gradients at any address."""
+    gradient = gradient.resolve_conj().resolve_neg().contiguous()
+    return gradient.clone() if gradient.data_ptr() % _alignment(gradient) else gradient
 
 
 class Engine:
@@ -165,7 +175,7 @@ class Engine:
         if param.shape != row.shape or param.dtype != row.dtype:
             raise Error(f"weight of {row.name}: it is {describe(param)} now; its state was made for "
                         f"{'x'.join(map(str, row.shape))} {str(row.dtype)[6:]}", c.TG_E_SHAPE)
-        check_memory(param, "weight", row.name)
+        check_memory(param, row.name)
         weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), param.data_ptr(), self.place)
         self.context.check(lib.tg_optim_bind(self.optim, i, weight))
         self._weights[i] = param.data_ptr()
@@ -199,11 +209,10 @@ class Engine:
                         "(sparse=False of an embedding)")
         if gradient.dtype is not self._grad_dtype[i]:
             self._set_gradient_dtype(i, gradient.dtype)
-        check_memory(gradient, "gradient", row.name)
 
     def collect(self):
-        """Addresses of all gradients that are there, and whose they are."""
-        active, addresses = [], []
+        """Whose gradients are there, their addresses, and copies that have to live until the step."""
+        active, addresses, copies = [], [], []
         weights, dtypes = self._weights, self._grad_dtype
         for i, row in enumerate(self.rows):
             param = row.param
@@ -214,12 +223,16 @@ class Engine:
                     or not gradient.is_contiguous() or gradient.is_conj() or gradient.is_neg()
                     or param.shape != row.shape or param.data_ptr() != weights[i]):
                 self._look(i, gradient)
+                gradient = plain(gradient)
+                copies.append(gradient)
             address = gradient.data_ptr()
             if address & 15:
-                check_memory(gradient, "gradient", row.name)
+                gradient = plain(gradient)
+                copies.append(gradient)
+                address = gradient.data_ptr()
             active.append(i)
             addresses.append(address)
-        return active, addresses
+        return active, addresses, copies
 
     def step(self, active, addresses):
         """One update of the parameters `active`, in one call."""
@@ -236,10 +249,12 @@ class Engine:
             self.context.check(self._receive_all(self._user, len(active), self._gradients))
             self.context.check(lib.tg_optim_end_update(self.optim))
 
-    def _one(self, i, gradient):
+    def _ready(self, i, gradient):
         if gradient.dtype is not self._grad_dtype[i] or gradient.is_sparse:
             self._look(i, gradient)
-        check_memory(gradient, "gradient", self.rows[i].name)
+        return plain(gradient)
+
+    def _one(self, i, gradient):
         row = self.rows[i]
         if row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape:
             self._bind(i)
@@ -248,12 +263,14 @@ class Engine:
 
     def receive(self, i, gradient):
         """Updates one parameter."""
+        gradient = self._ready(i, gradient)
         with self.on_stream():
             self.context.check(self._receive(self._user, self._one(i, gradient)))
 
     def accumulate(self, i, gradient):
         """Adds a gradient to the compressed sum of its parameter."""
         gradient = gradient.to(_WIDE.get(gradient.dtype, gradient.dtype))  # sums are as wide
+        gradient = self._ready(i, gradient)
         with self.on_stream():
             self.context.check(lib.tg_optim_accumulate(self.optim, self._one(i, gradient)))
 

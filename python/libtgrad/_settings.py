@@ -8,7 +8,11 @@ from ._library import Context, Error, c, lib, shape_of, text
 _OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
            "rank_counts_factors", "name", "initial_lr", "max_lr", "min_lr", "base_momentum",
            "max_momentum", "swa_lr"}
-_REFUSED = {"foreach", "fused", "capturable", "differentiable", "maximize", "amsgrad"}
+# Options of torch's own optimizers, and why they are refused when they are set.
+_ONE_CALL = "its step is one call of the library for all parameters"
+_REFUSED = {"foreach": _ONE_CALL, "fused": _ONE_CALL, "amsgrad": "no maximum of second moments is kept",
+            "capturable": "its step cannot be a part of a CUDA graph", "maximize": "negate the loss",
+            "differentiable": "nothing flows back through its step"}
 
 PRESETS = {
     # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
@@ -35,9 +39,9 @@ def check_keys(group):
     """Refuses keys that nobody knows, by the library's own sentence."""
     for key in group:
         if key in _REFUSED:
-            raise Error(f"{key}: TensorGRaD has no such option; its step is one call of the library "
-                        "for all parameters", c.TG_E_CONFIG)
-        if key not in _KNOWN and key not in _OTHERS:
+            if group[key]:
+                raise Error(f"{key}: TensorGRaD has no such option; {_REFUSED[key]}", c.TG_E_CONFIG)
+        elif key not in _KNOWN and key not in _OTHERS:
             config = c.tg_optim_config()
             lib.tg_optim_config_init(config, ctypes.sizeof(config))
             _set(config, key, "")

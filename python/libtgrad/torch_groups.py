@@ -54,6 +54,9 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
     of Adam's state would be left, a tensor is taken as a matrix with one factor for its short side
     (galore), if that is less; where more than 60 % would, it is left to Adam, too.
     """
+    if not hasattr(model, "named_parameters"):
+        raise Error(f"param_groups: a {type(model).__name__} is no model; parameters alone go to TensorGRaD")
+    _settings.check_keys(keys)
     if min_entries is None:
         entries = sum(param.numel() for param in model.parameters() if param.requires_grad)
         min_entries = max(1000, entries // 1000)

@@ -1,4 +1,5 @@
 """TensorGRaD as an optimizer of PyTorch."""
+import gc
 import itertools
 import math
 import weakref
@@ -60,8 +61,11 @@ class TensorGRaD(torch.optim.Optimizer):
         self._where = {}  # id of a parameter: its engine and its place there
         self._hooks = {}  # id of a parameter: its hook
         self._loading = None
+        self._has_received = False  # a gradient, in a backward pass
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self.param_groups and not isinstance(param_group["params"], set):
+            param_group["params"] = self._named_alike(param_group["params"])
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -71,6 +75,16 @@ class TensorGRaD(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         self._hook(group["params"])
+
+    def _named_alike(self, params):
+        """Parameters of a further group: torch wants names of all groups or of none. Where the first
+        one has them, numbers stand in for those that are missing."""
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        if "param_names" not in self.param_groups[0]:
+            return [param[1] if isinstance(param, tuple) else param for param in params]
+        first = sum(len(group["params"]) for group in self.param_groups)
+        return [param if isinstance(param, tuple) else (f"parameter {first + i}", param)
+                for i, param in enumerate(params)]
 
     # ---- engines ----
 
@@ -127,10 +141,12 @@ class TensorGRaD(torch.optim.Optimizer):
         return state
 
     def _rebuild(self):
-        """Parameters went to another device: so do their states."""
+        """Makes engines anew with the states there are: parameters went to another device, or sums are
+        needed."""
         self._pending = {id(param): parts for param, parts in self._export().items()}
         self._engines, self._where = [], {}
-        self._prepare()
+        if self._pending:
+            self._prepare()
 
     # ---- steps ----
 
@@ -172,7 +188,7 @@ class TensorGRaD(torch.optim.Optimizer):
         except Moved:
             self._rebuild()
             work = [(engine, *engine.collect()) for engine in self._engines]
-        for engine, active, addresses in work:
+        for engine, active, addresses, _ in work:
             if active:
                 engine.step(active, addresses)
 
@@ -207,8 +223,23 @@ class TensorGRaD(torch.optim.Optimizer):
             if param.grad is not None:
                 self._receive(param)
 
+    def _refuse_ddp(self):
+        """DistributedDataParallel averages gradients after the hooks of parameters have run, which
+        here have used them: processes would drift apart."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return
+        mine = {id(param) for _, _, param, _ in self._named()}
+        for found in gc.get_objects():
+            if (issubclass(type(found), torch.nn.parallel.DistributedDataParallel)
+                    and any(id(param) in mine for param in found.parameters())):
+                raise Error("in_backward: DistributedDataParallel averages gradients when parameters are "
+                            "updated already; leave the model as it is, and call opt.distributed()")
+
     @torch.no_grad()
     def _receive(self, param):
+        if not self._has_received:
+            self._refuse_ddp()
+            self._has_received = True
         if param.numel() == 0:
             param.grad = None
             return
@@ -296,8 +327,6 @@ class TensorGRaD(torch.optim.Optimizer):
         those of the group's first. Not together with DistributedDataParallel.
         """
         import torch.distributed as dist
-        if self._engines:
-            raise Error("distributed: call it before the first step, sums need memory of their own")
         self._process_group = process_group if process_group is not None else dist.group.WORLD
         self._options["accumulate"] = True
         first = dist.get_global_rank(self._process_group, 0)
@@ -305,6 +334,7 @@ class TensorGRaD(torch.optim.Optimizer):
             data = param.detach()
             dist.broadcast(torch.view_as_real(data) if data.is_complex() else data, first,
                            group=self._process_group)
+        self._rebuild()  # sums need memory of their own
         return self
 
     # ---- state ----
@@ -323,6 +353,11 @@ class TensorGRaD(torch.optim.Optimizer):
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
+        for group in state_dict["param_groups"]:
+            for key in ("lr", "betas", "eps", "weight_decay", "seed", "method"):
+                if key not in group:
+                    raise Error(f"optimizer state: a parameter group has no '{key}'; this is no state of "
+                                "TensorGRaD", c.TG_E_FORMAT)
         before = (self._engines, self._where, self._pending, self.param_groups)
         hooks = self._optimizer_load_state_dict_pre_hooks
         self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # they were called

@@ -245,6 +245,46 @@ def test_wrong_combinations():
         tensorgrad(make_params(), in_backward=True, max_grad_norm=-1)
 
 
+@pytest.fixture
+def process_group(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_ddp_averages_too_late(process_group):
+    net = Net()
+    ddp = torch.nn.parallel.DistributedDataParallel(net)
+    for keys in {}, {"accumulate": True}:
+        opt = optimizer(net, in_backward=True, **keys)
+        with pytest.raises(libtgrad.Error, match=r"DistributedDataParallel averages .* call opt.distributed\(\)"):
+            loss_of(ddp, batches(1)[0]).backward()
+        del opt
+    other = Net()  # which it does not have
+    opt = optimizer(other, in_backward=True)
+    loss_of(other, batches(1)[0]).backward()
+    opt.step()
+
+
+def test_distributed_after_a_state_was_loaded(process_group):
+    net, data = Net(), batches(4)
+    opt = optimizer(net)
+    for batch in data[:2]:
+        opt.zero_grad()
+        loss_of(net, batch).backward()
+        opt.step()
+    twin = copy.deepcopy(net)
+    again = optimizer(twin)
+    again.load_state_dict(opt.state_dict())
+    again.distributed()
+    for batch in data[2:]:
+        for model, optim in (net, opt), (twin, again):
+            optim.zero_grad()
+            loss_of(model, batch).backward()
+            optim.step()
+    assert near(weights(twin), weights(net)) and again.stats() == opt.stats()
+
+
 def test_processes_with_accumulation_and_clipping(tmp_path):
     """Two processes with halves of every batch have the same bits, and the weights of one."""
     from distributed_worker import train

@@ -125,6 +125,28 @@ def test_schedulers_closures_and_added_groups():
     assert losses[-1] < losses[0] and opt.stats()["steps"] == 2 * 2 + 5 * 4
 
 
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_groups_with_and_without_names(in_backward):
+    model = torch.nn.Sequential(torch.nn.Linear(40, 50), torch.nn.Linear(50, 30))
+    model[1].requires_grad_(False)
+    opt = tensorgrad(libtgrad.param_groups(model, min_entries=100), in_backward=in_backward)
+    named = sum(len(group["params"]) for group in opt.param_groups)
+    model[1].requires_grad_(True)
+    late = {"params": model[1].parameters(), "lr": 0.1}
+    opt.add_param_group(late)
+    assert opt.param_groups[-1] is late and late["param_names"] == [f"parameter {named + i}" for i in range(2)]
+    alone = torch.nn.Parameter(torch.ones(3))
+    opt.add_param_group({"params": alone})
+    before = [p.detach().clone() for p in model.parameters()]
+    (model(torch.ones(2, 40)).square().sum() + alone.sum()).backward()
+    opt.step()
+    assert not any(torch.equal(p, q) for p, q in zip(before, model.parameters()))
+    assert list(opt.projection_errors())[-1] == f"parameter {named}" and not torch.equal(alone, torch.ones(3))
+    plain = tensorgrad([torch.nn.Parameter(torch.ones(4))])
+    plain.add_param_group({"params": model.named_parameters()})
+    assert all("param_names" not in group for group in plain.param_groups)
+
+
 def test_a_changed_rate_is_followed():
     for rate in 0.25, torch.tensor(0.25):
         params, other = make_params(), make_params()
@@ -248,10 +270,43 @@ def test_model_is_compiled_step_is_not():
     assert losses[-1] < losses[0] and opt.stats()["steps"] == 8
 
 
-@pytest.mark.parametrize("option", ["foreach", "fused", "capturable", "differentiable"])
-def test_options_of_other_optimizers_are_refused(option):
+@pytest.mark.parametrize("option", ["foreach", "fused", "capturable", "differentiable", "maximize", "amsgrad"])
+def test_options_of_other_optimizers_are_refused_where_they_are_set(option):
     with pytest.raises(libtgrad.Error, match=f"{option}: TensorGRaD has no such option"):
         tensorgrad(make_params(), **{option: True})
+    ends = []
+    for keys in {}, {option: False}, {option: None}:
+        params = make_params()
+        ends.append(run(tensorgrad(params, **keys), params, 2))
+    assert same(ends[0], ends[1]) and same(ends[0], ends[2])
+
+
+def views_of(values):
+    """Tensors with these values that are no plain arrays."""
+    place = torch.frombuffer(bytearray(values.nbytes + 2), dtype=values.dtype, offset=2, count=values.numel())
+    yield place.view(values.shape).copy_(values)
+    yield values.t().contiguous().t()
+    yield torch._neg_view(-values)
+    if values.is_complex():
+        yield values.conj().resolve_conj().conj()
+
+
+@pytest.mark.parametrize("keys", [{}, {"in_backward": True}, {"in_backward": True, "accumulate": True}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_gradients_may_be_views(dtype, keys):
+    values = torch.randn(30, 40, dtype=dtype, generator=torch.Generator().manual_seed(3))
+    ends = []
+    for gradient in [values, *views_of(values)]:
+        assert torch.equal(gradient, values)
+        p = torch.nn.Parameter(torch.ones(30, 40, dtype=dtype))
+        opt = tensorgrad([p], **keys)
+        for _ in range(2):
+            p.grad = gradient
+            if keys:
+                opt._receive(p)
+            opt.step()
+        ends.append(p.detach())
+    assert all(same([ends[0]], [end]) for end in ends[1:]) and len(ends) >= 4
 
 
 # ---- state ----
@@ -323,6 +378,15 @@ def test_copies_go_on_alike(way):
     others = twin.param_groups[0]["params"]
     assert others[0] is not params[0]
     assert same(run(opt, params, 3, 2), run(twin, others, 3, 2))
+
+
+def test_states_of_other_optimizers_are_refused():
+    params = make_params()
+    opt, other = tensorgrad(params), torch.optim.AdamW(params)
+    run(other, params, 1)
+    with pytest.raises(libtgrad.Error, match="a parameter group has no 'seed'; this is no state of TensorGRaD"):
+        opt.load_state_dict(other.state_dict())
+    run(opt, params, 1)
 
 
 def test_load_hooks_see_the_whole_state():
