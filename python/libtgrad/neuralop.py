@@ -15,7 +15,7 @@ from .models import Model, open_context
 try:
     from neuralop.layers.embeddings import GridEmbeddingND
     from neuralop.layers.spectral_convolution import SpectralConv
-    from neuralop.models import FNO
+    from neuralop.models import FNO, TFNO
 except ModuleNotFoundError as error:
     if error.name != "neuralop":
         raise
@@ -29,15 +29,18 @@ _SHARED = ("in_channels", "out_channels", "hidden_channels", "n_layers", "liftin
 # What they must be, since the library knows nothing else.
 _FIXED = {"resolution_scaling_factor": None, "conv_module": SpectralConv}
 _ACTIVATIONS = {"gelu": functional.gelu, "relu": functional.relu, "silu": functional.silu, "tanh": torch.tanh}
+_MODULES = {"gelu": torch.nn.GELU, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU, "tanh": torch.nn.Tanh}
 _EPSILON = 1e-7  # of normalizers: (value - mean) / (std + epsilon)
 
 
 def _arguments(network):
     """What the network was constructed with, defaults included."""
-    known = {name: value for name, value in network._init_kwargs.items()
-             if name not in ("args", "_version", "_name")}
-    names = [name for name in inspect.signature(type(network)).parameters]
-    return {**known, **dict(zip(names, network._init_kwargs["args"]))}
+    parameters = inspect.signature(FNO).parameters
+    plain = {name: parameter.default for name, parameter in parameters.items()}
+    if isinstance(network, TFNO):  # it takes any arguments, and has two defaults of its own
+        plain.update(factorization="Tucker", rank=0.1)
+    given = {name: value for name, value in network._init_kwargs.items() if name in parameters}
+    return {**plain, **given, **dict(zip(parameters, network._init_kwargs["args"]))}
 
 
 def _check_common(settings, dims):
@@ -65,11 +68,13 @@ def _embedding(value, dims):
 
 
 def _activation(given):
+    found = given["non_linearity"]
     for name, function in _ACTIVATIONS.items():
-        if given["non_linearity"] in (function, getattr(functional, name)):
+        is_module = type(found) is _MODULES[name] and getattr(found, "approximate", "none") == "none"
+        if is_module or found in (function, getattr(functional, name), getattr(torch, name, function)):
             return name
-    raise Error(f"non_linearity: {given['non_linearity']} has no counterpart here; it is one of "
-                f"{', '.join(_ACTIVATIONS)}", c.TG_E_UNSUPPORTED)
+    raise Error(f"non_linearity: {found} has no counterpart here; it is one of {', '.join(_ACTIVATIONS)}",
+                c.TG_E_UNSUPPORTED)
 
 
 def _ranks(rank, form, dims):
@@ -89,9 +94,9 @@ def _settings_of(network):
                         c.TG_E_UNSUPPORTED)
     modes = list(network.n_modes)
     _check_common(given, len(modes))
-    if given.get("max_n_modes") not in (None, modes, tuple(modes)):
-        raise Error(f"max_n_modes: {given['max_n_modes']} differs from n_modes {modes}, which has no "
-                    "counterpart here", c.TG_E_UNSUPPORTED)
+    if given["max_n_modes"] is not None or modes != list(given["n_modes"]):
+        raise Error(f"max_n_modes: weights for {given['max_n_modes'] or given['n_modes']} modes, of which "
+                    f"{modes} are used, have no counterpart here", c.TG_E_UNSUPPORTED)
     padding = given.get("domain_padding") or 0
     padding = list(map(float, padding)) if isinstance(padding, (list, tuple)) else float(padding)
     settings = {name: given[name] for name in _SHARED}
@@ -113,6 +118,10 @@ def from_neuralop(network: FNO, *, backend: str | None = None, threads: int = 0)
     """
     if not isinstance(network, FNO):
         raise Error(f"from_neuralop: a {type(network).__name__} is no FNO of neuraloperator", c.TG_E_ARGUMENT)
+    kind = type(network)
+    if kind.__init__ not in (FNO.__init__, TFNO.__init__) or kind.forward is not FNO.forward:
+        raise Error(f"from_neuralop: a {kind.__name__} has an __init__ or forward of its own, which has no "
+                    "counterpart here", c.TG_E_UNSUPPORTED)
     settings = _settings_of(network)
     weights = {name: _arrays.to_numpy(value) for name, value in network.state_dict().items()
                if isinstance(value, torch.Tensor)}

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("neuralop")
-from neuralop.models import FNO  # noqa: E402
+from neuralop.models import FNO, TFNO  # noqa: E402
 
 import libtgrad  # noqa: E402
 from libtgrad._program import find_program  # noqa: E402
@@ -30,6 +30,8 @@ NETWORKS = [
     ((8, 8), {"factorization": "tucker", "rank": 1}, (16, 16)),  # of every mode, not a share
     ((12,), {"factorization": "tt", "rank": 1}, (32,)),
     ((8, 8), {"separable": True, "non_linearity": torch.tanh}, (16, 16)),
+    ((8, 8), {"non_linearity": torch.nn.GELU()}, (16, 16)),
+    ((8, 8), {"non_linearity": torch.relu}, (16, 16)),
 ]
 
 
@@ -58,6 +60,16 @@ def test_both_ways(modes, arguments, grid):
     with torch.no_grad():
         assert difference(back(x), expected) < 1e-6
     assert all(torch.equal(a, b) for a, b in zip(back.parameters(), network.parameters()))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"factorization": "CP", "rank": 0.05, "norm": "group_norm"}])
+def test_tfno(arguments):
+    network, x = TFNO((8, 8), 2, 3, hidden_channels=8, n_layers=2, **arguments).eval(), torch.randn(3, 2, 16, 16)
+    with torch.no_grad():
+        expected = network(x)
+        model = libtgrad.from_neuralop(network)
+        assert difference(model.predict(x), expected) < 1e-6
+        assert difference(libtgrad.to_neuralop(model)(x), expected) < 1e-6
 
 
 def test_a_run_goes_to_neuralop_with_its_normalizers(run):
@@ -92,6 +104,8 @@ def test_a_network_for_the_program(tmp_path, config):
     ({"complex_data": True}, "frequencies that depend on the grid"),
     ({"complex_data": True, "n_modes": (8,), "norm": "instance_norm"}, "norm: of complex data"),
     ({"resolution_scaling_factor": 2}, "resolution_scaling_factor"),
+    ({"non_linearity": torch.nn.GELU("tanh")}, "non_linearity"),
+    ({"max_n_modes": (8, 8)}, "max_n_modes: weights for"),
 ])
 def test_networks_without_a_counterpart(arguments, sentence):
     with pytest.raises(libtgrad.Error, match=sentence):
@@ -101,6 +115,26 @@ def test_networks_without_a_counterpart(arguments, sentence):
 def test_what_is_no_network():
     with pytest.raises(libtgrad.Error, match="a Linear is no FNO"):
         libtgrad.from_neuralop(torch.nn.Linear(1, 1))
+
+
+class Doubled(FNO):
+    def forward(self, x, **arguments):
+        return 2 * super().forward(x, **arguments)
+
+
+class Fixed(FNO):
+    def __init__(self):
+        super().__init__(n_modes=(8, 8), **SMALL)
+
+
+def test_networks_that_were_changed():
+    for network in Doubled(n_modes=(8, 8), **SMALL), Fixed():
+        with pytest.raises(libtgrad.Error, match="has an __init__ or forward of its own"):
+            libtgrad.from_neuralop(network)
+    network = FNO(n_modes=(8, 8), **SMALL)
+    network.n_modes = (4, 8)  # as when modes are added one after the other
+    with pytest.raises(libtgrad.Error, match=r"weights for \(8, 8\) modes, of which \[4, 8\] are used"):
+        libtgrad.from_neuralop(network)
 
 
 def test_models_without_a_counterpart(tmp_path):
