@@ -15,7 +15,9 @@ DTYPE_OF = {numpy.dtype(kind): dtype for dtype, kind in NUMPY_OF.items()}
 
 
 def _library_of(value):
-    return type(value).__module__.partition(".")[0]
+    """The package an array is of, also one of a class that somebody has derived."""
+    names = [kind.__module__.partition(".")[0] for kind in type(value).__mro__]
+    return next((name for name in names if name in ("torch", "jax", "jaxlib", "cupy")), names[0])
 
 
 def to_numpy(value, what="the array"):
@@ -32,6 +34,8 @@ def to_numpy(value, what="the array"):
         except (BufferError, RuntimeError, TypeError):
             pass  # memory of a device, or a dtype that DLPack has not: its own conversion may know
     array = numpy.asarray(value)
+    if array.dtype.name == "bfloat16":  # NumPy has it from JAX's ml_dtypes
+        return array.astype(numpy.float32)
     if array.dtype.kind not in "biufc":
         raise Error(f"{what}: a {type(value).__name__} of {array.dtype} is no array of numbers", c.TG_E_ARGUMENT)
     return array

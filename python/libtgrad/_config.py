@@ -28,6 +28,9 @@ def in_yaml(value, key):
 def flat(settings, prefix=""):
     """{"opt": {"lr": 1}} and {"opt.lr": 1} as [("opt.lr", "1")]."""
     pairs = []
+    if not isinstance(settings, Mapping):
+        raise Error(f"settings: a {type(settings).__name__} is no mapping such as {{\"opt.n_epochs\": 20}}",
+                    c.TG_E_CONFIG)
     for key, value in settings.items():
         name = f"{prefix}{key}"
         pairs += flat(value, name + ".") if isinstance(value, Mapping) else [(name, in_yaml(value, name))]

@@ -93,7 +93,7 @@ class Context:
     def __init__(self, backend=None, threads=0, log=None, device=-1, stream=None, allocator=None):
         config = c.tg_context_config()
         lib.tg_context_config_init(config, ctypes.sizeof(config))
-        config.threads = threads
+        config.threads = self.threads = threads
         config.device = device
         config.stream = stream
         if log:

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import tempfile
 import threading
 from typing import Any
 
@@ -127,7 +128,7 @@ class Model:
         dims = self._network.n_dim + 2
         array = _arrays.to_numpy(value, what)
         added = dims - array.ndim
-        if added not in (0, 1, 2) or (added and channels != 1):
+        if added not in (0, 1, 2) or (1 if added else array.shape[1]) != channels:
             raise Error(f"{what}: the model takes (samples, {channels} channel{'s'[:channels != 1]}, grid of "
                         f"{dims - 2} dimension{'s'[:dims != 3]}), and this is {array.shape}", c.TG_E_SHAPE)
         if added == 2:
@@ -153,9 +154,10 @@ class Model:
             places = numpy.repeat(places, len(points), 0)
         y = numpy.empty((len(points), self._network.out_channels, places.shape[1]), self._dtype)
         turned = numpy.ascontiguousarray(points.swapaxes(1, 2))
-        with self._turn:
-            tensors = [_arrays.tensor_of(array, self._context) for array in (turned, places, y)]
-            self._context.check(lib.tg_model_predict_at(self._handle, *tensors))
+        if len(points):
+            with self._turn:
+                tensors = [_arrays.tensor_of(array, self._context) for array in (turned, places, y)]
+                self._context.check(lib.tg_model_predict_at(self._handle, *tensors))
         return _arrays.like(y[0] if numpy.ndim(x) == 2 else y, x)
 
     def predict(self, x: Any, queries: Any = None) -> Any:
@@ -171,9 +173,10 @@ class Model:
             raise Error("queries: the model works on a grid; those of points have queries", c.TG_E_ARGUMENT)
         array, added = self._fields(x, network.in_channels, "x")
         y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
-        with self._turn:
-            self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
-                                                     _arrays.tensor_of(y, self._context)))
+        if len(array):
+            with self._turn:
+                self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
+                                                         _arrays.tensor_of(y, self._context)))
         if added and y.shape[1] == 1:
             y = y[:, 0] if added == 1 else y[0, 0]
         return _arrays.like(y, x)
@@ -194,6 +197,10 @@ class Model:
         for field in ("n_dim", "coordinates", "complex_data", "dtype"):  # arrays have no names and layout
             setattr(plain, field, getattr(config, field))
         batch = 1 if self._on_points else batch  # samples have points of their own
+        if batch < 1:
+            raise Error(f"batch: {batch} samples at a time; one at least is needed", c.TG_E_ARGUMENT)
+        if y is None and not isinstance(x, (str, os.PathLike)):
+            raise Error("y: the outputs that arrays x should have are missing", c.TG_E_ARGUMENT)
         if y is None:
             context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
             arrays = ()
@@ -201,6 +208,8 @@ class Model:
             arrays = ((self._places(x, "x"), numpy.ascontiguousarray(_arrays.to_numpy(y, "y"), self._dtype))
                       if self._on_points else (self._fields(x, self._network.in_channels, "x")[0],
                                                self._fields(y, self._network.out_channels, "y")[0]))
+            if not len(arrays[0]):
+                raise Error("x: there are no samples", c.TG_E_ARGUMENT)
             tensors = [_arrays.tensor_of(array, context) for array in arrays]
             context.check(lib.tg_dataset_wrap(context, *tensors, plain, dataset))
         errors = c.tg_test_errors()
@@ -215,8 +224,22 @@ class Model:
             lib.tg_dataset_close(dataset)
             del arrays
 
+    def __reduce__(self):
+        """Copied and pickled as a model file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.safetensors"
+            self.save(path)
+            return _restored, (path.read_bytes(), self._context.backend, self._context.threads)
+
     def __repr__(self):
         network = self._network
         modes = list(network.n_modes[:network.n_dim])
         return (f"<libtgrad.Model: {network.in_channels} -> {network.out_channels} channels, modes {modes}, "
                 f"{network.hidden_channels} hidden channels, {network.n_layers} layers>")
+
+
+def _restored(content, backend, threads):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.safetensors"
+        path.write_bytes(content)
+        return Model.load(path, backend=backend, threads=threads)

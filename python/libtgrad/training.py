@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _config
 from ._library import Error, c, lib, text
-from .models import Model, open_context
+from .models import Model, find_checkpoint, open_context
 from .progress import Interrupt, display_of
 
 
@@ -106,7 +106,7 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     overrides  settings over those of config, nested or as "section.key"
     resume     True: go on from the newest good checkpoint of the folder, bit for bit; or a checkpoint
     force      begin anew in a folder that holds a run, whose files are removed
-    init       weights to begin with: neuraloperator's, a checkpoint's or those of a model file
+    init       weights to begin with: neuraloperator's, or those of a checkpoint, a model file or a run
     on_epoch   is called after each epoch with a mapping like a line of metrics.jsonl
 
     Ctrl-C, or the interrupt of a notebook, ends after the step under way: a checkpoint is saved, then
@@ -117,7 +117,7 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     if seed is not None:
         wanted["distributed.seed"] = seed
     if init is not None:
-        wanted["opt.init"] = init
+        wanted["opt.init"] = find_checkpoint(init)
     if config is None:
         if not resume:
             raise Error("config: None is for runs that are resumed", c.TG_E_ARGUMENT)

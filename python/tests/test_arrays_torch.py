@@ -12,6 +12,11 @@ def test_torch(run):
     assert isinstance(y, torch.Tensor) and numpy.array_equal(y.numpy(), model.predict(X))
     half = torch.from_numpy(X).bfloat16()
     assert torch.equal(model.predict(half), model.predict(half.float()))
+    class Own(torch.Tensor):
+        pass
+
+    own = model.predict(torch.from_numpy(X).requires_grad_().as_subclass(Own))
+    assert isinstance(own, torch.Tensor) and torch.equal(own, y)
     strange = torch.from_numpy(X).permute(0, 1, 3, 2).double().requires_grad_()
     assert torch.equal(model.predict(strange), torch.from_numpy(model.predict(X.transpose(0, 1, 3, 2))))
 
@@ -20,6 +25,8 @@ def test_jax(run):
     jax = pytest.importorskip("jax")
     y = run.model().predict(jax.numpy.asarray(X))
     assert isinstance(y, jax.Array) and numpy.array_equal(numpy.asarray(y), run.model().predict(X))
+    half = jax.numpy.asarray(X, jax.numpy.bfloat16)
+    assert numpy.array_equal(run.model().predict(half), run.model().predict(numpy.asarray(half, numpy.float32)))
 
 
 def test_cupy(run):

@@ -1,7 +1,9 @@
 """Data, training, models, plans and reports, with NumPy alone."""
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -76,8 +78,10 @@ def test_weights_to_begin_with(config, run, tmp_path):
     quiet = {"opt.n_epochs": 1, "opt.learning_rate": 0.0, "opt.weight_decay": 0.0}
     tuned = libtgrad.train(config, tmp_path / "tuned", init=tmp_path / "model.safetensors", overrides=quiet,
                            progress=False)
-    for name, weight in tuned.model().weights().items():
-        assert numpy.array_equal(weight, model.weights()[name])
+    again = libtgrad.train(config, tmp_path / "again", init=run, overrides=quiet, progress=False)
+    for name, weight in model.weights().items():
+        assert numpy.array_equal(weight, tuned.model().weights()[name])
+        assert numpy.array_equal(weight, again.model().weights()[name])
 
 
 def test_callbacks_see_every_epoch_and_may_fail(config, tmp_path):
@@ -98,6 +102,8 @@ def test_wrong_settings_are_named(config, tmp_path, wrong, sentence):
         libtgrad.train(config, tmp_path / "wrong", overrides=wrong, progress=False)
     with pytest.raises(libtgrad.Error, match="no-such.yaml"):
         libtgrad.train("no-such.yaml", tmp_path / "wrong", progress=False)
+    with pytest.raises(libtgrad.Error, match="settings: a list is no mapping"):
+        libtgrad.train(config, tmp_path / "wrong", overrides=["opt.n_epochs=1"], progress=False)
     assert not (tmp_path / "wrong").exists()
 
 
@@ -259,6 +265,7 @@ def test_predictions_of_every_form(run, data):
     assert numpy.allclose(model.predict(x[2, 0]), u[2, 0], atol=1e-6)
     assert numpy.allclose(model.predict(x.astype(float)[:, :, ::-1][:, :, ::-1]), u, atol=1e-6)
     assert model.predict(numpy.zeros((1, 1, 24, 20))).shape == (1, 1, 24, 20)
+    assert model.predict(x[:0]).shape == (0, 1, 16, 16) and model.predict(x[:0, 0]).shape == (0, 16, 16)
 
 
 def test_errors_are_those_of_the_run(run, data):
@@ -278,12 +285,15 @@ def test_models_go_to_files_and_back(run, tmp_path, data):
     again = libtgrad.Model.load(tmp_path / "model.safetensors")
     assert numpy.array_equal(again.predict(x), model.predict(x))
     assert again.settings["fno"]["hidden_channels"] == 8
+    for twin in copy.deepcopy(model), pickle.loads(pickle.dumps(run.model(threads=1, backend="ref"))):
+        assert numpy.allclose(twin.predict(x), model.predict(x), rtol=1e-4, atol=1e-6)
+    assert twin._context.backend == "ref" and twin._context.threads == 1
     weights = model.weights()
     assert weights["fno_blocks.convs.0.weight.tensor"].dtype == numpy.complex64
 
 
 @pytest.mark.parametrize("x, sentence", [
-    (numpy.zeros((1, 2, 16, 16)), "channel"),
+    (numpy.zeros((1, 2, 16, 16)), r"the model takes \(samples, 1 channel, .*and this is \(1, 2, 16, 16\)"),
     (numpy.zeros(16), r"the model takes \(samples, 1 channel, grid of 2 dimensions\), and this is \(16,\)"),
     (numpy.zeros((1, 1, 16, 16), complex), "the model takes real values"),
     ("text", "no array of numbers"),
@@ -292,6 +302,18 @@ def test_models_go_to_files_and_back(run, tmp_path, data):
 def test_fields_that_do_not_fit(run, x, sentence):
     with pytest.raises((libtgrad.Error, ValueError), match=sentence):
         run.model().predict(x)
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    ((numpy.zeros((0, 16, 16)), numpy.zeros((0, 16, 16))), "x: there are no samples"),
+    ((numpy.zeros((2, 16, 16)),), "y: the outputs"),
+    ((numpy.zeros((2, 16, 16)), numpy.zeros((2, 2, 16, 16))), r"y: the model takes \(samples, 1 channel"),
+])
+def test_evaluations_that_cannot_be(run, arguments, sentence):
+    with pytest.raises(libtgrad.Error, match=sentence):
+        run.model().evaluate(*arguments)
+    with pytest.raises(libtgrad.Error, match="batch: 0 samples at a time"):
+        run.model().evaluate(numpy.zeros((2, 16, 16)), numpy.zeros((2, 16, 16)), batch=0)
 
 
 def test_places_without_a_model(tmp_path):
