@@ -6,6 +6,7 @@ NumPy is enough for everything but the optimizer, which imports torch when it is
 """
 import importlib
 import sys
+from typing import TYPE_CHECKING
 
 try:
     from ._library import Error, lib, text
@@ -30,18 +31,29 @@ _LAZY = {
 
 __all__ = ["Error", "__version__", *_LAZY]
 
-
-def __getattr__(name):
-    if name not in _LAZY:
-        raise AttributeError(f"module 'libtgrad' has no attribute '{name}'")
-    try:
-        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(f"libtgrad.{name} needs PyTorch: pip install torch") from error
-    globals()[name] = value
-    return value
+if TYPE_CHECKING:  # the same for type checkers and editors, which do not run what is below
+    from .generators import Samples as Samples, equations as equations, generate as generate
+    from .models import Model as Model, TestErrors as TestErrors
+    from .neuralop import (Normalized as Normalized, from_neuralop as from_neuralop,
+                           to_neuralop as to_neuralop)
+    from .overview import (Plan as Plan, Report as Report, analyze as analyze, plan as plan,
+                           report as report)
+    from .torch_groups import (fno_tensorgrad_param_groups as fno_tensorgrad_param_groups,
+                               param_groups as param_groups)
+    from .torch_optim import TensorGRaD as TensorGRaD
+    from .training import Run as Run, train as train
+else:
+    def __getattr__(name):
+        if name not in _LAZY:
+            raise AttributeError(f"module 'libtgrad' has no attribute '{name}'")
+        try:
+            value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f"libtgrad.{name} needs PyTorch: pip install torch") from error
+        globals()[name] = value
+        return value
 
 
 def __dir__():

@@ -399,7 +399,7 @@ class TensorGRaD(torch.optim.Optimizer):
         """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
         if self._needs_preparation():
             self._prepare()
-        found = {}
+        found: dict[str, int] = {}
         for engine in self._engines:
             for category, size in engine.memory().items():
                 found[category] = found.get(category, 0) + size

@@ -1,4 +1,6 @@
 """Finding and loading the library, and its errors as exceptions."""
+import ast
+import inspect
 import os
 import pathlib
 import subprocess
@@ -35,6 +37,13 @@ def test_without_torch_the_optimizer_says_so():
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'TensorGrad'"):
         libtgrad.TensorGrad
+
+
+def test_type_checkers_see_every_name():
+    tree = ast.parse(inspect.getsource(libtgrad))
+    seen = {alias.asname: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+            for alias in node.names if alias.asname}
+    assert seen == libtgrad._LAZY
 
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
