@@ -165,8 +165,8 @@ static int choose_metric(cli_sweep_table *t, const char *folder) {
             return CLI_OK;
         }
     }
-    cli_warn("%s: metric %s: no run was tested on that grid, %s.l2 is taken", folder, metric,
-             t->grid[0]);
+    cli_warn("%s: metric %s: no run was tested on that grid, %s%s is taken", folder, metric,
+             t->grid[0], dot);
     return CLI_OK;
 }
 

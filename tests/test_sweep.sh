@@ -199,10 +199,11 @@ base: base.yaml
 settings: {data.root: d/data}
 variants:
   wild: {opt.name: adam, opt.init: nowhere.safetensors}
-  tame: {opt.name: adam}
+  tame: {} # the base as it is
+metric: 99.h1
 Y
 expect_failure sweep failing.yaml --out failing
-says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log"
+says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log" "no run was tested on that grid, 8.h1 is taken"
 grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complain "$last: tame did not finish"
 
 # ---- signals and --max-time: runs save, the sweep says how to go on ----

@@ -172,9 +172,11 @@ static tg_status walk_map(reader *r, struct fy_node *map, int depth);
 
 static tg_status walk_value(reader *r, struct fy_node *key, struct fy_node *value, int depth) {
     TG_CALL(visit(r, &value, depth));
-    if (value && fy_node_is_mapping(value)) {
+    const bool is_map = value && fy_node_is_mapping(value);
+    if (is_map && fy_node_mapping_item_count(value) > 0) {
         return walk_map(r, value, depth);
     }
+    value = is_map ? NULL : value; /* {} is nothing, as is no value at all */
     tg_text text = {.bytes = r->value, .capacity = TG_SETTINGS_VALUE};
     if (value && fy_node_is_sequence(value)) {
         TG_CALL(add_list(r, &text, value, depth + 1));
