@@ -301,10 +301,14 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
         return cli_fail_status(ctx, status);
     }
     if (found.now.peak > (size_t)bytes && found.count == 0) {
-        return cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s", s->name,
-                        cli_bytes_text((uint64_t)bytes, room), cli_bytes_text(found.now.peak, peak),
-                        cli_bytes_text(found.smallest.peak, least),
-                        cli_proposal_arguments(&found.smallest, text, sizeof text));
+        const char *with = cli_proposal_arguments(&found.smallest, text, sizeof text);
+        cli_bytes_text((uint64_t)bytes, room);
+        cli_bytes_text(found.now.peak, peak);
+        return *with
+                   ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s",
+                              s->name, room, peak, cli_bytes_text(found.smallest.peak, least), with)
+                   : cli_fail("%s does not fit in %s: it takes %s, whatever is set", s->name, room,
+                              peak);
     }
     print_fit(s, &found, (size_t)bytes, json);
     return CLI_OK;

@@ -102,6 +102,9 @@ for percent in 99 70 45; do
 done
 expect 1 plan --preset burgers --opt adam --fit 1MB
 says err "at least, with --"
+expect 1 plan --preset burgers --fit 1kB --fno.n_layers 1 --fno.fno_block_weights_precision bf16 --fno.micro_batch 1 \
+    --fno.saved_precision 8bit --fno.activation_checkpoint minimal --opt.state_precision 8bit
+says err ", whatever is set"
 expect 2 plan --preset burgers --fit much
 sed -i 's/hidden_channels: 12/hidden_channels: none/' small.yaml
 expect 1 plan small.yaml

@@ -308,7 +308,17 @@ train clip --opt.max_grad_norm 0.5 --opt.n_epochs 1 -q >log 2>&1 || fail "clippi
 train stages --opt.n_epochs 1 --stage2.opt.n_epochs 2 --stage2.data.batch_size 20 >log 2>&1 ||
     fail "two stages: $(cat log)"
 [ "$(wc -l <stages/metrics.jsonl)" -eq 3 ] || fail "two stages have three epochs"
+for batch in 8 4; do # a later stage that adds up two batches is one with batches twice as large
+    train added$batch --opt.name tensorgrad --opt.n_epochs 1 --stage2.opt.n_epochs 1 --stage2.data.batch_size $batch \
+        --stage2.opt.accumulation_steps $((8 / batch)) -q >log 2>&1 || fail "batches of $batch: $(cat log)"
+    sed -nE 's/.*"epoch":2,.*"train":\{"loss":([0-9.e-]*).*/\1/p' added$batch/metrics.jsonl
+done >losses
+awk 'NR == 1 { a = $1 } END { d = ($1 - a) / a; exit !(NR == 2 && d * d < 1e-10) }' losses ||
+    fail "batches that are added up: $(tr '\n' ' ' <losses)"
 refused "a later stage may change" --stage2.fno.n_layers 3
+refused "data.encode_output: a later stage goes on with what the first one began with" --stage2.data.encode_output false
+refused "opt.init: a later stage goes on with" --stage2.opt.init weights.safetensors
+refused "stage2: it has no key, but there is a later one" --stage3.opt.n_epochs 1
 
 [ $failures -eq 0 ] && echo "training: all checks passed after $kills kills"
 exit $((failures > 0))

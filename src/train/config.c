@@ -206,26 +206,6 @@ tg_run_config tg_run_config_default(void) {
     };
 }
 
-/* The stage a key belongs to (1: none named), and the key behind its prefix. */
-static int stage_of(const char *key, const char **rest) {
-    *rest = key;
-    if (strncmp(key, "stage", 5) == 0 && key[5] >= '2' && key[5] <= '9' && key[6] == '.') {
-        *rest = key + 7;
-        return key[5] - '0';
-    }
-    return 1;
-}
-
-int tg_run_stages(const tg_settings *settings) {
-    int stages = 1;
-    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
-        const char *rest;
-        const int stage = stage_of(tg_settings_key(settings, i), &rest);
-        stages = stage > stages ? stage : stages;
-    }
-    return stages;
-}
-
 static bool has_key(const char *(*key_at)(int), const char *key) {
     for (int i = 0; key_at(i); i++) {
         if (strcmp(key_at(i), key) == 0) {
@@ -332,6 +312,11 @@ static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin
     return tg_fail(ctx, status, "%.200s: %s", origin, sentence);
 }
 
+/* Weights to begin with and normalizers, which are there when a later stage begins. */
+static bool is_of_beginning(const char *key) {
+    return strcmp(key, "opt.init") == 0 || strncmp(key, "data.encode", 11) == 0;
+}
+
 /* What a later stage may set: the network and the optimizer's state live on. */
 static bool may_change(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
@@ -357,7 +342,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
                        tg_run_config *config, char *noted, size_t capacity) {
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key;
-        if (stage_of(tg_settings_key(settings, i), &key) != stage ||
+        if (tg_stage_of(tg_settings_key(settings, i), &key) != stage ||
             (strcmp(key, "opt.name") == 0) != names || tg_setting_is_replaced(settings, i)) {
             continue;
         }
@@ -378,9 +363,12 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
             snprintf(noted + used, capacity - used, "%s%s", used ? ", " : "", key);
             continue;
         }
-        if (stage > 1 && !may_change(key)) {
+        if (stage > 1 && (is_of_beginning(key) || !may_change(key))) {
             tg_fail(ctx, TG_E_CONFIG,
-                    "%.100s: a later stage may change data, the schedule and the loop only", key);
+                    is_of_beginning(key)
+                        ? "%.100s: a later stage goes on with what the first one began with"
+                        : "%.100s: a later stage may change data, the schedule and the loop only",
+                    key);
             return at_origin(ctx, TG_E_CONFIG, tg_settings_origin(settings, i));
         }
         status = names ? tg_optim_config_set(ctx, &config->opt, "name", value)
@@ -540,6 +528,8 @@ tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int s
         !tg_settings_get(settings, "fno.in_channels")) {
         out->fno.in_channels = out->fno.n_dim; /* coordinates are what points have */
     }
+    out->accumulates = tg_stages_accumulate(settings);
+    TG_CALL(tg_stages_check(ctx, settings));
     return check(ctx, true, out);
 }
 
@@ -608,7 +598,7 @@ tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg
     TG_TRY(tg_run_config_write(ctx, &first, out));
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key = tg_settings_key(settings, i), *rest;
-        if (stage_of(key, &rest) > 1) {
+        if (tg_stage_of(key, &rest) > 1) {
             TG_TRY(tg_settings_set(*out, key, tg_settings_value(settings, i), NULL));
         }
     }

@@ -85,7 +85,8 @@ typedef struct tg_run_config {
     tg_distributed_config distributed;
     tg_loss_config loss;
     tg_loss_scale_config loss_scale;
-    int ranks; /* that share every batch: no setting, but set after reading them */
+    bool accumulates; /* in one of the stages: the optimizer is made for all of them */
+    int ranks;        /* that share every batch: no setting, but set after reading them */
 } tg_run_config;
 
 /* Nothing set by anyone: most keys have a default, the network's modes have none. */
@@ -132,6 +133,12 @@ int tg_run_evaluated_sets(const tg_source_config *data);
 
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);
+/* The stage a key belongs to (1: none named), and the key behind its prefix. */
+int tg_stage_of(const char *key, const char **rest);
+/* Whether a stage, whichever, adds up the gradients of several batches. */
+bool tg_stages_accumulate(const tg_settings *settings);
+/* Refuses a stage that is left out. */
+TG_NODISCARD tg_status tg_stages_check(tg_context *ctx, const tg_settings *settings);
 
 /* The settings of a stage: all keys without a stage, then those of stages 2 .. stage. `notes`: name
  * keys of other programs in the log. */

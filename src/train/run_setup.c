@@ -23,8 +23,8 @@ static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
 tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
                             int64_t updates_per_epoch, tg_run_setup *out) {
     const int count = tg_fno_param_count(fno);
-    const bool accumulates =
-        config->loop.accumulation_steps > 1 || tg_run_exchanges(config) || tg_run_unrolls(config);
+    const bool accumulates = config->accumulates || config->loop.accumulation_steps > 1 ||
+                             tg_run_exchanges(config) || tg_run_unrolls(config);
     bool forms_bf16 = false;
     *out = (tg_run_setup){.groups = {config->opt, config->opt}};
     out->groups[1].is_projected = false;

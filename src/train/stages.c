@@ -1,0 +1,54 @@
+/* Stages of a run: keys "stage2.opt.n_epochs" and so on, which count from the second stage on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/config.h"
+
+int tg_stage_of(const char *key, const char **rest) {
+    *rest = key;
+    if (strncmp(key, "stage", 5) == 0 && key[5] >= '2' && key[5] <= '9' && key[6] == '.') {
+        *rest = key + 7;
+        return key[5] - '0';
+    }
+    return 1;
+}
+
+int tg_run_stages(const tg_settings *settings) {
+    int stages = 1;
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *rest;
+        const int stage = tg_stage_of(tg_settings_key(settings, i), &rest);
+        stages = stage > stages ? stage : stages;
+    }
+    return stages;
+}
+
+bool tg_stages_accumulate(const tg_settings *settings) {
+    bool does = false;
+    for (int64_t i = 0; i < tg_settings_count(settings) && !does; i++) {
+        const char *rest;
+        tg_stage_of(tg_settings_key(settings, i), &rest);
+        does = strcmp(rest, "opt.accumulation_steps") == 0 &&
+               strtod(tg_settings_value(settings, i), NULL) > 1.0;
+    }
+    return does;
+}
+
+static bool has_stage(const tg_settings *settings, int stage) {
+    bool has = false;
+    for (int64_t i = 0; i < tg_settings_count(settings) && !has; i++) {
+        const char *rest;
+        has = tg_stage_of(tg_settings_key(settings, i), &rest) == stage;
+    }
+    return has;
+}
+
+tg_status tg_stages_check(tg_context *ctx, const tg_settings *settings) {
+    for (int stage = 2; stage < tg_run_stages(settings); stage++) {
+        if (!has_stage(settings, stage)) {
+            return tg_fail(ctx, TG_E_CONFIG, "stage%d: it has no key, but there is a later one",
+                           stage);
+        }
+    }
+    return TG_OK;
+}
