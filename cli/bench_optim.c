@@ -340,7 +340,7 @@ static void print_times(const bench_run *run) {
             add_time(&table, m->seconds[p], 1e3);
         }
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static void print_memory(const bench_run *run) {
@@ -361,7 +361,7 @@ static void print_memory(const bench_run *run) {
         cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[STATE_PARTS], text));
         cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 /* How time grows with size. */
@@ -384,7 +384,7 @@ static void print_growth(const bench_work *work) {
         }
     }
     putchar('\n');
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static void print_text(const bench_work *work) {

@@ -241,7 +241,7 @@ static void print_times(const measurement *all, int count) {
             }
         }
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 /* Peak bytes of a category where the backend computes. */
@@ -281,7 +281,7 @@ static void print_memory(const measurement *all, int count) {
         }
         cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static void print_text(const bench_options *options, const measurement *all, int count,

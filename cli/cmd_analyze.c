@@ -416,7 +416,7 @@ static void print_text(const analysis *a) {
                 relative_error(a, l));
     }
     add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
     if (opt.output) {
         putchar('\n');
         cli_say("wrote %s", opt.output);

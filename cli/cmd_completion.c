@@ -40,7 +40,7 @@ static void each_option(const cli_command *command, visit print) {
 }
 
 /* The settings, for a command that takes them. */
-static void each_key(const cli_command *command, visit print) {
+static void each_key(visit print) {
     tg_key_info info;
     for (int i = 0; tg_key_describe(i, &info); i++) {
         char name[128];
@@ -53,7 +53,7 @@ static void each_key(const cli_command *command, visit print) {
             add_choice(&w, "true");
             add_choice(&w, "false");
         }
-        print(command, &w);
+        print(NULL, &w);
     }
 }
 
@@ -119,7 +119,7 @@ static void print_bash(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         each_option(*command, bash_value);
     }
-    each_key(NULL, bash_value);
+    each_key(bash_value);
     fputs("    'help keys')\n"
           "        COMPREPLY=($(compgen -W 'fno opt data distributed' -- \"$current\"))\n"
           "        return ;;\n"
@@ -134,7 +134,7 @@ static void print_bash(void) {
     fputs("    esac\n    case $command in\n    ", stdout);
     print_commands_with_keys(" | ");
     fputs(")\n        sections='--fno. --opt. --data. --distributed.'\n        keys='", stdout);
-    each_key(NULL, bash_name);
+    each_key(bash_name);
     fputs("' ;;\n"
           "    esac\n"
           "    case $current in\n"
@@ -196,7 +196,7 @@ static void print_zsh(void) {
           "    fi\n"
           "    keys=(\n",
           stdout);
-    each_key(NULL, zsh_spec);
+    each_key(zsh_spec);
     fputs("    )\n    case ${words[2]} in\n", stdout);
     for (const cli_command *const *command = cli_commands; *command; command++) {
         printf("    %s) options=(\n", (*command)->name);
@@ -273,7 +273,7 @@ static void print_fish(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         each_option(*command, fish_option);
     }
-    each_key(NULL, fish_key);
+    each_key(fish_key);
     fputs("complete -c tgrad -n '__fish_seen_subcommand_from help' -f -a '", stdout);
     print_command_names();
     fputs(" keys man'\n"

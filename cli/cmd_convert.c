@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "convert_model.h"
-#include "model_file.h"
 #include "output.h"
 #include "tensor_file.h"
 #include "text.h"

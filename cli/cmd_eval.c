@@ -6,7 +6,6 @@
 #include "eval_rollout.h"
 #include "model_file.h"
 #include "output.h"
-#include "run_settings.h"
 #include "text.h"
 
 static struct {
@@ -169,7 +168,7 @@ static void print_table(const result *results, int count) {
         cli_table_cell(&table, "%.6f", e->l2_samples[worst]);
         cli_table_cell(&table, "%lld", (long long)worst + 1);
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 /* Each channel by itself; nothing if there is but one. */
@@ -189,7 +188,7 @@ static void print_channels(const result *results, int count) {
     }
     if (table.cells > 0) {
         printf("\neach channel by itself:\n");
-        cli_table_print(&table, "", stdout);
+        cli_table_print(&table, stdout);
     }
 }
 

@@ -11,7 +11,6 @@
 #include "output.h"
 #include "random_gradient.h"
 #include "run_settings.h"
-#include "tensor_file.h"
 #include "text.h"
 
 static struct {

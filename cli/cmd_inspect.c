@@ -181,7 +181,7 @@ static void print_text(const cli_source *source, cli_table *table) {
             cli_bytes_text(cli_file_bytes(source->path), size));
     if (table->cells > 0) {
         putchar('\n');
-        cli_table_print(table, "", stdout);
+        cli_table_print(table, stdout);
     }
     const int64_t pairs = tg_archive_meta_count(source->archive);
     if (pairs > 0 && !only) {

@@ -137,7 +137,7 @@ static void print_peak(const tg_train_memory *m) {
     cli_table_cell(&table, "peak");
     cli_table_cell(&table, "%zu", m->peak_total[m->place]);
     cli_table_cell(&table, "%s", cli_bytes_text(m->peak_total[m->place], text));
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static void print_phases(const tg_train_memory *m) {
@@ -153,7 +153,7 @@ static void print_phases(const tg_train_memory *m) {
             cli_table_cell(&table, "%s", cli_bytes_text(m->phase[i].total[TG_HOST], text));
         }
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static void print_text(const subject *s, const speeds *at) {

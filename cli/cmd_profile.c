@@ -120,7 +120,7 @@ static void print_text(const cli_profile *p) {
                 i == p->peak ? "<- most" : "");
     }
     add_row(&table, "held all the time", p->held, p->held_total, "");
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
     printf("\nat most %s of the %s that are held are alive (%s);",
            cli_bytes_text(peak->total, text),
            cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
@@ -237,7 +237,7 @@ static void print_sweep(const cli_sweep *s, bool json) {
         add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
                 s->point[i].method);
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 /* Writes the page or chart, if one is wanted, and prints the numbers. */

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "report_sweep.h"
-#include "run_settings.h"
 #include "sweep_plan.h"
 #include "text.h"
 

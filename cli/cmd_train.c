@@ -320,8 +320,8 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
 }
 
 /* A run that was resumed at its end stays as it is. */
-static tg_status tell_finished(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
-                               bool json) {
+static void tell_finished(const tg_context *ctx, const tg_comm *comm, const tg_trainer *trainer,
+                          bool json) {
     const tg_train_end end = tg_trainer_end(trainer);
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
@@ -331,7 +331,6 @@ static tg_status tell_finished(const tg_context *ctx, const tg_comm *comm, tg_tr
                 "goes on from there",
                 run_folder, (long long)end.epoch, (long long)end.step);
     }
-    return TG_OK;
 }
 
 /* Decides how the run begins; nothing has changed on the disk when it returns. */
@@ -348,7 +347,8 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
     bool resumed = false;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
-        return tell_finished(ctx, comm, trainer, json);
+        tell_finished(ctx, comm, trainer, json);
+        return TG_OK;
     }
     if (status == TG_OK && !is_quiet) {
         status = print_settings(ctx, trainer);

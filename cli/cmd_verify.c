@@ -130,7 +130,7 @@ static void print_text(const verify_run *run, bool is_good) {
         cli_table_cell(&table, "%.3g", check->limit);
         cli_table_cell(&table, "%s", passes(check) ? "ok" : "FAILED");
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
     char backend[CLI_BACKEND_TEXT];
     cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
             cli_backend_text(run->ctx, backend), worst_error(run));

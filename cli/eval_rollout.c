@@ -22,7 +22,7 @@ void cli_rollout_print(const char *file, const tg_rollout_errors *e) {
             cli_table_cell(&table, "%.6f", e->correlation[j]);
         }
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
 }
 
 static json_t *first_and_last(const double *first, const double *last, int64_t count) {

@@ -5,7 +5,6 @@
 
 #include "output.h"
 #include "suggest.h"
-#include "text.h"
 
 static const struct {
     const char *name, *title;

@@ -3,7 +3,6 @@
 
 #include "profile_chart.h"
 #include "svg_file.h"
-#include "text.h"
 
 enum { HEAD = 96, FOOT = 26 };
 

@@ -293,7 +293,7 @@ static double *strip_places(const cli_chart *chart, int *count) {
     }
     const size_t stride = (unique + MAX_STRIPS - 1) / MAX_STRIPS;
     kept = 0;
-    for (size_t i = 0; i<unique; i += stride> 0 ? stride : 1) {
+    for (size_t i = 0; i < unique; i += stride) {
         x[kept++] = x[i];
     }
     if (kept > 0 && unique > 0) {

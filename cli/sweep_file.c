@@ -214,17 +214,17 @@ static void read_variants(builder *b) {
 }
 
 /* A whole number of the file; `fallback` if it is not there. */
-static int64_t read_integer(builder *b, const char *key, const char *value, int64_t fallback) {
+static int64_t read_integer(builder *b, const char *key, const char *value) {
     char *end = NULL;
     if (!value || is_null(value)) {
-        return fallback;
+        return 0;
     }
     errno = 0;
     const long long number = strtoll(value, &end, 10);
     if (end == value || *end || errno || number < 0) {
         cli_mistake(b->mistakes, "%s: %s: '%.40s' is not a whole number from 0 on", b->source->path,
                     key, value);
-        return fallback;
+        return 0;
     }
     return number;
 }
@@ -233,8 +233,8 @@ static void read_search(builder *b) {
     const char *values = tg_settings_get(b->file, "lr.values");
     cli_experiment *out = b->out;
     out->n_validation =
-        read_integer(b, "lr.n_validation", tg_settings_get(b->file, "lr.n_validation"), 0);
-    out->search_epochs = read_integer(b, "lr.epochs", tg_settings_get(b->file, "lr.epochs"), 0);
+        read_integer(b, "lr.n_validation", tg_settings_get(b->file, "lr.n_validation"));
+    out->search_epochs = read_integer(b, "lr.epochs", tg_settings_get(b->file, "lr.epochs"));
     const char *norm = tg_settings_get(b->file, "lr.norm");
     const bool is_h1 = norm && !is_null(norm) ? strcmp(norm, "h1") == 0
                                               : out->metric && cli_ends_with(out->metric, ".h1");
@@ -430,12 +430,12 @@ static void add_trial(builder *b, int cell, int64_t seed, const char *rate) {
 static void add_trials(builder *b) {
     for (int c = 0; c < b->out->cells; c++) {
         for (int r = 0; r < b->out->rates; r++) {
-            add_trial(b, c, b->seeds > 0 ? read_integer(b, "seeds", b->seed[0], 0) : 0,
+            add_trial(b, c, b->seeds > 0 ? read_integer(b, "seeds", b->seed[0]) : 0,
                       b->out->rate[r]);
         }
     }
     for (int s = 0; s < b->seeds; s++) {
-        const int64_t seed = read_integer(b, "seeds", b->seed[s], 0);
+        const int64_t seed = read_integer(b, "seeds", b->seed[s]);
         for (int c = 0; c < b->out->cells; c++) {
             add_trial(b, c, seed, NULL);
         }

@@ -167,7 +167,7 @@ void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool
         cli_table_cell(&table, "%s", cli_bytes_text(cell->state, text));
         cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
     }
-    cli_table_print(&table, "", stdout);
+    cli_table_print(&table, stdout);
     if (e->generates > 0) {
         cli_say("data: tgrad generate %s", words);
     }

@@ -450,7 +450,6 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
     for (int i = 0; i < e->trials; i++) {
         end->finished += s.book[i].state == FINISHED;
         end->kept += s.book[i].is_kept;
-        end->others += s.book[i].state == ELSEWHERE;
         /* of a search, a rate that leads nowhere is an answer */
         end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
     }

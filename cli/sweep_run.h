@@ -24,7 +24,6 @@ typedef struct cli_sweep_job {
 typedef struct cli_sweep_end {
     int finished, kept; /* trials; kept: of them finished before */
     int failed;
-    int others;        /* trials left to other ranks */
     int signal;        /* that stopped it; 0: none */
     bool is_timed_out; /* by the deadline */
     double seconds;

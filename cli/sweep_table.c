@@ -151,23 +151,22 @@ static void find_grids(cli_sweep_table *t) {
     }
 }
 
-static int choose_metric(cli_sweep_table *t, const char *folder) {
+static void choose_metric(cli_sweep_table *t, const char *folder) {
     const char *metric = text_at(t->sweep, "metric"), *dot = metric ? strrchr(metric, '.') : NULL;
     t->metric_test = t->tests > 0 ? 0 : -1;
     t->metric_norm = dot && strcmp(dot, ".h1") == 0 ? CLI_NORM_H1 : CLI_NORM_L2;
     if (!dot || t->tests == 0) {
-        return CLI_OK;
+        return;
     }
     for (int g = 0; g < t->tests; g++) {
         if (strlen(t->grid[g]) == (size_t)(dot - metric) &&
             strncmp(t->grid[g], metric, (size_t)(dot - metric)) == 0) {
             t->metric_test = g;
-            return CLI_OK;
+            return;
         }
     }
     cli_warn("%s: metric %s: no run was tested on that grid, %s%s is taken", folder, metric,
              t->grid[0], dot);
-    return CLI_OK;
 }
 
 /* The row that a row is compared with: the baseline variant with the same values, or the baseline
@@ -205,7 +204,7 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     }
     find_grids(out);
     out->row = cli_need(calloc(json_array_size(cells) + 1, sizeof *out->row));
-    for (size_t c = 0; c < json_array_size(cells) && code == CLI_OK; c++) {
+    for (size_t c = 0; c < json_array_size(cells); c++) {
         const json_t *cell = json_array_get(cells, c);
         cli_table_row *row = &out->row[out->rows++];
         const char *variant = text_at(cell, "variant");
@@ -219,7 +218,7 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
         }
         fill_row(out, row);
     }
-    code = choose_metric(out, folder);
+    choose_metric(out, folder);
     for (int r = 0; r < out->rows; r++) {
         cli_table_row *row = &out->row[r];
         row->baseline = find_baseline(out, r);
@@ -230,7 +229,7 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
             out->has_p = out->has_p || isfinite(row->p);
         }
     }
-    return code;
+    return CLI_OK;
 }
 
 void cli_sweep_table_free(cli_sweep_table *t) {

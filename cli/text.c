@@ -184,7 +184,7 @@ void cli_table_free(cli_table *table) {
     table->cells = table->capacity = 0;
 }
 
-void cli_table_print(cli_table *table, const char *indent, FILE *stream) {
+void cli_table_print(cli_table *table, FILE *stream) {
     const int columns = table->columns;
     int *width = cli_need(calloc((size_t)columns, sizeof *width));
     for (int c = 0; c < columns; c++) {
@@ -194,14 +194,12 @@ void cli_table_print(cli_table *table, const char *indent, FILE *stream) {
             width[c] = cell > width[c] ? cell : width[c];
         }
     }
-    fputs(indent, stream);
     for (int c = 0; c < columns; c++) {
         const cli_column *column = &table->column[c];
         print_cell(column->title, width[c], column->right, c == columns - 1, stream);
     }
     for (size_t i = 0; i < table->cells; i++) {
         int c = (int)(i % (size_t)columns);
-        fputs(c == 0 ? indent : "", stream);
         print_cell(table->cell[i], width[c], table->column[c].right, c == columns - 1, stream);
     }
     free(width);

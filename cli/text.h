@@ -56,8 +56,8 @@ typedef struct cli_table {
 /* Appends the next cell, left to right, row after row; the text is cleaned. */
 void cli_table_cell(cli_table *table, const char *format, ...) TG_PRINTF(2, 3);
 void cli_table_free(cli_table *table);
-/* Prints the titles and all rows, columns two spaces apart, each line after `indent`; and frees. */
-void cli_table_print(cli_table *table, const char *indent, FILE *stream);
+/* Prints the titles and all rows, columns two spaces apart; and frees. */
+void cli_table_print(cli_table *table, FILE *stream);
 
 /* ---- Memory: the program ends with an error when there is none left. ---- */
 

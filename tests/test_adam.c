@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/check.h"
 #include "base/rng_math.h"
 #include "support/runner.h"
 

@@ -1,6 +1,5 @@
 /* Archive: order, look-up, ownership, metadata, any format by content and ending, no memory. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -228,17 +227,15 @@ static void test_whole_file(void **state) {
     void *bytes = NULL;
     size_t size = 0;
     test_write_bytes(test_path("whole"), "12345", 5);
-    assert_int_equal(tg_file_read(ctx, test_path("whole"), TG_MEM_OTHER, 5, &bytes, &size), TG_OK);
+    assert_int_equal(tg_file_read(ctx, test_path("whole"), 5, &bytes, &size), TG_OK);
     assert_int_equal(size, 5);
     assert_string_equal(bytes, "12345");
     tg_mem_free(ctx, bytes);
-    assert_int_equal(tg_file_read(ctx, test_path("whole"), TG_MEM_OTHER, 4, &bytes, &size),
-                     TG_E_FORMAT);
+    assert_int_equal(tg_file_read(ctx, test_path("whole"), 4, &bytes, &size), TG_E_FORMAT);
     assert_non_null(strstr(tg_context_error(ctx), "5 bytes, at most 4"));
     assert_null(bytes);
     tg_mem_test_fail_at(1);
-    assert_int_equal(tg_file_read(ctx, test_path("whole"), TG_MEM_OTHER, 5, &bytes, &size),
-                     TG_E_MEMORY);
+    assert_int_equal(tg_file_read(ctx, test_path("whole"), 5, &bytes, &size), TG_E_MEMORY);
     tg_mem_test_fail_at(0);
     assert_null(bytes);
 }

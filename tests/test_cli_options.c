@@ -336,12 +336,12 @@ static void test_table(void **state) {
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
-    cli_table_print(&table, " ", stream);
+    cli_table_print(&table, stream);
     fclose(stream);
-    assert_string_equal(text, " name     n  note\n"
-                              " x        0  \n"
-                              " grüße  100  \n"
-                              " x      200  a\\nb\n");
+    assert_string_equal(text, "name     n  note\n"
+                              "x        0  \n"
+                              "grüße  100  \n"
+                              "x      200  a\\nb\n");
     free(text);
 }
 

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend/check.h"
 #include "backend/cpu/cpu.h"
 #include "base/rng_math.h"
 #include "support/runner.h"

@@ -1,7 +1,6 @@
 /* What runs above the backends, on a device that is none: the same bits as on the cpu backend,
  * whose arithmetic it borrows, the memory that was planned, and what the device itself promises. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/fake_device.h"

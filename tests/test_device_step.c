@@ -3,7 +3,6 @@
  * finite on the way; and ordinary steps do not keep the device waiting. So do those that go the way
  * of several ranks, over an NCCL that is none. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

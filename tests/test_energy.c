@@ -1,7 +1,6 @@
 /* Energy spectra of fields: against sums over all points by the definition, real and complex, on
  * odd and even grids of 1 to 3 dimensions; Parseval; waves of known energy; what is refused. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "support/network.h"
 

@@ -1,6 +1,5 @@
 /* TensorBoard event files: framing, check sums and messages, read back by a small reader that
  * shares nothing with the writer; new files for each run; a full disk. */
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* Behaviour of networks: settings, initialisation, archives, batches, errors, weights that change
  * during backward, and no memory left when any allocation fails. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"

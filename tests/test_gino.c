@@ -2,7 +2,6 @@
  * the CPU, storage formats, and what is said when places are missing. Golden numbers:
  * test_verify.sh. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"

@@ -1,5 +1,4 @@
 /* Names of grids as text and back, and the modes that fit on a grid. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/cmocka.h"

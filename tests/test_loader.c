@@ -1,7 +1,6 @@
 /* Normalizers and loaders: statistics against plain sums, both directions, archives, the order of
  * batches, and no memory. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* Channel MLPs, skips and norms of every backend: against ref, in place and out of place, and their
  * gradients against central differences in f64. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/runner.h"

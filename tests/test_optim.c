@@ -1,7 +1,6 @@
 /* The optimizer: exact state, accumulation, factored gradients, clipping, schedules, refusals,
  * memory. Trajectories against PyTorch are in test_verify.sh. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * and resumed to the bit, planned to the byte, and refused where it makes no sense. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "optim/optim.h"

@@ -1,6 +1,5 @@
 /* Burgers' equation against exact solutions: Cole-Hopf, order in time, conservation. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pde/burgers.h"

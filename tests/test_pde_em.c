@@ -1,7 +1,6 @@
 /* Pulses: each part of the splitting alone is exact, a soliton, the coupled pair of modes, energy,
  * order two. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pde/em.h"

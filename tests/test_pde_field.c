@@ -1,6 +1,5 @@
 /* Gaussian random fields against their covariance, and trigonometric polynomials on grids. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pde/grf.h"

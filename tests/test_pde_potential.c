@@ -2,11 +2,9 @@
  * right, flow past a sphere and past an ellipsoid along every axis, a closed surface with bumps,
  * errors that fall with the order. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "pde/body.h"
-#include "support/files.h"
 #include "support/network.h"
 
 static const double pi = 3.14159265358979323846;

@@ -1,7 +1,6 @@
 /* Tensors that lie elsewhere than the backend computes, or have another dtype or shape than a call
  * takes: each is refused with a sentence that names the tensor, what is needed and what was found.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/fake_device.h"

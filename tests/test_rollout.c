@@ -3,7 +3,6 @@
  * step by hand; one step against the ordinary one, bit for bit; what is refused. Rollouts of a
  * model: errors, correlations and spectra against those made by hand. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "nn/network.h"

@@ -2,7 +2,6 @@
  * states; words; a device. What holds for every rule (exact resume, accumulation,
  * plan) is in test_optim.c, and its state in less in test_optim_stored.c. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "optim/optim.h"

@@ -1,5 +1,4 @@
 /* Settings from text: every type, quoting, lists, ranges, names, and the errors' sentences. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/setting.h"

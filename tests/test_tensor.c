@@ -1,6 +1,5 @@
 /* Dtypes, 16-bit formats, shapes, tensors, views, statistics, conversion. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/cmocka.h"

@@ -2,12 +2,10 @@
  * after a change of it, and a line per epoch that is broken where the terminal ends. The program
  * runs on a pseudo-terminal, whose bytes are followed column by column. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>

@@ -1,11 +1,9 @@
 /* Datasets on arrays of the caller: the same samples, bit for bit, as from a file of them, what a
  * solver writes later, normalizers and loaders on them, what is refused, no memory. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "support/context.h"
-#include "support/files.h"
 #include "support/no_memory.h"
 #include "support/sets.h"
 

@@ -478,7 +478,7 @@ tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings *
     TG_NEED(ctx, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
-    tg_status status = tg_file_read(ctx, path, TG_MEM_OTHER, LARGEST_FILE, &bytes, &size);
+    tg_status status = tg_file_read(ctx, path, LARGEST_FILE, &bytes, &size);
     if (status == TG_OK) {
         status = parse_text(ctx, path, bytes, size, out);
     }

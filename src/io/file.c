@@ -118,8 +118,8 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
     return TG_OK;
 }
 
-tg_status tg_file_read(tg_context *ctx, const char *path, tg_mem_category category, size_t limit,
-                       void **bytes, size_t *size) {
+tg_status tg_file_read(tg_context *ctx, const char *path, size_t limit, void **bytes,
+                       size_t *size) {
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     char *content = NULL;
@@ -131,7 +131,7 @@ tg_status tg_file_read(tg_context *ctx, const char *path, tg_mem_category catego
                          (unsigned long long)source.size, limit);
         goto fail;
     }
-    TG_TRY(TG_ALLOC(ctx, category, content, source.size + 1));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, content, source.size + 1));
     TG_TRY(tg_source_read(&source, 0, content, (size_t)source.size));
     content[source.size] = '\0';
     *bytes = content;

@@ -29,10 +29,9 @@ void tg_source_close(tg_source *source);
 /* Fills dst with the bytes [offset, offset + count); a source that ends before is an error. */
 tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, size_t count);
 
-/* The whole file, with a zero byte behind it that *size does not count, in memory of the category.
- * A file of more than `limit` bytes is refused before anything is allocated. */
-tg_status tg_file_read(tg_context *ctx, const char *path, tg_mem_category category, size_t limit,
-                       void **bytes, size_t *size);
+/* The whole file, with a zero byte behind it that *size does not count. A file of more than `limit`
+ * bytes is refused before anything is allocated. */
+tg_status tg_file_read(tg_context *ctx, const char *path, size_t limit, void **bytes, size_t *size);
 
 /* ---- Writing: into a temporary file beside the target, which takes its name at the end. ---- */
 

@@ -8,13 +8,9 @@
 
 #include "nn/list.h"
 
-tg_status nn_arena_add(nn_arena *arena, void **pointer, int64_t count, size_t size, int born,
-                       int dies) {
-    size_t bytes = 0;
-    if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX / 4) {
-        return tg_fail(arena->ctx, TG_E_SHAPE,
-                       "a buffer of %lld elements of %zu bytes is too large", (long long)count,
-                       size);
+tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {
+    if (bytes > SIZE_MAX / 4) {
+        return tg_fail(arena->ctx, TG_E_SHAPE, "a buffer of %zu bytes is too large", bytes);
     }
     TG_CALL(NN_GROW(arena, buffers, buffer));
     bytes = (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
@@ -108,7 +104,7 @@ size_t nn_arena_growth(const nn_arena *arena, size_t bytes, int born, int dies) 
 }
 
 tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {
-    TG_CALL(nn_arena_add(arena, pointer, (int64_t)bytes, 1, born, dies));
+    TG_CALL(nn_arena_add(arena, pointer, bytes, born, dies));
     insert(arena, arena->buffer_count - 1);
     return TG_OK;
 }

@@ -26,9 +26,9 @@ typedef struct nn_arena {
     bool is_late; /* of buffers of one size, those that die last are placed first, not the oldest */
 } nn_arena;
 
-/* Asks for count * size bytes at *pointer. */
-TG_NODISCARD tg_status nn_arena_add(nn_arena *arena, void **pointer, int64_t count, size_t size,
-                                    int born, int dies);
+/* Asks for bytes at *pointer. */
+TG_NODISCARD tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born,
+                                    int dies);
 void nn_arena_solve(nn_arena *arena);
 /* One more buffer in a solved arena, which leaves the others where they are. nn_arena_growth: by
  * how many bytes the arena would grow. */

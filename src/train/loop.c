@@ -8,7 +8,6 @@
 #include "train/rollout.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 /* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
 static tg_status prepare_training(tg_trainer *t) {

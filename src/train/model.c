@@ -7,7 +7,6 @@
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
-#include "train/weights.h"
 
 /* All but the network. */
 static tg_status make(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,

@@ -6,7 +6,6 @@
 
 #include "backend/tensor.h"
 #include "base/memory.h"
-#include "data/normalizer.h"
 #include "train/model.h"
 #include "train/weights.h"
 

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/file.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 

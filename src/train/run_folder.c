@@ -231,7 +231,7 @@ static tg_status filter_lines(const tg_run_folder *folder, const char *name, int
     if (access(path, F_OK) != 0) {
         return TG_OK;
     }
-    TG_TRY(tg_file_read(folder->ctx, path, TG_MEM_OTHER, SIZE_MAX / 2, &bytes, &size));
+    TG_TRY(tg_file_read(folder->ctx, path, SIZE_MAX / 2, &bytes, &size));
     size = tg_lines_keep(bytes, size, keeps, last, &damaged);
     if (damaged > 0) {
         tg_log(folder->ctx, TG_LOG_WARN, "%s: lines with NUL bytes are left out: %" PRId64, path,

@@ -6,7 +6,6 @@
  * writes to stdout and stderr must leave a terminal alone. Anything else is a finding: it is
  * counted, told, and its file is kept. Prints one line of counts; exits 1 if there is a finding. */
 #define _DEFAULT_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,6 @@
 /* Every script on every backend. */
 #include "support/runner.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

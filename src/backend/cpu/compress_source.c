@@ -3,7 +3,6 @@
  * on the way. */
 #include <string.h>
 
-#include "backend/check.h"
 #include "backend/cpu/compress.h"
 #include "backend/cpu/spectral_product.h"
 #include "backend/cpu/stored.h"

@@ -62,8 +62,8 @@ typedef struct panels {
     int64_t width;            /* lefts * rights, columns of a full panel */
 } panels;
 
-static panels panels_of(const gram_task *t, int64_t rows, size_t bytes) {
-    const int64_t most = (int64_t)(bytes / tg_dtype_size(t->wide)) / rows;
+static panels panels_of(const gram_task *t, int64_t rows) {
+    const int64_t most = (int64_t)(PANEL_BYTES / tg_dtype_size(t->wide)) / rows;
     panels p = {.rights = t->right < most ? t->right : most};
     p.lefts = most / p.rights;
     p.lefts = p.lefts < t->left ? p.lefts : t->left;
@@ -111,7 +111,7 @@ static void sum_panels(const gram_task *t, const panels *s, tg_range r, double *
 /* Every part its share of the panels. */
 static void gram_small(tg_backend *be, const gram_task *t) {
     const int64_t reals = t->dim * t->dim * (t->wide == TG_C128 ? 2 : 1);
-    const panels s = panels_of(t, t->dim, PANEL_BYTES);
+    const panels s = panels_of(t, t->dim);
     const int parts = cpu_parts(be, s.along_l * s.along_r, 1);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
@@ -150,7 +150,7 @@ static void sum_tile(const gram_task *t, const panels *s, int64_t i, int64_t j, 
 
 /* Every part its share of the tiles (i, j), j <= i, of the lower triangle. */
 static void gram_large(tg_backend *be, const gram_task *t) {
-    const panels s = panels_of(t, TILE, PANEL_BYTES);
+    const panels s = panels_of(t, TILE);
     const int64_t side = (t->dim + TILE - 1) / TILE, tiles = side * (side + 1) / 2;
     const int parts = cpu_parts(be, tiles, 1);
     memset(t->out, 0, (size_t)(t->dim * t->dim) * tg_dtype_size(t->wide));

@@ -6,7 +6,6 @@
  *   RESTORE  y = x in f32 again
  *
  * Put in by the pass of saved values; neither has a backward. */
-#include "backend/quantize.h"
 
 #include "nn/ops.h"
 

@@ -222,7 +222,7 @@ static tg_status lay_out(const lifetimes *l, way how) {
             continue;
         }
         TG_CALL(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
-                             (int64_t)nn_value_bytes(p, v), 1, l->born[v], l->dies[v]));
+                             nn_value_bytes(p, v), l->born[v], l->dies[v]));
     }
     nn_arena_solve(&p->activations);
     nn_arena_solve(&p->workspace);
