@@ -33,8 +33,13 @@ static void *take_plane(room *r, int value, int plane, tg_dtype dtype, int64_t n
     return value < 0 ? take(r, dtype, numbers) : r->fno ? nn_plane(r->fno, value, plane) : NULL;
 }
 
-/* Arrays of complex numbers in full width; what lies in between is (batch, inner, modes). */
+/* An op at work, and its arrays of complex numbers in full width; what lies in between is (batch,
+ * inner, modes). */
 typedef struct arrays {
+    const tg_fno *fno; /* NULL: scratch is only counted */
+    tg_backend *be;
+    const nn_op *op;
+    const nn_factors *f;
     tg_dtype dtype;
     int64_t batch, channels, modes;
     void *x, *y;                 /* copies of 16-bit spectra */
@@ -48,9 +53,9 @@ typedef struct arrays {
 } arrays;
 
 /* The call for the first two links, sizes only. */
-static tg_two_modes two_modes_of(const nn_factors *f, tg_dtype dtype) {
-    const nn_link *last = &f->link[0], *before = &f->link[1];
-    return (tg_two_modes){.dtype = dtype,
+static tg_two_modes two_modes_of(const arrays *a) {
+    const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
+    return (tg_two_modes){.dtype = a->dtype,
                           .planes = before->batch,
                           .d1 = before->m,
                           .d2 = last->n,
@@ -58,31 +63,32 @@ static tg_two_modes two_modes_of(const nn_factors *f, tg_dtype dtype) {
                           .r2 = last->k};
 }
 
-static bool takes_two(tg_backend *be, const nn_factors *f, tg_dtype dtype) {
-    const nn_link *last = &f->link[0], *before = &f->link[1];
-    const tg_two_modes call = two_modes_of(f, dtype);
-    return f->links > 1 && last->is_turned && last->batch == 1 && before->is_left &&
-           be->ops->two_modes_takes && be->ops->two_modes_takes(be, &call);
+static bool takes_two(const arrays *a) {
+    const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
+    const tg_two_modes call = two_modes_of(a);
+    return a->f->links > 1 && last->is_turned && last->batch == 1 && before->is_left &&
+           a->be->ops->two_modes_takes && a->be->ops->two_modes_takes(a->be, &call);
 }
 
 /* The call for the product and both maps, sizes only. */
-static tg_mapped mapped_of(const nn_factors *f, const arrays *a) {
+static tg_mapped mapped_of(const arrays *a) {
     return (tg_mapped){.dtype = a->dtype,
                        .batch = a->batch,
                        .channels = a->channels,
-                       .in = f->inner_in,
-                       .out = f->inner_out,
+                       .in = a->f->inner_in,
+                       .out = a->f->inner_out,
                        .modes = a->modes};
 }
 
-static bool takes_mapped(tg_backend *be, const nn_factors *f, const arrays *a) {
-    const tg_mapped call = mapped_of(f, a);
-    return f->in >= 0 && f->out >= 0 && !f->is_separable && be->ops->mapped_takes &&
-           be->ops->mapped_takes(be, &call);
+static bool takes_mapped(const arrays *a) {
+    const tg_mapped call = mapped_of(a);
+    return a->f->in >= 0 && a->f->out >= 0 && !a->f->is_separable && a->be->ops->mapped_takes &&
+           a->be->ops->mapped_takes(a->be, &call);
 }
 
-static void take_chain(room *r, const nn_op *op, arrays *a) {
-    const nn_factors *f = &r->p->model->factors;
+static void take_chain(room *r, arrays *a) {
+    const nn_op *op = a->op;
+    const nn_factors *f = a->f;
     const bool is_back = op->kind == NN_FACTORS_BACK;
     const int inner = is_back ? -1 : op->is_adjoint ? op->in[NN_INNER] : op->out[INNER];
     int64_t largest = tg_shape_numel(&f->shape[f->core]);
@@ -105,7 +111,11 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const int x = op->in[NN_X], y = op->kind == NN_FACTORIZED ? op->out[0] : op->in[NN_DY];
     const bool is_back = op->kind == NN_FACTORS_BACK;
     const int mapped = is_back ? op->in[NN_MAPPED] : op->out[MAPPED];
-    arrays a = {.dtype = tg_dtype_complex(p->model->config.dtype),
+    arrays a = {.fno = r->fno,
+                .be = r->be,
+                .op = op,
+                .f = f,
+                .dtype = tg_dtype_complex(p->model->config.dtype),
                 .batch = batch,
                 .channels = p->values[x].channels,
                 .modes = p->model->mode_count,
@@ -113,8 +123,8 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const int64_t most = f->inner_in > f->inner_out ? f->inner_in : f->inner_out;
     const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all parts */
     const int64_t spectrum = samples * a.channels * a.modes, inner = samples * most * a.modes;
-    a.first = takes_two(r->be, f, a.dtype) ? 2 : 0;
-    a.in_one = takes_mapped(r->be, f, &a);
+    a.first = takes_two(&a) ? 2 : 0;
+    a.in_one = takes_mapped(&a);
     a.x = p->values[x].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
     a.y = p->values[y].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
     a.inner_x = f->in >= 0 ? take_plane(r, mapped, 0, a.dtype, inner) : NULL;
@@ -127,7 +137,7 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
                                    : take(r, a.dtype, inner);
         a.inner_dy = f->out >= 0 ? take_plane(r, mapped_dy, 1, a.dtype, inner) : NULL;
     }
-    take_chain(r, op, &a);
+    take_chain(r, &a);
     return a;
 }
 
@@ -143,13 +153,22 @@ static arrays arrays_at(const tg_fno *fno, const nn_op *op) {
     return arrays_of(&r, op, fno->run.batch);
 }
 
+/* Parameter number `factor` of the weight, and its gradient. */
+static const void *weight_of(const arrays *a, int factor) {
+    return nn_weight(a->fno, a->op->weight + factor);
+}
+
+static void *gradient_of(const arrays *a, int factor) {
+    return nn_gradient(a->fno, a->op->weight + factor);
+}
+
 /* A spectrum in full width. */
-static tg_status widen(const tg_fno *fno, const arrays *a, int value, void *copy,
-                       const void **out) {
-    *out = copy ? copy : nn_data(fno, value);
-    return copy ? fno->be->ops->convert(fno->be, a->batch * a->channels * a->modes,
-                                        fno->run.program.values[value].dtype, nn_data(fno, value),
-                                        a->dtype, copy)
+static tg_status widen(const arrays *a, int value, void *copy, const void **out) {
+    const void *stored = nn_data(a->fno, value);
+    *out = copy ? copy : stored;
+    return copy ? a->be->ops->convert(a->be, a->batch * a->channels * a->modes,
+                                      a->fno->run.program.values[value].dtype, stored, a->dtype,
+                                      copy)
                 : TG_OK;
 }
 
@@ -163,9 +182,9 @@ typedef struct side {
 } side;
 
 /* C of the whole batch, `stride_c` apart; 0: their sum. */
-static tg_status multiply(const tg_fno *fno, tg_dtype dtype, int64_t batch, int64_t m, int64_t n,
-                          int64_t k, side a, side b, void *c, int64_t ldc, int64_t stride_c) {
-    const tg_gemm gemm = {.dtype = dtype,
+static tg_status multiply(const arrays *w, int64_t batch, int64_t m, int64_t n, int64_t k, side a,
+                          side b, void *c, int64_t ldc, int64_t stride_c) {
+    const tg_gemm gemm = {.dtype = w->dtype,
                           .op_a = a.op,
                           .op_b = b.op,
                           .m = m,
@@ -182,253 +201,231 @@ static tg_status multiply(const tg_fno *fno, tg_dtype dtype, int64_t batch, int6
                           .ldc = ldc,
                           .stride_c = stride_c,
                           .batch = batch};
-    return fno->be->ops->gemm(fno->be, &gemm);
+    return w->be->ops->gemm(w->be, &gemm);
 }
 
-/* Channels of every sample through a map (rows, columns) that lies as (..,
- * inner): to (to, modes) from (from, modes). */
-static tg_status map(const tg_fno *fno, const arrays *a, int param, tg_op how, int64_t inner,
-                     int64_t from, int64_t to, const void *x, void *y) {
-    return multiply(fno, a->dtype, a->batch, to, a->modes, from,
-                    (side){how, nn_weight(fno, param), inner, 0},
+/* Channels of every sample through a map (rows, columns) that lies as (.., inner): to (to, modes)
+ * from (from, modes). */
+static tg_status map(const arrays *a, int factor, tg_op how, int64_t inner, int64_t from,
+                     int64_t to, const void *x, void *y) {
+    return multiply(a, a->batch, to, a->modes, from, (side){how, weight_of(a, factor), inner, 0},
                     (side){TG_OP_N, x, a->modes, from * a->modes}, y, a->modes, to * a->modes);
 }
 
 /* W', or what the first `links` links of the chain have made. */
-static const void *made_by(const tg_fno *fno, const nn_op *op, const arrays *a, int links) {
-    return links > 0 ? a->made[links - 1] : nn_weight(fno, op->weight + fno->model.factors.core);
+static const void *made_by(const arrays *a, int links) {
+    return links > 0 ? a->made[links - 1] : weight_of(a, a->f->core);
 }
 
-/* The call for the first two links, with what it reads and W', or where its
- * gradient is. */
-static tg_two_modes two_modes_at(const tg_fno *fno, const nn_op *op, const arrays *a,
-                                 void *weight) {
-    const nn_factors *f = &fno->model.factors;
-    tg_two_modes call = two_modes_of(f, a->dtype);
-    call.core = nn_weight(fno, op->weight + f->core);
-    call.left = nn_weight(fno, op->weight + f->link[1].param);
-    call.right = nn_weight(fno, op->weight + f->link[0].param);
+/* The call for the first two links, with what it reads and W', or where its gradient is. */
+static tg_two_modes two_modes_at(const arrays *a, void *weight) {
+    const nn_factors *f = a->f;
+    tg_two_modes call = two_modes_of(a);
+    call.core = weight_of(a, f->core);
+    call.left = weight_of(a, f->link[1].param);
+    call.right = weight_of(a, f->link[0].param);
     call.weight = weight;
     return call;
 }
 
 /* The first `links` of the chain. */
-static tg_status make_chain(const tg_fno *fno, const nn_op *op, const arrays *a, int links) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status make_chain(const arrays *a, int links) {
     if (a->first > 0 && links >= a->first) {
-        const tg_two_modes call = two_modes_at(fno, op, a, a->made[1]);
-        TG_CALL(fno->be->ops->two_modes_forward(fno->be, &call));
+        const tg_two_modes call = two_modes_at(a, a->made[1]);
+        TG_CALL(a->be->ops->two_modes_forward(a->be, &call));
     }
     for (int i = a->first; i < links; i++) {
-        const nn_link *l = &f->link[i];
-        const side factor = {l->is_turned ? TG_OP_T : TG_OP_N,
-                             nn_weight(fno, op->weight + l->param), l->ld, l->stride};
+        const nn_link *l = &a->f->link[i];
+        const side factor = {l->is_turned ? TG_OP_T : TG_OP_N, weight_of(a, l->param), l->ld,
+                             l->stride};
         const int64_t ld = l->is_left ? l->n : l->k, rows = l->is_left ? l->k : l->m;
-        const side made = {TG_OP_N, made_by(fno, op, a, i), ld, rows * ld};
-        TG_CALL(multiply(fno, a->dtype, l->batch, l->m, l->n, l->k, l->is_left ? factor : made,
+        const side made = {TG_OP_N, made_by(a, i), ld, rows * ld};
+        TG_CALL(multiply(a, l->batch, l->m, l->n, l->k, l->is_left ? factor : made,
                          l->is_left ? made : factor, a->made[i], l->n, l->m * l->n));
     }
     return TG_OK;
 }
 
 /* y' = x' W', or x' from y' with the adjoint. */
-static tg_status contract(const tg_fno *fno, const nn_op *op, const arrays *a, bool is_adjoint,
-                          const void *from, void *to) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status contract(const arrays *a, bool is_adjoint, const void *from, void *to) {
+    const nn_factors *f = a->f;
     const tg_spectral call = {.dtype = a->dtype,
                               .adjoint = is_adjoint,
                               .batch = a->batch,
                               .in = f->is_separable ? 1 : f->inner_in,
                               .out = f->is_separable ? 1 : f->inner_out,
                               .modes = f->is_separable ? f->inner_in * a->modes : a->modes,
-                              .weight = made_by(fno, op, a, f->links),
+                              .weight = made_by(a, f->links),
                               .src = from,
                               .dst = to};
-    return fno->be->ops->spectral_contract(fno->be, &call);
+    return a->be->ops->spectral_contract(a->be, &call);
 }
 
 /* ---- the product ---- */
 
 /* x' of x, and dy' of dy. */
-static tg_status map_in(const tg_fno *fno, const nn_op *op, const arrays *a, const void **x) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status map_in(const arrays *a, const void **x) {
+    const nn_factors *f = a->f;
     if (f->in >= 0) {
-        TG_CALL(map(fno, a, op->weight + f->in, TG_OP_T, f->inner_in, a->channels, f->inner_in, *x,
-                    a->inner_x));
+        TG_CALL(map(a, f->in, TG_OP_T, f->inner_in, a->channels, f->inner_in, *x, a->inner_x));
         *x = a->inner_x;
     }
     return TG_OK;
 }
 
-static tg_status map_out_adjoint(const tg_fno *fno, const nn_op *op, const arrays *a,
-                                 const void **dy) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status map_out_adjoint(const arrays *a, const void **dy) {
+    const nn_factors *f = a->f;
     void *to = a->inner_dy ? a->inner_dy : a->inner_y;
     if (f->out >= 0) {
-        TG_CALL(map(fno, a, op->weight + f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out,
-                    *dy, to));
+        TG_CALL(map(a, f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out, *dy, to));
         *dy = to;
     }
     return TG_OK;
 }
 
-static tg_status multiply_in_one(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
-                                 void *y) {
-    const nn_factors *f = &fno->model.factors;
-    tg_mapped call = mapped_of(f, a);
-    call.adjoint = op->is_adjoint;
-    call.map_in = nn_weight(fno, op->weight + f->in);
-    call.map_out = nn_weight(fno, op->weight + f->out);
-    call.weight = made_by(fno, op, a, f->links);
+static tg_status multiply_in_one(const arrays *a, const void *x, void *y) {
+    const nn_factors *f = a->f;
+    tg_mapped call = mapped_of(a);
+    call.adjoint = a->op->is_adjoint;
+    call.map_in = weight_of(a, f->in);
+    call.map_out = weight_of(a, f->out);
+    call.weight = made_by(a, f->links);
     call.src = x;
     call.inner_in = a->inner_x;
     call.inner_out = a->inner_y;
     call.dst = y;
-    return fno->be->ops->mapped_contract(fno->be, &call);
+    return a->be->ops->mapped_contract(a->be, &call);
 }
 
-static tg_status multiply_by_parts(const tg_fno *fno, const nn_op *op, const arrays *a,
-                                   const void *x, void *y) {
-    const nn_factors *f = &fno->model.factors;
-    if (!op->is_adjoint) {
+static tg_status multiply_by_parts(const arrays *a, const void *x, void *y) {
+    const nn_factors *f = a->f;
+    if (!a->op->is_adjoint) {
         void *to = f->out >= 0 ? a->inner_y : y;
-        TG_CALL(map_in(fno, op, a, &x));
-        TG_CALL(contract(fno, op, a, false, x, to));
-        TG_CALL(f->out >= 0 ? map(fno, a, op->weight + f->out, TG_OP_N, f->inner_out, f->inner_out,
-                                  a->channels, to, y)
-                            : TG_OK);
+        TG_CALL(map_in(a, &x));
+        TG_CALL(contract(a, false, x, to));
+        TG_CALL(f->out >= 0
+                    ? map(a, f->out, TG_OP_N, f->inner_out, f->inner_out, a->channels, to, y)
+                    : TG_OK);
     } else {
         void *to = f->in >= 0 ? a->inner_x : y;
-        TG_CALL(map_out_adjoint(fno, op, a, &x));
-        TG_CALL(contract(fno, op, a, true, x, to));
-        TG_CALL(f->in >= 0 ? map(fno, a, op->weight + f->in, TG_OP_CONJ, f->inner_in, f->inner_in,
-                                 a->channels, to, y)
+        TG_CALL(map_out_adjoint(a, &x));
+        TG_CALL(contract(a, true, x, to));
+        TG_CALL(f->in >= 0 ? map(a, f->in, TG_OP_CONJ, f->inner_in, f->inner_in, a->channels, to, y)
                            : TG_OK);
     }
     return TG_OK;
 }
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
-    const nn_factors *f = &fno->model.factors;
     const arrays a = arrays_at(fno, op);
     const int y = op->out[0];
     void *full = a.y ? a.y : nn_data(fno, y);
     const void *x = NULL;
-    TG_CALL(op->in[NN_INNER] < 0 ? make_chain(fno, op, &a, f->links) : TG_OK);
-    TG_CALL(widen(fno, &a, op->in[NN_X], a.x, &x));
-    TG_CALL((a.in_one ? multiply_in_one : multiply_by_parts)(fno, op, &a, x, full));
-    return a.y ? fno->be->ops->convert(fno->be, a.batch * a.channels * a.modes, a.dtype, full,
-                                       fno->run.program.values[y].dtype, nn_data(fno, y))
+    TG_CALL(op->in[NN_INNER] < 0 ? make_chain(&a, a.f->links) : TG_OK);
+    TG_CALL(widen(&a, op->in[NN_X], a.x, &x));
+    TG_CALL((a.in_one ? multiply_in_one : multiply_by_parts)(&a, x, full));
+    return a.y ? a.be->ops->convert(a.be, a.batch * a.channels * a.modes, a.dtype, full,
+                                    fno->run.program.values[y].dtype, nn_data(fno, y))
                : TG_OK;
 }
 
 /* ---- gradients of the factors ---- */
 
-/* gradient (channels, inner) = the sum over samples of left (channels, modes)
- * right (inner, modes)^T, one of them conjugated. */
-static tg_status correlate(const tg_fno *fno, const arrays *a, int param, int64_t inner, side left,
-                           side right) {
+/* gradient (channels, inner) = the sum over samples of left (channels, modes) right (inner,
+ * modes)^T, one of them conjugated. */
+static tg_status correlate(const arrays *a, int factor, int64_t inner, side left, side right) {
     left.stride = a->channels * a->modes;
     right.stride = inner * a->modes;
-    return multiply(fno, a->dtype, a->batch, a->channels, inner, a->modes, left, right,
-                    nn_gradient(fno, param), inner, 0);
+    return multiply(a, a->batch, a->channels, inner, a->modes, left, right, gradient_of(a, factor),
+                    inner, 0);
 }
 
-/* From the gradient of what a link made to that of its factor and of what it
- * was made of. */
-static tg_status link_back(const tg_fno *fno, const nn_op *op, const arrays *a, int number,
-                           const void *dnext, void *dmade) {
-    const nn_link *l = &fno->model.factors.link[number];
-    const void *made = made_by(fno, op, a, number);
-    const void *weight = nn_weight(fno, op->weight + l->param);
-    void *gradient = nn_gradient(fno, op->weight + l->param);
+/* From the gradient of what a link made to that of its factor and of what it was made of. */
+static tg_status link_back(const arrays *a, int number, const void *dnext, void *dmade) {
+    const nn_link *l = &a->f->link[number];
+    const void *made = made_by(a, number);
+    const void *weight = weight_of(a, l->param);
+    void *gradient = gradient_of(a, l->param);
     const side d = {TG_OP_N, dnext, l->n, l->m * l->n};
     if (l->is_left) {
         const side before = {TG_OP_H, made, l->n, l->k * l->n};
-        TG_CALL(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d, before, gradient, l->k, 0));
-        TG_CALL(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m,
-                         (side){TG_OP_H, weight, l->ld, l->stride}, d, dmade, l->n, l->k * l->n));
+        TG_CALL(multiply(a, l->batch, l->m, l->k, l->n, d, before, gradient, l->k, 0));
+        TG_CALL(multiply(a, l->batch, l->k, l->n, l->m, (side){TG_OP_H, weight, l->ld, l->stride},
+                         d, dmade, l->n, l->k * l->n));
         return TG_OK;
     }
     const side before = {l->is_turned ? TG_OP_CONJ : TG_OP_H, made, l->k, l->m * l->k};
     if (l->is_turned) { /* (n, k) */
         const side turned = {TG_OP_T, dnext, l->n, l->m * l->n};
-        TG_CALL(multiply(fno, a->dtype, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld,
-                         l->stride));
+        TG_CALL(
+            multiply(a, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld, l->stride));
     } else { /* (k, n) */
-        TG_CALL(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld,
-                         l->stride));
+        TG_CALL(multiply(a, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld, l->stride));
     }
-    return multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d,
+    return multiply(a, l->batch, l->m, l->k, l->n, d,
                     (side){l->is_turned ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride}, dmade,
                     l->k, l->m * l->k);
 }
 
 /* Where dL/dW' is made. */
-static void *gradient_of_inner(const tg_fno *fno, const nn_op *op, const arrays *a) {
-    const nn_factors *f = &fno->model.factors;
-    return f->links > 0 ? a->gradient[0] : nn_gradient(fno, op->weight + f->core);
+static void *gradient_of_inner(const arrays *a) {
+    return a->f->links > 0 ? a->gradient[0] : gradient_of(a, a->f->core);
 }
 
 /* It is made, from x' and dy'. */
-static tg_status inner_back(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
-                            const void *dy) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status inner_back(const arrays *a, const void *x, const void *dy) {
+    const nn_factors *f = a->f;
     const tg_multimode modes = {.dtype = a->dtype,
                                 .ndim = 3,
                                 .dim = {f->is_separable ? 1 : f->inner_in,
                                         f->is_separable ? 1 : f->inner_out,
                                         f->is_separable ? f->inner_in * a->modes : a->modes}};
     const tg_grad_source source = {.x = x, .dy = dy, .batch = a->batch};
-    return fno->be->ops->grad_dense(fno->be, &modes, &source, 1.0, gradient_of_inner(fno, op, a));
+    return a->be->ops->grad_dense(a->be, &modes, &source, 1.0, gradient_of_inner(a));
 }
 
 /* From there along the chain to the core. */
-static tg_status chain_back(const tg_fno *fno, const nn_op *op, const arrays *a) {
-    const nn_factors *f = &fno->model.factors;
-    void *core = nn_gradient(fno, op->weight + f->core), *dnext = gradient_of_inner(fno, op, a);
+static tg_status chain_back(const arrays *a) {
+    const nn_factors *f = a->f;
+    void *core = gradient_of(a, f->core), *dnext = gradient_of_inner(a);
     for (int i = f->links - 1; i >= a->first; i--) {
         void *dmade = i > 0 ? a->gradient[(f->links - i) % 2] : core;
-        TG_CALL(link_back(fno, op, a, i, dnext, dmade));
+        TG_CALL(link_back(a, i, dnext, dmade));
         dnext = dmade;
     }
     if (a->first > 0) {
-        tg_two_modes call = two_modes_at(fno, op, a, dnext);
+        tg_two_modes call = two_modes_at(a, dnext);
         call.dcore = core;
-        call.dleft = nn_gradient(fno, op->weight + f->link[1].param);
-        call.dright = nn_gradient(fno, op->weight + f->link[0].param);
-        TG_CALL(fno->be->ops->two_modes_backward(fno->be, &call));
+        call.dleft = gradient_of(a, f->link[1].param);
+        call.dright = gradient_of(a, f->link[0].param);
+        TG_CALL(a->be->ops->two_modes_backward(a->be, &call));
     }
     return TG_OK;
 }
 
 /* y' and dx' may be in the same memory, so that the gradient of a map follows at once. */
-static tg_status maps_back_by_parts(const tg_fno *fno, const nn_op *op, const arrays *a,
-                                    const void *x, const void *dy) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status maps_back_by_parts(const arrays *a, const void *x, const void *dy) {
+    const nn_factors *f = a->f;
     const void *inner_x = x, *inner_dy = dy;
     if (!a->is_mapped) {
-        TG_CALL(map_in(fno, op, a, &inner_x));
-        TG_CALL(map_out_adjoint(fno, op, a, &inner_dy));
+        TG_CALL(map_in(a, &inner_x));
+        TG_CALL(map_out_adjoint(a, &inner_dy));
     }
     if (f->out >= 0) { /* y = U y' */
-        TG_CALL(a->is_mapped ? TG_OK : contract(fno, op, a, false, inner_x, a->inner_y));
-        TG_CALL(correlate(fno, a, op->weight + f->out, f->inner_out,
-                          (side){TG_OP_N, dy, a->modes, 0},
+        TG_CALL(a->is_mapped ? TG_OK : contract(a, false, inner_x, a->inner_y));
+        TG_CALL(correlate(a, f->out, f->inner_out, (side){TG_OP_N, dy, a->modes, 0},
                           (side){TG_OP_H, a->inner_y, a->modes, 0}));
     }
     if (f->in >= 0) { /* x' = U^T x */
-        TG_CALL(a->is_mapped ? TG_OK : contract(fno, op, a, true, inner_dy, a->inner_dx));
-        TG_CALL(correlate(fno, a, op->weight + f->in, f->inner_in,
-                          (side){TG_OP_CONJ, x, a->modes, 0},
+        TG_CALL(a->is_mapped ? TG_OK : contract(a, true, inner_dy, a->inner_dx));
+        TG_CALL(correlate(a, f->in, f->inner_in, (side){TG_OP_CONJ, x, a->modes, 0},
                           (side){TG_OP_T, a->inner_dx, a->modes, 0}));
     }
-    return inner_back(fno, op, a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy);
+    return inner_back(a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy);
 }
 
-static tg_status maps_back_in_one(const tg_fno *fno, const nn_op *op, const arrays *a,
-                                  const void *x, const void *dy) {
-    const nn_factors *f = &fno->model.factors;
+static tg_status maps_back_in_one(const arrays *a, const void *x, const void *dy) {
+    const nn_factors *f = a->f;
     const tg_map_gradients call = {.dtype = a->dtype,
                                    .batch = a->batch,
                                    .channels = a->channels,
@@ -441,21 +438,20 @@ static tg_status maps_back_in_one(const tg_fno *fno, const nn_op *op, const arra
                                    .dinner_in = a->inner_dx,
                                    .inner_out = a->inner_y,
                                    .dinner_out = a->inner_dy,
-                                   .dmap_in = nn_gradient(fno, op->weight + f->in),
-                                   .dmap_out = nn_gradient(fno, op->weight + f->out),
-                                   .dweight = gradient_of_inner(fno, op, a)};
-    return fno->be->ops->mapped_gradients(fno->be, &call);
+                                   .dmap_in = gradient_of(a, f->in),
+                                   .dmap_out = gradient_of(a, f->out),
+                                   .dweight = gradient_of_inner(a)};
+    return a->be->ops->mapped_gradients(a->be, &call);
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
-    const nn_factors *f = &fno->model.factors;
     const arrays a = arrays_at(fno, op);
     const void *x = NULL, *dy = NULL;
-    TG_CALL(make_chain(fno, op, &a, a.is_mapped ? f->links - 1 : f->links));
-    TG_CALL(widen(fno, &a, op->in[NN_X], a.x, &x));
-    TG_CALL(widen(fno, &a, op->in[NN_DY], a.y, &dy));
-    TG_CALL((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(fno, op, &a, x, dy));
-    return chain_back(fno, op, &a);
+    TG_CALL(make_chain(&a, a.is_mapped ? a.f->links - 1 : a.f->links));
+    TG_CALL(widen(&a, op->in[NN_X], a.x, &x));
+    TG_CALL(widen(&a, op->in[NN_DY], a.y, &dy));
+    TG_CALL((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(&a, x, dy));
+    return chain_back(&a);
 }
 
 /* ---- builders and rules ---- */
