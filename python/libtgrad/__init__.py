@@ -4,7 +4,7 @@
 
 NumPy is enough for everything but the optimizer, which imports torch when it is first named.
 """
-import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,12 @@ _LAZY = {
     "Normalized": "neuralop", "from_neuralop": "neuralop", "to_neuralop": "neuralop",
 }
 
-__all__ = ["Error", "__version__", *_LAZY]
+# Packages that a module needs: without them its names are not listed, and say so when they are used.
+_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "neuralop": ["torch", "neuralop"]}
+_missing = {name for names in _NEEDS.values() for name in names if not importlib.util.find_spec(name)}
+
+__all__ = ["Error", "__version__",
+           *[name for name, module in _LAZY.items() if not _missing.intersection(_NEEDS.get(module, []))]]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run what is below
     from .generators import Samples as Samples, equations as equations, generate as generate

@@ -34,6 +34,15 @@ def test_without_torch_the_optimizer_says_so():
     assert "libtgrad.TensorGRaD needs PyTorch" in done.stderr and done.returncode == 1
 
 
+@pytest.mark.parametrize("missing", ["torch", "neuralop"])
+def test_help_lists_what_can_be_imported(missing):
+    done = run(f"import sys; sys.modules['{missing}'] = None\n"
+               "import libtgrad, inspect, pydoc\nfrom libtgrad import *\n"
+               "print(train, len(inspect.getmembers(libtgrad)))\n"
+               "assert 'to_neuralop' not in dir(libtgrad) and 'Model' in pydoc.render_doc(libtgrad)")
+    assert done.returncode == 0 and "train" in done.stdout, done.stderr
+
+
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'TensorGrad'"):
         libtgrad.TensorGrad
