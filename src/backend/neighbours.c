@@ -238,8 +238,9 @@ static int64_t query_of(const tg_neighbours *s, int64_t edge) {
     return low;
 }
 
-int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
-                         int32_t *query, int32_t *point, double *distance2) {
+/* Lists the neighbours of one query but for the first `skip`, `room` at most; returns how many. */
+static int64_t neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
+                             int32_t *query, int32_t *point, double *distance2) {
     const reach r = reach_of(s, i);
     const double limit = s->radius * s->radius;
     int64_t found = -skip;
@@ -271,8 +272,8 @@ void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, in
     int64_t done = 0;
     for (int64_t i = count > 0 ? query_of(s, first) : 0; done < count; i++) {
         const int64_t skip = tg_max(first - s->first[i], 0);
-        done += tg_neighbours_of(s, i, skip, count - done, query + done, point + done,
-                                 distance2 + done);
+        done +=
+            neighbours_of(s, i, skip, count - done, query + done, point + done, distance2 + done);
     }
 }
 
@@ -287,7 +288,7 @@ void tg_neighbours_numbers(const tg_neighbours *s, int threads, int64_t *index) 
         for (int64_t k = own.begin; k < own.end; k++) {
             const int64_t i = s->order[k], all = s->first[i + 1] - s->first[i];
             for (int64_t done = 0, count; done < all; done += count) {
-                count = tg_neighbours_of(s, i, done, PIECE, query, point, distance2);
+                count = neighbours_of(s, i, done, PIECE, query, point, distance2);
                 for (int64_t e = 0; e < count; e++) {
                     index[s->first[i] + done + e] = point[e];
                 }

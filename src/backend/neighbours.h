@@ -47,10 +47,6 @@ void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[
 /* The sentence about coordinate i of all, which is not finite. */
 tg_status tg_neighbours_not_finite(tg_context *ctx, const char *what, int dim, int64_t i);
 
-/* Lists the neighbours of one query but for the first `skip`, `room` at most; returns how many. */
-int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
-                         int32_t *query, int32_t *point, double *distance2);
-
 /* Neighbours first .. first + count - 1 of all, query by query: the query, the number of the point
  * and the squared distance of each. */
 void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, int32_t *query,
