@@ -112,7 +112,7 @@ def plain(gradient):
 class Engine:
     def __init__(self, rows, groups, seed, accumulates):
         self.device = rows[0].param.device
-        self.rows, self.groups, self.seed = rows, groups, seed
+        self.rows, self.groups, self.seed = rows, list(groups), seed  # others may leave the optimizer
         self.is_cuda = self.device.type == "cuda"
         self.stream = torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else None
         self.context = _make_context(self.device, self.stream)

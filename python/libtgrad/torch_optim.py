@@ -58,7 +58,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._engines = []
         self._pending = {}  # id of a parameter: its state, until its engine is made
         self._process_group = None
-        self._where = {}  # id of a parameter: its engine and its place there
+        self._where = {}  # id of a parameter: its engine, its place there, and its group
         self._hooks = {}  # id of a parameter: its hook
         self._loading = None
         self._has_received = False  # a gradient, in a backward pass
@@ -119,32 +119,41 @@ class TensorGRaD(torch.optim.Optimizer):
                 engine.load(states)
             self._engines.append(engine)
             for i, row in enumerate(rows):
-                self._where[id(row.param)] = engine, i
+                self._where[id(row.param)] = engine, i, self.param_groups[row.group]
                 self._pending.pop(id(row.param), None)
                 self.state[row.param] = {}  # it is there, though the library has it
 
-    def _needs_preparation(self):
-        where = self._where
-        return any(id(p) not in where and p.requires_grad and p.numel() > 0
-                   for g in self.param_groups for p in g["params"])
+    def _follow_groups(self):
+        """Engines for parameters that are new or thawed, and without those that left their group."""
+        found, is_stale, is_new = 0, False, False
+        for group in self.param_groups:
+            for param in group["params"]:
+                known = self._where.get(id(param))
+                if known:
+                    found += 1
+                    is_stale = is_stale or known[2] is not group
+                else:
+                    is_new = is_new or (param.requires_grad and param.numel() > 0)
+        if is_stale or found < len(self._where):
+            self._rebuild()
+        elif is_new:
+            self._prepare()
 
     def _export(self):
         """{parameter: state} of everything there is."""
-        params = {number: param for number, _, param, _ in self._named()}
-        state = {}
-        for engine in self._engines:
-            for number, parts in engine.save().items():
-                state[params[number]] = parts
-        for param in params.values():
-            if id(param) in self._pending:
-                state[param] = self._pending[id(param)]
-        return state
+        states = {id(row.param): parts for engine in self._engines
+                  for row, parts in zip(engine.rows, engine.save().values())}
+        states.update(self._pending)
+        return {param: states[id(param)] for _, _, param, _ in self._named() if id(param) in states}
 
     def _rebuild(self):
-        """Makes engines anew with the states there are: parameters went to another device, or sums are
-        needed."""
+        """Makes engines anew with the states there are: parameters went to another device or left their
+        group, or sums are needed."""
         self._pending = {id(param): parts for param, parts in self._export().items()}
         self._engines, self._where = [], {}
+        present = {id(param) for _, _, param, _ in self._named()}
+        for gone in self._hooks.keys() - present:
+            self._hooks.pop(gone).remove()
         if self._pending:
             self._prepare()
 
@@ -162,8 +171,7 @@ class TensorGRaD(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._needs_preparation():
-            self._prepare()
+        self._follow_groups()
         if self._options["in_backward"]:
             self._hook_unfrozen()
         for engine in self._engines:
@@ -243,11 +251,14 @@ class TensorGRaD(torch.optim.Optimizer):
         if param.numel() == 0:
             param.grad = None
             return
-        if id(param) not in self._where:
-            self._prepare()
+        known = self._where.get(id(param))
+        if known is None or not any(known[2] is group for group in self.param_groups):
+            self._follow_groups()
+            if id(param) not in self._where:  # its group has left
+                return
         if param.device != self._where[id(param)][0].device:
             self._rebuild()
-        engine, i = self._where[id(param)]
+        engine, i, _ = self._where[id(param)]
         gradient, param.grad = param.grad, None
         if self._options["accumulate"]:
             engine.accumulate(i, gradient)
@@ -397,8 +408,7 @@ class TensorGRaD(torch.optim.Optimizer):
 
     def memory(self) -> dict[str, int]:
         """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
-        if self._needs_preparation():
-            self._prepare()
+        self._follow_groups()
         found: dict[str, int] = {}
         for engine in self._engines:
             for category, size in engine.memory().items():

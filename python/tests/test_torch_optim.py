@@ -147,6 +147,33 @@ def test_groups_with_and_without_names(in_backward):
     assert all("param_names" not in group for group in plain.param_groups)
 
 
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_groups_and_parameters_that_leave(in_backward):
+    def moved():
+        before = [p.detach().clone() for p in params]
+        opt.zero_grad()
+        sum(p.sum() for p in params).backward()
+        opt.step()
+        return [(p - q).abs().max().item() for p, q in zip(params, before)]
+
+    params = [torch.nn.Parameter(torch.ones(40, 50)) for _ in range(3)]
+    rates = [0.1, 0.01, 0.001]
+    opt = libtgrad.TensorGRaD([{"params": [p], "lr": rate} for p, rate in zip(params, rates)], method="adam",
+                              in_backward=in_backward)
+    assert moved() == pytest.approx(rates, rel=1e-3)
+    del opt.param_groups[0]
+    assert moved() == pytest.approx([0.0, *rates[1:]], rel=1e-3) and params[0].grad is not None
+    opt.param_groups[0]["lr"] = 0.2
+    assert moved() == pytest.approx([0.0, 0.2, 0.001], rel=1e-3)
+    assert [state["counters"][0] for state in opt.state_dict()["state"].values()] == [3, 3]
+    opt.param_groups[1]["params"][0] = params[2] = torch.nn.Parameter(torch.ones(60, 20))
+    assert moved() == pytest.approx([0.0, 0.2, 0.001], rel=1e-3)
+    assert [state["m"].numel() for state in opt.state_dict()["state"].values()] == [2000, 1200]
+    opt.add_param_group({"params": [params[0]], "lr": 0.3})
+    assert moved() == pytest.approx([0.3, 0.2, 0.001], rel=1e-3)
+    assert [state["counters"][0] for state in opt.state_dict()["state"].values()] == [5, 2, 1]
+
+
 def test_a_changed_rate_is_followed():
     for rate in 0.25, torch.tensor(0.25):
         params, other = make_params(), make_params()
