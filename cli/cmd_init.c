@@ -7,8 +7,8 @@
 #include "run_settings.h"
 
 static struct {
-    const char *output; /* NULL: the terminal */
-    const char *x_name, *y_name, *order, *fields;
+    const char *output; /* NULL or "-": the terminal */
+    const char *x_name, *y_name, *order, *fields, *group;
     int64_t history, horizon;
     bool points;
 } opt = {.history = 1, .horizon = 1};
@@ -20,6 +20,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.x_name, NULL, "NAME", "array of the inputs", "x"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "array of the outputs", "y"),
     CLI_OPTION_TEXT("fields", 0, &opt.fields, NULL, "NAMES", "fields of trajectories", "all"),
+    CLI_OPTION_TEXT("group", 0, &opt.group, NULL, "NAME", "group of the arrays in an HDF5 file",
+                    NULL),
     CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels behind the grid",
                     "nchw"),
     CLI_OPTION_FLAG("points", 0, &opt.points,
@@ -34,7 +36,7 @@ static const cli_option options[] = {
 static int finish(tg_context *ctx, const cli_proposal *proposal) {
     const tg_dataset_facts *facts = &proposal->facts;
     char place[CLI_PLACE_TEXT];
-    if (!opt.output) {
+    if (!opt.output || strcmp(opt.output, "-") == 0) {
         char *text = cli_settings_text(proposal->settings);
         fputs(text, stdout);
         free(text);
@@ -62,6 +64,7 @@ static int run(const cli_call *call) {
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.fields = opt.fields;
+    config.group = opt.group;
     config.channels_last = opt.order && strcmp(opt.order, "nhwc") == 0;
     config.cache_bytes = (size_t)1 << 40; /* whatever must be read whole */
     config.history = opt.history;

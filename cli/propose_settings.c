@@ -83,6 +83,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
         {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
         {"data.fields", config->fields, 0, !config->fields},
+        {"data.group", config->group, 0, !config->group},
         {"data.order", "nhwc", 0, !config->channels_last},
         {"data.train_file", file, 0, false},
         {"data.layout", tg_layout_name(facts->layout), 0, fit != NULL},

@@ -21,6 +21,11 @@ expect 0 init "$fixtures/layout_well.h5" --history 2
 says out "layout: well"
 says out "in_channels: 6"
 says out "n_modes: [4, 4]"
+expect 0 init "$fixtures/layout_pdearena.h5" --group train --fields vx -o -
+says out "group: train" "fields: vx" "in_channels: 1"
+[ ! -e - ] || complain "$last: a file called -"
+expect 0 init "$fixtures/layout_pdearena.h5" --group train --x-name u --y-name vx
+says out "group: train" "layout: pairs" "in_channels: 3"
 expect 1 init "$fixtures/layout_well.h5" --history 9
 says err "need 10 frames, its trajectories have 3"
 expect 1 init "$fixtures/h5py.h5"
