@@ -77,6 +77,13 @@ train 0 config.yaml --run parts --opt.n_epochs 2
 train 0 --run parts --resume auto --opt.n_epochs 4
 says out "resumed" "finished: 4 epochs, 8 steps"
 cmp -s whole/$final parts/$final || complain "a run that was extended has other weights"
+train 0 config.yaml --run frugal --opt.n_epochs 2
+unchanged 1 frugal --resume auto --opt.n_epochs 4 --opt.state_precision half --opt.beta1 0.8
+says err "made with other settings: opt.state_precision (full there, half here)"
+train 0 --run frugal --resume auto --opt.n_epochs 4 --fno.activation_checkpoint block # on a smaller machine
+jq -se '(.[3].train.loss - .[7].train.loss | fabs) < 1e-6' whole/metrics.jsonl frugal/metrics.jsonl >/dev/null ||
+    complain "checkpointing from the middle on: another loss"
+train 0 --run frugal --resume auto --opt.n_epochs 5 --fno.micro_batch 2 --fno.saved_precision 8bit
 grep -q "n_epochs: 4" parts/config.yaml || complain "config.yaml does not tell the new settings"
 rm parts/samples.safetensors # killed before they were written
 train 0 --run parts --resume auto

@@ -311,8 +311,7 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
 
 /* ---- settings of an optimizer at work ---- */
 
-/* Whether what is kept, and how, follows from the setting of this key. */
-static bool shapes_state(const char *key) {
+bool tg_optim_config_shapes_state(const char *key) {
     static const char *const free_keys[] = {"learning_rate",
                                             "beta1",
                                             "beta2",
@@ -329,7 +328,7 @@ static bool shapes_state(const char *key) {
             return false;
         }
     }
-    return true;
+    return tg_setting_find(tg_optim_config_rows(), tg_optim_config_count(), key) != NULL;
 }
 
 static tg_status check_group(tg_optim *optim, int group) {
@@ -351,7 +350,7 @@ tg_status tg_optim_set_group(tg_optim *optim, int group, const tg_optim_config *
         char wanted[256], had[256];
         tg_optim_config_get(&full, i, wanted, sizeof wanted);
         tg_optim_config_get(&optim->groups[group], i, had, sizeof had);
-        if (shapes_state(key) && strcmp(wanted, had) != 0) {
+        if (tg_optim_config_shapes_state(key) && strcmp(wanted, had) != 0) {
             return tg_fail(optim->ctx, TG_E_CONFIG,
                            "opt.%s: it cannot change from %s to %s after the state was made", key,
                            had, wanted);

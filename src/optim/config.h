@@ -8,6 +8,9 @@
 const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 
+/* Whether what an optimizer keeps, and how, follows from the setting of this key. */
+bool tg_optim_config_shapes_state(const char *key);
+
 /* The key `name`, a word for several settings at once (methods.c). It has no field. */
 extern const tg_setting tg_optim_method_row;
 TG_NODISCARD tg_status tg_optim_method_set(tg_context *ctx, tg_optim_config *config,

@@ -7,11 +7,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "optim/config.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
-/* Keys of sections that shape model and data, where the two lists differ. */
-static tg_status compare_settings(tg_trainer *t, const char *path, const tg_settings *then) {
+/* Whether the network, the data it sees or the random numbers follow from a key; those that only
+ * say how a step uses memory may change. */
+static bool shapes_run(const char *key) {
+    static const char *const free_keys[] = {"fno.micro_batch", "fno.activation_checkpoint",
+                                            "fno.saved_precision"};
+    for (size_t i = 0; i < sizeof free_keys / sizeof free_keys[0]; i++) {
+        if (strcmp(key, free_keys[i]) == 0) {
+            return false;
+        }
+    }
+    return strncmp(key, "fno.", 4) == 0 || strncmp(key, "data.encode", 11) == 0 ||
+           strcmp(key, "distributed.seed") == 0;
+}
+
+static bool shapes_state(const char *key) {
+    return strncmp(key, "opt.", 4) == 0 && tg_optim_config_shapes_state(key + 4);
+}
+
+/* Refuses keys that `counts` where those of the checkpoint are others. */
+static tg_status compare_settings(tg_trainer *t, const char *path, const tg_settings *then,
+                                  bool (*counts)(const char *key)) {
     tg_settings *now = NULL, *before = NULL;
     tg_run_config config;
     char differing[512] = "";
@@ -23,9 +43,7 @@ static tg_status compare_settings(tg_trainer *t, const char *path, const tg_sett
     for (int64_t i = 0; i < tg_settings_count(now); i++) {
         const char *key = tg_settings_key(now, i), *value = tg_settings_value(now, i);
         const char *old = tg_settings_get(before, key);
-        const bool shapes = strncmp(key, "fno.", 4) == 0 || strncmp(key, "data.encode", 11) == 0 ||
-                            strcmp(key, "distributed.seed") == 0;
-        if (shapes && (!old || strcmp(old, value) != 0)) {
+        if (counts(key) && (!old || strcmp(old, value) != 0)) {
             const size_t used = strlen(differing);
             snprintf(differing + used, sizeof differing - used, "%s%s (%s there, %s here)",
                      used ? ", " : "", key, old ? old : "not set", value);
@@ -38,6 +56,19 @@ fail:
     tg_settings_destroy(&now);
     tg_settings_destroy(&before);
     return status;
+}
+
+/* The optimizer's state; where it does not fit, settings that say why are better than a tensor. */
+static tg_status load_optimizer(tg_trainer *t, const char *path, const tg_settings *then,
+                                const tg_archive *archive) {
+    char sentence[1024];
+    const tg_status status = tg_optim_load(t->optim, archive);
+    if (status == TG_OK) {
+        return TG_OK;
+    }
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(t->ctx));
+    const tg_status other = compare_settings(t, path, then, shapes_state);
+    return other != TG_OK ? other : tg_fail(t->ctx, status, "%s", sentence);
 }
 
 /* Sums on the host are split by threads, so their last bits depend on how many there are. */
@@ -74,7 +105,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     TG_TRY(tg_checkpoint_read(t->ctx, path, true, &archive));
     *is_damaged = false;
     TG_TRY(tg_checkpoint_settings(t->ctx, path, archive, &settings));
-    TG_TRY(compare_settings(t, path, settings));
+    TG_TRY(compare_settings(t, path, settings, shapes_run));
     TG_TRY(tg_checkpoint_load_progress(t->ctx, path, archive, &progress));
     if (progress.stage < 1 || progress.stage > t->stages) {
         status = tg_fail(t->ctx, TG_E_CONFIG, "%s: it is in stage %lld, the settings have %d", path,
@@ -82,7 +113,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
         goto fail;
     }
     t->entry = TG_ENTRY_NONE; /* until everything is loaded */
-    TG_TRY(tg_optim_load(t->optim, archive));
+    TG_TRY(load_optimizer(t, path, settings, archive));
     TG_TRY(tg_checkpoint_load_model(t->model, archive));
     t->progress.stage = progress.stage;
     if (progress.stage > 1) {
