@@ -26,6 +26,28 @@ _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO,
            c.TG_LOG_WARN: logging.WARNING, c.TG_LOG_ERROR: logging.ERROR}
 
 
+def _mark_written(params):
+    """Tells autograd, which sees no writes of the library: what needed the old weights is refused."""
+    increment = torch.autograd.graph.increment_version
+    if _MARKS_LISTS:
+        increment(params)
+        return
+    for param in params:
+        increment(param)
+
+
+def _marks_lists():
+    """Older versions of torch take one tensor at a time."""
+    try:
+        torch.autograd.graph.increment_version([])
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
+_MARKS_LISTS = _marks_lists()
+
+
 class Moved(Exception):
     """A parameter is on another device than it was."""
 
@@ -243,10 +265,11 @@ class Engine:
             words = numpy.frombuffer(self._gradients, numpy.uint64)
             stride = ctypes.sizeof(c.tg_gradient) // 8
             self._addresses = words[c.tg_gradient.dense.offset // 8::stride]
-            self._active = active
+            self._active, self._written = active, [self.rows[i].param for i in active]
         self._addresses[:] = addresses
         with self.on_stream():
             self.context.check(self._receive_all(self._user, len(active), self._gradients))
+            _mark_written(self._written)
             self.context.check(lib.tg_optim_end_update(self.optim))
 
     def _ready(self, i, gradient):
@@ -266,6 +289,7 @@ class Engine:
         gradient = self._ready(i, gradient)
         with self.on_stream():
             self.context.check(self._receive(self._user, self._one(i, gradient)))
+        _mark_written([self.rows[i].param])
 
     def accumulate(self, i, gradient):
         """Adds a gradient to the compressed sum of its parameter."""
@@ -317,6 +341,7 @@ class Engine:
                     weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), self._weights[i],
                                          self.place)
                     self.context.check(lib.tg_optim_apply(self.optim, i, weight))
+                    _mark_written([row.param])
             self.context.check(lib.tg_optim_end_update(self.optim))
 
     # ---- state ----

@@ -178,6 +178,17 @@ def test_a_layer_that_thaws_is_trained(accumulate):
         assert torch.equal(frozen.weight, before[1])
 
 
+@pytest.mark.parametrize("keys", [{}, {"in_backward": True}, {"in_backward": True, "accumulate": True}])
+def test_autograd_knows_that_weights_have_changed(keys):
+    net = Net()
+    opt = optimizer(net, **keys)
+    loss = loss_of(net, batches(1)[0])
+    loss.backward(retain_graph=True)
+    opt.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_zero_grad_drops_what_was_accumulated():
     nets, ends = [Net(), Net()], []
     for net, fails in zip(nets, (False, True)):
