@@ -4,40 +4,30 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/minmax.h"
+#include "base/scratch.h"
 #include "base/threads.h"
 
 /* ---- memory ---- */
 
-static size_t round_up(size_t bytes) {
-    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
-}
-
 size_t tg_neighbours_bytes(int64_t points, int64_t queries) {
-    return round_up((size_t)points * 3 * sizeof(double)) +
-           round_up((size_t)queries * 3 * sizeof(double)) +
-           round_up((size_t)(queries + 1) * sizeof(int64_t)) +
-           round_up((size_t)(points + 2) * sizeof(int32_t)) +
-           round_up((size_t)points * sizeof(int32_t)) + round_up((size_t)queries * sizeof(int32_t));
-}
-
-static void *take(char **memory, size_t bytes) {
-    void *taken = *memory;
-    *memory += round_up(bytes);
-    return taken;
+    return tg_align((size_t)points * 3 * sizeof(double)) +
+           tg_align((size_t)queries * 3 * sizeof(double)) +
+           tg_align((size_t)(queries + 1) * sizeof(int64_t)) +
+           tg_align((size_t)(points + 2) * sizeof(int32_t)) +
+           tg_align((size_t)points * sizeof(int32_t)) + tg_align((size_t)queries * sizeof(int32_t));
 }
 
 void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
                          tg_neighbours *out) {
-    char *rest = memory;
+    tg_scratch rest = {memory, 0};
     *out = (tg_neighbours){.dim = dim, .points = points, .queries = queries};
-    out->at = take(&rest, (size_t)points * sizeof *out->at);
-    out->query = take(&rest, (size_t)queries * sizeof *out->query);
-    out->first = take(&rest, (size_t)(queries + 1) * sizeof(int64_t));
-    out->begin = take(&rest, (size_t)(points + 2) * sizeof(int32_t));
-    out->number = take(&rest, (size_t)points * sizeof(int32_t));
-    out->order = take(&rest, (size_t)queries * sizeof(int32_t));
+    out->at = tg_scratch_take(&rest, (size_t)points * sizeof *out->at);
+    out->query = tg_scratch_take(&rest, (size_t)queries * sizeof *out->query);
+    out->first = tg_scratch_take(&rest, (size_t)(queries + 1) * sizeof(int64_t));
+    out->begin = tg_scratch_take(&rest, (size_t)(points + 2) * sizeof(int32_t));
+    out->number = tg_scratch_take(&rest, (size_t)points * sizeof(int32_t));
+    out->order = tg_scratch_take(&rest, (size_t)queries * sizeof(int32_t));
 }
 
 /* ---- the points, sorted by cell ---- */

@@ -6,7 +6,7 @@
 
 #include "backend/product.h"
 #include "base/minmax.h"
-#include "linalg/scratch.h"
+#include "base/scratch.h"
 #include "linalg/unfolding.h"
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */

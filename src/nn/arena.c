@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/scratch.h"
 #include "nn/list.h"
 
 tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {
@@ -13,9 +14,8 @@ tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born, 
         return tg_fail(arena->ctx, TG_E_SHAPE, "a buffer of %zu bytes is too large", bytes);
     }
     TG_CALL(NN_GROW(arena, buffers, buffer));
-    bytes = (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
     arena->buffers[arena->buffer_count] = (nn_buffer){.pointer = pointer,
-                                                      .bytes = bytes,
+                                                      .bytes = tg_align(bytes),
                                                       .born = born,
                                                       .dies = dies,
                                                       .number = arena->buffer_count};

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/scratch.h"
 #include "nn/config.h"
 #include "nn/list.h"
 #include "nn/models/models.h"
@@ -40,7 +41,7 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     va_end(args);
     param.offset = model->weight_bytes;
     param.dense_offset = model->dense_bytes;
-    const size_t bytes = ((size_t)numel * size + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+    const size_t bytes = tg_align((size_t)numel * size);
     model->weight_bytes += bytes;
     model->dense_bytes += param.factored ? 0 : bytes;
     model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * numel : numel;

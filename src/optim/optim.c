@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "base/scratch.h"
 #include "base/sized.h"
 #include "optim/bucket.h"
 #include "optim/shard.h"
@@ -248,7 +249,7 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
 /* The compressed values being updated lie behind the scratch of a step: a refresh ends before they
  * are made, and works there. */
 static size_t small_offset(const tg_workspace *workspace) {
-    return (workspace->step_bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+    return tg_align(workspace->step_bytes);
 }
 
 static void add_small(tg_workspace *workspace, size_t small, size_t residual) {
@@ -262,7 +263,7 @@ static void raise_small(const tg_optim_config *config, tg_dtype dtype, int64_t c
                         size_t *small, size_t *residual) {
     const size_t values = (size_t)count * tg_dtype_size(dtype);
     const size_t whole = config->residual_scale > 0.0 ? (size_t)numel * tg_dtype_size(dtype) : 0;
-    *small = tg_max_size(*small, (values + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT);
+    *small = tg_max_size(*small, tg_align(values));
     *residual = tg_max_size(*residual, whole);
 }
 

@@ -3,7 +3,7 @@
  * The sparse set keeps the share of the settings. In front of the core: the spectrum is that of
  * what the largest entries leave. Behind it or beside it: that of G, and what the set leaves of the
  * residual of the last refresh. */
-#include "linalg/scratch.h"
+#include "base/scratch.h"
 #include "project/projector.h"
 
 bool tg_projector_is_auto(const tg_projector *p) {

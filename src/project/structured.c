@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "linalg/scratch.h"
+#include "base/scratch.h"
 #include "project/branch.h"
 
 static tg_status structured_plan(tg_context *ctx, tg_branch *branch) {

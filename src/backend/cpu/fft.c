@@ -25,6 +25,7 @@
 #include "backend/cpu/dft.h"
 #include "backend/cpu/fft_lines.h"
 #include "base/minmax.h"
+#include "base/scratch.h"
 
 /* One dimension of a transform; n = 1 where there is none. */
 typedef struct fft_axis {
@@ -203,10 +204,6 @@ static int64_t pitch_for(int64_t n, size_t number) {
     return (lines | 1) * per_line;
 }
 
-static size_t whole_lines(size_t bytes) {
-    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
-}
-
 /* Dimensions as planes, rows and length of a row. */
 static void set_axes(const tg_fft_desc *desc, tg_fft_plan *plan) {
     for (int d = 0; d < 3; d++) {
@@ -262,10 +259,10 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
     plan->volume_at = plan->partial_at + (solid ? parts : one) * plan->partial_bytes;
     const int64_t columns = CPU_FFT_LINES * plan->along[solid ? 0 : 1].kept;
     if (desc->grid_store != TG_STORE_FULL) { /* as many reals as rows of pairs have */
-        plan->grid_bytes = whole_lines((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
+        plan->grid_bytes = tg_align((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
     }
     if (desc->kept_store != TG_STORE_FULL) {
-        plan->kept_bytes = whole_lines((size_t)columns * number);
+        plan->kept_bytes = tg_align((size_t)columns * number);
     }
     plan->grid_at = plan->volume_at + one * plan->volume_bytes;
     plan->kept_at = plan->grid_at + parts * plan->grid_bytes;

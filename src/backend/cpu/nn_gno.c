@@ -13,6 +13,7 @@
 #include "backend/cpu/nn.h"
 #include "backend/cpu/stored.h"
 #include "base/minmax.h"
+#include "base/scratch.h"
 #include "base/threads.h"
 
 enum { TILE = 256 }; /* pairs of a tile */
@@ -55,24 +56,17 @@ typedef struct work {
     size_t own, each;   /* bytes in front of the threads' tiles, and of each of them */
 } work;
 
-typedef struct bump {
-    char *base; /* NULL: sizes are wanted */
-    size_t used;
-} bump;
-
-static void *take(bump *b, int64_t count, size_t size) {
-    void *taken = b->base ? b->base + b->used : NULL;
-    b->used += ((size_t)count * size + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
-    return taken;
+static void *take(tg_scratch *b, int64_t count, size_t size) {
+    return tg_scratch_take(b, (size_t)count * size);
 }
 
-static float *floats(bump *b, int64_t count) {
+static float *floats(tg_scratch *b, int64_t count) {
     return take(b, count, sizeof(float));
 }
 
 static tile lay_tile(const work *w, bool backward, char *base, size_t *bytes) {
     const tg_gno_sizes *s = &w->sizes;
-    bump b = {base, 0};
+    tg_scratch b = {base, 0};
     tile t = {.query = take(&b, TILE, sizeof(int32_t)), .point = take(&b, TILE, sizeof(int32_t))};
     t.distance2 = take(&b, TILE, sizeof(double));
     t.place = take(&b, s->embedded, sizeof(double));
@@ -102,7 +96,7 @@ static work lay_out(tg_backend *be, const tg_gno *op, bool backward) {
               .op = op,
               .sizes = tg_gno_sizes_of(op->config, op->has_values),
               .threads = be->threads};
-    bump b = {op->workspace, 0};
+    tg_scratch b = {op->workspace, 0};
     w.samples = w.sizes.reads_values ? 1 : op->batch;
     const bool reads = w.sizes.reads_values || w.sizes.times_values;
     const int64_t values = reads ? w.samples * op->points * op->config->in_channels : 0;

@@ -6,6 +6,7 @@
  * W' waits for the adjoint, and what channels are mapped to, x' and y', dx' and dy', for the
  * gradients; where memory is to be saved (checkpointing, micro-batches, small storage) each op
  * makes them again instead. */
+#include "base/scratch.h"
 #include "nn/ops.h"
 
 /* Outputs beside the product. */
@@ -17,15 +18,11 @@ typedef struct room {
     const nn_program *p;
     const tg_fno *fno; /* NULL: scratch is only counted */
     tg_backend *be;
-    char *base;
-    size_t used;
+    tg_scratch scratch;
 } room;
 
 static void *take(room *r, tg_dtype dtype, int64_t numbers) {
-    char *at = r->base ? r->base + r->used : NULL;
-    const size_t bytes = (size_t)numbers * tg_dtype_size(dtype);
-    r->used += (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
-    return at;
+    return tg_scratch_take(&r->scratch, (size_t)numbers * tg_dtype_size(dtype));
 }
 
 /* A plane of a value, or scratch if there is no such value. */
@@ -144,12 +141,14 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     room r = {.p = p, .be = be};
     (void)arrays_of(&r, op, p->batch);
-    bytes[0] = r.used;
+    bytes[0] = r.scratch.used;
 }
 
 static arrays arrays_at(const tg_fno *fno, const nn_op *op) {
-    room r = {
-        .p = &fno->run.program, .fno = fno, .be = fno->be, .base = nn_data(fno, op->scratch[0])};
+    room r = {.p = &fno->run.program,
+              .fno = fno,
+              .be = fno->be,
+              .scratch = {.block = nn_data(fno, op->scratch[0])}};
     return arrays_of(&r, op, fno->run.batch);
 }
 

@@ -11,7 +11,7 @@
 
 #include "backend/product.h"
 #include "base/minmax.h"
-#include "linalg/scratch.h"
+#include "base/scratch.h"
 #include "optim/rules/rules.h"
 
 static const double GROWTH = 1.01;

@@ -10,7 +10,7 @@
 
 #include "backend/product.h"
 #include "base/minmax.h"
-#include "linalg/scratch.h"
+#include "base/scratch.h"
 #include "optim/rules/rules.h"
 
 enum { NEWTON_SCHULZ = 5, MODES = 256 /* that are worked on together */ };

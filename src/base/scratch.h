@@ -1,7 +1,7 @@
 /* Cuts pieces off one block of scratch memory. Used twice with the same calls: once with a NULL
  * block to add up the bytes, once to place the pieces. */
-#ifndef TG_LINALG_SCRATCH_H
-#define TG_LINALG_SCRATCH_H
+#ifndef TG_BASE_SCRATCH_H
+#define TG_BASE_SCRATCH_H
 
 #include <stddef.h>
 
@@ -12,9 +12,14 @@ typedef struct tg_scratch {
     size_t used;
 } tg_scratch;
 
+/* The bytes of a piece, up to where the next one may begin. */
+static inline size_t tg_align(size_t bytes) {
+    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+}
+
 static inline void *tg_scratch_take(tg_scratch *scratch, size_t bytes) {
     void *piece = scratch->block ? scratch->block + scratch->used : (void *)scratch;
-    scratch->used += (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+    scratch->used += tg_align(bytes);
     return piece;
 }
 
