@@ -228,7 +228,23 @@ static int open_queries(tg_context *ctx, const cli_model *model, int64_t samples
     return code;
 }
 
-/* The shape as the model wants it; `added` is the number of dimensions that were missing. */
+/* The shape as the model on a grid wants it; `added` is the number of dimensions that were missing.
+ * False: it does not fit. */
+static bool fits_grid(const tg_fno_config *fno, const array *channels, const tg_shape *found,
+                      tg_shape *shape, int *added) {
+    *added = fno->n_dim + 2 - found->ndim;
+    *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
+    if (*added < 0 || *added > 2 || tg_shape_numel(found) == 0) {
+        return false;
+    }
+    shape->dim[0] = *added == 2 ? 1 : found->dim[0];
+    shape->dim[1] = *added > 0 ? 1 : taken_of(channels, found->dim[1]);
+    for (int d = 0; d < fno->n_dim; d++) {
+        shape->dim[d + 2] = found->dim[d + 2 - *added];
+    }
+    return shape->dim[1] == fno->in_channels;
+}
+
 static int fit_shape(const cli_model *model, const array *channels, const tg_shape *found,
                      tg_shape *shape, int *added) {
     const tg_fno_config *fno = cli_model_config(model);
@@ -236,23 +252,7 @@ static int fit_shape(const cli_model *model, const array *channels, const tg_sha
     if (cli_on_points(fno)) {
         return fit_points(fno, found, shape, added);
     }
-    *added = fno->n_dim + 2 - found->ndim;
-    bool fits = *added >= 0 && *added <= 2 && tg_shape_numel(found) > 0;
-    *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
-    if (fits) {
-        shape->dim[0] = *added == 2 ? 1 : found->dim[0];
-        shape->dim[1] = *added > 0 ? 1 : taken_of(channels, found->dim[1]);
-        for (int d = 0; d < fno->n_dim; d++) {
-            shape->dim[d + 2] = found->dim[d + 2 - *added];
-        }
-        fits = shape->dim[1] == fno->in_channels;
-    }
-    if (fits && steps() > 1 && fno->in_channels % fno->out_channels != 0) {
-        return cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its own "
-                        "output only if it takes one or several frames of it",
-                        (long long)fno->out_channels, (long long)fno->in_channels);
-    }
-    if (fits) {
+    if (fits_grid(fno, channels, found, shape, added)) {
         return CLI_OK;
     }
     return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s)%s, and "
@@ -261,6 +261,16 @@ static int fit_shape(const cli_model *model, const array *channels, const tg_sha
                     fno->n_dim, fno->n_dim == 1 ? "" : "s",
                     fno->in_channels == 1 ? ", (samples, grid) or one grid" : "",
                     tg_shape_text(found, text, sizeof text));
+}
+
+/* Steps in time need a model that takes what it makes. */
+static int check_steps(const cli_model *model) {
+    const tg_fno_config *fno = cli_model_config(model);
+    return cli_on_points(fno) || steps() == 1 || fno->in_channels % fno->out_channels == 0
+               ? CLI_OK
+               : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
+                          "own output only if it takes one or several frames of it",
+                          (long long)fno->out_channels, (long long)fno->in_channels);
 }
 
 /* `count` channels of x from `first` on, instead of all. */
@@ -280,26 +290,123 @@ static tg_status cut_channels(tg_context *ctx, int64_t first, int64_t count, tg_
     return status;
 }
 
+/* What is predicted from. */
+typedef struct input {
+    tg_tensor x;        /* (samples, channels, grid..), or coordinates at points */
+    int added;          /* dimensions that the file does not have */
+    bool channels_last; /* there */
+} input;
+
 /* Reads the input in the model's dtype: `stored` channels, of which those of `shape` stay. */
-static tg_status read_input(const cli_source *source, int64_t index, const cli_model *model,
-                            const tg_shape *shape, int64_t stored, bool channels_last,
-                            const array *channels, tg_tensor *x) {
+static tg_status read_tensor(const cli_source *source, int64_t index, const cli_model *model,
+                             const tg_shape *shape, int64_t stored, const array *channels,
+                             input *in) {
     tg_shape whole = *shape;
     tg_tensor raw = {0};
     whole.dim[1] = stored;
     tg_status status = TG_OK;
     CLI_TRY(cli_source_read(source, index, &raw));
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, cli_model_dtype(model), &whole, x));
-    CLI_TRY(tg_tensor_convert(source->ctx, &raw, x));
-    if (channels_last || cli_on_points(cli_model_config(model))) {
-        turn(x, tg_shape_numel(&whole) / (whole.dim[0] * whole.dim[1]), whole.dim[1]);
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, cli_model_dtype(model), &whole, &in->x));
+    CLI_TRY(tg_tensor_convert(source->ctx, &raw, &in->x));
+    if (in->channels_last || cli_on_points(cli_model_config(model))) {
+        turn(&in->x, tg_shape_numel(&whole) / (whole.dim[0] * whole.dim[1]), whole.dim[1]);
     }
     if (shape->dim[1] < stored) {
-        CLI_TRY(cut_channels(source->ctx, channels->first, shape->dim[1], x));
+        CLI_TRY(cut_channels(source->ctx, channels->first, shape->dim[1], &in->x));
     }
 fail:
     tg_tensor_destroy(&raw);
     return status;
+}
+
+/* A tensor of the file, as the model takes it. */
+static int take_tensor(const cli_source *source, const cli_model *model, input *in) {
+    tg_dtype dtype;
+    tg_shape found, shape;
+    int64_t index;
+    array channels;
+    if (choose(source, model, &index, &channels) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = cli_source_describe(source, index, &dtype, &found);
+    if (status != TG_OK) {
+        return cli_fail_status(source->ctx, status);
+    }
+    in->channels_last = take_last_channels(model, &channels, &found);
+    if (fit_shape(model, &channels, &found, &shape, &in->added) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    const bool has_channels = in->added == 0 && !cli_on_points(cli_model_config(model));
+    const int64_t stored = has_channels ? found.dim[1] : shape.dim[1];
+    return cli_code(source->ctx, read_tensor(source, index, model, &shape, stored, &channels, in));
+}
+
+/* Whether the file has no tensor as the model takes it, but one is meant by its name in training or
+ * by being the only one. */
+static bool lacks_tensor(const cli_source *source, const cli_model *model) {
+    array wanted = input_array(model);
+    bool fits = false;
+    for (int64_t i = 0; i < cli_source_count(source) && !fits; i++) {
+        tg_dtype dtype;
+        tg_shape found, shape;
+        int added;
+        const bool is_meant =
+            cli_source_count(source) == 1 || strcmp(cli_source_name(source, i), wanted.name) == 0;
+        if (is_meant && cli_source_describe(source, i, &dtype, &found) == TG_OK) {
+            take_last_channels(model, &wanted, &found);
+            fits = fits_grid(cli_model_config(model), &wanted, &found, &shape, &added);
+        }
+    }
+    free(wanted.name);
+    return !fits;
+}
+
+/* The first frames of every trajectory, where the file is one as in training. in->x stays empty
+ * where it is not. */
+static tg_status take_frames(tg_context *ctx, const cli_model *model, input *in) {
+    const char *order = cli_setting_or(tg_model_settings(model->model), "data.order", "nchw");
+    tg_dataset_config config = {.size = sizeof config};
+    tg_dataset *frames = NULL;
+    tg_tensor x = {0};
+    int64_t *first = NULL;
+    tg_status status = TG_OK;
+    CLI_TRY(tg_model_dataset_config(model->model, &config, sizeof config));
+    config.horizon = 1;
+    if (tg_dataset_open(ctx, opt.input, NULL, &config, &frames) != TG_OK) {
+        goto fail;
+    }
+    const tg_dataset_facts facts = tg_dataset_get_facts(frames);
+    const int64_t count = facts.trajectories;
+    if (count > 0 && facts.in_channels == cli_model_config(model)->in_channels) {
+        tg_shape shape = {.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}};
+        memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
+        first = cli_need(malloc((size_t)count * sizeof *first));
+        for (int64_t i = 0; i < count; i++) {
+            first[i] = i * (facts.samples / count);
+        }
+        CLI_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, &x));
+        CLI_TRY(tg_dataset_read(frames, first, count, x.data, NULL));
+        CLI_TRY(tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &shape, &in->x));
+        CLI_TRY(tg_tensor_convert(ctx, &x, &in->x));
+        in->channels_last = strcmp(order, "nhwc") == 0;
+    }
+fail:
+    free(first);
+    tg_tensor_destroy(&x);
+    tg_dataset_close(&frames);
+    return status;
+}
+
+static int take_input(tg_context *ctx, const cli_model *model, const cli_source *source,
+                      input *in) {
+    const bool on_points = cli_on_points(cli_model_config(model));
+    if (!on_points && !opt.dataset && lacks_tensor(source, model)) {
+        const tg_status status = take_frames(ctx, model, in);
+        if (status != TG_OK || in->x.data) {
+            return cli_code(ctx, status);
+        }
+    }
+    return take_tensor(source, model, in);
 }
 
 /* Memory for what is made of an input of this shape. */
@@ -392,44 +499,32 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
 }
 
 static int predict(tg_context *ctx, const cli_model *model, const cli_source *source, bool json) {
-    tg_tensor x = {0}, y = {0}, queries = {0};
-    tg_dtype dtype;
-    tg_shape found, shape;
-    int64_t index, nonfinite = 0;
-    int added;
-    array channels;
-    if (choose(source, model, &index, &channels) != CLI_OK) {
-        return CLI_FAILED;
-    }
+    input in = {0};
+    tg_tensor y = {0}, queries = {0};
+    int64_t nonfinite = 0;
     tg_status status = TG_OK;
-    CLI_TRY(cli_source_describe(source, index, &dtype, &found));
-    const bool channels_last = take_last_channels(model, &channels, &found);
-    if (fit_shape(model, &channels, &found, &shape, &added) != CLI_OK) {
-        return CLI_FAILED;
+    int code = take_input(ctx, model, source, &in);
+    code = code == CLI_OK ? check_steps(model) : code;
+    code = code == CLI_OK ? open_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
+    if (code != CLI_OK) {
+        goto fail;
     }
-    if (open_queries(ctx, model, shape.dim[0], &queries) != CLI_OK) {
-        tg_tensor_destroy(&queries);
-        return CLI_FAILED;
-    }
-    const bool has_channels = added == 0 && !cli_on_points(cli_model_config(model));
-    const int64_t stored = has_channels ? found.dim[1] : shape.dim[1];
-    CLI_TRY(read_input(source, index, model, &shape, stored, channels_last, &channels, &x));
-    CLI_TRY(make_output(ctx, model, &shape, &queries, &y));
-    CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
-            : steps() > 1 ? roll_out(model, &x, &y)
-                          : tg_model_predict(model->model, &x, &y));
-    CLI_TRY(warn_of_nonfinite(ctx, model, &x, &y, &nonfinite));
-    drop_added(&y, added);
-    if (channels_last) {
+    CLI_TRY(make_output(ctx, model, &in.x.shape, &queries, &y));
+    CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &in.x, &queries, &y)
+            : steps() > 1 ? roll_out(model, &in.x, &y)
+                          : tg_model_predict(model->model, &in.x, &y));
+    CLI_TRY(warn_of_nonfinite(ctx, model, &in.x, &y, &nonfinite));
+    drop_added(&y, in.added);
+    if (in.channels_last) {
         put_channels_last(&y, cli_model_config(model)->n_dim);
     }
     CLI_TRY(write_output(ctx, model, &y));
-    print_result(model, &y, shape.dim[0], nonfinite, json);
+    print_result(model, &y, in.x.shape.dim[0], nonfinite, json);
 fail:
-    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&in.x);
     tg_tensor_destroy(&y);
     tg_tensor_destroy(&queries);
-    return cli_code(ctx, status);
+    return code != CLI_OK ? code : cli_code(ctx, status);
 }
 
 static int run(const cli_call *call) {
@@ -478,7 +573,8 @@ const cli_command cli_cmd_predict = {
         "Values are in the units of the data on both sides. A warning counts weights and values\n"
         "that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
-        "of several frames (in_channels a multiple of out_channels) takes them oldest first.\n",
+        "of several frames (in_channels a multiple of out_channels) takes them oldest first. Of\n"
+        "a file of trajectories as in training it takes the first ones of each.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n"
                 "  tgrad predict runs/ns -i w0.npy -o rollout.npy --steps 10\n",

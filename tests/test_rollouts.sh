@@ -71,6 +71,16 @@ says err 'opt.rollout_steps: 2 steps need trajectories' 'holds pairs'
 exits 0 eval all --data data/burgers_test_16.h5 --rollout 0 --keep
 says out 'data/burgers_test_16.h5 at 16: 2 trajectories, 5 steps; correlation above 0.8 for'
 [ "$(grep -cE '^ +[1-5] ' out)" -eq 5 ] || complain "rollout: $(cat out)"
+# Predictions begin with the first frames of every trajectory: the first window that the run has kept.
+exits 0 predict all/checkpoints/recent.safetensors -i data/burgers_test_16.h5 -o first.npy --threads 1
+says out '2 samples, f32 2x1x16'
+exits 0 convert all/samples.safetensors kept.npy --dataset pred_16
+cmp -s <(tail -c +129 first.npy | head -c 64) <(tail -c +129 kept.npy | head -c 64) ||
+    complain "predict: other values than in training"
+exits 0 predict all -i data/burgers_test_16.h5 -o steps.npy --steps 4
+says out '2 samples, f32 2x4x1x16'
+exits 1 predict all -i data/burgers_test_16.h5 -o steps.npy --dataset tensor
+says err 'the model takes (samples, 2 channels, grid of 1 dimension), and this is 2x7x16'
 train 0 middle --opt.n_epochs 1 --data.first_frame 1 --data.n_frames 5 # these frames alone, in eval too
 exits 0 eval middle --data data/burgers_test_16.h5 --json
 [ "$(jq '.results[0].l2 * 1e6 | round' out)" = "$(jq '.test["16"].l2 * 1e6 | round' middle/metrics.jsonl)" ] ||
