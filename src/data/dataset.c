@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/sized.h"
 #include "data/dataset.h"
 #include "data/dataset_memory.h"
@@ -190,7 +191,7 @@ static tg_status read_side(tg_dataset *d, tg_data_side which, const int64_t *ind
 
 /* Requests for every sample that is read. */
 static int64_t most_frames(const tg_dataset *d) {
-    return d->facts.horizon > d->facts.history ? d->facts.horizon : d->facts.history;
+    return tg_max(d->facts.horizon, d->facts.history);
 }
 
 tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t count, void *x,
@@ -222,7 +223,7 @@ static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
     TG_CALL(reserve(d, most));
     for (int64_t first = 0; first < d->rows; first += most) {
         const int64_t left = d->rows - first;
-        const int64_t count = left < most ? left : most;
+        const int64_t count = tg_min(left, most);
         for (int64_t i = 0; i < count; i++) {
             d->requests[i] = (tg_dataset_request){.index = first + i, .place = first + i};
         }
@@ -239,7 +240,7 @@ static size_t measure(tg_dataset *d, size_t cache_bytes) {
     size_t buffer = 0, row = 0, total = 0;
     for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
         const size_t bytes = (size_t)buffer_rows(&d->sides[i]) * d->sides[i].stored_bytes;
-        buffer = bytes > buffer ? bytes : buffer;
+        buffer = tg_max_size(buffer, bytes);
         row += d->sides[i].bytes;
     }
     d->facts.cached = !__builtin_mul_overflow(row, (size_t)d->rows, &total) && total <= cache_bytes;
@@ -514,9 +515,9 @@ static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size
     for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
         const size_t most = (size_t)buffer_rows(&d->sides[i]) * sizeof(tg_dataset_request);
         cache += (size_t)d->rows * d->sides[i].bytes;
-        requests = most > requests ? most : requests;
+        requests = tg_max_size(requests, most);
         const size_t now = open + buffer + cache + requests;
-        bytes.opening = now > bytes.opening ? now : bytes.opening;
+        bytes.opening = tg_max_size(bytes.opening, now);
         open -= files[i];
     }
     bytes.held = cache;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "base/minmax.h"
 #include "data/dataset.h"
 
 /* Step between points of a stored grid of n that leaves r of them; 0 if there is none. A grid of
@@ -227,8 +228,7 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
             return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->part[i].array));
         }
         s->part[i].stored_bytes = (size_t)(numel / rows) * element;
-        s->stored_bytes =
-            s->part[i].stored_bytes > s->stored_bytes ? s->part[i].stored_bytes : s->stored_bytes;
+        s->stored_bytes = tg_max_size(s->stored_bytes, s->part[i].stored_bytes);
     }
     s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
     return TG_OK;

@@ -1,5 +1,6 @@
 /* Batches in an order that depends on (seed, epoch) alone: a permutation that needs no memory. */
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/rng.h"
 #include "base/sized.h"
 #include "base/threads.h"
@@ -36,8 +37,7 @@ tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader
     loader->dataset = dataset;
     loader->config = *config;
     loader->samples = tg_dataset_get_facts(dataset).samples;
-    const int64_t most =
-        config->batch_size < loader->samples ? config->batch_size : loader->samples;
+    const int64_t most = tg_min(config->batch_size, loader->samples);
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, loader->indices, most));
     *out = loader;
     return TG_OK;
@@ -75,7 +75,7 @@ tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int
     }
     const int64_t left = loader->samples - batch * size;
     const int ranks = loader->config.ranks > 0 ? loader->config.ranks : 1;
-    const tg_range part = tg_partition(left < size ? left : size, 1, ranks, loader->config.rank);
+    const tg_range part = tg_partition(tg_min(left, size), 1, ranks, loader->config.rank);
     const int64_t first = batch * size + part.begin;
     const tg_rng rng = {
         .seed = loader->config.seed, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)epoch};

@@ -48,7 +48,7 @@ static int64_t most_vectors(const tg_tucker_plan *plan, int mode) {
 static int64_t sketch_width(const tg_tucker_plan *plan, int k, int j) {
     const double wanted = (double)(2 * plan->rank[k] + OVERSAMPLING);
     const int64_t width = (int64_t)ceil(pow(wanted, 1.0 / (plan->ndim - 1)));
-    return width < plan->dim[j] ? width : plan->dim[j];
+    return tg_min(width, plan->dim[j]);
 }
 
 /* The map that contracts modes [first, last) of a tensor of the given size, the others stay. */
@@ -113,7 +113,7 @@ static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int 
            dc->be->ops->compress_workspace(dc->be, &chunk, false) > most) {
         chunk.dim[0] = ((chunk.dim[0] + 1) / 2 + grain - 1) / grain * grain;
     }
-    return chunk.dim[0] < whole ? chunk.dim[0] : whole;
+    return tg_min(chunk.dim[0], whole);
 }
 
 /* Room for the slot that makes a product at a depth. */
@@ -202,7 +202,7 @@ static void lay_out(decomposition *dc, tg_scratch *scratch) {
         int64_t width = 0;
         for (int other = 0; other < plan->ndim; other++) {
             const int64_t w = other == k ? 0 : sketch_width(plan, other, k);
-            width = w > width ? w : width;
+            width = tg_max(width, w);
         }
         dc->sketch[k] = tg_scratch_take(scratch, (size_t)(plan->dim[k] * width) * size);
     }
@@ -289,7 +289,7 @@ static tg_status multiply(const decomposition *dc, int depth, const tg_multimode
             .core = out,
             .workspace = dc->workspace[depth]};
         if (rows < modes->dim[0]) { /* the first mode has a factor, and the mask only masks */
-            op.modes.dim[0] = left < rows ? left : rows;
+            op.modes.dim[0] = tg_min(left, rows);
             op.modes.factor[0] = (const char *)modes->factor[0] +
                                  (size_t)(row * modes->rank[0]) * tg_dtype_size(modes->dtype);
         }

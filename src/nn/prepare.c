@@ -2,6 +2,7 @@
  * read the same program. */
 #include <stdio.h>
 
+#include "base/minmax.h"
 #include "nn/ops.h"
 
 static size_t workspace_held(const tg_context *ctx, tg_place place) {
@@ -85,8 +86,8 @@ static void add_op(const nn_program *program, int time, tg_fno_phase *out) {
         const int value = k < NN_INPUTS ? op->in[k] : op->out[k - NN_INPUTS];
         out->traffic += value >= 0 ? (double)nn_value_bytes(program, value) : 0.0;
     }
-    out->activations = activations > out->activations ? activations : out->activations;
-    out->workspace = workspace > out->workspace ? workspace : out->workspace;
+    out->activations = tg_max_size(out->activations, activations);
+    out->workspace = tg_max_size(out->workspace, workspace);
 }
 
 tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t batch,

@@ -188,7 +188,7 @@ static tg_status run_job(job *j) {
     j->batch = 1;
     if (tg_gen_device(j->g)) { /* the same batch in a run that goes on from another one's samples */
         const int64_t most = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
-        j->batch = most < all ? most : all;
+        j->batch = tg_min(most, all);
         j->workers = 1;
     }
     TG_TRY(open_workers(j));

@@ -109,9 +109,9 @@ void tg_rank_limits(const tg_shape *shape, int64_t most, int64_t *out) {
     for (int d = 0; d < shape->ndim; d++) {
         const int64_t others = numel / shape->dim[d];
         const double side = most > 0 ? floor(sqrt((double)most)) : (double)numel;
-        out[d] = shape->dim[d] < others ? shape->dim[d] : others;
+        out[d] = tg_min(shape->dim[d], others);
         out[d] = side < (double)out[d] ? (int64_t)side : out[d];
-        out[d] = out[d] > 1 ? out[d] : 1;
+        out[d] = tg_max(out[d], 1);
     }
 }
 
@@ -144,8 +144,7 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
         } else {
             r = (int64_t)(value * (double)dim);
         }
-        r = r < 1 ? 1 : r;
-        out[d] = r < most[d] ? r : most[d];
+        out[d] = tg_min(tg_max(r, 1), most[d]);
     }
     return TG_OK;
 }

@@ -4,15 +4,14 @@
  * the leading right singular vectors V. In the terms of a two-mode tensor these are the leading
  * vectors of the unfolding along rows or columns, the other mode having no factor. The transposes
  * are conjugate, without which back(project(G)) would be no projection. */
+#include "base/minmax.h"
 #include "project/branch.h"
 
 /* Vectors kept on a side of length m where the other has n: a share of the entries, or a number. */
 static int64_t side_rank(double rank, int64_t m, int64_t n) {
     const double entries = rank * (double)m * (double)n;
     int64_t r = rank < 1.0 ? (int64_t)entries / n : (int64_t)(rank < 1e15 ? rank : 1e15);
-    const int64_t most = m < n ? m : n;
-    r = r < most ? r : most;
-    return r > 1 ? r : 1;
+    return tg_max(tg_min(r, tg_min(m, n)), 1);
 }
 
 static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "base/scratch.h"
 #include "project/branch.h"
 
@@ -19,8 +20,7 @@ static tg_status structured_plan(tg_context *ctx, tg_branch *branch) {
     branch->count = 1;
     for (int d = 0; d < shape->ndim; d++) {
         const double e = wide_dims > 0 ? pow(branch->config.sparse_ratio, 1.0 / wide_dims) : 1.0;
-        int64_t kept = (int64_t)(e * (double)shape->dim[d] + 1.0);
-        kept = kept < shape->dim[d] ? kept : shape->dim[d];
+        const int64_t kept = tg_min((int64_t)(e * (double)shape->dim[d] + 1.0), shape->dim[d]);
         branch->modes.rank[d] = kept; /* slices kept per mode */
         branch->count *= kept;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
 #include "train/run_datasets.h"
@@ -299,8 +300,7 @@ static tg_status share_squares(const evaluation *e, tg_comm *comm, tg_status sta
 tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
                                    int64_t size, tg_test_errors *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    const int64_t most =
-        tg_run_at_once(&model->config, size < facts.samples ? size : facts.samples);
+    const int64_t most = tg_run_at_once(&model->config, tg_min(size, facts.samples));
     const int ranks = comm ? tg_comm_ranks(comm) : 1;
     tg_status status = TG_OK;
     evaluation e = {.model = model};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "data/dataset_memory.h"
 #include "nn/network.h"
 #include "optim/shard.h"
@@ -326,7 +327,7 @@ static tg_status train(planner *p) {
 static tg_status evaluate(planner *p, int index) {
     planned_set *set = &p->tests[index];
     const int64_t samples = set->facts.samples > 0 ? set->facts.samples : set->batch;
-    const int64_t most = set->batch < samples ? set->batch : samples;
+    const int64_t most = tg_min(set->batch, samples);
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     tg_amounts batch = {{{0}}};
     tg_evaluation_add_bytes(p->be, &set->facts, samples, most, p->config.data.encode_output,
@@ -367,7 +368,7 @@ static tg_status predict_samples(planner *p) {
     for (int i = 0; i < tg_run_tests(&p->config.data); i++) {
         planned_set *set = &p->tests[i];
         const int64_t samples = set->facts.samples > 0 ? set->facts.samples : TG_SAMPLES_SHOWN;
-        const int64_t count = samples < TG_SAMPLES_SHOWN ? samples : TG_SAMPLES_SHOWN;
+        const int64_t count = tg_min(samples, TG_SAMPLES_SHOWN);
         now.at[TG_HOST][TG_MEM_DATA] +=
             (size_t)count * (set->facts.x_bytes + 2 * set->facts.y_bytes);
         const int64_t at_once = tg_run_at_once(&p->config, count);

@@ -6,6 +6,7 @@
  * W' waits for the adjoint, and what channels are mapped to, x' and y', dx' and dy', for the
  * gradients; where memory is to be saved (checkpointing, micro-batches, small storage) each op
  * makes them again instead. */
+#include "base/minmax.h"
 #include "base/scratch.h"
 #include "nn/ops.h"
 
@@ -94,7 +95,7 @@ static void take_chain(room *r, arrays *a) {
         const bool is_last = i + 1 == f->links;
         const bool needed = i + 1 >= a->first && !(is_last && a->is_mapped);
         a->made[i] = needed ? take_plane(r, is_last ? inner : -1, 0, a->dtype, numbers) : NULL;
-        largest = numbers > largest ? numbers : largest;
+        largest = tg_max(largest, numbers);
     }
     const int turns = f->links - (a->first > 0 ? a->first - 1 : 0);
     for (int i = 0; i < 2 && i < turns && is_back; i++) {
@@ -117,7 +118,7 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
                 .channels = p->values[x].channels,
                 .modes = p->model->mode_count,
                 .is_mapped = is_back && mapped >= 0};
-    const int64_t most = f->inner_in > f->inner_out ? f->inner_in : f->inner_out;
+    const int64_t most = tg_max(f->inner_in, f->inner_out);
     const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all parts */
     const int64_t spectrum = samples * a.channels * a.modes, inner = samples * most * a.modes;
     a.first = takes_two(&a) ? 2 : 0;
@@ -476,12 +477,11 @@ static bool keeps(const nn_program *p) {
 /* Both planes of what channels are mapped to. */
 static int add_mapped(nn_program *p) {
     const nn_factors *f = &p->model->factors;
-    return nn_value_add(
-        p, (nn_value){.role = NN_INNER_ARRAY,
-                      .planes = 2,
-                      .channels = f->inner_in > f->inner_out ? f->inner_in : f->inner_out,
-                      .points = p->model->mode_count,
-                      .before_act = -1});
+    return nn_value_add(p, (nn_value){.role = NN_INNER_ARRAY,
+                                      .planes = 2,
+                                      .channels = tg_max(f->inner_in, f->inner_out),
+                                      .points = p->model->mode_count,
+                                      .before_act = -1});
 }
 
 static int add_inner(nn_program *p) {

@@ -132,7 +132,7 @@ size_t tg_repack_bytes(const tg_state_kind *kind, int64_t count) {
  * that they come to lie in. */
 static tg_status move_bytes(const move *m, bool second, const moment_array *old,
                             const moment_array *new) {
-    const int64_t reals = old->reals > new->reals ? old->reals : new->reals;
+    const int64_t reals = tg_max(old->reals, new->reals);
     const byte_room room = lay_out_bytes(m->pool->staging, old->codec, reals);
     const size_t old_bytes = tg_state_bytes(old->codec, old->real, old->reals);
     const size_t new_bytes = tg_state_bytes(new->codec, new->real, new->reals);
