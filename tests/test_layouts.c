@@ -9,6 +9,8 @@
 #include "support/context.h"
 #include "support/files.h"
 #include "support/sets.h"
+#include "tgrad/settings.h"
+#include "tgrad/train.h"
 
 enum { N = 3, T = 5, X = 4, Y = 6 };
 
@@ -293,6 +295,43 @@ static void test_grouped_pairs(void **state) {
     tg_dataset_close(&set);
 }
 
+static void count_notes(void *user, tg_log_level level, const char *message) {
+    (void)level;
+    *(int *)user += strstr(message, "is left out") != NULL;
+}
+
+/* What is left out of a file is told when it is opened, not each time that it is looked at. */
+static void test_notes_once(void **state) {
+    (void)state;
+    tg_archive *a = begin();
+    add(a, "t0_fields/p", "ntxy", 0, 0, 1);
+    add(a, "t0_fields/floor", "nxy", 0, 0, 1);
+    const char *path = write_file(&a, "notes.h5");
+    int notes = 0;
+    tg_context *teller = NULL;
+    tg_context_config how = tg_context_config_default();
+    tg_train_memory *memory = calloc(1, sizeof *memory);
+    tg_settings *settings = NULL;
+    tg_dataset *set = NULL;
+    const tg_dataset_config config = tg_dataset_config_default();
+    assert_non_null(memory);
+    how.log = count_notes;
+    how.log_user = &notes;
+    assert_int_equal(tg_context_create(&how, &teller), TG_OK);
+    set_ok(teller, tg_backend_select(teller, "cpu"));
+    set_ok(teller, tg_settings_create(teller, &settings));
+    set_ok(teller, tg_settings_set(settings, "fno.n_modes", "2,2", NULL));
+    set_ok(teller, tg_settings_set(settings, "data.train_file", path, NULL));
+    set_ok(teller, tg_train_plan(teller, settings, memory));
+    assert_int_equal(notes, 0);
+    set_ok(teller, tg_dataset_open(teller, path, NULL, &config, &set));
+    assert_int_equal(notes, 1);
+    tg_dataset_close(&set);
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&teller);
+    free(memory);
+}
+
 /* ---- what is refused ---- */
 
 static void expect_refused(const char *path, const tg_dataset_config *config, tg_status status,
@@ -376,8 +415,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_named_fields),
         cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_masked_frame),
+        cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_notes_once),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -528,9 +528,10 @@ static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size
 tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_config *config,
                           tg_dataset_facts *facts, tg_dataset_bytes *bytes) {
     tg_dataset *d = NULL;
+    tg_context quiet = tg_context_branch(ctx); /* notes about a file come with its opening */
     *bytes = (tg_dataset_bytes){0};
     const origin from = {.path = path};
-    tg_status status = look_at(ctx, &from, config, &d);
+    const tg_status status = look_at(&quiet, &from, config, &d);
     if (status == TG_OK) {
         size_t files[2] = {0, 0};
         for (int i = 0; i < 2; i++) {
@@ -542,5 +543,5 @@ tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_co
         *facts = d->facts;
     }
     tg_dataset_close(&d);
-    return status;
+    return tg_context_adopt(ctx, &quiet, status);
 }
