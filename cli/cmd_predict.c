@@ -263,14 +263,26 @@ static int fit_shape(const cli_model *model, const array *channels, const tg_sha
                     tg_shape_text(found, text, sizeof text));
 }
 
-/* Steps in time need a model that takes what it makes. */
+/* A number of the model's settings, at least 1. */
+static int64_t count_of(const cli_model *model, const char *key) {
+    const long long value =
+        strtoll(cli_setting_or(tg_model_settings(model->model), key, "1"), NULL, 10);
+    return value > 1 ? value : 1;
+}
+
+/* Steps in time need a model that takes frames of what it makes: several of its outputs, or as many
+ * of data.horizon in one as there are of data.history. */
 static int check_steps(const cli_model *model) {
     const tg_fno_config *fno = cli_model_config(model);
-    return cli_on_points(fno) || steps() == 1 || fno->in_channels % fno->out_channels == 0
+    const int64_t in = fno->in_channels, out = fno->out_channels;
+    const int64_t history = count_of(model, "data.history"),
+                  horizon = count_of(model, "data.horizon");
+    const bool has_frames = in % out == 0 || in * horizon == out * history;
+    return cli_on_points(fno) || steps() == 1 || has_frames
                ? CLI_OK
                : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
                           "own output only if it takes one or several frames of it",
-                          (long long)fno->out_channels, (long long)fno->in_channels);
+                          (long long)out, (long long)in);
 }
 
 /* `count` channels of x from `first` on, instead of all. */
@@ -573,8 +585,8 @@ const cli_command cli_cmd_predict = {
         "Values are in the units of the data on both sides. A warning counts weights and values\n"
         "that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
-        "of several frames (in_channels a multiple of out_channels) takes them oldest first. Of\n"
-        "a file of trajectories as in training it takes the first ones of each.\n",
+        "of several frames takes them oldest first, and of a file of trajectories as in training\n"
+        "the first ones of each.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n"
                 "  tgrad predict runs/ns -i w0.npy -o rollout.npy --steps 10\n",

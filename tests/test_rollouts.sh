@@ -79,6 +79,9 @@ cmp -s <(tail -c +129 first.npy | head -c 64) <(tail -c +129 kept.npy | head -c 
     complain "predict: other values than in training"
 exits 0 predict all -i data/burgers_test_16.h5 -o steps.npy --steps 4
 says out '2 samples, f32 2x4x1x16'
+train 0 odd --opt.n_epochs 1 --data.history 3 --data.horizon 2
+exits 0 predict odd -i data/burgers_test_16.h5 -o odd.npy --steps 2
+says out '2 samples, f32 2x2x2x16'
 exits 1 predict all -i data/burgers_test_16.h5 -o steps.npy --dataset tensor
 says err 'the model takes (samples, 2 channels, grid of 1 dimension), and this is 2x7x16'
 train 0 middle --opt.n_epochs 1 --data.first_frame 1 --data.n_frames 5 # these frames alone, in eval too
