@@ -1,4 +1,5 @@
 """TensorGRaD as an optimizer of PyTorch."""
+import copy
 import gc
 import itertools
 import math
@@ -50,7 +51,8 @@ class TensorGRaD(torch.optim.Optimizer):
                         "add up in .grad, and torch.nn.utils.clip_grad_norm_ clips them",
                         c.TG_E_CONFIG)
         self._options = {"in_backward": bool(in_backward), "max_grad_norm": max_grad_norm,
-                         "accumulate": bool(accumulate) or max_grad_norm is not None}
+                         "accumulate": bool(accumulate) or max_grad_norm is not None,
+                         "distributed": False}
         self._begin()
         super().__init__(params, defaults)
 
@@ -75,6 +77,8 @@ class TensorGRaD(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         self._hook(group["params"])
+        if self._process_group is not None:
+            self._broadcast(group["params"])
 
     def _named_alike(self, params):
         """Parameters of a further group: torch wants names of all groups or of none. Where the first
@@ -177,6 +181,9 @@ class TensorGRaD(torch.optim.Optimizer):
         for engine in self._engines:
             engine.follow_settings()
         if self._options["accumulate"]:
+            if self._options["distributed"] and self._process_group is None:
+                raise Error("distributed: the optimizer was pickled, and processes cannot be; call "
+                            "opt.distributed() again")
             if not self._options["in_backward"]:
                 self._accumulate_all()
             self._apply(grad_scaler)
@@ -335,18 +342,24 @@ class TensorGRaD(torch.optim.Optimizer):
         """Averages compressed sums over the processes of a group (default: all) before each update.
 
         Every process must have been given the same parameters and settings; their weights become
-        those of the group's first. Not together with DistributedDataParallel.
+        those of the group's first, also those of groups that are added later. Not together with
+        DistributedDataParallel.
         """
         import torch.distributed as dist
         self._process_group = process_group if process_group is not None else dist.group.WORLD
-        self._options["accumulate"] = True
+        self._options.update(accumulate=True, distributed=True)
+        for group in self.param_groups:
+            self._broadcast(group["params"])
+        self._rebuild()  # sums need memory of their own
+        return self
+
+    def _broadcast(self, params):
+        import torch.distributed as dist
         first = dist.get_global_rank(self._process_group, 0)
-        for _, _, param, _ in self._named():
+        for param in params:
             data = param.detach()
             dist.broadcast(torch.view_as_real(data) if data.is_complex() else data, first,
                            group=self._process_group)
-        self._rebuild()  # sums need memory of their own
-        return self
 
     # ---- state ----
 
@@ -384,6 +397,12 @@ class TensorGRaD(torch.optim.Optimizer):
 
     def __getstate__(self):
         return {**super().__getstate__(), "state": self._export(), "_options": dict(self._options)}
+
+    def __deepcopy__(self, memo):
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        twin._process_group = self._process_group
+        return twin
 
     def __setstate__(self, state):
         loading = self.__dict__.get("_loading")

@@ -20,14 +20,16 @@ def train(rank, in_backward):
             with torch.no_grad():
                 net.last.bias.add_(1.0)  # the weights of the first process count
         assert opt.distributed() is opt
+    late = torch.nn.Parameter(torch.full((30, 40), float(rank or 0)))  # so do those of groups added later
+    opt.add_param_group({"params": [late]})
     data = batches(12)
     for step in range(3):
         mine = range(4) if rank is None else range(rank, 4, 2)
         opt.zero_grad()
         for i in mine:
-            (loss_of(net, data[4 * step + i]) / len(mine)).backward()
+            ((loss_of(net, data[4 * step + i]) + late.sum()) / len(mine)).backward()
         opt.step()
-    return weights(net)
+    return [*weights(net), late.detach()]
 
 
 if __name__ == "__main__":

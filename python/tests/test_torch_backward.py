@@ -3,6 +3,7 @@ import copy
 import gc
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import weakref
@@ -294,6 +295,23 @@ def test_distributed_after_a_state_was_loaded(process_group):
             loss_of(model, batch).backward()
             optim.step()
     assert near(weights(twin), weights(net)) and again.stats() == opt.stats()
+
+
+def test_copies_are_distributed_too(process_group, monkeypatch):
+    net, batch, averaged = Net(), batches(1)[0], []
+    opt = optimizer(net).distributed()
+    reduce = torch.distributed.all_reduce
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *a, **k: averaged.append(1) or reduce(*a, **k))
+    for copied in copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair)):
+        twin, again = copied((net, opt))
+        loss_of(twin, batch).backward()
+        if copied is not copy.deepcopy:
+            with pytest.raises(libtgrad.Error, match=r"call opt.distributed\(\) again"):
+                again.step()
+            again.distributed()
+        averaged.clear()
+        again.step()
+        assert averaged and again.stats()["steps"] == 5
 
 
 def test_processes_with_accumulation_and_clipping(tmp_path):
