@@ -31,6 +31,8 @@ static tg_loss_op describe(const t_side *s, int grid, int kind, int components) 
                      .relative = kinds[kind].relative,
                      .weight = 0.75,
                      .beta = 0.5,
+                     .channels = 2,
+                     .channel_weight = {1.25, 0.5},
                      .grad_scale = 1.0};
     memcpy(op.grid, grids[grid].grid, sizeof op.grid);
     return op;
@@ -128,7 +130,7 @@ static void powers_case(t_side *s, tg_loss_op *op) {
     for (int64_t i = 0; i < op->images; i++) {
         const double unit = op->relative ? power[2 * i + 1] : (double)points;
         t_true(s, op->relative || power[2 * i + 1] == 0.0);
-        sum += op->weight * pow(power[2 * i] / unit, root);
+        sum += 0.75 * (i == 1 ? 0.5 : 1.25) * pow(power[2 * i] / unit, root);
     }
     t_below(s, fabs(sum - value), 1e-12 * value);
     op->value = NULL;

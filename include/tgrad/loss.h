@@ -45,7 +45,7 @@ typedef struct tg_loss_config {
     size_t size; /* of the struct, see status.h */
     int terms;   /* 1 .. TG_LOSS_MAX_TERMS */
     tg_loss_term term[TG_LOSS_MAX_TERMS];
-    /* Factors of the channels in every term; none: all alike. On the host only. */
+    /* Factors of the channels in every term; none: all alike. */
     int channels;                                /* 0, or as many as pred has */
     double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
     /* The residual of an equation, of a network's x and y alone (tg_fno_forward_loss, tg_step). */

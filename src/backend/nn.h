@@ -245,6 +245,8 @@ typedef struct tg_map_gradients {
     void *dmap_in, *dmap_out, *dweight;
 } tg_map_gradients;
 
+enum { TG_LOSS_WEIGHTS = 8 }; /* channels that can be weighted, at most */
+
 typedef enum tg_loss_norm {
     TG_LOSS_NORM_LP, /* (sum |e|^p)^(1/p) */
     TG_LOSS_NORM_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
@@ -264,9 +266,9 @@ typedef struct tg_loss_op {
     double p; /* >= 1 */
     bool relative;
     double weight, beta;
-    int channels;                 /* image i is of channel i % channels, .. */
-    const double *channel_weight; /* .. whose factor beside weight stands here; NULL: 1 */
-    double grad_scale;            /* of the gradient alone */
+    int channels; /* image i is of channel i % channels, whose factor beside weight is .. */
+    double channel_weight[TG_LOSS_WEIGHTS]; /* .. this; no channels: 1 */
+    double grad_scale;                      /* of the gradient alone */
     const void *pred, *target;
     void *dpred;    /* NULL: not wanted */
     double *value;  /* (1), of the backend's memory; NULL: not wanted */
@@ -274,9 +276,15 @@ typedef struct tg_loss_op {
                        relative, else 0; NULL: not wanted */
 } tg_loss_op;
 
+#ifdef __CUDACC__
+#define TG_LOSS_FN static __host__ __device__ inline
+#else
+#define TG_LOSS_FN static inline
+#endif
+
 /* Factor of image i. */
-static inline double tg_loss_weight(const tg_loss_op *op, int64_t i) {
-    return op->channel_weight ? op->weight * op->channel_weight[i % op->channels] : op->weight;
+TG_LOSS_FN double tg_loss_weight(const tg_loss_op *op, int64_t i) {
+    return op->channels > 0 ? op->weight * op->channel_weight[i % op->channels] : op->weight;
 }
 
 #endif

@@ -9,6 +9,8 @@
 
 enum { HIGHEST_ORDER = 4 }; /* of a Sobolev norm */
 
+_Static_assert((int)TG_LOSS_WEIGHTS == (int)TG_LOSS_MAX_CHANNELS, "an op has all weights");
+
 void tg_loss_config_init(tg_loss_config *config, size_t size) {
     const tg_loss_config defaults = {.size = sizeof defaults,
                                      .terms = 1,
@@ -150,12 +152,7 @@ static tg_status check_loss(tg_backend *be, const tg_loss_config *config, int64_
         return tg_fail(be->ctx, TG_E_CONFIG,
                        "opt.loss_weights: all of them are 0, which leaves nothing to learn");
     }
-    return be->ops->place == TG_HOST
-               ? TG_OK
-               : tg_fail(be->ctx, TG_E_UNSUPPORTED,
-                         "opt.loss_weights: backend %s weighs all channels alike; leave it at 1, "
-                         "or take --backend cpu",
-                         be->ops->name);
+    return TG_OK;
 }
 
 tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fno_config *network) {
@@ -174,7 +171,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     TG_CALL(check_loss(be, config, shape->dim[1]));
     tg_loss_op op = describe(dtype, shape, pred, target);
     op.channels = config->channels;
-    op.channel_weight = config->channels > 0 ? config->channel_weight : NULL;
+    memcpy(op.channel_weight, config->channel_weight, sizeof op.channel_weight);
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;

@@ -20,7 +20,7 @@ struct loss_sizes {
     int components, ndim;
     int64_t grid[3], stride[3]; /* of points */
     bool h1, relative;
-    double p, weight, beta, grad_scale;
+    double p, beta;
     int parts; /* blocks of an image that sum */
 };
 
@@ -118,11 +118,11 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One block, a warp per image: their losses, added to the value (may be NULL), and the sums they
- * are made of (powers may be NULL). */
+/* One block, a warp per image from `first` on: their losses, added to the value (may be NULL), and
+ * the sums they are made of (powers may be NULL). */
 static __global__ void __launch_bounds__(THREADS)
-    fold_images(loss_sizes s, int64_t count, const double2 *partial, image_result *result,
-                double *value, double *powers) {
+    fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double2 *partial,
+                image_result *result) {
     double sum = 0.0;
     for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
@@ -137,20 +137,20 @@ static __global__ void __launch_bounds__(THREADS)
             const double target = pow(power.y, root);
             unit = target == 0.0 ? 1.0 : target;
         }
-        const double loss = s.weight * norm / unit;
-        if (threadIdx.x % 32 == 0 && powers) {
-            powers[2 * n] = power.x;
-            powers[2 * n + 1] = s.relative ? power.y : 0.0;
+        const double weight = tg_loss_weight(&op, first + n), loss = weight * norm / unit;
+        if (threadIdx.x % 32 == 0 && op.powers) {
+            op.powers[2 * (first + n)] = power.x;
+            op.powers[2 * (first + n) + 1] = s.relative ? power.y : 0.0;
         }
         if (threadIdx.x % 32 == 0) {
-            const double factor = s.grad_scale * s.weight / unit;
+            const double factor = op.grad_scale * weight / unit;
             result[n] = {norm, isfinite(loss) ? factor : CUDART_NAN};
             sum += loss;
         }
     }
     sum = block_sum(sum);
-    if (threadIdx.x == 0 && value) {
-        *value += sum;
+    if (threadIdx.x == 0 && op.value) {
+        *op.value += sum;
     }
 }
 
@@ -270,9 +270,7 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
     s.h1 = op->norm == TG_LOSS_NORM_H1;
     s.relative = op->relative;
     s.p = op->p;
-    s.weight = op->weight;
     s.beta = op->beta;
-    s.grad_scale = op->grad_scale;
     const int64_t blocks = (s.points + THREADS - 1) / THREADS;
     s.parts = blocks < MOST_PARTS ? (int)blocks : (int)MOST_PARTS;
     return s;
@@ -289,8 +287,7 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     const cudaStream_t stream = cuda_stream(be);
     sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, partial);
     TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
-    fold_images<<<1, THREADS, 0, stream>>>(s, count, partial, result, op->value,
-                                           op->powers ? op->powers + 2 * first : NULL);
+    fold_images<<<1, THREADS, 0, stream>>>(s, *op, first, count, partial, result);
     TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
