@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Losses in Fourier space and with the residual of an equation: runs that use them, the memory that was planned for
-# them, runs that are resumed, windows of trajectories among them, and what is refused.
+# Losses in Fourier space and with the residual of an equation: runs that use them, also on a device that is none, the
+# memory that was planned for them, runs that are resumed, windows of trajectories among them, and what is refused.
 #
 #   tests/test_losses.sh build/bin/tgrad <source tree> <build tree>
-tree=$(realpath "$2")
+tree=$(realpath "$2") fake=$(realpath "$3")/bin/tgrad_fake
 # shellcheck source=support/checks.sh
 source "$tree/tests/support/checks.sh"
 
@@ -45,6 +45,14 @@ for name in darcy burgers ns; do
     planned=$(grep -oE '"workspace": [0-9]+' out | grep -oE '[0-9]+' | sort -n | tail -n 1)
     [ "$planned" = "$(metric whole_$name/metrics.jsonl workspace)" ] ||
         complain "$name: planned a workspace of $planned, taken $(metric whole_$name/metrics.jsonl workspace)"
+done
+
+for name in darcy burgers; do
+    [ -x "$fake" ] || continue
+    "$fake" train $name.yaml --backend cuda --run fake_$name --threads 1 --quiet >/dev/null ||
+        complain "$name: does not train on a device"
+    [ "$(metric whole_$name/metrics.jsonl loss)" = "$(metric fake_$name/metrics.jsonl loss)" ] ||
+        complain "$name: another loss on a device"
 done
 
 expect 1 train darcy.yaml --run no --opt.physics burgers

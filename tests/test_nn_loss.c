@@ -200,6 +200,118 @@ static void edges(t_side *s) {
     t_refused(s, TG_E_DTYPE, s->ops->loss(s->be, &bad));
 }
 
+/* ---- norms that are given ---- */
+
+/* Squares and slopes of the L2 norm, made by hand, give what that norm gives. */
+static void given_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op);
+    const void *pred = t_host_random(s, s->dtype, n), *target = t_host_random(s, s->dtype, n);
+    const void *before = t_host_random(s, s->dtype, n);
+    double *slope = t_host_alloc(s, TG_F64, n), *squares = t_host_alloc(s, TG_F64, 2 * op->images);
+    memset(squares, 0, (size_t)(2 * op->images) * sizeof *squares);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t image = i / (n / op->images);
+        const double t = tg_load(s->dtype, target, i).re;
+        slope[i] = tg_load(s->dtype, pred, i).re - t;
+        squares[2 * image] += slope[i] * slope[i];
+        squares[2 * image + 1] += t * t;
+    }
+    op->pred = t_input(s, s->dtype, n, pred);
+    op->target = t_input(s, s->dtype, n, target);
+    op->norm = TG_LOSS_NORM_LP;
+    op->p = 2.0;
+    op->dpred = t_inout(s, s->dtype, n, before);
+    const double expected = loss_of(s, op);
+    const void *gradient = t_download(s, op->dpred);
+    op->pred = op->target = NULL;
+    op->norm = TG_LOSS_NORM_GIVEN;
+    op->powers = t_input(s, TG_F64, 2 * op->images, squares);
+    op->slope = t_input(s, TG_F64, n, slope);
+    op->dpred = t_inout(s, s->dtype, n, before);
+    t_below(s, fabs(loss_of(s, op) - expected), 1e-13 * expected);
+    const void *found = t_download(s, op->dpred);
+    for (int64_t i = 0; i < n; i++) {
+        t_below(s, fabs(tg_load(s->dtype, found, i).re - tg_load(s->dtype, gradient, i).re),
+                s->dtype == TG_F32 ? 1e-6 : 1e-14);
+    }
+}
+
+static void given(t_side *s) {
+    all_cases(s, given_case);
+}
+
+static void sobolev(t_side *s) {
+    static const double orders[] = {-0.5, 0.0, 2.0};
+    for (int i = 0; i < 4 * T_COUNT(grids); i++) {
+        const int grid = i / 4;
+        tg_sobolev op = {.complex = i % 2 == 1,
+                         .ndim = grids[grid].ndim,
+                         .images = 3,
+                         .order = orders[i % 3],
+                         .weighs = i / 2 % 2 == 1};
+        int64_t size = 2 * op.images;
+        if (t_leaves_out(s)) {
+            continue;
+        }
+        t_note(s, "grid %d order %g", grid, op.order);
+        memcpy(op.grid, grids[grid].grid, sizeof op.grid);
+        for (int d = 0; d < op.ndim; d++) {
+            const bool is_half = !op.complex && d == op.ndim - 1;
+            size *= is_half ? op.grid[d] / 2 + 1 : op.grid[d];
+        }
+        op.spectrum = t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size));
+        op.squares = t_inout(s, TG_F64, 2 * op.images, t_host_random(s, TG_F64, 2 * op.images));
+        t_ok(s, s->ops->sobolev_squares(s->be, &op));
+        t_keep_close(s, op.spectrum, 100.0);
+        t_keep_close(s, op.squares, 100.0);
+        t_release(s);
+    }
+}
+
+static void residuals(t_side *s) {
+    static const struct {
+        tg_equation equation;
+        int64_t n, m, in_channels;
+    } cases[] = {{TG_EQUATION_DARCY, 3, 3, 1},
+                 {TG_EQUATION_DARCY, 19, 33, 1},
+                 {TG_EQUATION_BURGERS, 2, 1, 1},
+                 {TG_EQUATION_BURGERS, 301, 1, 3}};
+    for (int i = 0; i < 2 * T_COUNT(cases); i++) {
+        const int64_t batch = 3, n = cases[i / 2].n, m = cases[i / 2].m;
+        const int64_t channels = cases[i / 2].in_channels;
+        if (t_leaves_out(s)) {
+            continue;
+        }
+        t_note(s, "case %d", i);
+        const tg_residual op = {.equation = cases[i / 2].equation,
+                                .dtype = s->dtype,
+                                .batch = batch,
+                                .in_channels = channels,
+                                .n = n,
+                                .m = m,
+                                .x_mean = 3.0,
+                                .x_scale = 2.0,
+                                .y_mean = -0.1,
+                                .y_scale = 0.7,
+                                .forcing = 1.5,
+                                .viscosity = 0.01,
+                                .time = 0.1,
+                                .x = t_random(s, s->dtype, batch * channels * n * m),
+                                .pred = t_random(s, s->dtype, batch * n * m),
+                                .target = t_random(s, s->dtype, batch * n * m),
+                                .powers = t_output(s, TG_F64, 2 * batch),
+                                .slope = i % 2 ? t_output(s, TG_F64, batch * n * m) : NULL};
+        t_ok(s, s->ops->residual(s->be, &op));
+        t_keep_close(s, op.powers, 100.0);
+        if (op.slope) {
+            t_keep_close(s, op.slope, 100.0);
+        }
+        t_release(s);
+    }
+    const tg_residual bad = {.dtype = TG_BF16};
+    t_refused(s, TG_E_DTYPE, s->ops->residual(s->be, &bad));
+}
+
 /* f = sin(2 pi x) against 0 on N points: central differences give cos times sin(h)/h. */
 static void known_value(t_side *s) {
     enum { N = 64 };
@@ -357,10 +469,11 @@ static void weighted_channels(void **state) {
 
 int main(void) {
     static const t_row rows[] = {
-        {"twin", twin, REALS},     {"differences", differences, T_ONCE},
-        {"edges", edges, REALS},   {"known_value", known_value, REALS},
-        {"scaled", scaled, REALS}, {"settings", settings, T_ONCE},
-        {"powers", powers, REALS},
+        {"twin", twin, REALS},        {"differences", differences, T_ONCE},
+        {"edges", edges, REALS},      {"known_value", known_value, REALS},
+        {"scaled", scaled, REALS},    {"settings", settings, T_ONCE},
+        {"powers", powers, REALS},    {"given", given, REALS},
+        {"sobolev", sobolev, T_ONCE}, {"residuals", residuals, REALS},
     };
     const struct CMUnitTest tests[] = {cmocka_unit_test(public_call),
                                        cmocka_unit_test(weighted_channels)};

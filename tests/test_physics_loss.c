@@ -31,9 +31,23 @@ static problem make(tg_physics physics, int64_t n, int64_t m) {
     return p;
 }
 
-/* On a context's backend, where the equation needs one. */
+/* On a context's backend. */
 static tg_context *ctx;
 static nn_flow flow;
+static nn_residual residual;
+
+static void add(const nn_physics *call) {
+    const int64_t points =
+        call->config->physics == TG_PHYSICS_BURGERS ? call->grid[0] : call->grid[0] * call->grid[1];
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    if (call->config->physics == TG_PHYSICS_NS) {
+        net_ok(ctx, nn_flow_add(be, &flow, call));
+        return;
+    }
+    net_ok(ctx, nn_residual_prepare(be, call->batch, points, &residual));
+    net_ok(ctx, nn_physics_add(be, &residual, call));
+}
 
 static double loss_of(problem *p, bool with_gradient) {
     p->value = 0.0;
@@ -45,13 +59,7 @@ static double loss_of(problem *p, bool with_gradient) {
     p->call.value = &p->value;
     p->call.grad_scale = 1.0;
     p->call.dpred = with_gradient ? p->gradient : NULL;
-    if (p->config.physics != TG_PHYSICS_NS) {
-        nn_physics_add(&p->call);
-        return p->value;
-    }
-    tg_backend *be = NULL;
-    net_ok(ctx, tg_backend_get(ctx, &be));
-    net_ok(ctx, nn_flow_add(be, &flow, &p->call));
+    add(&p->call);
     return p->value;
 }
 
@@ -247,9 +255,7 @@ static double residual_of_generated(const char *time) {
     p.call.x = x;
     p.call.pred = p.call.target = y;
     p.call.value = &p.value;
-    tg_backend *be = NULL;
-    net_ok(ctx, tg_backend_get(ctx, &be));
-    net_ok(ctx, nn_flow_add(be, &flow, &p.call));
+    add(&p.call);
     tg_dataset_close(&set);
     tg_generator_destroy(&generator);
     return p.value;
@@ -276,6 +282,7 @@ static int end(void **state) {
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
     nn_flow_free(be, &flow);
+    nn_residual_free(be, &residual);
     tg_context_destroy(&ctx);
     return test_files_end(state);
 }
@@ -308,7 +315,7 @@ static void test_units(void **state) {
         call.target = target;
         call.value = &value;
         call.dpred = NULL;
-        nn_physics_add(&call);
+        add(&call);
         assert_true(fabs(value - expected) <= 1e-5 * expected);
     }
 }

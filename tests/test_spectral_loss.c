@@ -1,4 +1,4 @@
-/* Losses hs<s> on the backends that have them: waves whose norm is known, the L2 norm for s = 0,
+/* Losses hs<s> on the backends of the host: waves whose norm is known, the L2 norm for s = 0,
  * gradients against central differences, and what is refused. */
 #include <math.h>
 #include <string.h>

@@ -66,14 +66,16 @@ static const variant host_variants[] = {
     {"signs of the residual", {"opt.name", "tensorgrad", "opt.residual_scale", "0.5"}},
     {"apollo", {"opt.rule", "apollo", "opt.rank", "2", "opt.min_entries", "10"}},
     {"muon", {"opt.rule", "muon", "opt.min_entries", "10"}},
-    {"loss in Fourier space", {"opt.training_loss", "hs1", "data.n_tests", "[5, 4]"}},
-    {"loss in Fourier space from a stage on",
-     {"opt.n_epochs", "1", "data.test_resolutions", "[]", "stage2.opt.n_epochs", "1",
-      "stage2.opt.training_loss", "l2 + hs0.5"}},
 };
 
 static const variant variants[] = {
     {"adam", {"opt.name", "adam"}},
+    {"loss in Fourier space", {"opt.training_loss", "hs1", "data.n_tests", "[5, 4]"}},
+    {"loss in Fourier space from a stage on",
+     {"opt.n_epochs", "1", "data.test_resolutions", "[]", "stage2.opt.n_epochs", "1",
+      "stage2.opt.training_loss", "l2 + hs0.5"}},
+    {"loss in Fourier space and of an equation, by parts",
+     {"opt.training_loss", "hs1", "opt.physics", "darcy", "fno.micro_batch", "3"}},
     {"lowrank", {"opt.name", "lowrank"}},
     {"galore", {"opt.name", "galore", "opt.first_dim_rollup", "2"}},
     {"structured", {"opt.name", "structured"}},

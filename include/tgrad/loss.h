@@ -23,15 +23,15 @@ typedef enum tg_loss_kind {
     TG_LOSS_LP, /* (sum |e|^p)^(1/p) */
     TG_LOSS_H1, /* sqrt(sum |e|^2 + sum_j |D_j e|^2) */
     TG_LOSS_HS  /* sqrt(sum_k (1 + |2 pi k|^2)^s |e_k|^2), e_k Fourier coefficients with which that
-                   is sum |e|^2 for s = 0. On the host only, and not on points */
+                   is sum |e|^2 for s = 0. Not on points */
 } tg_loss_kind;
 
-/* Equations whose residual can be a further term, see docs/training.md. On the host only. */
+/* Equations whose residual can be a further term, see docs/training.md. */
 typedef enum tg_physics {
     TG_PHYSICS_NONE,
     TG_PHYSICS_DARCY,   /* -div(a grad u) = f, x = a, y = u */
     TG_PHYSICS_BURGERS, /* u_t + (u^2 / 2)_x = nu u_xx, from the last frame of x to y */
-    TG_PHYSICS_NS       /* w_t + u w_x + v w_y = nu Laplace w + f, likewise */
+    TG_PHYSICS_NS       /* w_t + u w_x + v w_y = nu Laplace w + f, likewise; on the host only */
 } tg_physics;
 
 typedef struct tg_loss_term {

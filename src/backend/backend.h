@@ -453,6 +453,8 @@ struct tg_backend_ops {
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
     tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
+    tg_status (*sobolev_squares)(tg_backend *be, const tg_sobolev *op);
+    tg_status (*residual)(tg_backend *be, const tg_residual *op);
     /* Neighbours of queries among points, see backend/neighbours.h; the same ones in the same order
      * on every backend. Bytes from the numbers alone: of arrays laid out by tg_neighbours_place
      * and, behind them, of what building works in. Coordinates may lie on the host. */

@@ -248,8 +248,10 @@ typedef struct tg_map_gradients {
 enum { TG_LOSS_WEIGHTS = 8 }; /* channels that can be weighted, at most */
 
 typedef enum tg_loss_norm {
-    TG_LOSS_NORM_LP, /* (sum |e|^p)^(1/p) */
-    TG_LOSS_NORM_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
+    TG_LOSS_NORM_LP,   /* (sum |e|^p)^(1/p) */
+    TG_LOSS_NORM_H1,   /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
+    TG_LOSS_NORM_GIVEN /* of squares and slopes that somebody has made: pred and target are not
+                          looked at */
 } tg_loss_norm;
 
 /* value += sum over images of its weight times |pred - target| / |target| (relative; a target of
@@ -270,10 +272,13 @@ typedef struct tg_loss_op {
     double channel_weight[TG_LOSS_WEIGHTS]; /* .. this; no channels: 1 */
     double grad_scale;                      /* of the gradient alone */
     const void *pred, *target;
-    void *dpred;    /* NULL: not wanted */
-    double *value;  /* (1), of the backend's memory; NULL: not wanted */
-    double *powers; /* (images, 2), there: sum |e|^p or |e|_H1^2, and the same of the target if
-                       relative, else 0; NULL: not wanted */
+    void *dpred;         /* NULL: not wanted */
+    double *value;       /* (1), of the backend's memory; NULL: not wanted */
+    double *powers;      /* (images, 2), there: sum |e|^p or |e|_H1^2, and the same of the target if
+                            relative, else 0; NULL: not wanted. If the norm is given, |e|^2 and, if
+                            relative, |target|^2 are read here */
+    const double *slope; /* (images, grid.., components), if the norm is given and a gradient
+                            wanted: that of |e|^2 / 2 */
 } tg_loss_op;
 
 #ifdef __CUDACC__
@@ -286,5 +291,49 @@ typedef struct tg_loss_op {
 TG_LOSS_FN double tg_loss_weight(const tg_loss_op *op, int64_t i) {
     return op->channels > 0 ? op->weight * op->channel_weight[i % op->channels] : op->weight;
 }
+
+/* Sobolev norms of fields on the unit periodic grid of P points, by their spectra
+ * X_k = sum_x v(x) exp(-2 pi i k.x):
+ *
+ *   squares[2 n] = 1/P sum_k w_k |X_k|^2 of image n,   w_k = (1 + |2 pi k|^2)^order
+ *
+ * and X_k *= w_k, if `weighs` says so. All frequencies -(N/2) .. of each dimension are there, of
+ * the last one of real fields 0 .. N/2: those that stand for two count twice. In f64. */
+typedef struct tg_sobolev {
+    bool complex; /* fields are */
+    int ndim;     /* 1 .. 3 */
+    int64_t grid[3];
+    int64_t images;
+    double order;
+    bool weighs;
+    double *spectrum; /* (images, K.., 2), K = N but N/2 + 1 in the last dimension of real fields */
+    double *squares;  /* (images, 2), of which the first ones are written */
+} tg_sobolev;
+
+/* Residuals r of equations, for losses whose norm is given: powers = {|r|^2, unit^2} of each sample
+ * and, if it is not NULL, slope = the gradient of |r|^2 / 2 by pred. Fields are in the units of the
+ * data, v = mean + scale z of what is there:
+ *
+ *   darcy    x = a, y = u on the unit square with its boundary, h_j = 1 / (N_j - 1); at inner
+ *            points p r_p = sum_q t_pq (u_p - u_q) / h_pq^2 - f,  t_pq = 2 a_p a_q / (a_p + a_q)
+ *            over the four neighbours q; unit = |f| sqrt(inner points), of f = 0 with 1 for |f|
+ *   burgers  the last frame v of x and y = u, a time dt later, on the unit circle, h = 1 / N:
+ *            r = (u - v) / dt + (B(u) + B(v)) / 2,  B(w) = D(w^2 / 2) - nu L w with central
+ *            differences D and L; unit = |(target - v) / dt| */
+typedef enum tg_equation { TG_EQUATION_DARCY, TG_EQUATION_BURGERS } tg_equation;
+
+typedef struct tg_residual {
+    tg_equation equation;
+    tg_dtype dtype; /* f32 or f64 */
+    int64_t batch, in_channels;
+    int64_t n, m;           /* grid; of one dimension m is 1 */
+    double x_mean, x_scale; /* units */
+    double y_mean, y_scale;
+    double forcing, viscosity, time; /* f, nu, dt */
+    const void *x;             /* (batch, in_channels, n, m), of which the last channel counts */
+    const void *pred, *target; /* (batch, n, m) */
+    double *powers;            /* (batch, 2) */
+    double *slope;             /* (batch, n, m) */
+} tg_residual;
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "base/sized.h"
 #include "nn/network.h"
 
@@ -110,24 +111,20 @@ static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pr
     return op;
 }
 
-bool nn_loss_is_spectral(const tg_loss_config *config) {
-    bool found = false;
+unsigned nn_loss_parts(const tg_loss_config *config) {
+    unsigned parts = config->physics == TG_PHYSICS_NONE ? 0
+                     : config->physics == TG_PHYSICS_NS ? NN_LOSS_FLOW
+                                                        : NN_LOSS_RESIDUAL;
     for (int i = 0; i < config->terms && i < TG_LOSS_MAX_TERMS; i++) {
-        found = found || config->term[i].kind == TG_LOSS_HS;
+        parts |= config->term[i].kind == TG_LOSS_HS ? NN_LOSS_SPECTRAL : 0;
     }
-    return found;
+    return parts;
 }
 
 static tg_status check_loss(tg_backend *be, const tg_loss_config *config, int64_t channels) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
-    }
-    if (nn_loss_is_spectral(config) && be->ops->place != TG_HOST) {
-        return tg_fail(be->ctx, TG_E_UNSUPPORTED,
-                       "opt.training_loss: backend %s has no hs<s>; take l2 or h1, or --backend "
-                       "cpu",
-                       be->ops->name);
     }
     if (config->channels == 0) {
         return TG_OK;
@@ -156,7 +153,7 @@ static tg_status check_loss(tg_backend *be, const tg_loss_config *config, int64_
 }
 
 tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fno_config *network) {
-    if (network->architecture == TG_ARCHITECTURE_GINO && nn_loss_is_spectral(config)) {
+    if (network->architecture == TG_ARCHITECTURE_GINO && nn_loss_parts(config) & NN_LOSS_SPECTRAL) {
         return tg_fail(be->ctx, TG_E_UNSUPPORTED,
                        "opt.training_loss: hs<s> needs fields on a grid; the queries of a gino are "
                        "points");
@@ -175,6 +172,11 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;
+    if (nn_loss_parts(config) & NN_LOSS_SPECTRAL) {
+        tg_loss_op most = op;
+        most.images = work->samples * shape->dim[1];
+        TG_CALL(nn_spectral_prepare(be, &most, &work->spectral));
+    }
     for (int i = 0; i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
@@ -190,26 +192,32 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
 
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
     nn_spectral_free(be, &work->spectral);
+    nn_residual_free(be, &work->residual);
     nn_flow_free(be, &work->flow);
+    if (be) {
+        be->ops->release(be, work->x);
+    }
+    *work = (nn_loss_work){0};
 }
 
-tg_status nn_loss_workspace(tg_backend *be, bool spectral, bool flow, tg_dtype dtype,
-                            const tg_shape *shape, size_t *bytes) {
-    tg_status status = TG_OK;
-    nn_loss_work work = {0};
-    const size_t before = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
-    *bytes = 0;
-    if (spectral) {
-        const tg_loss_op op = describe(dtype, shape, NULL, NULL);
-        TG_TRY(nn_spectral_prepare(be, &op, &work.spectral));
+tg_status nn_loss_workspace(tg_backend *be, unsigned parts, tg_dtype dtype, const tg_shape *shape,
+                            size_t *bytes, size_t *host) {
+    const tg_loss_op op = describe(dtype, shape, NULL, NULL);
+    *bytes = *host = 0;
+    if (parts & NN_LOSS_SPECTRAL) {
+        TG_CALL(nn_spectral_plan(be, &op, bytes, host));
     }
-    if (flow) {
-        TG_TRY(nn_flow_prepare(be, shape->dim[2], shape->dim[3], &work.flow));
+    if (parts & NN_LOSS_RESIDUAL) {
+        *bytes += nn_residual_bytes(shape->dim[0], tg_product(op.ndim, op.grid));
     }
-    *bytes = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
-fail:
-    nn_loss_work_free(be, &work);
-    return status;
+    if (parts & NN_LOSS_FLOW) {
+        nn_flow flow = {0};
+        const size_t before = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+        TG_CALL(nn_flow_prepare(be, shape->dim[2], shape->dim[3], &flow));
+        *bytes += tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
+        nn_flow_free(be, &flow);
+    }
+    return TG_OK;
 }
 
 static tg_status check_fields(const tg_backend *be, const tg_tensor *pred, const tg_tensor *target,
@@ -254,6 +262,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     }
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, dpred));
+    work.samples = pred->shape.dim[0];
     TG_TRY(be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, be->cell));
     TG_TRY(nn_loss(be, &full, pred->dtype, &pred->shape, pred->data, target->data, &work, be->cell,
                    1.0, dpred ? dpred->data : NULL));

@@ -7,11 +7,17 @@
 #include "nn/program.h"
 #include "nn/spectral_loss.h"
 
-/* What losses in Fourier space and residuals of flows work in. */
+/* What losses in Fourier space and residuals of equations work in. */
 typedef struct nn_loss_work {
+    int64_t samples; /* of a call, at most */
     nn_spectral spectral;
+    nn_residual residual;
+    void *x; /* of residuals, where the caller has it on another side */
     nn_flow flow;
 } nn_loss_work;
+
+/* Its parts. */
+enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4 };
 
 /* What a call of forward or backward works on. */
 typedef struct nn_call {
@@ -131,15 +137,17 @@ TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config
 TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config,
                                     const tg_fno_config *network);
 /* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
- * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken with the
- * first call; residuals of equations are not in it. */
+ * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken for
+ * work->samples with the first call; residuals of equations are not in it. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                nn_loss_work *work, double *loss, double grad_scale, void *dpred);
-bool nn_loss_is_spectral(const tg_loss_config *config);
+/* The parts of `work` that a loss needs. */
+unsigned nn_loss_parts(const tg_loss_config *config);
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work);
-/* Bytes of these parts of it. */
-TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, bool spectral, bool flow, tg_dtype dtype,
-                                         const tg_shape *shape, size_t *bytes);
+/* Bytes of these parts for fields of that shape, where the backend computes and, if that is
+ * elsewhere, on the host. */
+TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, unsigned parts, tg_dtype dtype,
+                                         const tg_shape *shape, size_t *bytes, size_t *host);
 
 #endif

@@ -1,147 +1,16 @@
-/* Residuals r of equations, which training makes small beside the error against the data. Fields
- * are in the units of the data, v = mean + scale z; of each sample |r| / unit is added:
- *
- *   darcy    x = a, y = u on the unit square with its boundary, h_j = 1 / (N_j - 1), inner points
- * p: r_p = sum_q t_pq (u_p - u_q) / h_pq^2 - f,   t_pq = 2 a_p a_q / (a_p + a_q) over the four
- * neighbours q; unit = |f| sqrt(inner points), of f = 0 with 1 for |f| burgers  the last frame v of
- * x and y = u, a time dt later, on the unit circle, h = 1 / N: r = (u - v) / dt + (B(u) + B(v)) /
- * 2,   B(w) = D(w^2 / 2) - nu L w with central differences D and L; unit = |(target - v) / dt|, or
- * 1 if that is 0
- *
- * The gradient is J^T r / (unit |r|): J of Darcy is symmetric; D^T = -D, L^T = L. Residuals are
- * made again where their neighbours need them, so that nothing is stored. */
+/* Residuals of equations, which training makes small beside the error against the data: of each
+ * sample |r| / unit is added. The backends make |r|, unit and the slopes (backend/nn.h); those of
+ * flows are in flow_residual.c. */
 #include "nn/physics_loss.h"
-
-#include <math.h>
-
-#include "nn/reals.h"
-
-/* One sample. */
-typedef struct fields {
-    const nn_physics *call;
-    int64_t n, m; /* grid; of one dimension m is 1 */
-    int64_t x, y; /* number of its first element, of the channel that is used */
-} fields;
-
-static double x_at(const fields *s, int64_t p) {
-    const tg_loss_config *config = s->call->config;
-    return config->x_mean + config->x_scale * nn_get_real(s->call->dtype, s->call->x, s->x + p);
-}
-
-static double y_at(const fields *s, const void *field, int64_t p) {
-    const tg_loss_config *config = s->call->config;
-    return config->y_mean + config->y_scale * nn_get_real(s->call->dtype, field, s->y + p);
-}
-
-/* ---- darcy ---- */
-
-/* Number of the neighbour of p in direction d, 0 .. 3, and 1/h^2 towards it; -1: there is none. */
-static int64_t darcy_neighbour(const fields *s, int64_t p, int d, double *weight) {
-    const int64_t i = p / s->m, j = p % s->m, step = d % 2 ? 1 : -1;
-    const int64_t n = d < 2 ? s->n : s->m, at = (d < 2 ? i : j) + step;
-    *weight = (double)((n - 1) * (n - 1));
-    return at < 0 || at >= n ? -1 : p + step * (d < 2 ? s->m : 1);
-}
-
-static bool is_inner(const fields *s, int64_t p) {
-    const int64_t i = p / s->m, j = p % s->m;
-    return i > 0 && i < s->n - 1 && j > 0 && j < s->m - 1;
-}
-
-static double permeability(const fields *s, int64_t p, int64_t q) {
-    const double a = x_at(s, p), b = x_at(s, q);
-    return a + b == 0.0 ? 0.0 : 2.0 * a * b / (a + b);
-}
-
-static double darcy_residual(const fields *s, int64_t p) {
-    double sum = -s->call->config->physics_forcing;
-    if (!is_inner(s, p)) {
-        return 0.0;
-    }
-    for (int d = 0; d < 4; d++) {
-        double weight;
-        const int64_t q = darcy_neighbour(s, p, d, &weight);
-        sum += weight * permeability(s, p, q) *
-               (y_at(s, s->call->pred, p) - y_at(s, s->call->pred, q));
-    }
-    return sum;
-}
-
-static double darcy_slope(const fields *s, int64_t p) {
-    const double here = darcy_residual(s, p);
-    double sum = 0.0;
-    for (int d = 0; d < 4; d++) {
-        double weight;
-        const int64_t q = darcy_neighbour(s, p, d, &weight);
-        const double there = q < 0 ? 0.0 : darcy_residual(s, q);
-        sum += q < 0 || here == there ? 0.0 : weight * permeability(s, p, q) * (here - there);
-    }
-    return sum;
-}
-
-static double darcy_unit(const fields *s) {
-    const double f = fabs(s->call->config->physics_forcing);
-    return (f == 0.0 ? 1.0 : f) * sqrt((double)((s->n - 2) * (s->m - 2)));
-}
-
-/* ---- burgers ---- */
-
-typedef double (*frame_fn)(const fields *s, int64_t p);
-
-static double last_frame(const fields *s, int64_t p) {
-    return x_at(s, p);
-}
-
-static double predicted(const fields *s, int64_t p) {
-    return y_at(s, s->call->pred, p);
-}
-
-static int64_t wrap(const fields *s, int64_t p) {
-    return (p + s->n) % s->n;
-}
-
-/* B(w), w one of the two frames. */
-static double burgers_operator(const fields *s, frame_fn w, int64_t p) {
-    const double n = (double)s->n, nu = s->call->config->physics_viscosity;
-    const double before = w(s, wrap(s, p - 1)), here = w(s, p), next = w(s, wrap(s, p + 1));
-    return n / 4.0 * (next * next - before * before) - nu * n * n * (next - 2.0 * here + before);
-}
-
-static double burgers_residual(const fields *s, int64_t p) {
-    return (predicted(s, p) - last_frame(s, p)) / s->call->config->physics_time +
-           (burgers_operator(s, predicted, p) + burgers_operator(s, last_frame, p)) / 2.0;
-}
-
-static double burgers_slope(const fields *s, int64_t p) {
-    const tg_loss_config *config = s->call->config;
-    const double n = (double)s->n, here = burgers_residual(s, p);
-    const double before = burgers_residual(s, wrap(s, p - 1));
-    const double next = burgers_residual(s, wrap(s, p + 1));
-    return here / config->physics_time - predicted(s, p) * n / 4.0 * (next - before) -
-           config->physics_viscosity * n * n / 2.0 * (next - 2.0 * here + before);
-}
-
-static double burgers_unit(const fields *s) {
-    double sum = 0.0;
-    for (int64_t p = 0; p < s->n; p++) {
-        const double change = y_at(s, s->call->target, p) - last_frame(s, p);
-        sum += change * change;
-    }
-    return sum == 0.0 ? 1.0 : sqrt(sum) / s->call->config->physics_time;
-}
-
-/* ---- all of them ---- */
 
 static const struct equation {
     const char *name;
     int n_dim;
-    double (*residual)(const fields *s, int64_t p);
-    double (*slope)(const fields *s, int64_t p); /* of |r|^2 / 2, by pred */
-    double (*unit)(const fields *s);
+    tg_equation residual;
 } equations[] = {
-    [TG_PHYSICS_DARCY] = {"darcy", 2, darcy_residual, darcy_slope, darcy_unit},
-    [TG_PHYSICS_BURGERS] = {"burgers", 1, burgers_residual, burgers_slope, burgers_unit},
-    [TG_PHYSICS_NS] = {"ns", 2, NULL, NULL, NULL}, /* flow_residual.c */
+    [TG_PHYSICS_DARCY] = {"darcy", 2, TG_EQUATION_DARCY},
+    [TG_PHYSICS_BURGERS] = {"burgers", 1, TG_EQUATION_BURGERS},
+    [TG_PHYSICS_NS] = {.name = "ns", .n_dim = 2},
 };
 
 enum { EQUATIONS = sizeof equations / sizeof equations[0] };
@@ -155,9 +24,9 @@ tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
         return tg_fail(be->ctx, TG_E_CONFIG, "opt.physics: no such equation");
     }
     const struct equation *e = &equations[loss->physics];
-    if (be->ops->place != TG_HOST) {
+    if (loss->physics == TG_PHYSICS_NS && be->ops->place != TG_HOST) {
         return tg_fail(be->ctx, TG_E_UNSUPPORTED,
-                       "opt.physics: backend %s has no residuals; leave it at none, or take "
+                       "opt.physics: backend %s has no residual of ns; leave it at none, or take "
                        "--backend cpu",
                        be->ops->name);
     }
@@ -190,36 +59,67 @@ tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
     return TG_OK;
 }
 
-static void add_sample(const fields *s) {
-    const nn_physics *call = s->call;
-    const struct equation *e = &equations[call->config->physics];
-    double sum = 0.0;
-    for (int64_t p = 0; p < s->n * s->m; p++) {
-        const double r = e->residual(s, p);
-        sum += r * r;
+void nn_residual_free(tg_backend *be, nn_residual *work) {
+    if (be) {
+        be->ops->release(be, work->slope);
     }
-    const double norm = sqrt(sum), unit = e->unit(s), weight = call->config->physics_weight;
-    if (norm == 0.0) {
-        return;
-    }
-    *call->value += weight * norm / unit;
-    const double factor = call->grad_scale * weight * call->config->y_scale / (unit * norm);
-    for (int64_t p = 0; call->dpred && p < s->n * s->m; p++) {
-        const double slope = isfinite(norm) ? factor * e->slope(s, p) : (double)NAN;
-        nn_set_real(call->dtype, call->dpred, s->y + p,
-                    nn_get_real(call->dtype, call->dpred, s->y + p) + slope);
-    }
+    *work = (nn_residual){0};
 }
 
-void nn_physics_add(const nn_physics *call) {
-    const bool is_plane = equations[call->config->physics].n_dim == 2;
-    const int64_t n = call->grid[0], m = is_plane ? call->grid[1] : 1;
-    for (int64_t b = 0; b < call->batch; b++) {
-        const fields s = {.call = call,
-                          .n = n,
-                          .m = m,
-                          .x = ((b + 1) * call->in_channels - 1) * n * m,
-                          .y = b * n * m};
-        add_sample(&s);
+size_t nn_residual_bytes(int64_t samples, int64_t points) {
+    return (size_t)(samples * (points + 2)) * sizeof(double);
+}
+
+tg_status nn_residual_prepare(tg_backend *be, int64_t samples, int64_t points, nn_residual *work) {
+    if (work->samples >= samples && work->points == points) {
+        return TG_OK;
     }
+    nn_residual_free(be, work);
+    work->slope = be->ops->alloc(be, TG_MEM_WORKSPACE, nn_residual_bytes(samples, points));
+    if (!work->slope) {
+        return TG_E_MEMORY;
+    }
+    work->powers = work->slope + samples * points;
+    work->samples = samples;
+    work->points = points;
+    return TG_OK;
+}
+
+tg_status nn_physics_add(tg_backend *be, nn_residual *work, const nn_physics *call) {
+    const tg_loss_config *config = call->config;
+    const struct equation *e = &equations[config->physics];
+    const tg_residual residual = {.equation = e->residual,
+                                  .dtype = call->dtype,
+                                  .batch = call->batch,
+                                  .in_channels = call->in_channels,
+                                  .n = call->grid[0],
+                                  .m = e->n_dim == 2 ? call->grid[1] : 1,
+                                  .x_mean = config->x_mean,
+                                  .x_scale = config->x_scale,
+                                  .y_mean = config->y_mean,
+                                  .y_scale = config->y_scale,
+                                  .forcing = config->physics_forcing,
+                                  .viscosity = config->physics_viscosity,
+                                  .time = config->physics_time,
+                                  .x = call->x,
+                                  .pred = call->pred,
+                                  .target = call->target,
+                                  .powers = work->powers,
+                                  .slope = call->dpred ? work->slope : NULL};
+    const tg_loss_op loss = {.dtype = call->dtype,
+                             .components = 1,
+                             .images = call->batch,
+                             .ndim = e->n_dim,
+                             .grid = {residual.n, residual.m},
+                             .norm = TG_LOSS_NORM_GIVEN,
+                             .relative = true,
+                             .weight = config->physics_weight,
+                             .beta = 1.0,
+                             .grad_scale = call->grad_scale,
+                             .dpred = call->dpred,
+                             .value = call->value,
+                             .powers = work->powers,
+                             .slope = work->slope};
+    TG_CALL(be->ops->residual(be, &residual));
+    return be->ops->loss(be, &loss);
 }

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "tgrad/fno.h"
 
-/* Fields on the host as the network sees them, f32 or f64. */
+/* Fields where the backend computes as the network sees them, f32 or f64. */
 typedef struct nn_physics {
     const tg_loss_config *config;
     tg_dtype dtype;
@@ -18,11 +18,25 @@ typedef struct nn_physics {
     void *dpred;               /* is added to; NULL: not wanted */
 } nn_physics;
 
+/* Room for the residuals of a call. All zero is none yet. */
+typedef struct nn_residual {
+    int64_t samples, points;
+    double *slope;  /* (samples, points) */
+    double *powers; /* (samples, 2) */
+} nn_residual;
+
 /* Whether the equation of a loss can be that of this network; nothing to say if it has none. */
 TG_NODISCARD tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
                                         const tg_fno_config *network);
 
-/* Adds the residuals of all samples; those of flows are in flow_residual.h. */
-void nn_physics_add(const nn_physics *call);
+/* Takes what a call of so many samples works in, unless it is there already. */
+TG_NODISCARD tg_status nn_residual_prepare(tg_backend *be, int64_t samples, int64_t points,
+                                           nn_residual *work);
+size_t nn_residual_bytes(int64_t samples, int64_t points);
+void nn_residual_free(tg_backend *be, nn_residual *work);
+
+/* Adds the residuals of all samples, for which there must be room; those of flows are in
+ * flow_residual.h. */
+TG_NODISCARD tg_status nn_physics_add(tg_backend *be, nn_residual *work, const nn_physics *call);
 
 #endif

@@ -189,6 +189,7 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
         TG_TRY(nn_places_lay_out(fno, run->places));
     }
     nn_program_bind(program, run->activations, run->workspace);
+    run->loss_work.samples = program->batch;
     run->ready = true;
 fail:
     if (status != TG_OK) {

@@ -3,24 +3,18 @@
  *
  *   |e|_s^2 = 1/P sum_k w_k |E_k|^2,   w_k = (1 + |2 pi k|^2)^s
  *
- * which is sum |e|^2 for s = 0. Its gradient is F^-1(w E) / (P |e|_s). Of a real transform half of
- * the spectrum is stored: entries with a partner count twice. Images (a channel of a sample) are
- * worked on one after the other, on the host. */
+ * which is sum |e|^2 for s = 0. The gradient of |e|_s^2 / 2 is F^-1(w E) with F^-1 F = 1. All in
+ * f64: the weights grow with the grid, and the rounding of a transform with them. */
 #include "nn/spectral_loss.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/minmax.h"
-#include "nn/reals.h"
-
-#define PI 3.14159265358979323846
 
 /* Every frequency of the grid, the last dimension of real data from 0 on. */
 static tg_fft_desc describe(const tg_loss_op *op) {
     tg_fft_desc desc = {
-        .dtype = op->dtype, .complex = op->components == 2, .ndim = op->ndim, .howmany = 1};
+        .dtype = TG_F64, .complex = op->components == 2, .ndim = op->ndim, .howmany = op->images};
     for (int d = 0; d < op->ndim; d++) {
         const bool is_half = !desc.complex && d == op->ndim - 1;
         const int64_t n = op->grid[d];
@@ -31,35 +25,41 @@ static tg_fft_desc describe(const tg_loss_op *op) {
     return desc;
 }
 
+/* Numbers of f64: of all fields, of all spectra, and of both with the powers. */
+typedef struct sizes {
+    int64_t field, spectrum, total;
+} sizes;
+
+static sizes sizes_of(const tg_fft_desc *desc) {
+    const int64_t points = tg_product(desc->ndim, desc->grid) * (desc->complex ? 2 : 1);
+    const int64_t kept = 2 * tg_product(desc->ndim, desc->kept), images = desc->howmany;
+    return (sizes){images * points, images * kept, images * (points + kept + 2)};
+}
+
 void nn_spectral_free(tg_backend *be, nn_spectral *work) {
     if (be) {
         be->ops->fft_destroy(be, &work->fft);
-        tg_mem_free(be->ctx, work->error);
-        tg_mem_free(be->ctx, work->spectrum);
-        tg_mem_free(be->ctx, work->weights);
+        be->ops->release(be, work->field);
     }
     *work = (nn_spectral){0};
 }
 
 tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work) {
     const tg_fft_desc desc = describe(op);
-    if (work->fft && work->desc.dtype == desc.dtype && work->desc.complex == desc.complex &&
-        work->desc.ndim == desc.ndim && memcmp(work->desc.grid, desc.grid, sizeof desc.grid) == 0) {
+    if (work->fft && work->desc.complex == desc.complex && work->desc.ndim == desc.ndim &&
+        memcmp(work->desc.grid, desc.grid, sizeof desc.grid) == 0 &&
+        work->desc.howmany >= desc.howmany) {
         return TG_OK;
     }
     tg_status status = TG_OK;
-    const size_t real = tg_dtype_size(desc.dtype);
+    const sizes size = sizes_of(&desc);
     nn_spectral_free(be, work);
     work->desc = desc;
-    work->components = op->components;
-    work->points = tg_product(desc.ndim, desc.grid);
-    work->kept = tg_product(desc.ndim, desc.kept);
-    const size_t numbers = (size_t)(work->points * op->components);
     TG_TRY(be->ops->fft_create(be, &desc, &work->fft));
-    work->error = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, numbers, real);
-    work->spectrum = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, (size_t)work->kept, 2 * real);
-    work->weights = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, (size_t)work->kept, sizeof(double));
-    TG_TRY(work->error && work->spectrum && work->weights ? TG_OK : TG_E_MEMORY);
+    work->field = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)size.total * sizeof *work->field);
+    TG_TRY(work->field ? TG_OK : TG_E_MEMORY);
+    work->spectrum = work->field + size.field;
+    work->powers = work->spectrum + size.spectrum;
 fail:
     if (status != TG_OK) {
         nn_spectral_free(be, work);
@@ -67,92 +67,55 @@ fail:
     return status;
 }
 
-static void set_weights(nn_spectral *work, double order) {
-    const tg_fft_desc *desc = &work->desc;
-    for (int64_t i = 0; i < work->kept; i++) {
-        double square = 1.0;
-        for (int64_t d = desc->ndim - 1, left = i; d >= 0; left /= desc->kept[d], d--) {
-            const double k = 2.0 * PI * (double)(desc->first[d] + left % desc->kept[d]);
-            square += k * k;
-        }
-        work->weights[i] = pow(square, order);
-    }
-}
-
-/* 2 for a coefficient of half a spectrum that stands for another one, too. */
-static double count_of(const nn_spectral *work, int64_t i) {
-    const int last = work->desc.ndim - 1;
-    const int64_t k = i % work->desc.kept[last];
-    return work->desc.complex || k == 0 || 2 * k == work->desc.grid[last] ? 1.0 : 2.0;
-}
-
-/* |.|_s of what stands in the spectrum, which the weights may be multiplied into. */
-static double norm_of(nn_spectral *work, bool multiply) {
-    const tg_dtype dtype = work->desc.dtype;
-    double sum = 0.0;
-    for (int64_t i = 0; i < work->kept; i++) {
-        const double re = nn_get_real(dtype, work->spectrum, 2 * i);
-        const double im = nn_get_real(dtype, work->spectrum, 2 * i + 1);
-        sum += count_of(work, i) * work->weights[i] * (re * re + im * im);
-        if (multiply) {
-            nn_set_real(dtype, work->spectrum, 2 * i, work->weights[i] * re);
-            nn_set_real(dtype, work->spectrum, 2 * i + 1, work->weights[i] * im);
-        }
-    }
-    return sqrt(sum / (double)work->points);
-}
-
-/* dpred = beta dpred + factor * what the inverse transform left; the factors 0 and NaN stand for
- * themselves. */
-static void add_gradient(const nn_spectral *work, double factor, double beta, int64_t first,
-                         void *dpred) {
-    const tg_dtype dtype = work->desc.dtype;
-    for (int64_t i = 0; i < work->points * work->components; i++) {
-        const double old = beta == 0.0 ? 0.0 : beta * nn_get_real(dtype, dpred, first + i);
-        const double slope = factor == 0.0 ? 0.0 : factor * nn_get_real(dtype, work->error, i);
-        nn_set_real(dtype, dpred, first + i, old + slope);
-    }
-}
-
-/* Image n of the call. */
-static tg_status add_image(tg_backend *be, nn_spectral *work, const tg_loss_op *op, int64_t n) {
-    const tg_backend_ops *ops = be->ops;
-    const int64_t size = work->points * work->components, first = n * size;
-    double unit = sqrt((double)work->points);
-    if (op->relative) {
-        const char *target = (const char *)op->target + (size_t)first * tg_dtype_size(op->dtype);
-        TG_CALL(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, target, work->spectrum));
-        unit = norm_of(work, false);
-        unit = unit == 0.0 ? 1.0 : unit;
-    }
-    for (int64_t i = 0; i < size; i++) {
-        nn_set_real(op->dtype, work->error, i,
-                    nn_get_real(op->dtype, op->pred, first + i) -
-                        nn_get_real(op->dtype, op->target, first + i));
-    }
-    TG_CALL(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->error, work->spectrum));
-    const double norm = norm_of(work, op->dpred != NULL), weight = tg_loss_weight(op, n);
-    const double loss = weight * norm / unit;
-    *op->value += loss;
-    if (op->dpred) {
-        const double factor = op->grad_scale * weight / (unit * norm * (double)work->points);
-        TG_CALL(ops->fft_inverse(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->spectrum, work->error));
-        add_gradient(work,
-                     !isfinite(loss) ? (double)NAN
-                     : norm == 0.0   ? 0.0
-                                     : factor,
-                     op->beta, first, op->dpred);
-    }
+tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, size_t *host) {
+    const tg_fft_desc desc = describe(op);
+    const tg_place place = be->ops->place;
+    const size_t there = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE];
+    const size_t here = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+    tg_fft_plan *fft = NULL; /* what it takes for itself is known when there is one */
+    TG_CALL(be->ops->fft_create(be, &desc, &fft));
+    *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there +
+             (size_t)sizes_of(&desc).total * sizeof(double);
+    *host =
+        place == TG_HOST ? 0 : tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - here;
+    be->ops->fft_destroy(be, &fft);
     return TG_OK;
 }
 
+/* powers = |.|_s^2 of the field's images, that of the target if it is one; the spectrum stays
+ * behind. */
+static tg_status transform(tg_backend *be, const nn_spectral *work, const tg_loss_op *op,
+                           bool is_target) {
+    tg_sobolev call = {.complex = work->desc.complex,
+                       .ndim = op->ndim,
+                       .images = op->images,
+                       .order = op->p,
+                       .weighs = !is_target && op->dpred,
+                       .spectrum = work->spectrum,
+                       .squares = work->powers + is_target};
+    memcpy(call.grid, op->grid, sizeof call.grid);
+    TG_CALL(be->ops->fft_forward(be, work->fft, op->images, TG_FFT_PLAIN, 1.0, work->field,
+                                 work->spectrum));
+    return be->ops->sobolev_squares(be, &call);
+}
+
 tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *op) {
-    tg_status status = nn_spectral_prepare(be, op, work);
-    if (status == TG_OK) {
-        set_weights(work, op->p);
+    const tg_backend_ops *ops = be->ops;
+    const int64_t points = tg_product(op->ndim, op->grid);
+    const int64_t numbers = op->images * points * op->components;
+    tg_loss_op given = *op;
+    TG_CALL(ops->convert(be, numbers, op->dtype, op->target, TG_F64, work->field));
+    TG_CALL(op->relative ? transform(be, work, op, true) : TG_OK);
+    /* target - pred, whose sign the way back turns; no spectrum is needed now */
+    TG_CALL(ops->convert(be, numbers, op->dtype, op->pred, TG_F64, work->spectrum));
+    TG_CALL(ops->axpy(be, TG_F64, numbers, (tg_scalar){-1.0, 0.0}, work->spectrum, work->field));
+    TG_CALL(transform(be, work, op, false));
+    if (op->dpred) {
+        TG_CALL(ops->fft_inverse(be, work->fft, op->images, TG_FFT_PLAIN, -1.0 / (double)points,
+                                 work->spectrum, work->field));
     }
-    for (int64_t n = 0; n < op->images && status == TG_OK; n++) {
-        status = add_image(be, work, op, n);
-    }
-    return status;
+    given.norm = TG_LOSS_NORM_GIVEN;
+    given.powers = work->powers;
+    given.slope = work->field;
+    return ops->loss(be, &given);
 }

@@ -4,22 +4,23 @@
 
 #include "backend/backend.h"
 
-/* Room for one image. All zero is none yet. */
+/* Room for the images of a call, where the backend computes. All zero is none yet. */
 typedef struct nn_spectral {
-    tg_fft_desc desc;
-    tg_fft_plan *fft;     /* of all frequencies */
-    int components;       /* 2: complex data */
-    int64_t points, kept; /* of the grid, of the spectrum */
-    void *error;          /* (grid..) */
-    void *spectrum;       /* (kept..) complex */
-    double *weights;      /* (kept..) */
+    tg_fft_desc desc; /* all frequencies of as many images as there is room for */
+    tg_fft_plan *fft;
+    double *field;    /* (images, grid.., components) */
+    double *spectrum; /* (images, kept..) complex */
+    double *powers;   /* (images, 2) */
 } nn_spectral;
 
-/* Takes what a call of that grid and dtype works in, unless it is there already. */
+/* Takes what a call for op->images of that grid works in, unless it is there already. */
 TG_NODISCARD tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work);
+/* Bytes of that where the backend computes and, if that is elsewhere, on the host. */
+TG_NODISCARD tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes,
+                                        size_t *host);
 void nn_spectral_free(tg_backend *be, nn_spectral *work);
 
-/* As the slot `loss`, in the norm of order op->p; host backends, value wanted, powers ignored. */
+/* As the slot `loss`, in the norm of order op->p; powers are ignored. There must be room. */
 TG_NODISCARD tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *op);
 
 #endif

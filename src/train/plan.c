@@ -40,7 +40,8 @@ typedef struct planner {
     tg_amounts rollout;   /* .. those of the inputs of rollouts, once there was a step .. */
     size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
-    bool is_ready, is_training, has_spectral_loss, has_flow_residual;
+    bool is_ready, is_training;
+    unsigned loss_parts;                  /* of the loss's workspace that they contain */
     int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
@@ -103,26 +104,26 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 
 /* ---- the network's buffers ---- */
 
-/* Losses in Fourier space and residuals of flows take their workspace in the first step behind a
- * preparation. */
+/* Losses in Fourier space and residuals of equations take their workspace in the first step behind
+ * a preparation. */
 static tg_status add_loss_workspace(planner *p) {
     const tg_fno_config *fno = &p->config.fno;
     const tg_loss_config *loss = &p->config.loss;
-    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {1, 1}};
-    size_t bytes = 0;
+    const int64_t samples =
+        fno->micro_batch > 0 && fno->micro_batch < p->max_batch ? fno->micro_batch : p->max_batch;
+    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {samples, fno->out_channels}};
+    size_t bytes = 0, host = 0;
     if (!p->is_training) {
         return TG_OK;
     }
     memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
     TG_CALL(nn_loss_fits(p->be, loss, fno));
-    const bool adds_spectral = nn_loss_is_spectral(loss) && !p->has_spectral_loss;
-    const bool adds_flow = loss->physics == TG_PHYSICS_NS && !p->has_flow_residual;
-    TG_CALL(nn_loss_workspace(p->be, adds_spectral, adds_flow,
+    TG_CALL(nn_loss_workspace(p->be, nn_loss_parts(loss) & ~p->loss_parts,
                               fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype, &shape,
-                              &bytes));
-    p->run.bytes[TG_MEM_WORKSPACE] += bytes;
-    p->has_spectral_loss = p->has_spectral_loss || adds_spectral;
-    p->has_flow_residual = p->has_flow_residual || adds_flow;
+                              &bytes, &host));
+    p->run.bytes[TG_MEM_WORKSPACE] += bytes + host;
+    p->run.host += host;
+    p->loss_parts |= nn_loss_parts(loss);
     return TG_OK;
 }
 
@@ -136,7 +137,7 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     }
     p->is_ready = true;
     p->is_training = training;
-    p->has_spectral_loss = p->has_flow_residual = false;
+    p->loss_parts = 0;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
     TG_CALL(training

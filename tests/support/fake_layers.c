@@ -78,6 +78,22 @@ static tg_status fake_loss(tg_backend *be, const tg_loss_op *op) {
     return fake_submit(be, run_loss, op, sizeof *op);
 }
 
+static tg_status run_sobolev_squares(tg_backend *host, void *op) {
+    return host->ops->sobolev_squares(host, op);
+}
+
+static tg_status fake_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
+    return fake_submit(be, run_sobolev_squares, op, sizeof *op);
+}
+
+static tg_status run_residual(tg_backend *host, void *op) {
+    return host->ops->residual(host, op);
+}
+
+static tg_status fake_residual(tg_backend *be, const tg_residual *op) {
+    return fake_submit(be, run_residual, op, sizeof *op);
+}
+
 static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     return fake_host(be)->ops->skip_workspace(fake_host(be), op, backward);
 }
@@ -329,6 +345,8 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->mapped_contract = fake_mapped_contract;
     ops->mapped_gradients = fake_mapped_gradients;
     ops->loss = fake_loss;
+    ops->sobolev_squares = fake_sobolev_squares;
+    ops->residual = fake_residual;
     ops->neighbours_bytes = fake_neighbours_bytes;
     ops->neighbours_build = fake_neighbours_build;
     ops->neighbours_list = fake_neighbours_list;

@@ -12,8 +12,9 @@ typedef struct image {
     int64_t points;
     double weight;
     const float *pred, *target;
-    float *dpred;   /* NULL: not wanted */
-    double *powers; /* (2) NULL: not wanted */
+    const double *slope; /* of a given norm */
+    float *dpred;        /* NULL: not wanted */
+    double *powers;      /* (2) NULL: not wanted */
 } image;
 
 /* Offsets of a line's neighbours along an outer dimension: the line `steps` away, with wrap. */
@@ -82,7 +83,9 @@ static double h1_sum(const image *im, bool target_only) {
 }
 
 static double power_sum(const image *im, bool target_only) {
-    return im->op->norm == TG_LOSS_NORM_LP ? lp_sum(im, target_only) : h1_sum(im, target_only);
+    return im->op->norm == TG_LOSS_NORM_GIVEN ? im->powers[target_only]
+           : im->op->norm == TG_LOSS_NORM_LP  ? lp_sum(im, target_only)
+                                              : h1_sum(im, target_only);
 }
 
 /* ---- gradients: dpred = beta dpred + factor * that of |e| ---- */
@@ -147,6 +150,14 @@ static void h1_gradient(const image *im, double norm, double factor) {
     }
 }
 
+static void given_gradient(const image *im, double norm, double factor) {
+    const int components = im->op->components;
+    double carry[2] = {0};
+    for (int64_t i = 0; i < im->points * components; i++) {
+        store(im, i, factor / norm * im->slope[i], &carry[i % components]);
+    }
+}
+
 /* The same value everywhere. */
 static void flat_gradient(const image *im, double value) {
     double carry = 0.0;
@@ -166,7 +177,7 @@ static double image_loss(const image *im) {
     if (op->relative) {
         unit = power[1] == 0.0 ? 1.0 : pow(power[1], root);
     }
-    if (im->powers) {
+    if (im->powers && op->norm != TG_LOSS_NORM_GIVEN) {
         memcpy(im->powers, power, sizeof power);
     }
     const double loss = im->weight * norm / unit;
@@ -175,6 +186,8 @@ static double image_loss(const image *im) {
         flat_gradient(im, norm == 0.0 ? 0.0 : (double)NAN);
     } else if (im->dpred && lp) {
         lp_gradient(im, norm, factor);
+    } else if (im->dpred && op->norm == TG_LOSS_NORM_GIVEN) {
+        given_gradient(im, norm, factor);
     } else if (im->dpred) {
         h1_gradient(im, norm, factor);
     }
@@ -197,8 +210,9 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
             const image im = {.op = op,
                               .points = points,
                               .weight = tg_loss_weight(op, n),
-                              .pred = (const float *)op->pred + n * size,
-                              .target = (const float *)op->target + n * size,
+                              .pred = op->pred ? (const float *)op->pred + n * size : NULL,
+                              .target = op->target ? (const float *)op->target + n * size : NULL,
+                              .slope = op->slope ? op->slope + n * size : NULL,
                               .dpred = op->dpred ? (float *)op->dpred + n * size : NULL,
                               .powers = op->powers ? op->powers + 2 * n : NULL};
             partials[p].re += image_loss(&im);

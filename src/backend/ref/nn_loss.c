@@ -8,11 +8,13 @@
  * bias sees. So what rounding takes from one point is given to the next: the sum stays exact. */
 #include <string.h>
 
+#include "backend/loss_math.h"
 #include "backend/ref/ref_nn.h"
 
 /* One image: sizes and where it starts. */
 typedef struct image {
     const tg_loss_op *op;
+    int64_t n;
     int64_t points; /* of the grid */
     int64_t first;  /* number (not pair) the image starts at */
 } image;
@@ -35,10 +37,13 @@ static int64_t neighbour(const tg_loss_op *op, int64_t point, int d, int64_t ste
     return point + (((at + steps) % n + n) % n - at) * stride;
 }
 
-/* |.|^2 of the H1 norm, or |.|^p summed. */
+/* |.|^2 of the H1 norm or of one that is given, or |.|^p summed. */
 static double power_sum(const image *im, bool target_only) {
     const tg_loss_op *op = im->op;
     double sum = 0.0;
+    if (op->norm == TG_LOSS_NORM_GIVEN) {
+        return op->powers[2 * im->n + target_only];
+    }
     for (int64_t i = 0; i < im->points; i++) {
         double square = 0.0;
         for (int c = 0; c < op->components; c++) {
@@ -65,6 +70,9 @@ static double power_sum(const image *im, bool target_only) {
 /* Component c of the gradient of |e| at a point, given |e|. */
 static double slope_at(const image *im, double norm, int64_t point, int c) {
     const tg_loss_op *op = im->op;
+    if (op->norm == TG_LOSS_NORM_GIVEN) {
+        return op->slope[im->first + point * op->components + c] / norm;
+    }
     const double e = value_at(im, false, point, c);
     if (op->norm == TG_LOSS_NORM_LP) {
         double square = 0.0;
@@ -108,6 +116,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     }
     const double p = op->norm == TG_LOSS_NORM_LP ? op->p : 2.0;
     for (int64_t n = 0; n < op->images; n++) {
+        im.n = n;
         im.first = n * im.points * op->components;
         const double power[2] = {power_sum(&im, false), op->relative ? power_sum(&im, true) : 0.0};
         const double norm = pow(power[0], 1.0 / p);
@@ -119,7 +128,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
         if (op->value) {
             *op->value += loss;
         }
-        if (op->powers) {
+        if (op->powers && op->norm != TG_LOSS_NORM_GIVEN) {
             memcpy(op->powers + 2 * n, power, sizeof power);
         }
         if (op->dpred) {
@@ -130,6 +139,54 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     return TG_OK;
 }
 
+/* ---- squares of norms that are given ---- */
+
+static tg_status ref_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
+    (void)be;
+    int64_t kept = 1, points = 1;
+    for (int d = 0; d < op->ndim; d++) {
+        kept *= tg_sobolev_kept(op, d);
+        points *= op->grid[d];
+    }
+    for (int64_t n = 0; n < op->images; n++) {
+        op->squares[2 * n] = 0.0;
+    }
+    for (int64_t i = 0; i < kept; i++) {
+        const double weight = tg_sobolev_weight(op, i), count = tg_sobolev_count(op, i);
+        for (int64_t n = 0; n < op->images; n++) {
+            double *at = op->spectrum + 2 * (n * kept + i);
+            op->squares[2 * n] += count * weight * (at[0] * at[0] + at[1] * at[1]);
+            at[0] *= op->weighs ? weight : 1.0;
+            at[1] *= op->weighs ? weight : 1.0;
+        }
+    }
+    for (int64_t n = 0; n < op->images; n++) {
+        op->squares[2 * n] /= (double)points;
+    }
+    return TG_OK;
+}
+
+static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
+    TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
+    for (int64_t b = 0; b < op->batch; b++) {
+        double sum = 0.0, unit = 0.0;
+        for (int64_t p = 0; p < op->n * op->m; p++) {
+            const int64_t i = p / op->m, j = p % op->m;
+            const double r = tg_residual_at(op, b, i, j);
+            sum += r * r;
+            unit += tg_residual_unit(op, b, i, j);
+            if (op->slope) {
+                op->slope[b * op->n * op->m + p] = tg_residual_slope(op, b, i, j);
+            }
+        }
+        op->powers[2 * b] = sum;
+        op->powers[2 * b + 1] = unit;
+    }
+    return TG_OK;
+}
+
 void ref_fill_nn_loss(tg_backend_ops *ops) {
     ops->loss = ref_loss;
+    ops->sobolev_squares = ref_sobolev_squares;
+    ops->residual = ref_residual;
 }

@@ -1,6 +1,7 @@
 /* The two ends of a network: data as they come, and pairs of complex data to planes and back. */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "nn/ops.h"
 
 /* ---- input: x as it came ---- */
@@ -145,27 +146,45 @@ static tg_status run_target(tg_fno *fno, const nn_op *op) {
     return nn_bring(fno, fno->run.call.target, nn_data(fno, op->out[0]));
 }
 
-/* The residual of the samples in flight; x is where the caller has it. */
+/* x of the samples in flight, brought here if the caller has it elsewhere: the network's own may be
+ * overwritten by now. */
+static tg_status find_x(tg_fno *fno, const void **out) {
+    const tg_tensor *x = fno->run.call.x;
+    nn_loss_work *work = &fno->run.loss_work;
+    const size_t sample = tg_tensor_bytes(x) / (size_t)x->shape.dim[0];
+    if (x->place == fno->be->ops->place) {
+        *out = (const char *)x->data + (size_t)fno->run.first * sample;
+        return TG_OK;
+    }
+    if (!work->x) {
+        work->x = fno->be->ops->alloc(fno->be, TG_MEM_WORKSPACE, (size_t)work->samples * sample);
+    }
+    *out = work->x;
+    return work->x ? nn_bring(fno, x, work->x) : TG_E_MEMORY;
+}
+
+/* The residual of the samples in flight. */
 static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, void *dpred) {
     const nn_call *call = &fno->run.call;
-    const tg_dtype dtype = call->x->dtype;
-    const int64_t sample = tg_tensor_numel(call->x) / call->x->shape.dim[0];
+    nn_loss_work *work = &fno->run.loss_work;
+    const nn_geometry *geometry = &fno->run.program.geometry;
     nn_physics physics = {.config = call->loss_config,
-                          .dtype = dtype,
+                          .dtype = call->x->dtype,
                           .batch = fno->run.batch,
                           .in_channels = fno->model.config.in_channels,
-                          .x = nn_element(dtype, call->x->data, fno->run.first * sample),
                           .pred = pred,
                           .target = target,
                           .value = call->loss,
                           .grad_scale = call->grad_scale,
                           .dpred = dpred};
-    memcpy(physics.grid, fno->run.program.geometry.grid, sizeof physics.grid);
+    memcpy(physics.grid, geometry->grid, sizeof physics.grid);
+    TG_CALL(find_x(fno, &physics.x));
     if (physics.config->physics == TG_PHYSICS_NS) {
-        return nn_flow_add(fno->be, &fno->run.loss_work.flow, &physics);
+        return nn_flow_add(fno->be, &work->flow, &physics);
     }
-    nn_physics_add(&physics);
-    return TG_OK;
+    const int64_t points = tg_product(fno->model.config.n_dim, physics.grid);
+    TG_CALL(nn_residual_prepare(fno->be, work->samples, points, &work->residual));
+    return nn_physics_add(fno->be, &work->residual, &physics);
 }
 
 static tg_status run_loss(tg_fno *fno, const nn_op *op) {

@@ -4,22 +4,23 @@
  * leaves what the gradients need; another one writes these. What rounding takes from one number of
  * a gradient is given to the next, since their sum (what a network's last bias sees) is N^2 times
  * smaller than they are: in a patch of 32 runs lanes of a warp carry along their runs, and the
- * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. */
-#include "backend/cuda/nn/nn.cuh"
+ * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. Norms
+ * that are given (loss_squares.cu) take the place of the first sums. */
+#include "backend/cuda/nn/loss.cuh"
 
 enum {
-    THREADS = 256,
+    THREADS = LOSS_THREADS,
     RUN = 8, /* numbers of a run */
     PATCH = 32 * RUN,
-    PATCH_WARPS = 4,
-    MOST_PARTS = 256
+    PATCH_WARPS = 4
 };
 
 struct loss_sizes {
     int64_t images, points, numbers; /* of one image: points * components */
     int components, ndim;
     int64_t grid[3], stride[3]; /* of points */
-    bool h1, relative;
+    tg_loss_norm norm;
+    bool relative;
     double p, beta;
     int parts; /* blocks of an image that sum */
 };
@@ -35,6 +36,7 @@ struct image_result {
 
 template <class T> struct image {
     const T *pred, *target;
+    const double *slope; /* of a norm that is given */
     int components;
     /* e at a point. */
     __device__ double error(int64_t point, int c) const {
@@ -82,7 +84,7 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
         sum.x += e * e;
         sum.y += t * t;
     }
-    if (!s.h1) {
+    if (s.norm == TG_LOSS_NORM_LP) {
         return {power_of(sum.x, s.p), s.relative ? power_of(sum.y, s.p) : 0.0};
     }
     for (int d = 0; d < s.ndim; d++) {
@@ -104,7 +106,7 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS)
     sum_images(loss_sizes s, const T *pred, const T *target, double2 *partial) {
     const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
-    const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
+    const image<T> im = {pred + n * s.numbers, target + n * s.numbers, NULL, s.components};
     double2 sum = {0.0, 0.0};
     for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
         const double2 powers = powers_at(s, im, i);
@@ -121,26 +123,27 @@ static __global__ void __launch_bounds__(THREADS)
 /* One block, a warp per image from `first` on: their losses, added to the value (may be NULL), and
  * the sums they are made of (powers may be NULL). */
 static __global__ void __launch_bounds__(THREADS)
-    fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double2 *partial,
+    fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double *partial,
                 image_result *result) {
     double sum = 0.0;
     for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
         for (int part = threadIdx.x % 32; part < s.parts; part += 32) {
-            power.x += partial[n * s.parts + part].x;
-            power.y += partial[n * s.parts + part].y;
+            power.x += partial[2 * (n * s.parts + part)];
+            power.y += s.relative ? partial[2 * (n * s.parts + part) + 1] : 0.0;
         }
         power = {warp_sum(power.x), warp_sum(power.y)};
-        const double root = 1.0 / (s.h1 ? 2.0 : s.p), norm = pow(power.x, root);
+        const double root = 1.0 / (s.norm == TG_LOSS_NORM_LP ? s.p : 2.0),
+                     norm = pow(power.x, root);
         double unit = pow((double)s.points, root);
         if (s.relative) {
             const double target = pow(power.y, root);
             unit = target == 0.0 ? 1.0 : target;
         }
         const double weight = tg_loss_weight(&op, first + n), loss = weight * norm / unit;
-        if (threadIdx.x % 32 == 0 && op.powers) {
+        if (threadIdx.x % 32 == 0 && op.powers && s.norm != TG_LOSS_NORM_GIVEN) {
             op.powers[2 * (first + n)] = power.x;
-            op.powers[2 * (first + n) + 1] = s.relative ? power.y : 0.0;
+            op.powers[2 * (first + n) + 1] = power.y;
         }
         if (threadIdx.x % 32 == 0) {
             const double factor = op.grad_scale * weight / unit;
@@ -160,11 +163,14 @@ static __global__ void __launch_bounds__(THREADS)
 template <class T>
 static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im, double norm,
                                          int64_t point, int c) {
-    const double e = im.error(point, c);
     if (norm == 0.0) {
         return 0.0;
     }
-    if (!s.h1) {
+    if (s.norm == TG_LOSS_NORM_GIVEN) {
+        return im.slope[point * s.components + c] / norm;
+    }
+    const double e = im.error(point, c);
+    if (s.norm == TG_LOSS_NORM_LP) {
         double square = 0.0;
         for (int k = 0; k < s.components; k++) {
             const double v = im.error(point, k);
@@ -220,13 +226,14 @@ static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, in
 template <class T>
 static __global__ void __launch_bounds__(32 * PATCH_WARPS)
     write_gradients(loss_sizes s, int64_t count, const image_result *result, const T *pred,
-                    const T *target, T *dpred) {
+                    const T *target, const double *slope, T *dpred) {
     __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
     for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
-        const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
+        const image<T> im = {pred + n * s.numbers, target + n * s.numbers, slope + n * s.numbers,
+                             s.components};
         T *out = dpred + n * s.numbers;
         for (int j = threadIdx.x; j < PATCH; j += 32 * PATCH_WARPS) {
             const int64_t i = first + j;
@@ -267,12 +274,11 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
         s.points *= op->grid[d];
     }
     s.numbers = s.points * s.components;
-    s.h1 = op->norm == TG_LOSS_NORM_H1;
+    s.norm = op->norm;
     s.relative = op->relative;
     s.p = op->p;
     s.beta = op->beta;
-    const int64_t blocks = (s.points + THREADS - 1) / THREADS;
-    s.parts = blocks < MOST_PARTS ? (int)blocks : (int)MOST_PARTS;
+    s.parts = op->norm == TG_LOSS_NORM_GIVEN ? 1 : loss_parts(s.points);
     return s;
 }
 
@@ -280,20 +286,25 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
 template <class T>
 static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes &s, int64_t first,
                          int64_t count) {
-    double2 *partial = static_cast<double2 *>(cuda_state_of(be)->scratch);
-    image_result *result = reinterpret_cast<image_result *>(partial + count * s.parts);
+    const bool is_given = op->norm == TG_LOSS_NORM_GIVEN;
+    double2 *sums = static_cast<double2 *>(cuda_state_of(be)->scratch);
+    image_result *result = reinterpret_cast<image_result *>(sums + count * s.parts);
+    const double *partial =
+        is_given ? op->powers + 2 * first : reinterpret_cast<const double *>(sums);
     const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
     const T *target = static_cast<const T *>(op->target) + first * s.numbers;
     const cudaStream_t stream = cuda_stream(be);
-    sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, partial);
-    TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
+    if (!is_given) {
+        sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, sums);
+        TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
+    }
     fold_images<<<1, THREADS, 0, stream>>>(s, *op, first, count, partial, result);
     TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
         write_gradients<<<(unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
-                          stream>>>(s, count, result, pred, target,
+                          stream>>>(s, count, result, pred, target, op->slope + first * s.numbers,
                                     static_cast<T *>(op->dpred) + first * s.numbers);
         TG_CALL(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
     }
@@ -323,4 +334,5 @@ static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
 
 void cuda_fill_nn_loss(tg_backend_ops *ops) {
     ops->loss = cuda_loss;
+    cuda_fill_loss_squares(ops);
 }
