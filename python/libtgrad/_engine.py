@@ -368,7 +368,7 @@ class Engine:
             if entry.startswith(prefix):
                 parts[entry[len(prefix):]] = _copy(lib.tg_archive_tensor(archive, i).contents)
         method = lib.tg_archive_meta(archive, (prefix + "method").encode())
-        parts["method"] = torch.tensor(list(method), dtype=torch.uint8)
+        parts["method"] = torch.tensor(list(method), dtype=torch.uint8, device="cpu")
         return parts
 
     def load(self, states):
@@ -384,7 +384,7 @@ class Engine:
                 counters = parts.get("counters")
                 steps += int(counters[0]) if torch.is_tensor(counters) and len(counters) else 0
             self.context.check(lib.tg_archive_set_meta(archive, b"optim.format", b"1"))
-            totals = torch.tensor([steps, 0, numpy.uint64(self.seed).astype(numpy.int64)])
+            totals = torch.tensor([steps, 0, numpy.uint64(self.seed).astype(numpy.int64)], device="cpu")
             self._add_tensor(archive, "optim.totals", c.TG_I64, totals, alive)
             with self.on_device():
                 self.context.check(lib.tg_optim_load(self.optim, archive))
@@ -483,6 +483,6 @@ def _copy(tensor):
     shape = tensor.shape.dim[:tensor.shape.ndim] + ([2] if tensor.dtype == c.TG_CBF16 else [])
     size = lib.tg_tensor_bytes(tensor)
     if size == 0:
-        return torch.empty(shape, dtype=kind)
+        return torch.empty(shape, dtype=kind, device="cpu")
     memory = (ctypes.c_char * size).from_address(tensor.data)
     return torch.frombuffer(memory, dtype=kind).view(shape).clone()

@@ -407,6 +407,17 @@ def test_copies_go_on_alike(way):
     assert same(run(opt, params, 3, 2), run(twin, others, 3, 2))
 
 
+def test_states_are_on_the_host_whatever_the_default_device():
+    params = make_params()
+    opt = tensorgrad(params)
+    with torch.device("meta"):  # as a GPU with torch.set_default_device("cuda")
+        run(opt, params, 2, make=lambda params, step: [torch.ones_like(p) for p in params])
+        state = opt.state_dict()
+        assert all(t.device.type == "cpu" for parts in state["state"].values() for t in parts.values())
+        opt.load_state_dict(state)
+        assert opt.stats()["steps"] == 8 and opt.memory()["state"] > 0
+
+
 def test_states_of_other_optimizers_are_refused():
     params = make_params()
     opt, other = tensorgrad(params), torch.optim.AdamW(params)
