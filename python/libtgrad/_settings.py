@@ -8,6 +8,7 @@ from ._library import Context, Error, c, lib, shape_of, text
 _OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
            "rank_counts_factors", "name", "initial_lr", "max_lr", "min_lr", "base_momentum",
            "max_momentum", "swa_lr"}
+_OF_ALL = {"in_backward", "accumulate", "max_grad_norm", "preset"}  # groups have none of their own
 # Options of torch's own optimizers, and why they are refused when they are set.
 _ONE_CALL = "its step is one call of the library for all parameters"
 _REFUSED = {"foreach": _ONE_CALL, "fused": _ONE_CALL, "amsgrad": "no maximum of second moments is kept",
@@ -41,6 +42,9 @@ def check_keys(group):
         if key in _REFUSED:
             if group[key]:
                 raise Error(f"{key}: TensorGRaD has no such option; {_REFUSED[key]}", c.TG_E_CONFIG)
+        elif key in _OF_ALL:
+            raise Error(f"{key}: it is an argument of TensorGRaD for all parameters, not of a group",
+                        c.TG_E_CONFIG)
         elif key not in _KNOWN and key not in _OTHERS:
             config = c.tg_optim_config()
             lib.tg_optim_config_init(config, ctypes.sizeof(config))

@@ -22,7 +22,7 @@ class TensorGRaD(torch.optim.Optimizer):
 
         opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
 
-    `method` is one of adam, lowrank, galore, structured, unstructured and tensorgrad; every other
+    `method` is one of adam, lowrank, galore, structured, unstructured and tensorgrad (default); every other
     key of docs/optimizers.md (rank, sparse_ratio, update_proj_gap, state_precision, rule, ..) can be
     given here or in a parameter group. Parameters of up to `min_entries` (1000) entries stay dense.
     `preset` is "paper" or "neuralop".
@@ -37,10 +37,12 @@ class TensorGRaD(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable, lr: float | torch.Tensor = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-                 weight_decay: float = 0.0, *, method: str = "tensorgrad",
+                 weight_decay: float = 0.0, *, method: str | None = None,
                  preset: str | None = None, seed: int = 0, in_backward: bool = False,
                  accumulate: bool = False, max_grad_norm: float | None = None, **keys: Any):
-        chosen = {"method": method, **(_settings.preset(preset) if preset else {}), **keys}
+        chosen = {"method": "tensorgrad", **(_settings.preset(preset) if preset else {}), **keys}
+        if method is not None:
+            chosen["method"] = method
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
                     "seed": int(seed), **chosen}
         _settings.check_keys(defaults)

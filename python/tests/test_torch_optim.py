@@ -515,6 +515,9 @@ def test_presets():
     params = make_params()
     paper = libtgrad.TensorGRaD(params, preset="paper")
     assert paper.param_groups[0]["update_proj_gap"] == 1000
+    other = libtgrad.TensorGRaD(params, preset="paper", method="lowrank", update_proj_gap=7)
+    assert other.param_groups[0]["update_proj_gap"] == 7 and other.param_groups[0]["method"] == "lowrank"
+    assert libtgrad.TensorGRaD(params).param_groups[0]["method"] == "tensorgrad"
     opt = libtgrad.TensorGRaD(params, preset="neuralop", min_entries=100)
     run(opt, params, 1)
     engine = opt._engines[0]

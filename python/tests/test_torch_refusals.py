@@ -155,6 +155,9 @@ def test_groups():
         libtgrad.param_groups([matrix()])
     with pytest.raises(libtgrad.Error, match="did you mean opt.min_entries"):
         libtgrad.param_groups(torch.nn.Linear(3, 3), min_entires=3)
+    for key, value in {"in_backward": True, "max_grad_norm": 1.0, "preset": "paper"}.items():
+        with pytest.raises(libtgrad.Error, match=f"{key}: it is an argument of TensorGRaD for all parameters"):
+            tensorgrad([{"params": [matrix()], key: value}])
     opt = tensorgrad([matrix()])
     with pytest.raises(libtgrad.Error, match="did you mean opt.second_rank"):
         opt.add_param_group({"params": [matrix()], "secondrank": 0.1})
