@@ -24,10 +24,10 @@ __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
 }
 
 /* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block: a warp has rows, its
- * lanes have columns; several entries are on their way at a time. SPLIT: with both terms of an
- * entry, which are numbers 0 and 1. */
-template <bool SPLIT, class F> __device__ inline void for_each_term(const factor_reader &f, F put) {
-    constexpr int AT_ONCE = 12;
+ * lanes have columns; AT_ONCE entries are on their way at a time, as many as a warp has rows or a
+ * few more. SPLIT: with both terms of an entry, which are numbers 0 and 1. */
+template <bool SPLIT, int AT_ONCE = 12, class F>
+__device__ inline void for_each_term(const factor_reader &f, F put) {
     const int warps = (int)blockDim.x / 32;
     for (int j = (int)threadIdx.x % 32; j < f.rank; j += 32) {
         for (int first = (int)threadIdx.x / 32; first < f.dim; first += AT_ONCE * warps) {
@@ -40,6 +40,7 @@ template <bool SPLIT, class F> __device__ inline void for_each_term(const factor
             }
 #pragma unroll
             for (int q = 0; q < AT_ONCE; q++) { /* the last row again instead of a branch */
+                __builtin_assume(row(q) >= 0 && j >= 0); /* places are found by divisions */
                 if constexpr (SPLIT) {
                     const tf32_terms re = terms_of(__float_as_uint(u[q].x)),
                                      im = terms_of(__float_as_uint(u[q].y));
@@ -54,8 +55,9 @@ template <bool SPLIT, class F> __device__ inline void for_each_term(const factor
 }
 
 /* The same with put(i, j, U[i][j]). */
-template <class F> __device__ inline void for_each_entry(const factor_reader &f, F put) {
-    for_each_term<false>(f, [&](int i, int j, float2 u, int) { put(i, j, u); });
+template <int AT_ONCE = 12, class F>
+__device__ inline void for_each_entry(const factor_reader &f, F put) {
+    for_each_term<false, AT_ONCE>(f, [&](int i, int j, float2 u, int) { put(i, j, u); });
 }
 
 /* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */

@@ -6,16 +6,18 @@
  * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
  * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
  * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
- * comes in during the second one, which updates the weight sixteen columns at a time: these are
- * turned within the warp, so that sixteen lanes hold neighbours. */
+ * comes in during the second one. What that gives goes through shared memory: rows of a warp follow
+ * each other in the weight, and there values are added at the places of kept entries, which a list
+ * has, before the warp updates its rows from end to end. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    TEAMS = 2,   /* of a block */
-    SHARE = 16,  /* rows of a warp */
-    TOGETHER = 2 /* tiles of 8 columns */
+    TEAMS = 2,  /* of a block */
+    SHARE = 16, /* rows of a warp */
+    AHEAD = 17, /* entries of a lane that are read before they are needed.. */
+    VALUES = 2  /* ..and values */
 };
 
 /* Rows of a plane at most, and blocks that should share a multiprocessor. */
@@ -70,24 +72,25 @@ static __host__ __device__ inline int column_tiles(const cuda_planes &s) {
 }
 
 /* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
- * `teams` on, for each of them, C of its plane, (part, rows, stride), and the rank blocks that hold
- * the plane's entries: their runs, and what these are made from. Rows that fill up a plane have
- * runs, too, of no meaning. */
+ * `teams` on, for each of them, C of its plane, (part, rows, stride), what becomes of it, (rows,
+ * d3), the places of its kept entries in the rows of each warp, and the rank blocks that hold the
+ * plane's entries: their runs, and what these are made from. */
 struct resident_layout {
     int steps; /* of 4 rows of C */
     int before, teams;
-    int found, words, ranks, end; /* of a team */
+    int made, places, found, words, ranks, end; /* of a team */
 };
 
 static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
     const int blocks = kept ? (s.d2 * s.d3 + 510) / 512 + 1 : 0;
-    const int beyond = kept ? ((s.rows - s.d2) * s.d3 + 64) / 32 : 0;
     resident_layout at;
     at.steps = (s.r2 + 3) / 4;
     at.before = s.tiles * column_tiles(s) * 32 * (int)sizeof(float4);
     at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
-    at.found = 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
-    at.words = at.found + (16 * blocks + beyond) * (int)sizeof(kept_run);
+    at.made = 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
+    at.places = at.made + s.rows * s.d3 * (int)sizeof(float2);
+    at.found = at.places + (kept ? s.rows * s.d3 * (int)sizeof(uint16_t) : 0);
+    at.words = at.found + 16 * blocks * (int)sizeof(kept_run);
     at.ranks = at.words + blocks * 8 * (int)sizeof(uint64_t);
     at.end = (at.ranks + blocks * (int)sizeof(uint32_t) + 15) / 16 * 16;
     return at;
@@ -100,11 +103,19 @@ static int shared_bytes(const cuda_planes &s, bool kept) {
 
 /* ---- fragments ---- */
 
+/* Number 2t of a tile is this column, and 2t + 1 the one behind it: of tiles 2n and 2n + 1 those of
+ * lane t are 16n + 4t on, as rows have an odd number of entries and what half a warp writes then
+ * lies in different banks. */
+static __device__ inline int column_of(int tile, int tiles, int t) {
+    return tile == tiles - 1 && tile % 2 == 0 ? 8 * tile + 2 * t
+                                              : tile / 2 * 16 + tile % 2 * 2 + 4 * t;
+}
+
 /* U3 as right factor, per 8 k's and tile of 8 columns: {real parts of a lane's k's, imaginary parts
- * of them}. Number 2t + e of tile n of two is column 8n + 4e + t of the sixteen: see turn(). */
+ * of them}. */
 static __device__ inline float4 last_fragment(const factor_reader &f, int tiles, int e) {
     const int lane = e % 32, g = lane / 4, t = lane % 4;
-    const int i = e / 32 % tiles * 8 + g % 2 * 4 + g / 2, j = e / 32 / tiles * 8 + 2 * t;
+    const int i = column_of(e / 32 % tiles, tiles, g / 2) + g % 2, j = e / 32 / tiles * 8 + 2 * t;
     const float2 u0 = factor_at(f, i, j), u1 = factor_at(f, i, j + 1);
     return make_float4(u0.x, u1.x, u0.y, u1.y);
 }
@@ -211,7 +222,7 @@ static __device__ inline void prefetch_values(const number<float, 2> *values, in
 /* Both parts of 16 rows of T. */
 template <int TILES> struct rows_of_t { float sum[2][TILES][4]; };
 
-/* `core` is of the plane, `left` are fragments of the rows. */
+/* `core` is of the plane, whose numbers products cut; `left` are fragments of the rows. */
 template <int TILES>
 static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
                                                         const float4 *left, int lane) {
@@ -223,24 +234,24 @@ static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int s
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             const float *at = core + (4 * k + t) * core_stride(TILES) + 8 * n + g;
-            const float b0 = to_tf32(at[0]), b1 = to_tf32(at[part]);
-            mma_tf32(rows.sum[0][n], re, b0, b1);
-            mma_tf32(rows.sum[1][n], im, b0, b1);
+            mma_tf32(rows.sum[0][n], re, at[0], at[part]);
+            mma_tf32(rows.sum[1][n], im, at[0], at[part]);
         }
     }
 #pragma unroll
     for (int e = 0; e < 8 * TILES; e++) {
         float *x = &rows.sum[e / (4 * TILES)][e / 4 % TILES][e % 4];
-        *x = to_tf32(*x);
+        *x = to_tf32(TF32_CUT * *x);
     }
     return rows;
 }
 
-/* Both parts of N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind
- * each other. */
+/* What N tiles of columns make of 16 rows of T, to `made`, (16, cols), from the lane's first row
+ * and column on. `right`: their fragments of the first 8 k's, `next` behind each other. */
 template <int N, int TILES>
-static __device__ inline void multiply_rows(float (&sum)[N][2][4], const rows_of_t<TILES> &rows,
-                                            const float4 *right, int next) {
+static __device__ inline void multiply_tiles(const rows_of_t<TILES> &rows, const float4 *right,
+                                             int next, float2 *made, int cols, int live) {
+    float sum[N][2][4] = {};
 #pragma unroll
     for (int k = 0; k < TILES; k++) {
         const float *x = rows.sum[0][k], *y = rows.sum[1][k];
@@ -255,133 +266,132 @@ static __device__ inline void multiply_rows(float (&sum)[N][2][4], const rows_of
             mma_tf32(sum[n][1], im, u.x, u.y);
         }
     }
+#pragma unroll
+    for (int c = 0; c < 2 * N; c++) {
+        const float *re = sum[c / 2][0] + c % 2, *im = sum[c / 2][1] + c % 2;
+        if (c < live) {
+            made[c] = make_float2(re[0], im[0]);
+            made[8 * cols + c] = make_float2(re[2], im[2]);
+        }
+    }
+}
+
+template <int TILES>
+static __device__ inline void multiply_rows(const rows_of_t<TILES> &rows, const float4 *right,
+                                            int tiles, float2 *made, int cols, int lane) {
+    float2 *row = made + lane / 4 * cols;
+    int n = 0;
+#pragma unroll 1
+    for (; n + 1 < tiles; n += 2) {
+        const int col = column_of(n, tiles, lane % 4);
+        multiply_tiles<2>(rows, right + n * 32 + lane, tiles * 32, row + col, cols, cols - col);
+    }
+    if (n < tiles) {
+        const int col = column_of(n, tiles, lane % 4);
+        multiply_tiles<1>(rows, right + n * 32 + lane, tiles * 32, row + col, cols, cols - col);
+    }
+}
+
+/* ---- kept entries ---- */
+
+/* Those of a warp's rows: their places there, and which of the values are theirs. */
+struct kept_share {
+    const uint16_t *place;
+    uint32_t first, count;
+};
+
+/* `found`: runs of the rank blocks, among whose entries the rows are [at, at + entries). */
+static __device__ inline kept_share list_kept(const kept_run *found, int at, int entries,
+                                              uint16_t *place, int lane) {
+    const int end = at + entries;
+    const auto position = [&](int entry) {
+        return (uint32_t)position_of(found[entry / 32], entry % 32);
+    };
+    const uint32_t first = position(at);
+    for (int run = at / 32 + lane; 32 * run < end; run += 32) {
+        const int from = 32 * run - at; /* of its first entry, among the rows */
+        uint32_t left = found[run].mask;
+        left &= from < 0 ? ~0u << -from : ~0u;
+        left &= entries - from < 32 ? ~(~0u << (entries - from)) : ~0u;
+        for (uint32_t to = position(max(32 * run, at)) - first; left; left &= left - 1) {
+            place[to++] = (uint16_t)(from + __ffs((int)left) - 1);
+        }
+    }
+    return {place, first,
+            position(end - 1) + is_kept(found[(end - 1) / 32], (end - 1) % 32) - first};
 }
 
 /* ---- the update ---- */
 
-/* Lanes apart by `lane_bit` exchange: what the lower one has in `high` for what the upper one has
- * in `low`. */
-static __device__ inline void exchange(float2 *low, float2 *high, int lane_bit, int lane) {
-    const bool upper = lane & lane_bit;
-    const float2 gives = upper ? *low : *high;
-    const float2 gets = make_float2(__shfl_xor_sync(~0u, gives.x, lane_bit),
-                                    __shfl_xor_sync(~0u, gives.y, lane_bit));
-    *low = upper ? gets : *low;
-    *high = upper ? *high : gets;
-}
-
-/* Pair n of lane 4 g + t is column 4 n + t of row g; after this pair q of lane 16 h + c is column c
- * of row 4 h + q. */
-static __device__ inline void turn(float2 *pairs, int lane) {
-    exchange(&pairs[0], &pairs[1], 4, lane);
-    exchange(&pairs[2], &pairs[3], 4, lane);
-    exchange(&pairs[0], &pairs[2], 8, lane);
-    exchange(&pairs[1], &pairs[3], 8, lane);
-}
-
 /* What a warp updates: rows of a plane. */
 template <class O> struct resident_share {
-    number<O, 2> *out;     /* its first row */
-    int64_t entry;         /* which it begins with */
-    int rows, cols;        /* that there are */
-    const kept_run *found; /* of the rank blocks.. */
-    int at;                /* ..among whose entries out is this one */
-    const number<float, 2> *values;
+    number<O, 2> *out;
+    int64_t entry; /* which they begin with */
+    int entries;
+    const number<float, 2> *values; /* the first one of theirs */
     float alpha, beta, lambda;
     const tg_rng *rounding;
 };
 
-/* The value of an entry, 0 if none is kept there; without a branch, so that several are on their
- * way at a time. */
-template <bool WHOLE, class O>
-static __device__ inline float2 value_of(const resident_share<O> &to, int entry, bool exists) {
-    const kept_run run = to.found[(unsigned)entry / 32];
-    const int wanted = exists && is_kept(run, entry % 32);
-    const number<float, 2> *from = to.values + position_of(run, entry % 32);
-    float2 x = make_float2(0.0f, 0.0f);
-    if (WHOLE) {
-        asm("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.cs.v2.f32 {%0, %1}, [%2]; }"
-            : "+f"(x.x), "+f"(x.y)
-            : "l"(from), "r"(wanted));
-    } else if (wanted) {
-        x = make_float2(from->part[0], from->part[1]);
-    }
-    return x;
-}
-
-/* Entry i of a lane in N tiles: rows and columns behind its first one. */
-template <int N> static constexpr __device__ int row_of(int i) {
-    return N == 1 ? i / 2 * 8 : i / 4 * 8 + i % 4;
-}
-template <int N> static constexpr __device__ int col_of(int i) {
-    return N == 1 ? i % 2 * 4 : 0;
-}
-
-/* Columns [8 first, 8 first + 8 N) of a share, as far as there are. */
-template <int N, bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
-static __device__ inline void update_tiles(const resident_share<O> &to,
-                                           const rows_of_t<TILES> &rows, int first,
-                                           const float4 *last, int next, int lane) {
-    constexpr int ENTRIES = 4 * N;
-    const int row = N == 1 ? lane / 4 : lane / 16 * 4;
-    const int col = 8 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
-    const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
-    const int live4 = col + 4 < to.cols ? live : 0;
-    const auto exists = [&](int i) { return row_of<N>(i) < (col_of<N>(i) == 0 ? live : live4); };
-    number<O, 2> *out = to.out + at, old[ENTRIES] = {};
-    if (to.beta != 0.0f) {
+/* Every 32nd number of an array from a lane's first one on; 0 behind its end. */
+template <int N, bool WHOLE, class T>
+static __device__ inline void load_share(number<T, 2> (&x)[N], const number<T, 2> *from, int first,
+                                         int end) {
 #pragma unroll
-        for (int i = 0; i < ENTRIES; i++) {
-            if (exists(i)) {
-                old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols + col_of<N>(i)), WHOLE);
-            }
-        }
-    }
-    float2 value[ENTRIES] = {};
-#pragma unroll
-    for (int i = 0; KEPT && i < ENTRIES; i++) {
-        const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
-        value[i] = value_of<WHOLE>(to, to.at + at + behind, exists(i));
-    }
-    float sum[N][2][4] = {};
-    multiply_rows(sum, rows, last + first * 32 + lane, next);
-    float2 x[ENTRIES];
-#pragma unroll
-    for (int h = 0; h < 2; h++) { /* 8 rows each */
-#pragma unroll
-        for (int i = 0; i < 2 * N; i++) {
-            const int e = 2 * h + i % 2;
-            x[h * 2 * N + i] = make_float2(sum[i / 2][0][e], sum[i / 2][1][e]);
-        }
-        if (N == TOGETHER) {
-            turn(x + h * 2 * N, lane);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < ENTRIES; i++) {
-        const number<float, 2> before = widen(old[i]);
-        number<float, 2> y;
-        y.part[0] = to.beta * before.part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
-        y.part[1] = to.beta * before.part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
-        const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
-        if (exists(i)) {
-            store_once(out + (unsigned)behind,
-                       rounded<ROUNDED, O, 2>(*to.rounding, to.entry + at + behind, y), WHOLE);
+    for (int i = 0; i < N; i++) {
+        x[i] = number<T, 2>();
+        if (first + 32 * i < end) {
+            x[i] = load_once(from + first + 32 * i, WHOLE);
         }
     }
 }
 
 template <bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
-static __device__ inline void update_share(const resident_share<O> &to,
+static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const rows_of_t<TILES> &rows, const float4 *right,
-                                           int tiles, int lane) {
-    int first = 0;
-#pragma unroll 1
-    for (; first + 1 < tiles; first += TOGETHER) {
-        update_tiles<TOGETHER, KEPT, WHOLE, ROUNDED>(to, rows, first, right, tiles * 32, lane);
+                                           const cuda_planes &s, float2 *made, int lane) {
+    const int count = (int)kept.count, read = to.beta != 0.0f ? to.entries : 0;
+    number<O, 2> before[AHEAD];
+    number<float, 2> value[VALUES];
+    load_share<AHEAD, WHOLE>(before, to.out, lane, read);
+    if (KEPT) {
+        load_share<VALUES, WHOLE>(value, to.values, lane, count);
     }
-    if (first < tiles) {
-        update_tiles<1, KEPT, WHOLE, ROUNDED>(to, rows, first, right, tiles * 32, lane);
+    multiply_rows(rows, right, column_tiles(s), made, s.d3, lane);
+    __syncwarp();
+    for (int first = lane; KEPT && first < count; first += 32 * VALUES) {
+        if (first > lane) {
+            load_share<VALUES, WHOLE>(value, to.values, first, count);
+        }
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) {
+            if (first + 32 * i < count) {
+                float2 *x = made + kept.place[first + 32 * i];
+                x->x += to.lambda * value[i].part[0];
+                x->y += to.lambda * value[i].part[1];
+            }
+        }
+    }
+    __syncwarp();
+    for (int first = lane; first < to.entries; first += 32 * AHEAD) {
+        if (first > lane) {
+            load_share<AHEAD, WHOLE>(before, to.out, first, read);
+        }
+        number<O, 2> *out = to.out + first;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const bool exists = first + 32 * i < to.entries;
+            const number<float, 2> old = widen(before[i]);
+            const float2 x = exists ? made[first + 32 * i] : make_float2(0.0f, 0.0f);
+            number<float, 2> y;
+            y.part[0] = to.beta * old.part[0] + to.alpha * x.x;
+            y.part[1] = to.beta * old.part[1] + to.alpha * x.y;
+            const number<O, 2> now =
+                rounded<ROUNDED, O, 2>(*to.rounding, to.entry + first + 32 * i, y);
+            if (exists) {
+                store_once(out + 32 * i, now, WHOLE);
+            }
+        }
     }
 }
 
@@ -407,11 +417,14 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     char *base = reinterpret_cast<char *>(shared),
          *own = base + lies.teams + team.number * lies.end;
     float *core = reinterpret_cast<float *>(own);
+    float2 *made = reinterpret_cast<float2 *>(own + lies.made);
+    uint16_t *places = reinterpret_cast<uint16_t *>(own + lies.places);
     kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
     uint64_t *words = reinterpret_cast<uint64_t *>(own + lies.words);
     uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
     const int lane = team.thread % 32, share = team.thread / 32, row = share * SHARE;
-    const int entries = s.d2 * s.d3, at = row * s.d3, rows_here = min((int)SHARE, s.d2 - row);
+    const int entries = s.d2 * s.d3, at = row * s.d3;
+    const int entries_here = min((int)SHARE, s.d2 - row) * s.d3;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     tg_rng rounding = call.rounding;
     if (ROUNDED && call.rates) {
@@ -427,12 +440,12 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
             fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
         if (beta != 0.0f) {
-            prefetch_l2(call.out + begin + at, call.out + begin + at + rows_here * s.d3, lane);
+            prefetch_l2(call.out + begin + at, call.out + begin + at + entries_here, lane);
         }
     };
 
     /* What C's rows are filled up with stays 0. */
-    for (int e = team.thread; e < lies.found / 4; e += team.threads) {
+    for (int e = team.thread; e < lies.made / 4; e += team.threads) {
         core[e] = 0.0f;
     }
     fetch_fragments(task.last, lies.before, base);
@@ -472,22 +485,17 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         if (KEPT && share == 0) {
             prefetch_values(call.values, begin, entries, found, lane);
         }
-        const resident_share<O> to = {call.out + begin + at,
-                                      begin + at,
-                                      rows_here,
-                                      s.d3,
-                                      found,
-                                      (int)(begin % 512) + at,
-                                      call.values,
-                                      alpha,
-                                      beta,
-                                      (float)call.lambda,
-                                      &rounding};
+        const kept_share kept =
+            KEPT ? list_kept(found, (int)(begin % 512) + at, entries_here, places + at, lane)
+                 : kept_share();
+        const resident_share<O> to = {call.out + begin + at,    begin + at, entries_here,
+                                      call.values + kept.first, alpha,      beta,
+                                      (float)call.lambda,       &rounding};
         const float4 *right = reinterpret_cast<const float4 *>(base);
         if (call.whole) {
-            update_share<KEPT, true, ROUNDED>(to, rows, right, column_tiles(s), lane);
+            update_share<KEPT, true, ROUNDED>(to, kept, rows, right, s, made + at, lane);
         } else {
-            update_share<KEPT, false, ROUNDED>(to, rows, right, column_tiles(s), lane);
+            update_share<KEPT, false, ROUNDED>(to, kept, rows, right, s, made + at, lane);
         }
     }
 }

@@ -9,8 +9,8 @@
  * different banks. What it gives goes through shared memory, row m at place m, as rows of the
  * second product are columns of both planes: g and g + 8 of a warp are neighbours. The planes of a
  * gradient may be masked: what is kept of them goes to `values` and is 0 from then on. And what is
- * not finite may be counted: times 0 it is not 0, which shows whether there is anything to count.
- */
+ * not finite may be counted: no number of T in its row is finite then, which shows whether there is
+ * anything to count. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/core/pack.cuh"
 #include "backend/cuda/core/reduce.cuh"
@@ -52,8 +52,7 @@ static __host__ __device__ inline contract_layout layout_of(int d2, int d3) {
     at.plane = d2 * d3 * (int)sizeof(float2);
     at.group = at.t + TOGETHER * at.plane;
     at.all = 1024 + at.last + 2 * at.before +
-             GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t) +
-                       WG_THREADS * (int)sizeof(kept_run));
+             GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t) + 2 * (int)sizeof(uint32_t));
     return at;
 }
 
@@ -64,16 +63,17 @@ static __device__ inline void lay_out(const contract_task &task, char *last, cha
     wg_zero<N>(re, PLACES);
     wg_zero<N>(im, PLACES);
     __syncthreads();
-    for_each_entry(task.last, [&](int i, int j, float2 u) {
+    for_each_entry<5>(task.last, [&](int i, int j, float2 u) {
         const int k = i / 4 * 8 + i % 4;
 #pragma unroll
         for (int to = 0; to < 2; to++) {
             const float2 parts = towards(u, to);
-            *reinterpret_cast<float *>(last + wg_at<N>(to * task.right + j, k)) = parts.x;
-            *reinterpret_cast<float *>(last + wg_at<N>(to * task.right + j, k + 4)) = parts.y;
+            const int at = wg_at<N>(to * task.right + j, k);
+            *reinterpret_cast<float *>(last + at) = parts.x;
+            *reinterpret_cast<float *>(last + (at ^ 16)) = parts.y; /* k + 4 */
         }
     });
-    for_each_entry(task.before, [&](int i, int j, float2 u) {
+    for_each_entry<5>(task.before, [&](int i, int j, float2 u) {
         const int at = wg_at<N>(j, i % 4 * 16 + i / 4 % 8 + i / 32 * 8);
         *reinterpret_cast<float *>(re + at) = u.x;
         *reinterpret_cast<float *>(im + at) = u.y;
@@ -117,38 +117,45 @@ static __device__ inline bool is_bad(float2 x) {
     return is_bad(x.x) || is_bad(x.y);
 }
 
-/* Takes what is kept out of a plane: runs go to the warps in turn by way of `table`, as planes may
- * be full of kept entries or have none, and a run to all lanes. How many of a lane's entries are
- * not finite. */
+/* Places of a plane's kept entries, in their order: position `at` of the values is number at % 4096
+ * of them. They lie behind T's columns of the first plane, in whose place T of the second one
+ * follows. */
+struct kept_places {
+    uint16_t *list;
+    uint32_t *bounds; /* positions of the first one, and behind the last one */
+
+    __device__ uint16_t &of(uint32_t at) const {
+        return list[at / 64 % PLACES * (2 * T_STRIDE) + at % 64];
+    }
+};
+
+/* Takes what is kept out of a plane: lanes with runs list its places, as planes may be full of kept
+ * entries or have none, and these go to all threads in turn. How many of a thread's are not finite.
+ */
 static __device__ inline uint32_t gather(const contract_task &task, const plane_runs &asked,
-                                         int64_t begin, kept_run *table, float2 *plane, int warp,
-                                         int lane) {
-    enum { AT_ONCE = 4 };
-    table[32 * warp + lane] = asked.find(begin, task.d2 * task.d3, warp, lane);
+                                         int64_t begin, const kept_places &places, float2 *plane,
+                                         int warp, int lane) {
+    const int entries = task.d2 * task.d3, place = plane_runs::place_of(begin, warp, lane);
+    const kept_run run = asked.find(begin, entries, warp, lane);
+    if (place <= 0 && place + 32 > 0) {
+        places.bounds[0] = run.before;
+    }
+    if (place < entries && place + 32 >= entries) {
+        places.bounds[1] = run.before + (uint32_t)__popc(run.mask);
+    }
+    uint32_t at = run.before;
+    for (uint32_t left = run.mask; left; left &= left - 1) {
+        places.of(at++) = (uint16_t)(place + __ffs((int)left) - 1);
+    }
     wg_sync();
-    const kept_run runs = table[4 * lane + warp];
-    const int first = 32 * warp - (int)(begin % 512) + lane; /* of its lane 0, from the plane on */
-    uint32_t bad = 0, live = __ballot_sync(~0u, runs.mask != 0);
-    while (live) {
-        float2 *entry[AT_ONCE], *to[AT_ONCE], x[AT_ONCE];
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            const int from = __ffs((int)live) - 1;
-            const kept_run run = kept_run_of_lane(runs, from & 31);
-            const bool counts = live && is_kept(run, lane);
-            entry[u] = counts ? plane + first + 128 * from : NULL;
-            to[u] = task.values + position_of(run, lane);
-            x[u] = counts ? *entry[u] : make_float2(0.0f, 0.0f);
-            live &= live - 1;
-        }
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            if (entry[u]) {
-                *entry[u] = make_float2(0.0f, 0.0f);
-                bad += is_bad(x[u]);
-                __stcs(to[u], make_float2(task.scale * x[u].x, task.scale * x[u].y));
-            }
-        }
+    uint32_t bad = 0;
+    const uint32_t end = places.bounds[1];
+    for (at = places.bounds[0] + (uint32_t)(32 * warp + lane); at < end; at += WG_THREADS) {
+        float2 *entry = plane + places.of(at);
+        const float2 x = *entry;
+        *entry = make_float2(0.0f, 0.0f);
+        bad += is_bad(x);
+        __stcs(task.values + at, make_float2(task.scale * x.x, task.scale * x.y));
     }
     return bad;
 }
@@ -162,12 +169,10 @@ static __device__ inline float4 to_tf32(float2 low, float2 high) {
 /* Rows m and m + 8 of a plane, from entry t on. */
 struct plane_rows {
     float4 a[STEPS];
-    float zero; /* NaN if something is not finite */
 
     __device__ void load(const contract_task &task, const float2 *plane, int row, int t) {
         const float2 *low = plane + min(row, task.d2 - 1) * task.d3 + t;
         const float2 *high = plane + min(row + 32, task.d2 - 1) * task.d3 + t;
-        zero = 0.0f;
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             float2 x = make_float2(0.0f, 0.0f), y = x;
@@ -176,22 +181,25 @@ struct plane_rows {
                 y = high[4 * s];
             }
             a[s] = to_tf32(x, y);
-            zero += 0.0f * x.x;
-            zero += 0.0f * x.y;
-            zero += 0.0f * y.x;
-            zero += 0.0f * y.y;
         }
-    }
-    __device__ uint32_t count(const contract_task &task, const float2 *plane, int row,
-                              int t) const {
-        uint32_t bad = 0;
-        for (int e = t; zero != 0.0f && e < task.d3; e += 4) {
-            bad += is_bad(plane[row * task.d3 + e]);
-            bad += row + 32 < task.d2 && is_bad(plane[(row + 32) * task.d3 + e]);
-        }
-        return bad;
     }
 };
+
+/* Entries of these rows that are not finite and not kept, of the plane in memory that begins with
+ * `begin`. */
+template <bool KEPT>
+static __device__ inline uint32_t count_bad(const contract_task &task, const float2 *plane,
+                                            int64_t begin, int row, int t) {
+    uint32_t bad = 0;
+    for (int r = row; r < min(row + 33, task.d2); r += 32) {
+        for (int e = r * task.d3 + t; e < (r + 1) * task.d3; e += 4) {
+            const int64_t entry = begin + e;
+            const bool is_out = KEPT && task.kept.words[entry / 64] >> (entry % 64) & 1;
+            bad += !is_out && is_bad(plane[e]);
+        }
+    }
+    return bad;
+}
 
 /* What a thread has of T, to its places. */
 static __device__ inline void put_t(const float (&sum)[N / 2], float *t_of_plane, int m, int t,
@@ -256,20 +264,23 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     uint64_t *full = reinterpret_cast<uint64_t *>(im_of_u + at.before + GROUPS * at.group) +
                      group * 2 * TOGETHER;
     uint64_t *empty = full + TOGETHER;
-    kept_run *table = reinterpret_cast<kept_run *>(im_of_u + at.before + GROUPS * at.group +
-                                                   GROUPS * 2 * TOGETHER * sizeof(uint64_t)) +
-                      group * WG_THREADS;
+    const kept_places places = {
+        reinterpret_cast<uint16_t *>(turned + T_STRIDE - 32),
+        reinterpret_cast<uint32_t *>(im_of_u + at.before + GROUPS * at.group +
+                                     GROUPS * 2 * TOGETHER * sizeof(uint64_t)) +
+            2 * group};
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
     const int pairs = (task.planes + TOGETHER - 1) / TOGETHER;
     const auto plane_at = [&](int pair, int h) {
         return min(pair * TOGETHER + h,
                    task.planes - 1); /* beyond the last one it is taken again */
     };
+    const auto memory_of = [&](int pair, int h) {
+        return task.in + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
+    };
     const auto fetch = [&](int pair, int h) {
-        const int64_t entries = task.d2 * task.d3;
         barrier_expect(full + h, at.plane);
-        copy_bulk(own + at.t + h * at.plane, task.in + plane_at(pair, h) * entries, at.plane,
-                  full + h);
+        copy_bulk(own + at.t + h * at.plane, memory_of(pair, h), at.plane, full + h);
     };
     if (fetches && lane == 0) {
         for (int h = 0; h < TOGETHER; h++) {
@@ -315,21 +326,21 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             float2 *plane = reinterpret_cast<float2 *>(own + at.t + h * at.plane);
             const bool counts = pair * TOGETHER + h < task.planes;
             barrier_wait(full + h, round % 2);
+            if (h == 0) { /* T of the planes before has been read */
+                wg_sync();
+            }
             if (KEPT) {
                 const uint32_t kept =
-                    gather(task, runs[h], begin_of(pair, h), table, plane, warp, lane);
+                    gather(task, runs[h], begin_of(pair, h), places, plane, warp, lane);
                 bad += counts ? kept : 0;
                 if (more) {
                     runs[h].ask(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
                                 lane);
                 }
-            }
-            if (KEPT || h == 0) { /* T of the planes before has been read, too */
                 wg_sync();
             }
             plane_rows rows;
             rows.load(task, plane, 4 * g + warp, t);
-            bad += COUNTS && counts ? rows.count(task, plane, 4 * g + warp, t) : 0;
             __syncwarp();
             if (lane == 0) {
                 barrier_arrive(empty + h);
@@ -347,6 +358,10 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             wg_end();
             wg_wait<0>();
             wg_fence(sum);
+            if (COUNTS && counts && (is_bad(sum[0]) || is_bad(sum[2]))) {
+                bad +=
+                    count_bad<KEPT>(task, memory_of(pair, h), begin_of(pair, h), 4 * g + warp, t);
+            }
             put_t(sum, turned + h * 2 * task.right, m, t, 2 * task.right);
         }
         wg_sync();

@@ -40,7 +40,7 @@ template <int N, bool SPLIT> static __device__ inline void lay_out(const mode_ca
     const int part = part_bytes<N>(s.summed), rows = (s.summed + 31) / 32 * 32;
     wg_zero<N>(to, (SPLIT ? 4 : 2) * rows);
     __syncthreads();
-    for_each_term<SPLIT>(s.u, [&](int i, int j, float2 u, int term) {
+    for_each_term<SPLIT, N <= 64 ? 5 : 12>(s.u, [&](int i, int j, float2 u, int term) {
         char *at = to + 2 * term * part + (s.forward ? wg_at<N>(j, i) : wg_at<N>(i, j));
         *reinterpret_cast<float *>(at) = u.x;
         *reinterpret_cast<float *>(at + part) = s.forward ? u.y : -u.y;
