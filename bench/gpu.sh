@@ -50,10 +50,10 @@ note() { # note NAME RESULT DETAIL
 # ---- the tests that work on a GPU; the others are the same on every machine ----
 if wants tests; then
     start=$SECONDS
-    within 200 ctest --test-dir "$build" -L gpu -j "$jobs" --timeout 150 --output-on-failure >"$out/ctest.txt" 2>&1
+    within 270 ctest --test-dir "$build" -L gpu -j "$jobs" --output-on-failure >"$out/ctest.txt" 2>&1
     code=$?
     detail=$(grep -E 'tests (passed|failed)' "$out/ctest.txt" | tail -1)
-    note "ctest" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "${detail:-stopped after 200 s}, $((SECONDS - start)) s"
+    note "ctest" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "${detail:-stopped after 270 s}, $((SECONDS - start)) s"
     sed -n '/The following tests FAILED/,$p' "$out/ctest.txt" | grep -E '^\s+[0-9]+ - '
 fi
 

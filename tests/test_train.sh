@@ -46,7 +46,9 @@ numbers() {
 final=checkpoints/step-0000000040.safetensors
 
 # ---- an uninterrupted run ----
+begin=$EPOCHREALTIME
 train whole >log 2>&1 || { cat log; fail "the plain run"; }
+took=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }') # a second and more on a GPU
 grep -q "wandb.log, wandb.project" log || fail "foreign keys must be named once"
 [ "$(wc -l <whole/metrics.jsonl)" -eq 8 ] || fail "metrics.jsonl has a line per epoch"
 [ "$(wc -l <whole/metrics.csv)" -eq 9 ] || fail "metrics.csv has a header and a line per epoch"
@@ -71,6 +73,11 @@ grep -q "already holds a run" log || fail "the refusal must say why"
 cmp -s <(numbers again/metrics.jsonl) <(numbers whole/metrics.jsonl) ||
     fail "the resolved settings give the same numbers"
 
+# At a random moment of a run, and later and later on a machine that has become slow.
+until_kill() { # until_kill ROUND
+    sleep "$(awk -v r=$RANDOM -v n="$1" -v took="$took" 'BEGIN { printf "%.3f", r / 32768 * took * (1 + n / 30) }')"
+}
+
 # ---- killed at random moments, at least 20 times ----
 RANDOM=11
 kills=0 rounds=0
@@ -78,8 +85,7 @@ while [ $rounds -lt 400 ]; do
     rounds=$((rounds + 1))
     "$tgrad" train config.yaml --run killed --threads 1 --resume auto >log 2>&1 &
     pid=$!
-    # up to 0.1 s at first, longer and longer on a machine so slow that nothing is done by then
-    sleep "$(awk -v r=$RANDOM -v n=$rounds 'BEGIN { printf "%.3f", r / 32768 * 0.1 * (1 + n / 30) }')"
+    until_kill $rounds
     if kill -9 $pid 2>/dev/null; then
         wait $pid 2>/dev/null
         [ $? -eq 137 ] && kills=$((kills + 1))
@@ -191,7 +197,7 @@ while [ $rounds -lt 200 ]; do
     rounds=$((rounds + 1))
     "$tgrad" train config.yaml --run half_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
     pid=$!
-    sleep "$(awk -v r=$RANDOM -v n=$rounds 'BEGIN { printf "%.3f", r / 32768 * 0.1 * (1 + n / 30) }')"
+    until_kill $rounds
     kill -9 $pid 2>/dev/null
     wait $pid 2>/dev/null
     [ $? -eq 137 ] && more_kills=$((more_kills + 1))
