@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything about a GPU in one command: builds with CUDA, and in eight minutes at most runs the tests that work
-# on one (`ctest -L gpu`), verifies the golden files in f32, times training steps, trains a little, and looks for
-# wrong, racing and uninitialized accesses of kernels (bench/sanitize.sh). Prints a table; what the time was too
-# short for is named in it. The exit code is 1 if anything failed or was stopped. Without a GPU it says so and ends.
+# on one (`ctest -L gpu`), verifies the golden files in f32, times training steps, trains a little, kills and resumes
+# the same training, and looks for wrong, racing and uninitialized accesses of kernels (bench/sanitize.sh). Prints a
+# table; what the time was too short for is named in it. The exit code is 1 if anything failed or was stopped. Without
+# a GPU it says so and ends.
 #
 #   bench/gpu.sh [OUT]            logs and JSON go to OUT, otherwise to <build>/gpu
 #   TGRAD_BUILD=dir bench/gpu.sh  takes that build folder as it is instead of making build-cuda
@@ -50,10 +51,10 @@ note() { # note NAME RESULT DETAIL
 # ---- the tests that work on a GPU; the others are the same on every machine ----
 if wants tests; then
     start=$SECONDS
-    within 270 ctest --test-dir "$build" -L gpu -j "$jobs" --output-on-failure >"$out/ctest.txt" 2>&1
+    within 240 ctest --test-dir "$build" -L gpu -j "$jobs" --output-on-failure >"$out/ctest.txt" 2>&1
     code=$?
     detail=$(grep -E 'tests (passed|failed)' "$out/ctest.txt" | tail -1)
-    note "ctest" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "${detail:-stopped after 270 s}, $((SECONDS - start)) s"
+    note "ctest" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "${detail:-stopped after 240 s}, $((SECONDS - start)) s"
     sed -n '/The following tests FAILED/,$p' "$out/ctest.txt" | grep -E '^\s+[0-9]+ - '
 fi
 
@@ -107,22 +108,39 @@ if wants bench; then
     echo | tee -a "$table"
 fi
 
-# ---- a short training ----
+# ---- a short training, and the same one killed and resumed ----
+train() { # train DIR OPTIONS..
+    within 60 "$tgrad" train configs/darcy16.yaml --run "$out/$1" --data.root "$out/darcy" --backend cuda \
+        --opt.n_epochs 20 --opt.scheduler_T_max 20 -q "${@:2}"
+}
+
 if wants train; then
-    rm -rf "$out/darcy" "$out/run"
+    rm -rf "$out/darcy" "$out/run" "$out/killed"
     if "$tgrad" generate darcy --n-train 320 --n-test 50 --resolution 16 --test-resolution 16,32 \
-        --grid 97 -o "$out/darcy" >"$out/generate.txt" 2>&1 &&
-        within 60 "$tgrad" train configs/darcy16.yaml --run "$out/run" --data.root "$out/darcy" \
-            --backend cuda --opt.n_epochs 5 --opt.scheduler_T_max 5 -q >"$out/train.txt" 2>&1; then
+        --grid 97 -o "$out/darcy" >"$out/generate.txt" 2>&1 && train run >"$out/train.txt" 2>&1; then
         line=$(tail -1 "$out/run/metrics.jsonl")
         loss=$(sed -E 's/.*"train":\{"loss":([^}]*)\}.*/\1/' <<<"$line")
         first=$(head -1 "$out/run/metrics.jsonl" | sed -E 's/.*"train":\{"loss":([^}]*)\}.*/\1/')
         ms=$(sed -E 's/.*"step_ms":([^,]*),.*/\1/' <<<"$line")
-        note "darcy16, 5 epochs" \
+        note "darcy16, 20 epochs" \
             "$(awk -v a="$first" -v b="$loss" 'BEGIN { print (b < a && b > 0) ? "ok" : "FAILED" }')" \
             "train loss $first -> $loss, $ms ms/step"
+        train killed >"$out/killed.txt" 2>&1 &
+        until [ "$(wc -l 2>/dev/null <"$out/killed/metrics.jsonl")" -ge 2 ] 2>/dev/null || ! kill -0 $! 2>/dev/null; do
+            sleep 0.01
+        done
+        pkill -9 -f "^$tgrad train .* --run $out/killed "
+        wait $! 2>/dev/null
+        epochs=$(wc -l <"$out/killed/metrics.jsonl")
+        train killed --resume auto >>"$out/killed.txt" 2>&1
+        result=FAILED
+        if [ "$epochs" -lt 20 ] &&
+            cmp -s "$out/run/checkpoints/recent.safetensors" "$out/killed/checkpoints/recent.safetensors"; then
+            result=ok
+        fi
+        note "the same, killed and resumed" $result "after $epochs epochs; the last checkpoints must be the same bytes"
     else
-        note "darcy16, 5 epochs" FAILED "$(tail -1 "$out/train.txt" "$out/generate.txt" 2>/dev/null | tail -1)"
+        note "darcy16, 20 epochs" FAILED "$(tail -1 "$out/train.txt" "$out/generate.txt" 2>/dev/null | tail -1)"
     fi
 fi
 

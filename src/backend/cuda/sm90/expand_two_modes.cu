@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
     };
     if (threadIdx.x == 0) {
         barrier_init(in_full, 1);
-        barrier_init(turned_full, GROUPS * WARPS);
+        barrier_init(turned_full, GROUPS * WG_THREADS);
         barrier_init(turned_read, GROUPS * WARPS);
         for (int g = 0; g < GROUPS; g++) {
             barrier_init(in_full + 3 + g, 1);
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
     }
     turn_plane_of(0);
     wg_publish();
-    warp_arrives(turned_full);
+    barrier_arrive(turned_full);
     const uint64_t matrix = wg_matrix(factor);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
         const int tile = plane * GROUPS + group, behind = plane + stride;
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
             narrow_tile(rounding, task.rounds, call.begin + begin, entries, thread, sums, w);
         }
         wg_publish();
-        warp_arrives(turned_full);
+        barrier_arrive(turned_full);
         wg_sync();
         if (thread == 0) {
             send_once(out + begin, own, at.rows, once_policy());
