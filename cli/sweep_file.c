@@ -213,7 +213,7 @@ static void read_variants(builder *b) {
     }
 }
 
-/* A whole number of the file; `fallback` if it is not there. */
+/* A whole number of the file; 0 if it is not there. */
 static int64_t read_integer(builder *b, const char *key, const char *value) {
     char *end = NULL;
     if (!value || is_null(value)) {

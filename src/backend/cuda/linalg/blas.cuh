@@ -4,16 +4,9 @@
 
 #include "backend/cuda/core/cuda.cuh"
 
-/* How f32 and c64 are multiplied; the wide dtypes are always f64 throughout. */
-enum cuda_precision {
-    CUDA_PRECISION_CHOSEN, /* by the context: be->math */
-    CUDA_PRECISION_FULL    /* f32, never TF32 */
-};
-
-/* Queued, without allocation. Operand CONJ, sums, k = 0 and arrays that are not aligned to their
- * elements run on our own kernel, in f32 instead of TF32. */
+/* Queued, without allocation; f32 and c64 as be->math says. Operand CONJ, sums, k = 0 and arrays
+ * that are not aligned to their elements run on our own kernel, in f32 instead of TF32. */
 tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
-tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision precision);
 
 /* The same by our own kernel, whatever it is; m, n and batch are not 0. */
 tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *gemm);

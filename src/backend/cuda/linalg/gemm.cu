@@ -37,9 +37,9 @@ struct blas_types {
     cublasComputeType_t compute;
 };
 
-static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype, cuda_precision precision) {
-    const bool rounds = precision == CUDA_PRECISION_CHOSEN && be->math == TG_MATH_TF32;
-    const cublasComputeType_t f32 = rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype) {
+    const cublasComputeType_t f32 =
+        be->math == TG_MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     switch (dtype) {
     case TG_F64:
         return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
@@ -52,9 +52,9 @@ static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype, cuda_preci
     }
 }
 
-static tg_status gemm_blas(tg_backend *be, const tg_gemm *g, cuda_precision precision) {
+static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
     const int64_t most = 65535; /* of a grid's third dimension, on which batches may be laid */
-    const blas_types types = blas_types_of(be, g->dtype, precision);
+    const blas_types types = blas_types_of(be, g->dtype);
     const int64_t size = (int64_t)tg_dtype_size(g->dtype);
     /* cuBLAS reads factors as its own complex types, which are aligned to their size. */
     alignas(16) const float factors_f32[2][4] = {{(float)g->alpha.re, (float)g->alpha.im},
@@ -81,16 +81,12 @@ static tg_status gemm_blas(tg_backend *be, const tg_gemm *g, cuda_precision prec
     return status;
 }
 
-tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision precision) {
+tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm) {
     tg_status status = tg_check_gemm(be->ctx, gemm);
     if (status != TG_OK || gemm->m == 0 || gemm->n == 0 || gemm->batch == 0) {
         return status;
     }
     tg_gemm g = *gemm;
     merge_batch(&g);
-    return suits_blas(&g) ? gemm_blas(be, &g, precision) : cuda_gemm_tiles(be, &g);
-}
-
-tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm) {
-    return cuda_gemm_at(be, gemm, CUDA_PRECISION_CHOSEN);
+    return suits_blas(&g) ? gemm_blas(be, &g) : cuda_gemm_tiles(be, &g);
 }
