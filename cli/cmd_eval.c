@@ -280,6 +280,10 @@ static int check_keep(const char *model, int sets) {
 }
 
 static int run(const cli_call *call) {
+    if (!cli_is_first()) {
+        cli_warn("ranks do not share an evaluation: rank 0 makes it");
+        return CLI_OK;
+    }
     const char *folder = opt.keep ? call->args.item[0] : NULL;
     const int each = opt.resolution.count > 0 ? opt.resolution.count : 1;
     wanted_grid *grids = cli_need(calloc((size_t)each, sizeof *grids));

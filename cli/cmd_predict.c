@@ -40,385 +40,158 @@ static int64_t steps(void) {
     return opt.steps > 0 ? opt.steps : 1;
 }
 
-/* An array of a file, and which of its channels. */
-typedef struct array {
-    char *name;           /* to be freed */
-    int64_t first, count; /* count 0: all */
-} array;
-
-/* "v:2" and "v:0-1", as data.x_name has them, are channels of v. */
-static void take_channels(array *a) {
-    char *colon = strrchr(a->name, ':');
-    long long first = 0, last = 0;
-    int one = 0, two = 0;
-    if (!colon || sscanf(colon, ":%9lld%n-%9lld%n", &first, &one, &last, &two) < 1) {
-        return;
-    }
-    last = two > 0 ? last : first;
-    if (colon[two > 0 ? two : one] == '\0' && first >= 0 && last >= first) {
-        *colon = '\0';
-        a->first = first;
-        a->count = last - first + 1;
-    }
-}
-
-/* That of a side of the data: as given, or as in training, in its group. */
-static array array_of(const cli_model *model, const char *given, const char *key, const char *usual,
-                      const char *of_points) {
-    const tg_settings *settings = tg_model_settings(model->model);
-    const char *name = given ? given : cli_setting_or(settings, key, usual);
-    const char *group = given ? "" : cli_setting_or(settings, "data.group", "");
-    const bool on_points = cli_on_points(cli_model_config(model));
-    array a = {.name = cli_format("%s%s%s", group, *group ? "/" : "",
-                                  on_points && strcmp(name, usual) == 0 ? of_points : name)};
-    take_channels(&a);
-    return a;
-}
-
-static array input_array(const cli_model *model) {
-    return array_of(model, opt.dataset, "data.x_name", "x", "points");
-}
-
-static array output_array(const cli_model *model) {
-    return array_of(model, NULL, "data.y_name", "y", "values");
-}
-
-/* The tensor to take: that of --dataset, the only one, or the one called as in training. *channels:
- * those that its name tells, of all others the count is 0. */
-static int choose(const cli_source *source, const cli_model *model, int64_t *index,
-                  array *channels) {
-    array wanted = input_array(model);
-    int code = CLI_OK;
-    *index = 0;
-    if (opt.dataset || cli_source_count(source) != 1) {
-        code = cli_source_find(source, wanted.name, index);
-    } else if (strcmp(cli_source_name(source, 0), wanted.name) != 0) {
-        wanted.count = 0;
-    }
-    free(wanted.name);
-    *channels = (array){.first = wanted.first, .count = wanted.count};
-    return code;
-}
-
-/* How many channels are taken of those that are stored. */
-static int64_t taken_of(const array *channels, int64_t stored) {
-    const bool fits = channels->count > 0 && channels->first + channels->count <= stored;
-    return fits ? channels->count : stored;
-}
-
-/* Points (samples, points, coordinates), or those of one sample, as the model has them: coordinates
- * are channels. */
-static int fit_points(const tg_fno_config *fno, const tg_shape *found, tg_shape *shape,
-                      int *added) {
-    char text[128];
-    const bool is_list = found->ndim == 2 || found->ndim == 3;
-    const int64_t *last = is_list ? &found->dim[found->ndim - 1] : NULL;
-    *added = found->ndim == 2 ? 2 : 0;
-    if (steps() > 1) {
-        return cli_fail("--steps: the model makes values of points; it cannot go on from those");
-    }
-    if (!is_list || tg_shape_numel(found) < 1 || *last != fno->n_dim) {
-        return cli_fail("%s: the model takes points, (samples, points, %d) or (points, %d), and "
-                        "this is %s",
-                        opt.input, fno->n_dim, fno->n_dim, tg_shape_text(found, text, sizeof text));
-    }
-    *shape = (tg_shape){.ndim = 3, .dim = {*added ? 1 : found->dim[0], *last, last[-1]}};
-    return CLI_OK;
-}
-
-/* (rows, columns) of every sample become (columns, rows). */
-static void turn(tg_tensor *tensor, int64_t rows, int64_t columns) {
-    const size_t bytes = tg_tensor_bytes(tensor), size = tg_dtype_size(tensor->dtype);
-    char *from = cli_need(malloc(bytes)), *to = tensor->data;
-    memcpy(from, to, bytes);
-    for (int64_t i = 0; i < tg_tensor_numel(tensor); i++) {
-        const int64_t sample = i / (rows * columns), c = i / rows % columns, r = i % rows;
-        memcpy(to + (size_t)i * size, from + (size_t)((sample * rows + r) * columns + c) * size,
-               size);
-    }
-    free(from);
-}
-
-/* Whether the channels of the input stand behind its grid, as in the data of the training
- * (data.order). Then `found` gets them in front of it, as the model has them. */
-static bool take_last_channels(const cli_model *model, const array *channels, tg_shape *found) {
-    const tg_fno_config *fno = cli_model_config(model);
-    const char *order = cli_setting_or(tg_model_settings(model->model), "data.order", "nchw");
-    const int last = found->ndim - 1;
-    if (cli_on_points(fno) || strcmp(order, "nhwc") != 0 || found->ndim != fno->n_dim + 2 ||
-        taken_of(channels, found->dim[last]) != fno->in_channels) {
-        return false;
-    }
-    const int64_t stored = found->dim[last];
-    memmove(found->dim + 2, found->dim + 1, (size_t)(last - 1) * sizeof found->dim[0]);
-    found->dim[1] = stored;
-    return true;
-}
-
-/* The output likewise: (.., channels, grid..) becomes (.., grid.., channels). */
-static void put_channels_last(tg_tensor *y, int n_dim) {
-    tg_shape *shape = &y->shape;
-    const int at = shape->ndim - n_dim - 1;
-    const int64_t channels = shape->dim[at];
-    int64_t points = 1;
-    for (int d = at; d < shape->ndim - 1; d++) {
-        shape->dim[d] = shape->dim[d + 1];
-        points *= shape->dim[d];
-    }
-    shape->dim[shape->ndim - 1] = channels;
-    turn(y, channels, points);
-}
-
-/* (samples, queries, coordinates) of the file of --queries; (queries, coordinates) serve all. */
-static tg_status fill_queries(const cli_source *source, int64_t index, const tg_shape *found,
-                              tg_tensor *out) {
-    tg_tensor raw = {0}, first = *out;
-    const size_t bytes = tg_tensor_bytes(out) / (size_t)out->shape.dim[0];
-    first.shape.dim[0] = found->ndim == 2 ? 1 : out->shape.dim[0];
-    tg_status status = cli_source_read(source, index, &raw);
-    status = status == TG_OK ? tg_tensor_convert(source->ctx, &raw, &first) : status;
-    for (int64_t i = first.shape.dim[0]; i < out->shape.dim[0] && status == TG_OK; i++) {
-        memcpy((char *)out->data + (size_t)i * bytes, out->data, bytes);
-    }
-    tg_tensor_destroy(&raw);
-    return status;
-}
-
-static int read_queries(const cli_source *source, const cli_model *model, int64_t samples,
-                        tg_tensor *out) {
-    const int dims = cli_model_config(model)->n_dim;
-    int64_t index;
-    tg_dtype dtype;
-    tg_shape found = {0};
-    char text[128];
-    array channels;
-    if (choose(source, model, &index, &channels) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    tg_status status = cli_source_describe(source, index, &dtype, &found);
-    const int last = found.ndim - 1;
-    if (status == TG_OK && ((found.ndim != 2 && found.ndim != 3) || found.dim[last] != dims ||
-                            (found.ndim == 3 && found.dim[0] != samples))) {
-        return cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), found "
-                        "%s",
-                        opt.queries, (long long)samples, dims, dims,
-                        tg_shape_text(&found, text, sizeof text));
-    }
-    if (status == TG_OK) {
-        const tg_shape shape = {.ndim = 3, .dim = {samples, found.dim[last - 1], dims}};
-        status = tg_tensor_create(source->ctx, TG_MEM_DATA, TG_F32, &shape, out);
-    }
-    status = status == TG_OK ? fill_queries(source, index, &found, out) : status;
-    return cli_code(source->ctx, status);
-}
-
-/* The queries to predict at, if there are others than the points. */
-static int open_queries(tg_context *ctx, const cli_model *model, int64_t samples, tg_tensor *out) {
-    cli_source source = {0};
-    if (!opt.queries) {
-        return CLI_OK;
-    }
-    if (!cli_on_points(cli_model_config(model))) {
-        return cli_fail("--queries: the model works on a grid; those of points have queries");
-    }
-    const tg_status status = cli_source_open(ctx, opt.queries, &source);
-    const int code =
-        status == TG_OK ? read_queries(&source, model, samples, out) : cli_fail_status(ctx, status);
-    cli_source_close(&source);
-    return code;
-}
-
-/* The shape as the model on a grid wants it; `added` is the number of dimensions that were missing.
- * False: it does not fit. */
-static bool fits_grid(const tg_fno_config *fno, const array *channels, const tg_shape *found,
-                      tg_shape *shape, int *added) {
-    *added = fno->n_dim + 2 - found->ndim;
-    *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
-    if (*added < 0 || *added > 2 || tg_shape_numel(found) == 0) {
-        return false;
-    }
-    shape->dim[0] = *added == 2 ? 1 : found->dim[0];
-    shape->dim[1] = *added > 0 ? 1 : taken_of(channels, found->dim[1]);
-    for (int d = 0; d < fno->n_dim; d++) {
-        shape->dim[d + 2] = found->dim[d + 2 - *added];
-    }
-    return shape->dim[1] == fno->in_channels;
-}
-
-static int fit_shape(const cli_model *model, const array *channels, const tg_shape *found,
-                     tg_shape *shape, int *added) {
-    const tg_fno_config *fno = cli_model_config(model);
-    char text[128];
-    if (cli_on_points(fno)) {
-        return fit_points(fno, found, shape, added);
-    }
-    if (fits_grid(fno, channels, found, shape, added)) {
-        return CLI_OK;
-    }
-    return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s)%s, and "
-                    "this is %s",
-                    opt.input, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
-                    fno->n_dim, fno->n_dim == 1 ? "" : "s",
-                    fno->in_channels == 1 ? ", (samples, grid) or one grid" : "",
-                    tg_shape_text(found, text, sizeof text));
-}
-
-/* A number of the model's settings, at least 1. */
-static int64_t count_of(const cli_model *model, const char *key) {
-    const long long value =
-        strtoll(cli_setting_or(tg_model_settings(model->model), key, "1"), NULL, 10);
-    return value > 1 ? value : 1;
-}
-
-/* Steps in time need a model that takes frames of what it makes: several of its outputs, or as many
- * of data.horizon in one as there are of data.history. */
-static int check_steps(const cli_model *model) {
-    const tg_fno_config *fno = cli_model_config(model);
-    const int64_t in = fno->in_channels, out = fno->out_channels;
-    const int64_t history = count_of(model, "data.history"),
-                  horizon = count_of(model, "data.horizon");
-    const bool has_frames = in % out == 0 || in * horizon == out * history;
-    return cli_on_points(fno) || steps() == 1 || has_frames
-               ? CLI_OK
-               : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
-                          "own output only if it takes one or several frames of it",
-                          (long long)out, (long long)in);
-}
-
-/* `count` channels of x from `first` on, instead of all. */
-static tg_status cut_channels(tg_context *ctx, int64_t first, int64_t count, tg_tensor *x) {
-    tg_tensor all = *x;
-    tg_shape shape = x->shape;
-    const size_t stored = tg_tensor_bytes(x) / (size_t)shape.dim[0];
-    const size_t channel = stored / (size_t)shape.dim[1], bytes = channel * (size_t)count;
-    *x = (tg_tensor){0};
-    shape.dim[1] = count;
-    const tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, all.dtype, &shape, x);
-    for (int64_t i = 0; status == TG_OK && i < shape.dim[0]; i++) {
-        memcpy((char *)x->data + (size_t)i * bytes,
-               (char *)all.data + (size_t)i * stored + (size_t)first * channel, bytes);
-    }
-    tg_tensor_destroy(&all);
-    return status;
-}
-
-/* What is predicted from. */
+/* What is predicted from, or at. */
 typedef struct input {
     tg_tensor x;        /* (samples, channels, grid..), or coordinates at points */
     int added;          /* dimensions that the file does not have */
     bool channels_last; /* there */
 } input;
 
-/* Reads the input in the model's dtype: `stored` channels, of which those of `shape` stay. */
-static tg_status read_tensor(const cli_source *source, int64_t index, const cli_model *model,
-                             const tg_shape *shape, int64_t stored, const array *channels,
-                             input *in) {
-    tg_shape whole = *shape;
-    tg_tensor raw = {0};
-    whole.dim[1] = stored;
+static bool fits(const cli_model *model, const tg_dataset *set) {
+    const tg_fno_config *fno = cli_model_config(model);
+    return cli_on_points(fno) || tg_dataset_get_facts(set).in_channels == fno->in_channels;
+}
+
+/* The file as in training, or an array of it: that of --dataset, or the only one. */
+static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
+                            tg_dataset_config *config, tg_dataset **out) {
+    cli_source source = {0};
     tg_status status = TG_OK;
-    CLI_TRY(cli_source_read(source, index, &raw));
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, cli_model_dtype(model), &whole, &in->x));
-    CLI_TRY(tg_tensor_convert(source->ctx, &raw, &in->x));
-    if (in->channels_last || cli_on_points(cli_model_config(model))) {
-        turn(&in->x, tg_shape_numel(&whole) / (whole.dim[0] * whole.dim[1]), whole.dim[1]);
+    const char *name = opt.dataset;
+    CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
+    config->x_only = true;
+    config->cache_bytes = SIZE_MAX; /* what must be read whole is */
+    if (!name) {
+        status = cli_dataset_open(ctx, path, config, out);
+        if (status == TG_OK && fits(model, *out)) {
+            return TG_OK;
+        }
+        if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 1) {
+            name = cli_source_name(&source, 0);
+        }
     }
-    if (shape->dim[1] < stored) {
-        CLI_TRY(cut_channels(source->ctx, channels->first, shape->dim[1], &in->x));
+    if (name) {
+        tg_dataset_close(out);
+        config->x_name = name;
+        config->group = NULL;
+        config->layout = TG_LAYOUT_PAIRS;
+        status = cli_dataset_open(ctx, path, config, out);
     }
-fail:
-    tg_tensor_destroy(&raw);
+    cli_source_close(&source);
     return status;
 }
 
-/* A tensor of the file, as the model takes it. */
-static int take_tensor(const cli_source *source, const cli_model *model, input *in) {
-    tg_dtype dtype;
-    tg_shape found, shape;
-    int64_t index;
-    array channels;
-    if (choose(source, model, &index, &channels) != CLI_OK) {
-        return CLI_FAILED;
+/* All samples, or the first frames of every trajectory; one sample as often as is wanted. */
+static int read_input(tg_context *ctx, const cli_model *model, const char *path, tg_dataset *set,
+                      int64_t wanted, tg_tensor *x) {
+    const tg_fno_config *fno = cli_model_config(model);
+    const tg_dataset_facts facts = tg_dataset_get_facts(set);
+    const int64_t stored = facts.trajectories > 0 ? facts.trajectories : facts.samples;
+    const int64_t count = stored == 1 ? wanted : stored;
+    tg_shape shape = {.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}};
+    memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
+    if (!fits(model, set)) {
+        char text[128];
+        return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
+                        "and this is %s",
+                        path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
+                        fno->n_dim, fno->n_dim == 1 ? "" : "s",
+                        tg_shape_text(&shape, text, sizeof text));
     }
-    tg_status status = cli_source_describe(source, index, &dtype, &found);
-    if (status != TG_OK) {
-        return cli_fail_status(source->ctx, status);
+    int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
+    for (int64_t i = 0; i < count; i++) {
+        indices[i] = i % stored * (facts.samples / stored);
     }
-    in->channels_last = take_last_channels(model, &channels, &found);
-    if (fit_shape(model, &channels, &found, &shape, &in->added) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    const bool has_channels = in->added == 0 && !cli_on_points(cli_model_config(model));
-    const int64_t stored = has_channels ? found.dim[1] : shape.dim[1];
-    return cli_code(source->ctx, read_tensor(source, index, model, &shape, stored, &channels, in));
+    tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, x);
+    status = status == TG_OK ? tg_dataset_read(set, indices, count, x->data, NULL) : status;
+    free(indices);
+    return cli_code(ctx, status);
 }
 
-/* Whether the file has no tensor as the model takes it, but one is meant by its name in training or
- * by being the only one. */
-static bool lacks_tensor(const cli_source *source, const cli_model *model) {
-    array wanted = input_array(model);
-    bool fits = false;
-    for (int64_t i = 0; i < cli_source_count(source) && !fits; i++) {
-        tg_dtype dtype;
-        tg_shape found, shape;
-        int added;
-        const bool is_meant =
-            cli_source_count(source) == 1 || strcmp(cli_source_name(source, i), wanted.name) == 0;
-        if (is_meant && cli_source_describe(source, i, &dtype, &found) == TG_OK) {
-            take_last_channels(model, &wanted, &found);
-            fits = fits_grid(cli_model_config(model), &wanted, &found, &shape, &added);
-        }
-    }
-    free(wanted.name);
-    return !fits;
-}
-
-/* The first frames of every trajectory, where the file is one as in training. in->x stays empty
- * where it is not. */
-static tg_status take_frames(tg_context *ctx, const cli_model *model, input *in) {
-    const char *order = cli_setting_or(tg_model_settings(model->model), "data.order", "nchw");
-    tg_dataset_config config = {.size = sizeof config};
-    tg_dataset *frames = NULL;
-    tg_tensor x = {0};
-    int64_t *first = NULL;
-    tg_status status = TG_OK;
-    CLI_TRY(tg_model_dataset_config(model->model, &config, sizeof config));
-    config.horizon = 1;
-    if (tg_dataset_open(ctx, opt.input, NULL, &config, &frames) != TG_OK) {
-        goto fail;
-    }
-    const tg_dataset_facts facts = tg_dataset_get_facts(frames);
-    const int64_t count = facts.trajectories;
-    if (count > 0 && facts.in_channels == cli_model_config(model)->in_channels) {
-        tg_shape shape = {.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}};
-        memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
-        first = cli_need(malloc((size_t)count * sizeof *first));
-        for (int64_t i = 0; i < count; i++) {
-            first[i] = i * (facts.samples / count);
-        }
-        CLI_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, &x));
-        CLI_TRY(tg_dataset_read(frames, first, count, x.data, NULL));
-        CLI_TRY(tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &shape, &in->x));
-        CLI_TRY(tg_tensor_convert(ctx, &x, &in->x));
-        in->channels_last = strcmp(order, "nhwc") == 0;
-    }
-fail:
-    free(first);
-    tg_tensor_destroy(&x);
-    tg_dataset_close(&frames);
-    return status;
-}
-
-static int take_input(tg_context *ctx, const cli_model *model, const cli_source *source,
+static int take_input(tg_context *ctx, const cli_model *model, const char *path, int64_t wanted,
                       input *in) {
-    const bool on_points = cli_on_points(cli_model_config(model));
-    if (!on_points && !opt.dataset && lacks_tensor(source, model)) {
-        const tg_status status = take_frames(ctx, model, in);
-        if (status != TG_OK || in->x.data) {
-            return cli_code(ctx, status);
-        }
+    tg_dataset_config config = {0};
+    tg_dataset *set = NULL;
+    const tg_status status = open_input(ctx, model, path, &config, &set);
+    const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
+                                     : cli_fail_status(ctx, status);
+    const tg_dataset_facts facts = tg_dataset_get_facts(set);
+    if (config.coordinates > 0) {
+        in->added = facts.x_ndim == 2 ? 2 : 0;
+    } else if (facts.trajectories == 0) {
+        in->added = facts.n_dim + 2 - facts.x_ndim;
     }
-    return take_tensor(source, model, in);
+    in->channels_last = config.channels_last && in->added == 0 && config.coordinates == 0;
+    tg_dataset_close(&set);
+    return code;
+}
+
+/* (.., channels, grid..) becomes (.., grid.., channels). */
+static void put_channels_last(tg_tensor *y, int n_dim) {
+    tg_shape *shape = &y->shape;
+    const int at = shape->ndim - n_dim - 1;
+    const int64_t channels = shape->dim[at];
+    const size_t bytes = tg_tensor_bytes(y), size = tg_dtype_size(y->dtype);
+    int64_t points = 1;
+    for (int d = at; d < shape->ndim - 1; d++) {
+        shape->dim[d] = shape->dim[d + 1];
+        points *= shape->dim[d];
+    }
+    shape->dim[shape->ndim - 1] = channels;
+    char *from = cli_need(malloc(bytes)), *to = y->data;
+    memcpy(from, to, bytes);
+    for (int64_t i = 0; i < tg_tensor_numel(y); i++) {
+        const int64_t row = i / (channels * points) * channels + i % channels;
+        memcpy(to + (size_t)i * size, from + (size_t)(row * points + i / channels % points) * size,
+               size);
+    }
+    free(from);
+}
+
+/* The (samples, queries, coordinates) to predict at, if they are others than the points; one list
+ * serves all samples. */
+static int take_queries(tg_context *ctx, const cli_model *model, int64_t samples, tg_tensor *out) {
+    const int dims = cli_model_config(model)->n_dim;
+    input in = {0};
+    char text[128];
+    if (!opt.queries) {
+        return CLI_OK;
+    }
+    if (!cli_on_points(cli_model_config(model))) {
+        return cli_fail("--queries: the model works on a grid; those of points have queries");
+    }
+    const int code = take_input(ctx, model, opt.queries, samples, &in);
+    *out = in.x;
+    if (code != CLI_OK) {
+        return code;
+    }
+    put_channels_last(out, 1);
+    return out->shape.dim[0] == samples
+               ? CLI_OK
+               : cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
+                          "found %s",
+                          opt.queries, (long long)samples, dims, dims,
+                          tg_shape_text(&out->shape, text, sizeof text));
+}
+
+/* Steps in time need a model that takes frames of what it makes: several of its outputs, or as many
+ * of data.horizon in one as there are of data.history. */
+static int check_steps(tg_context *ctx, const cli_model *model) {
+    const tg_fno_config *fno = cli_model_config(model);
+    const int64_t in = fno->in_channels, out = fno->out_channels;
+    tg_dataset_config data;
+    const tg_status status = tg_model_dataset_config(model->model, &data, sizeof data);
+    if (status != TG_OK || steps() == 1) {
+        return cli_code(ctx, status);
+    }
+    if (cli_on_points(fno)) {
+        return cli_fail("--steps: the model makes values of points; it cannot go on from those");
+    }
+    return in % out == 0 || in * data.horizon == out * data.history
+               ? CLI_OK
+               : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
+                          "own output only if it takes one or several frames of it",
+                          (long long)out, (long long)in);
 }
 
 /* Memory for what is made of an input of this shape. */
@@ -455,15 +228,32 @@ static void drop_added(tg_tensor *y, int added) {
     shape->ndim -= added;
 }
 
+/* The name of --y-name, or of the array of the training: "v:0-1" are components of v. */
+static char *output_name(const cli_model *model) {
+    const tg_settings *settings = tg_model_settings(model->model);
+    const char *group = cli_setting_or(settings, "data.group", "");
+    const char *name = cli_setting_or(settings, "data.y_name", "y");
+    if (cli_on_points(cli_model_config(model)) && strcmp(name, "y") == 0) {
+        name = "values";
+    }
+    char *made = opt.y_name ? cli_format("%s", opt.y_name)
+                            : cli_format("%s%s%s", group, *group ? "/" : "", name);
+    char *colon = opt.y_name ? NULL : strrchr(made, ':');
+    if (colon && strspn(colon + 1, "0123456789-") == strlen(colon + 1)) {
+        *colon = '\0';
+    }
+    return made;
+}
+
 static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
     tg_archive *archive = NULL;
-    array as_trained = output_array(model);
+    char *name = output_name(model);
     tg_status status = TG_OK;
     CLI_TRY(tg_archive_create(ctx, &archive));
-    CLI_TRY(tg_archive_add_view(archive, opt.y_name ? opt.y_name : as_trained.name, y));
+    CLI_TRY(tg_archive_add_view(archive, name, y));
     CLI_TRY(tg_archive_write(ctx, opt.output, archive));
 fail:
-    free(as_trained.name);
+    free(name);
     tg_archive_destroy(&archive);
     return status;
 }
@@ -510,14 +300,14 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
     cli_json_print(object);
 }
 
-static int predict(tg_context *ctx, const cli_model *model, const cli_source *source, bool json) {
+static int predict(tg_context *ctx, const cli_model *model, bool json) {
     input in = {0};
     tg_tensor y = {0}, queries = {0};
     int64_t nonfinite = 0;
     tg_status status = TG_OK;
-    int code = take_input(ctx, model, source, &in);
-    code = code == CLI_OK ? check_steps(model) : code;
-    code = code == CLI_OK ? open_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
+    int code = check_steps(ctx, model);
+    code = code == CLI_OK ? take_input(ctx, model, opt.input, 1, &in) : code;
+    code = code == CLI_OK ? take_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
     if (code != CLI_OK) {
         goto fail;
     }
@@ -545,24 +335,17 @@ static int run(const cli_call *call) {
     }
     tg_context *ctx = NULL;
     cli_model model = {0};
-    cli_source source = {0};
     tg_file_format format;
     int code = cli_open_context(call->common, true, &ctx);
     if (code != CLI_OK) {
         return code;
     }
-    tg_status status = tg_file_format_of_path(ctx, opt.output, &format);
-    status = status == TG_OK ? cli_source_open(ctx, opt.input, &source) : status;
-    if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
-    } else {
-        code = cli_model_open(ctx, call->args.item[0], &model);
-    }
+    code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
+    code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {
         cli_model_tell(&model);
-        code = predict(ctx, &model, &source, call->common->json);
+        code = predict(ctx, &model, call->common->json);
     }
-    cli_source_close(&source);
     cli_model_close(&model);
     tg_context_destroy(&ctx);
     return code;
@@ -578,8 +361,8 @@ const cli_command cli_cmd_predict = {
         "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
         "is meant, or with --config a file of weights by neuraloperator's names\n"
         "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
-        "channel also (samples, grid..) or a single grid, and (samples, grid.., channels) where\n"
-        "the data of the training were such. The output has the same form. It is called y, or\n"
+        "channel also (samples, grid..) or a single grid; (samples, grid.., channels) where the\n"
+        "data of the training were such. The output has the same form. It is called y, or\n"
         "as in training, where the format has names. A model on points takes them as (samples,\n"
         "points, coordinates) or (points, coordinates), and predicts there or at --queries.\n"
         "Values are in the units of the data on both sides. A warning counts weights and values\n"

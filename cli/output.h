@@ -75,8 +75,9 @@ int cli_write_file(const char *path, const void *bytes, size_t size);
 
 json_t *cli_json_object(void);
 json_t *cli_json_array(void);
-json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
-json_t *cli_json_real(double value);     /* null for NaN and infinities */
+json_t *cli_json_text(const char *text);     /* invalid UTF-8 becomes U+FFFD */
+json_t *cli_json_real(double value);         /* null for NaN and infinities */
+double cli_json_number(const json_t *value); /* back again: NaN for what is no number, or NULL */
 json_t *cli_json_integer(int64_t value);
 json_t *cli_json_reals(const double *value, int64_t count);
 json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */

@@ -10,6 +10,7 @@
 
 #include "output.h"
 #include "propose_points.h"
+#include "tensor_file.h"
 #include "text.h"
 
 enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
@@ -123,19 +124,10 @@ static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
     return status;
 }
 
-/* Opens the file without reading samples, unless its arrays must be read whole and fit in the cache
- * of the config. */
 static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
                           tg_dataset **out) {
-    const size_t cache = config.cache_bytes;
     config.n_dim = config.coordinates > 0 ? 1 : 0;
-    config.cache_bytes = 0;
-    const tg_status status = tg_dataset_open(ctx, path, NULL, &config, out);
-    if (status != TG_E_UNSUPPORTED) {
-        return status;
-    }
-    config.cache_bytes = cache;
-    return tg_dataset_open(ctx, path, NULL, &config, out);
+    return cli_dataset_open(ctx, path, &config, out);
 }
 
 /* How many coordinates the points of a file have; 0: it has no such array. */

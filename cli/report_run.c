@@ -61,8 +61,7 @@ static bool exists(const char *path) {
 /* ---- metrics.jsonl ---- */
 
 static double real_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    return cli_json_number(json_object_get(object, key));
 }
 
 static int64_t integer_of(const json_t *object, const char *key) {
@@ -364,13 +363,11 @@ int cli_run_channels(const cli_run *run, const char *grid) {
 
 double cli_run_quantile(const cli_run *run, const char *grid, int index) {
     const json_t *list = json_object_get(json_object_get(run->newest, grid), "quantiles");
-    const json_t *value = json_array_get(list, (size_t)index);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    return cli_json_number(json_array_get(list, (size_t)index));
 }
 
 double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel) {
-    const json_t *value = json_array_get(channels_of(run, norm, grid), (size_t)channel);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    return cli_json_number(json_array_get(channels_of(run, norm, grid), (size_t)channel));
 }
 
 double cli_run_optimizer_bytes(const cli_run *run) {

@@ -185,9 +185,8 @@ const char *cli_result_best_rate(const char *folder, const cli_experiment *e, in
             continue;
         }
         json_t *result = cli_result_read(folder, e->trial[i].name);
-        const json_t *error =
-            json_object_get(json_object_get(result, "validation"), e->search_norm);
-        const double value = json_is_number(error) ? json_number_value(error) : (double)NAN;
+        const double value =
+            cli_json_number(json_object_get(json_object_get(result, "validation"), e->search_norm));
         if (value < least) {
             least = value;
             best = e->trial[i].rate;

@@ -21,11 +21,6 @@ bool cli_is_sweep(const char *folder) {
     return is_there;
 }
 
-static double number_at(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static const char *text_at(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
@@ -87,11 +82,11 @@ static cli_sample sample_of(const cli_sweep_table *t, const cli_table_row *row, 
 }
 
 static double plain_number(const json_t *result, const void *which) {
-    return number_at(result, which);
+    return cli_json_number(json_object_get(result, which));
 }
 
 static double memory_number(const json_t *result, const void *which) {
-    return number_at(json_object_get(result, "memory"), which);
+    return cli_json_number(json_object_get(json_object_get(result, "memory"), which));
 }
 
 typedef struct place {
@@ -102,7 +97,7 @@ typedef struct place {
 static double error_number(const json_t *result, const void *which) {
     const place *at = which;
     const json_t *test = json_object_get(json_object_get(result, "test"), at->grid);
-    return number_at(test, norm_names[at->norm]);
+    return cli_json_number(json_object_get(test, norm_names[at->norm]));
 }
 
 static void fill_row(cli_sweep_table *t, cli_table_row *row) {

@@ -162,6 +162,14 @@ const char *cli_source_names(const cli_source *source, char *text, size_t capaci
     return text;
 }
 
+tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                           tg_dataset **out) {
+    tg_dataset_config streamed = *config;
+    streamed.cache_bytes = 0;
+    const tg_status status = tg_dataset_open(ctx, path, NULL, &streamed, out);
+    return status == TG_E_UNSUPPORTED ? tg_dataset_open(ctx, path, NULL, config, out) : status;
+}
+
 json_t *cli_json_shape(const tg_shape *shape) {
     json_t *sizes = cli_json_array();
     for (int d = 0; d < shape->ndim; d++) {

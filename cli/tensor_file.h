@@ -36,6 +36,11 @@ int cli_source_find(const cli_source *source, const char *name, int64_t *index);
 /* Writes the first names, "x, y, .. (9 in all)"; returns text. */
 const char *cli_source_names(const cli_source *source, char *text, size_t capacity);
 
+/* A dataset of a file without reading samples, unless its arrays must be read whole and fit in the
+ * cache of the config. */
+tg_status cli_dataset_open(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                           tg_dataset **out);
+
 /* [64, 64, 33] */
 json_t *cli_json_shape(const tg_shape *shape);
 

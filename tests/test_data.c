@@ -203,7 +203,8 @@ static void test_steps_of_each_dimension(void **state) {
     remove(path);
 }
 
-/* The same values from every format and stored dtype, real as complex too; streamed and cached. */
+/* The same values from every format and stored dtype, real as complex and in f64, too; streamed and
+ * cached. */
 static void test_formats(void **state) {
     (void)state;
     static const char *const names[] = {"set.h5", "set.safetensors", "set_x.npy"};
@@ -212,25 +213,34 @@ static void test_formats(void **state) {
     const tg_shape x = SET_SHAPE(N, 3, 4);
     for (int f = 0; f < 3; f++) {
         for (int t = 0; t < 4; t++) {
-            for (int variant = 0; variant < 4; variant++) {
+            for (int variant = 0; variant < 8; variant++) {
                 const char *path = set_write(ctx, names[f], dtypes[t], &x, &x);
                 tg_dataset_config config = tg_dataset_config_default();
                 config.cache_bytes = variant & 1 ? 0 : 1 << 20;
                 config.complex_data = variant & 2;
+                config.dtype = variant & 4 ? TG_F64 : TG_F32;
                 tg_dataset *set = set_open(ctx, path, &config);
                 const bool is_complex = config.complex_data || dtypes[t] == TG_C64;
                 const int parts = is_complex ? 2 : 1;
-                assert_int_equal(tg_dataset_get_facts(set).dtype, is_complex ? TG_C64 : TG_F32);
-                assert_int_equal(tg_dataset_get_facts(set).x_bytes, POINTS * parts * 4);
-                float y[3 * POINTS * 2];
-                set_ok(ctx, tg_dataset_read(set, (int64_t[]){4, 1, 2}, 3, NULL, y));
+                const tg_dataset_facts facts = tg_dataset_get_facts(set);
+                assert_int_equal(facts.dtype,
+                                 is_complex ? tg_dtype_complex(config.dtype) : config.dtype);
+                assert_int_equal(facts.x_bytes, POINTS * parts * (variant & 4 ? 8 : 4));
+                union {
+                    float narrow[3 * POINTS * 2];
+                    double wide[3 * POINTS * 2];
+                } y;
+                set_ok(ctx, tg_dataset_read(set, (int64_t[]){4, 1, 2}, 3, NULL, &y));
+                for (int i = 3 * POINTS * parts - 1; i >= 0 && !(variant & 4); i--) {
+                    y.wide[i] = (double)y.narrow[i];
+                }
                 for (int64_t i = 0; i < 3 * POINTS; i++) {
                     const int64_t flat = (int64_t[]){4, 1, 2}[i / POINTS] * POINTS + i % POINTS;
                     const double re =
                         dtypes[t] == TG_I16 ? (double)set_integer(flat) : set_value(1, flat);
                     const double im = dtypes[t] == TG_C64 ? set_imag(1, flat) : 0.0;
-                    assert_true((double)y[parts * i] == re);
-                    assert_true(!is_complex || (double)y[parts * i + 1] == im);
+                    assert_true(y.wide[parts * i] == re);
+                    assert_true(!is_complex || y.wide[parts * i + 1] == im);
                 }
                 tg_dataset_close(&set);
             }
@@ -344,6 +354,45 @@ static void expect_refused(const char *path, const tg_dataset_config *config, tg
     set_expect_sentence(ctx, part);
 }
 
+/* x alone: y may be missing, and so may the dimensions of samples and channels. */
+static void test_x_alone(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *missing, *shape;
+    } files[] = {
+        {"alone.h5", "there is no numeric dataset 'none'", "alone.h5: x: expected (samples, grid"},
+        {"alone.safetensors", "there is no tensor 'none'",
+         "x: expected (samples, grid..) or (samp"},
+        {"alone_x.npy", "alone_y.npy", "npy data: expected (samples, grid..) or (samples, chan"},
+    };
+    const tg_shape shapes[] = {SET_SHAPE(1, 1, 3, 4), SET_SHAPE(1, 3, 4), SET_SHAPE(3, 4)};
+    for (int f = 0; f < 3; f++) {
+        for (int s = 0; s < 3; s++) {
+            const char *path = set_write(ctx, files[f].file, TG_F64, &shapes[s], &shapes[0]);
+            tg_dataset_config config = tg_dataset_config_default();
+            config.y_name = "none";
+            remove(test_path("alone_y.npy"));
+            expect_refused(path, &config, f == 2 ? TG_E_IO : TG_E_ARGUMENT, files[f].missing);
+            config.x_only = true;
+            for (int is_cached = 0; is_cached < 2; is_cached++) {
+                float x[2 * 12];
+                config.cache_bytes = is_cached ? 1 << 20 : 0;
+                tg_dataset *set = set_open(ctx, path, &config);
+                const tg_dataset_facts facts = tg_dataset_get_facts(set);
+                assert_true(facts.samples == 1 && facts.in_channels == 1 && facts.x_ndim == 4 - s);
+                set_ok(ctx, tg_dataset_read(set, (int64_t[]){0, 0}, 2, x, NULL));
+                for (int64_t i = 0; i < 2 * 12; i++) {
+                    assert_true((double)x[i] == set_value(0, i % 12));
+                }
+                tg_dataset_close(&set);
+            }
+        }
+        const char *path = set_write(ctx, files[f].file, TG_F64, &shapes[2], &shapes[2]);
+        expect_refused(path, NULL, TG_E_SHAPE, files[f].shape);
+    }
+    test_folder_remove();
+}
+
 static void test_refused_shapes(void **state) {
     (void)state;
     static const struct {
@@ -401,8 +450,8 @@ static void test_refused_settings(void **state) {
     expect_refused(path, &config, TG_E_ARGUMENT, "no numeric dataset 'pressure'");
     expect_refused(test_path("missing.h5"), &good, TG_E_IO, "missing.h5: cannot open");
     expect_refused(NULL, &good, TG_E_ARGUMENT, "path is NULL");
-    expect_refused(set_write(ctx, "e.safetensors", TG_F32, &none, &none), &good, TG_E_CONFIG,
-                   "1 samples were asked for, there are 0");
+    expect_refused(set_write(ctx, "e.safetensors", TG_F32, &none, &none), &good, TG_E_SHAPE,
+                   "x: has no samples");
     expect_refused(set_write(ctx, "ax.npy", TG_F32, &x, &x), &good, TG_E_ARGUMENT,
                    "an npy file holds one array");
     const char *pair = set_write(ctx, "pair_x.npy", TG_F32, &x, &x);
@@ -542,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_many_pieces),
         cmocka_unit_test(test_npy_orders),
         cmocka_unit_test(test_files_apart),
+        cmocka_unit_test(test_x_alone),
         cmocka_unit_test(test_refused_shapes),
         cmocka_unit_test(test_refused_settings),
         cmocka_unit_test(test_stream_equals_cache),

@@ -178,13 +178,13 @@ run 1 predict run -i data/two_x.npy -o no.npy
 refused 'data/two_x.npy: the model takes (samples, 1 channel, grid of 2 dimensions)' 'this is 5x2x8x8'
 bytes '(4,)' 4 9 few.npy
 run 1 predict run -i few.npy -o no.npy
-refused 'this is 4'
+refused 'expected (samples, grid..) or (samples, channels, grid..)' 'found 4'
 bytes '(0, 8, 8)' 0 9 empty.npy
 run 1 predict run -i empty.npy -o no.npy
-refused 'this is 0x8x8'
+refused 'empty.npy: ' 'has no samples'
 run 1 predict run -i run/samples.safetensors -o no.npy
 refused "no tensor 'x'" x_16
-run 1 predict run -i one.npy --dataset y -o no.npy
+run 1 predict run -i in.safetensors --dataset y -o no.npy
 refused "no tensor 'y'"
 run 1 predict run -i one.npy -o no.txt
 run 1 predict run -i absent.npy -o no.npy

@@ -114,11 +114,13 @@ static const char *write_arena(void) {
 }
 
 /* MATLAB's (n, x, y, t), which HDF5 sees as (t, y, x, n), behind a block with a line of text. */
-static const char *write_matlab(void) {
+static const char *write_matlab(bool has_u) {
     tg_archive *a = begin();
     unsigned char *bytes, *whole;
     size_t size;
-    add(a, "u", "tyxn", 0, 0, 1);
+    if (has_u) {
+        add(a, "u", "tyxn", 0, 0, 1);
+    }
     add(a, "a", "yxn", 0, 0, 1);
     bytes = test_read_bytes(write_file(&a, "plain.h5"), &size);
     whole = calloc(1, size + 512);
@@ -175,7 +177,7 @@ static void test_every_layout(void **state) {
         {write_flow(), 3, TG_LAYOUT_PDEBENCH, false},
         {write_numbered(), 2, TG_LAYOUT_NUMBERED, false},
         {write_arena(), 2, TG_LAYOUT_PDEARENA, false},
-        {write_matlab(), 1, TG_LAYOUT_MATLAB, true},
+        {write_matlab(true), 1, TG_LAYOUT_MATLAB, true},
     };
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
         tg_dataset_config config = tg_dataset_config_default();
@@ -223,6 +225,30 @@ static void test_channels_last(void **state) {
         assert_true(x[e] == value_of(1, 0, e / 6, 2 * (e / 3 % 2), 2 * (e % 3)));
     }
     tg_dataset_close(&set);
+}
+
+/* Of the layouts of pairs x alone, in files that have no y. */
+static void test_x_alone(void **state) {
+    (void)state;
+    tg_archive *a = begin();
+    add(a, "nu", "nxy", 0, 0, 1);
+    add(a, "x-coordinate", "x", 0, 0, 1);
+    const char *const paths[] = {write_file(&a, "nu.h5"), write_matlab(false)};
+    for (int f = 0; f < 2; f++) {
+        tg_dataset_config config = tg_dataset_config_default();
+        const int64_t second = 1;
+        float x[X * Y];
+        config.x_only = true;
+        tg_dataset *set = set_open(ctx, paths[f], &config);
+        assert_string_equal(tg_dataset_array(set, 0), f == 0 ? "nu" : "a");
+        assert_int_equal(tg_dataset_get_facts(set).trajectories, 0);
+        assert_int_equal(tg_dataset_get_facts(set).samples, N);
+        set_ok(ctx, tg_dataset_read(set, &second, 1, x, NULL));
+        for (int64_t e = 0; e < X * Y; e++) {
+            assert_true(x[e] == value_of(1, 0, 0, e / Y, e % Y));
+        }
+        tg_dataset_close(&set);
+    }
 }
 
 /* Component 1 of a field from frame 1 on, three frames of each trajectory. */
@@ -417,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
         cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_notes_once),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
+        cmocka_unit_test(test_x_alone),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -55,6 +55,14 @@ for ranks in 2 4; do
     grep -q "^$ranks ranks over .* per step" run$ranks.out || complain "what was sent: $(tail -3 run$ranks.out)"
     [ "$(grep -c '^finished' run$ranks.out)" -eq 1 ] || complain "not one rank prints: $(cat run$ranks.out)"
 done
+# One rank evaluates, and the other says that it does not; each predicts what it is told to, as jobs farmed out do.
+data=data/burgers_test_32.h5
+"$tgrad" eval run2 --data $data --threads 1 --json >eval.1
+with_ranks 2 "$tgrad" eval run2 --data $data --threads 1 --json >eval.2 2>eval.err
+cmp -s eval.1 eval.2 || complain "eval, 2 ranks: $(cat eval.2)"
+[ "$(grep -c 'rank 0 makes it' eval.err)" -eq 1 ] || complain "eval, 2 ranks: $(cat eval.err)"
+with_ranks 2 "$tgrad" predict run2 -i $data -o predicted.npy --threads 1 >predict.out 2>&1
+[ "$(grep -c '^wrote predicted.npy' predict.out)" -eq 2 ] || complain "predict, 2 ranks: $(cat predict.out)"
 # In f64 they agree to its rounding: to 1e-10 with the factors of the first step, to 1e-6 with others.
 for gap in 1000 4; do
     for ranks in 1 2 4; do

@@ -113,6 +113,34 @@ static void test_points(void **state) {
     }
 }
 
+/* Points alone, of all samples or of one. */
+static void test_points_alone(void **state) {
+    (void)state;
+    for (int is_one = 0; is_one < 2; is_one++) {
+        arrays a = make_arrays(1);
+        const int64_t last = is_one ? 0 : SAMPLES - 1;
+        tg_dataset *set = NULL;
+        tg_dataset_config config = point_config();
+        float x[COORDINATES * POINTS];
+        if (is_one) {
+            a.points.shape = SET_SHAPE(POINTS, COORDINATES);
+            assert_int_equal(tg_dataset_wrap(ctx, &a.points, &a.values, &config, &set), TG_E_SHAPE);
+            set_expect_sentence(ctx,
+                                "expected real (samples, points, 3 coordinates), found f32 6x3");
+        }
+        set_ok(ctx, tg_dataset_wrap(ctx, &a.points, NULL, &config, &set));
+        assert_int_equal(tg_dataset_get_facts(set).samples, last + 1);
+        assert_int_equal(tg_dataset_get_facts(set).x_ndim, is_one ? 2 : 3);
+        set_ok(ctx, tg_dataset_read(set, &last, 1, x, NULL));
+        for (int64_t i = 0; i < COORDINATES * POINTS; i++) {
+            assert_true(x[i] == point_of(last, i % POINTS, i / POINTS));
+        }
+        tg_dataset_close(&set);
+        tg_tensor_destroy(&a.points);
+        tg_tensor_destroy(&a.values);
+    }
+}
+
 /* Arrays of the caller are read alike. */
 static void test_wrapped(void **state) {
     (void)state;
@@ -218,9 +246,8 @@ static void test_bad_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_points),
-        cmocka_unit_test(test_wrapped),
-        cmocka_unit_test(test_bad_points),
+        cmocka_unit_test(test_points),     cmocka_unit_test(test_points_alone),
+        cmocka_unit_test(test_wrapped),    cmocka_unit_test(test_bad_points),
         cmocka_unit_test(test_bad_shapes),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);

@@ -270,6 +270,15 @@ refused "fno.n_layers: expected an integer" --fno.n_layers 0
 refused "darcy_train_13" --data.train_resolution 13
 refused "nod.key: unknown section" --nod.key 1
 refused "times in a row" --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.save_every 50 --opt.nonfinite_limit 2
+# Below that limit a run that diverges comes to its end, and says so there.
+diverge=(--opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1)
+train diverged "${diverge[@]}" >log 2>&1 || fail "a run below opt.nonfinite_limit must come to its end"
+grep -q "warning: 4 losses of this run were not finite, and their updates were skipped, to the very end" log ||
+    fail "a run that diverged must say so: $(tail -3 log)"
+grep -q "^finished: 1 epochs, 1 steps, 4 updates skipped; " log || fail "skipped updates are counted: $(tail -1 log)"
+train diverged_json "${diverge[@]}" --json 2>/dev/null | grep -q '"skipped": 4' || fail "--json must count skipped updates"
+train calm --opt.n_epochs 1 --json 2>log | grep -q '"skipped": 0' || fail "--json must count no skipped update"
+grep -q "not finite" log && fail "a run with finite losses warns"
 refused "data.n_tests: 3 entries for 2 test resolutions" --data.n_tests "[1,2,3]"
 # precision, checkpointing and memory
 refused "opt.loss_scale: '1000' is not auto, off or a power of two" --opt.loss_scale 1000

@@ -65,7 +65,7 @@ typedef struct tg_dataset_config {
                                        the file */
     int64_t n_samples;              /* only the first so many; 0: all */
     int64_t y_time;                 /* which time of y, if it has them: an index, or TG_TIME_* */
-    bool x_only;                    /* y is not needed and not looked for */
+    bool x_only;                    /* y is not needed and not looked for; x may be one sample */
     bool complex_data;              /* hand out c64 also if the files are real */
     size_t cache_bytes;             /* sets of up to so many bytes are kept in memory */
     int64_t n_validation;           /* the last so many samples are set apart .. */
@@ -112,6 +112,9 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
  * that leaves room for it, and sample i of trajectory j is number j * windows + i. n_samples and
  * first_sample count trajectories then, so that two sets share no frame.
  *
+ * With x_only, x may also be a single grid without dimensions of samples and channels, or the
+ * (points, d) of one sample.
+ *
  * With `coordinates` d the data are at points: x is (samples, points, d) and y the values there,
  * (samples, [channels,] points), and files call them "points" and "values" unless the config has
  * other names than "x" and "y". Every sample has points of its own, as many as the others, in [0,
@@ -146,6 +149,7 @@ typedef struct tg_dataset_facts {
     int64_t times;            /* stored frames of each */
     int64_t history, horizon; /* frames of x and y in one sample; 1 and 1 for pairs */
     int64_t frame_channels;   /* channels of a frame of a trajectory, or of x */
+    int x_ndim;               /* dimensions that the array of x has */
 } tg_dataset_facts;
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);

@@ -314,7 +314,8 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
         given = which == TG_DATA_X ? "points" : "values";
     }
     tg_field *field = &d->layout.fields[which];
-    if (d->layout.count < 2) { /* not found by its name */
+    const bool is_named = d->layout.count <= (int)which; /* not found by the layout */
+    if (is_named) {
         const char *group = config->group ? config->group : "";
         *field = (tg_field){0};
         snprintf(field->name, sizeof field->name, "%s%s%s", group, *group ? "/" : "",
@@ -322,9 +323,7 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
         tg_field_take_range(field);
     }
     const tg_status status = open_part(d, which, path, field->name, config);
-    if (status == TG_OK && d->layout.count < 2) {
-        d->layout.count++;
-    }
+    d->layout.count += status == TG_OK && is_named ? 1 : 0;
     if (status != TG_E_ARGUMENT) {
         return status;
     }

@@ -19,7 +19,7 @@ typedef struct tg_dataset_part {
 typedef struct tg_dataset_side {
     tg_dataset_part part[TG_MAX_FIELDS]; /* whose channels follow each other */
     int parts;                           /* 0: there is none */
-    int lead;                            /* dimensions of an array that count rows, 1 or 2 */
+    int lead;                            /* dimensions of an array that count rows, 0 to 2 */
     bool is_points;                      /* (points, coordinates), which become channels */
     int64_t channels;                    /* of a row handed out */
     int64_t grid[TG_DATA_MAX_DIMS];      /* stored, with leading 1s */

@@ -109,9 +109,11 @@ static tg_status bad_shape(tg_dataset *d, const tg_dataset_part *part, int n_dim
 static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
     tg_dataset_side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
     const bool is_last = d->layout.channels_last;
-    const int x_extra = tg_array_shape(x->part[0].array)->ndim - 1 - config->n_dim;
-    x->lead = y->lead = 1;
+    const int x_ndim = tg_array_shape(x->part[0].array)->ndim;
     x->is_points = config->coordinates > 0;
+    x->lead = config->x_only && x_ndim == config->n_dim + x->is_points ? 0 : 1;
+    y->lead = 1;
+    const int x_extra = x_ndim - x->lead - config->n_dim;
     TG_CALL(x->is_points ? tg_dataset_check_point_arrays(d, config->coordinates) : TG_OK);
     if (x_extra < 0 || x_extra > 1) {
         return bad_shape(d, &x->part[0], config->n_dim,
@@ -223,7 +225,10 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
     for (int i = 0; i < s->parts; i++) {
         const tg_shape *shape = tg_array_shape(s->part[i].array);
         const int64_t numel = tg_shape_numel(shape);
-        const int64_t rows = s->lead == 2 ? shape->dim[0] * shape->dim[1] : shape->dim[0];
+        int64_t rows = 1;
+        for (int k = 0; k < s->lead; k++) {
+            rows *= shape->dim[k];
+        }
         if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
             return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->part[i].array));
         }
@@ -236,10 +241,14 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
 
 /* Which samples, or trajectories, are used. */
 static tg_status set_samples(tg_dataset *d, const tg_dataset_config *config) {
-    const tg_array *array = d->sides[TG_DATA_X].part[0].array;
-    const int64_t stored = tg_array_shape(array)->dim[0];
+    const tg_dataset_side *x = &d->sides[TG_DATA_X];
+    const tg_array *array = x->part[0].array;
+    const int64_t stored = x->lead == 0 ? 1 : tg_array_shape(array)->dim[0];
     const int64_t left = stored > config->first_sample ? stored - config->first_sample : 0;
     const int64_t all = config->n_samples ? config->n_samples : left;
+    if (stored < 1) {
+        return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no samples", tg_array_label(array));
+    }
     if (left < 1 || all > left) {
         return tg_fail(d->ctx, TG_E_CONFIG,
                        "%s: %" PRId64 " %s were asked for, there are %" PRId64 "%s",
@@ -287,6 +296,7 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
     memcpy(facts->file_grid, x->grid + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
     TG_CALL(set_bytes(d, &d->sides[TG_DATA_X]));
     TG_CALL(set_bytes(d, &d->sides[TG_DATA_Y]));
+    facts->x_ndim = tg_array_shape(x->part[0].array)->ndim;
     facts->frame_channels = x->channels;
     facts->in_channels = facts->history * x->channels;
     facts->x_bytes = (size_t)facts->history * x->bytes;

@@ -9,7 +9,7 @@ tg_status tg_dataset_check_point_arrays(const tg_dataset *d, int coordinates) {
     const tg_array *points = x->part[0].array, *values = y->part[0].array;
     const tg_shape *shape = tg_array_shape(points);
     char text[128];
-    if (shape->ndim != 3 || shape->dim[2] != coordinates ||
+    if (shape->ndim != x->lead + 2 || shape->dim[x->lead + 1] != coordinates ||
         tg_dtype_is_complex(tg_array_dtype(points))) {
         return tg_fail(d->ctx, TG_E_SHAPE,
                        "%s: expected real (samples, points, %d coordinates), found %s %s",

@@ -168,11 +168,11 @@ static tg_status add_alike(const listing *l, const char *prefix, tg_layout *out)
     return TG_OK;
 }
 
-static tg_status find_pdebench(const listing *l, tg_layout *out) {
-    if (has(l, "nu") && has(l, "tensor")) { /* Darcy flow: coefficient and solution */
+static tg_status find_pdebench(const listing *l, bool x_only, tg_layout *out) {
+    if (has(l, "nu") && (x_only || has(l, "tensor"))) { /* Darcy flow: coefficient and solution */
         out->is_trajectory = false;
         TG_CALL(add_field(l, out, "nu"));
-        TG_CALL(add_field(l, out, "tensor"));
+        TG_CALL(x_only ? TG_OK : add_field(l, out, "tensor"));
         out->n_dim = shape_of(l, "nu").ndim - 1;
     } else if (has(l, "tensor")) {
         TG_CALL(add_field(l, out, "tensor"));
@@ -230,21 +230,23 @@ static tg_status find_pdearena(const listing *l, tg_layout *out) {
     return add_alike(l, prefix, out);
 }
 
-/* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) beside u or sol are pairs. */
+/* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) beside u or sol are pairs, also
+ * alone where x is enough. */
 static tg_status find_matlab(const listing *l, const tg_dataset_config *config, tg_layout *out) {
     const char *const names[][2] = {{config->x_name, config->y_name}, {"a", "u"}, {"coeff", "sol"}};
     out->form.is_reversed = true;
     for (int i = 0; i < 3 && out->count == 0; i++) {
         const char *x = names[i][0] ? names[i][0] : "x", *y = names[i][1] ? names[i][1] : "y";
-        if (!has(l, y) || (!has(l, x) && strcmp(y, "u") != 0)) {
+        const bool has_y = has(l, y), has_x = has(l, x);
+        if (has_y ? !has_x && strcmp(y, "u") != 0 : !has_x || !config->x_only) {
             continue;
         }
         const int x_ndim = shape_of(l, x).ndim, y_ndim = shape_of(l, y).ndim;
         out->is_trajectory = y_ndim == x_ndim + 1 || x_ndim == 0;
         out->form.is_time_last = out->is_trajectory;
-        out->n_dim = y_ndim - (out->is_trajectory ? 2 : 1);
+        out->n_dim = out->is_trajectory ? y_ndim - 2 : (has_y ? y_ndim : x_ndim) - 1;
         TG_CALL(out->is_trajectory ? TG_OK : add_field(l, out, x));
-        TG_CALL(add_field(l, out, y));
+        TG_CALL(has_y ? add_field(l, out, y) : TG_OK);
     }
     return TG_OK;
 }
@@ -322,7 +324,7 @@ static tg_status find_fields(const listing *l, const tg_dataset_config *config, 
     case TG_LAYOUT_WELL:
         return find_well(l, out);
     case TG_LAYOUT_PDEBENCH:
-        return find_pdebench(l, out);
+        return find_pdebench(l, config->x_only, out);
     case TG_LAYOUT_NUMBERED:
         return find_numbered(l, out);
     case TG_LAYOUT_PDEARENA:

@@ -284,23 +284,24 @@ const char *tg_array_label(const tg_array *array) {
     return array->label;
 }
 
-/* Real numbers in the upper half of `data` to complex ones in all of it; each is read before it
- * can be written over. */
-static void widen(float *data, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        const float value = data[count + i];
-        data[2 * i] = value;
-        data[2 * i + 1] = 0.0f;
+/* Real numbers of `size` bytes in the upper half of `data` to complex ones in all of it; each is
+ * read before it can be written over. */
+static void widen(char *data, int64_t count, size_t size) {
+    const char *real = data + (size_t)count * size;
+    for (int64_t i = 0; i < count; i++, data += 2 * size, real += size) {
+        memmove(data, real, size);
+        memset(data + size, 0, size);
     }
 }
 
 /* Rows of an HDF5 file, those of each sample by themselves where times are counted too. */
 static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
                            tg_dtype dtype, void *data) {
-    const int64_t inner = lead == 1 ? 1 : a->raw.shape.dim[1];
+    const int64_t inner = lead == 2 ? a->raw.shape.dim[1] : 1;
     const bool is_numbered = a->numbered.count > 0;
-    if (lead == 1 && !is_numbered) {
-        return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);
+    if (lead < 2 && !is_numbered) {
+        const int64_t row = lead == 0 ? a->raw.shape.dim[0] : 1;
+        return tg_h5_read_range(a->h5, a->name, first * row, count * row, dtype, data);
     }
     for (int64_t done = 0, step = 0; done < count; done += step) {
         const int64_t sample = (first + done) / inner, begin = (first + done) % inner;
@@ -335,8 +336,10 @@ tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_
     if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
         return read_hdf5(a, lead, first, count, elements, dtype, data);
     }
+    const tg_dtype real = tg_dtype_real(dtype);
     const int64_t total = count * elements;
-    TG_CALL(read_hdf5(a, lead, first, count, elements, TG_F32, (float *)data + total));
-    widen(data, total);
+    const size_t size = tg_dtype_size(real);
+    TG_CALL(read_hdf5(a, lead, first, count, elements, real, (char *)data + (size_t)total * size));
+    widen(data, total, size);
     return TG_OK;
 }

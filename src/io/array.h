@@ -29,8 +29,8 @@ tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
 const tg_shape *tg_array_shape(const tg_array *array);
 const char *tg_array_label(const tg_array *array); /* "path: name", for errors */
 
-/* Rows [first, first + count), converted to the nearest f32 or c64; real ones as c64 have im = 0.
- * The first `lead` dimensions, 1 or 2, count rows: samples, or samples and their times. */
+/* Rows [first, first + count), converted to the nearest of `dtype`; real ones as complex: im = 0.
+ * The first `lead` dimensions, 0 to 2, count rows: none, samples, or samples and their times. */
 tg_status tg_array_read(tg_array *array, int lead, int64_t first, int64_t count, tg_dtype dtype,
                         void *data);
 

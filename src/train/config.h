@@ -149,6 +149,10 @@ TG_NODISCARD tg_status tg_run_config_read(tg_context *ctx, const tg_settings *se
 TG_NODISCARD tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings,
                                                   int stage, tg_run_config *out);
 
+/* What no single key can tell, into `config` or refused; `has_data`: the settings name the data. */
+TG_NODISCARD tg_status tg_run_config_complete(tg_context *ctx, bool has_data,
+                                              tg_run_config *config);
+
 /* Whether the data are named, and lists of test sets are of one length. */
 TG_NODISCARD tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data);
 

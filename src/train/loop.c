@@ -337,10 +337,25 @@ static tg_status open_next_stage(tg_trainer *t) {
     return tg_trainer_open_stage(t);
 }
 
-static tg_status write_samples(tg_trainer *t) {
-    const tg_status status = check_updates(t);
-    return status == TG_OK && tg_trainer_writes(t) ? tg_trainer_write_samples(t) : status;
+/* What was said of single batches may be far above the end. */
+static void tell_skipped(const tg_trainer *t) {
+    const tg_progress *p = &t->progress;
+    if (p->skipped > 0) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "%lld losses of this run were not finite, and their updates were skipped%s",
+               (long long)p->skipped,
+               p->skipped_row > 0 ? ", to the very end: it has diverged. A lower opt.learning_rate "
+                                    "or opt.max_grad_norm may help"
+                                  : "");
+    }
 }
+
+static tg_status write_samples(tg_trainer *t) {
+    TG_CALL(check_updates(t));
+    tell_skipped(t);
+    return tg_trainer_writes(t) ? tg_trainer_write_samples(t) : TG_OK;
+}
+
 /* A run that is taken up behind its last step was killed while it ended: its last checkpoint may be
  * there as the best one alone, or `recent` not be a link to it yet. */
 static tg_status complete_checkpoint(tg_trainer *t) {
