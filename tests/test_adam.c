@@ -287,14 +287,14 @@ static void rounding_to_the_bit(t_side *s) {
         for (int64_t j = 0; j < reals; j++) {
             const double before = tg_load(part, w, j).re;
             const double added = complex && !split && j % 2 ? 0.0 : 0x1p-12;
-            const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
+            const uint32_t random = tg_rounding_bits(&rounding, (uint64_t)j);
             if (isnan(before)) { /* which of the NaNs is the backend's choice */
                 t_true(s, isnan(tg_load(part, found, j).re));
                 continue;
             }
             const float sum = (float)(before + added);
-            t_true(s, found[j] ==
-                          (choice & 4 ? tg_round_to_f16(sum, word) : tg_round_to_bf16(sum, word)));
+            t_true(s, found[j] == (choice & 4 ? tg_round_to_f16(sum, random)
+                                              : tg_round_to_bf16(sum, random)));
             if (isfinite(before) && added > 0.0) {
                 gain += tg_load(part, found, j).re - before;
                 moved++;

@@ -51,7 +51,7 @@ static void without_bias(t_side *s) {
     }
     t_true(s,
            tg_state_v_encode(1e-12f, 1.0f, 0.0f) == 1 && tg_state_v_encode(0.0f, 1.0f, 0.9f) == 0);
-    t_true(s, tg_state_unit(0) == 0.0f && tg_state_unit(UINT32_MAX) == 1.0f - 0x1p-24f);
+    t_true(s, tg_state_unit(0) == 0x1p-17f && tg_state_unit(0xFFFF) == 1.0f - 0x1p-17f);
 }
 
 /* ---- the bytes of a step ---- */

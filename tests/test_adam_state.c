@@ -237,8 +237,8 @@ static void half_formats_to_the_bit(t_side *s) {
         for (int64_t j = 0; j < reals; j++) {
             uint16_t nearest;
             tg_store(TG_BF16, &nearest, 0, (tg_scalar){(double)g[j], 0.0});
-            const uint32_t word = tg_rounding_bits(&rounding, (UINT64_C(1) << 62) + (uint64_t)j);
-            t_true(s, m_got[j] == (random ? tg_round_to_bf16(g[j], word) : nearest));
+            const uint32_t bits = tg_rounding_bits(&rounding, (UINT64_C(1) << 62) + (uint64_t)j);
+            t_true(s, m_got[j] == (random ? tg_round_to_bf16(g[j], bits) : nearest));
         }
         for (int64_t j = 0; j < v_reals; j++) {
             const double square = complex && !split

@@ -269,9 +269,9 @@ static void rounding_to_the_bit(t_side *s) {
             const double step = complex && j % 2 ? -0x1p-13 : 0x1p-12;
             const double added = t_bit(words, complex ? j / 2 : j) ? step : 0.0;
             const float sum = (float)(tg_load(tg_dtype_real(half), old, j).re + added);
-            const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
-            t_true(s, found[j] == (store == TG_STORE_F16 ? tg_round_to_f16(sum, word)
-                                                         : tg_round_to_bf16(sum, word)));
+            const uint32_t random = tg_rounding_bits(&rounding, (uint64_t)j);
+            t_true(s, found[j] == (store == TG_STORE_F16 ? tg_round_to_f16(sum, random)
+                                                         : tg_round_to_bf16(sum, random)));
         }
         t_release(s);
     }

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/rng_math.h"
 #include "support/cmocka.h"
+#include "tensor/half.h"
 
 /* The three vectors that the authors of Philox publish for 4x32-10. */
 static void test_known_answers(void **state) {
@@ -127,67 +128,122 @@ static void test_permutation_is_uniform(void **state) {
     }
 }
 
-/* Neighbours of bf16 above 1 are 2^-7 apart: 1 + 2^-8 goes up from 0x8000 of 0x10000 words on, as
+/* Neighbours of bf16 above 1 are 2^-7 apart: 1 + 2^-8 goes up from 0x8000 of 0x10000 on, as
  * does the negative one; numbers that bf16 has stay; Inf and NaN too. */
 static void test_stochastic_rounding(void **state) {
     (void)state;
     static const struct {
         float x;
-        uint32_t word;
+        uint32_t random;
         uint16_t expected;
     } rows[] = {
-        {1.0f, 0xFFFFFFFF, 0x3F80},
-        {1.0f + 0x1p-8f, 0xABCD7FFF, 0x3F80},
-        {1.0f + 0x1p-8f, 0xABCD8000, 0x3F81},
-        {-1.0f - 0x1p-8f, 0x8000, 0xBF81},
-        {-0.0f, 0xFFFF, 0x8000},
-        {0x1.fffffep127f, 0, 0x7F7F},
-        {0x1.fffffep127f, 1, 0x7F80},
-        {INFINITY, 0xFFFF, 0x7F80},
-        {-INFINITY, 0xFFFF, 0xFF80},
-        {0x1p-149f, 0xFFFE, 0x0000},
+        {1.0f, 0xFFFF, 0x3F80},           {1.0f + 0x1p-8f, 0x7FFF, 0x3F80},
+        {1.0f + 0x1p-8f, 0x8000, 0x3F81}, {-1.0f - 0x1p-8f, 0x8000, 0xBF81},
+        {-0.0f, 0xFFFF, 0x8000},          {0x1.fffffep127f, 0, 0x7F7F},
+        {0x1.fffffep127f, 1, 0x7F80},     {INFINITY, 0xFFFF, 0x7F80},
+        {-INFINITY, 0xFFFF, 0xFF80},      {0x1p-149f, 0xFFFE, 0x0000},
         {0x1p-149f, 0xFFFF, 0x0001},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(tg_round_to_bf16(rows[i].x, rows[i].word), rows[i].expected);
+        assert_int_equal(tg_round_to_bf16(rows[i].x, rows[i].random), rows[i].expected);
     }
     assert_true((tg_round_to_bf16(NAN, 0xFFFF) & 0x7FFF) > 0x7F80);
     /* f16: 2^-10 apart above 1, 2^-24 below 2^-14; from 65536 on there is Inf alone */
     static const struct {
         float x;
-        uint32_t word;
+        uint32_t random;
         uint16_t expected;
     } f16[] = {
-        {1.0f, 0xFFFFFFFF, 0x3C00},
-        {1.0f + 0x1p-11f, 0xABCDEFFF, 0x3C00},
-        {1.0f + 0x1p-11f, 0xABCDF000, 0x3C01},
+        {1.0f, 0xFFFF, 0x3C00},
+        {1.0f + 0x1p-11f, 0xEFFF, 0x3C00},
+        {1.0f + 0x1p-11f, 0xF000, 0x3C01},
         {-1.0f - 0x1p-11f, 0x1000, 0xBC01},
-        {65504.0f, 0xFFFFFFFF, 0x7BFF},
+        {65504.0f, 0xFFFF, 0x7BFF},
         {65520.0f, 0xFFF, 0x7BFF},
         {65520.0f, 0x1000, 0x7C00},
         {65536.0f, 0, 0x7C00},
         {-INFINITY, 0, 0xFC00},
-        {0x1p-14f, 0xFFFFFFFF, 0x0400},
-        {0x1p-15f, 0xFFFFFFFF, 0x0200},
-        {-0x1p-24f, 0xFFFFFFFF, 0x8001},
-        {0x1.8p-24f, 0x3FFFFF, 0x0001},
-        {0x1.8p-24f, 0x400000, 0x0002},
-        {0x1p-25f, 0x7FFFFF, 0x0000},
-        {0x1p-25f, 0x800000, 0x0001},
-        {0x1p-32f, 0x7F7FFFFF, 0x0000},
-        {0x1p-32f, 0x7F800000, 0x0001},
-        {0x1p-40f, 0xFFFFFFFF, 0x0000},
-        {-0.0f, 0xFFFFFFFF, 0x8000},
+        {0x1p-14f, 0xFFFF, 0x0400},
+        {0x1p-15f, 0xFFFF, 0x0200},
+        {0x1.004p-15f, 0xDFFF, 0x0200}, /* a half of 14 bits.. */
+        {0x1.004p-15f, 0xE000, 0x0201},
+        {0x1.01p-17f, 0x7FFF, 0x0080}, /* ..of all 16.. */
+        {0x1.01p-17f, 0x8000, 0x0081},
+        {0x1.02p-18f, 0x7FFF, 0x0040}, /* ..and of 17: the upper ones count */
+        {0x1.02p-18f, 0x8000, 0x0041},
+        {-0x1p-24f, 0xFFFF, 0x8001},
+        {0x1.8p-24f, 0x7FFF, 0x0001},
+        {0x1.8p-24f, 0x8000, 0x0002},
+        {0x1p-25f, 0x7FFF, 0x0000},
+        {0x1p-25f, 0x8000, 0x0001},
+        {0x1p-32f, 0xFEFF, 0x0000},
+        {0x1p-32f, 0xFF00, 0x0001},
+        {0x1p-40f, 0xFFFF, 0x0000},
+        {-0.0f, 0xFFFF, 0x8000},
     };
     for (size_t i = 0; i < sizeof f16 / sizeof f16[0]; i++) {
-        assert_int_equal(tg_round_to_f16(f16[i].x, f16[i].word), f16[i].expected);
+        assert_int_equal(tg_round_to_f16(f16[i].x, f16[i].random), f16[i].expected);
     }
     assert_true((tg_round_to_f16(NAN, 0) & 0x7FFF) > 0x7C00);
+}
+
+/* A draw's 128 bits are those of eight numbers, in their order. */
+static void test_rounding_draws(void **state) {
+    (void)state;
     const tg_rng rng = {.seed = 3, .purpose = TG_RNG_ROUNDING, .step = 8};
-    for (uint64_t j = 0; j < 9; j++) {
+    for (uint64_t j = 0; j < 17; j++) {
         uint32_t bits[4];
-        tg_rng_bits(&rng, j / 4, bits);
-        assert_int_equal(tg_rounding_bits(&rng, j), bits[j % 4]);
+        tg_rng_bits(&rng, j / 8, bits);
+        assert_int_equal(tg_rounding_bits(&rng, j), bits[j % 8 / 2] >> (j % 2 ? 16 : 0) & 0xFFFF);
+    }
+}
+
+/* Numbers of a draw know nothing of each other: their bits are seldom equal, and not correlated. */
+static void test_rounding_bits_are_independent(void **state) {
+    (void)state;
+    enum { DRAWS = 1 << 16, SHARE = 8 };
+    const tg_rng rng = {.seed = 11, .purpose = TG_RNG_ROUNDING, .step = 2};
+    double sum[SHARE] = {0}, product[SHARE][SHARE] = {{0}};
+    int equal[SHARE][SHARE] = {{0}};
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        uint32_t bits[SHARE];
+        double x[SHARE]; /* in [-1, 1], with variance 1/3 */
+        for (uint64_t j = 0; j < SHARE; j++) {
+            bits[j] = tg_rounding_bits(&rng, SHARE * draw + j);
+            x[j] = (double)bits[j] / 32767.5 - 1.0;
+            sum[j] += x[j];
+            for (uint64_t i = 0; i <= j; i++) {
+                equal[i][j] += bits[i] == bits[j];
+                product[i][j] += x[i] * x[j];
+            }
+        }
+    }
+    for (int j = 0; j < SHARE; j++) {
+        assert_true(fabs(sum[j]) <= 5.0 * sqrt(DRAWS / 3.0));
+        assert_true(fabs(product[j][j] - DRAWS / 3.0) <= 5.0 * sqrt(DRAWS * 4.0 / 45.0));
+        for (int i = 0; i < j; i++) {
+            assert_true(fabs(product[i][j]) <= 5.0 * sqrt(DRAWS) / 3.0);
+            assert_true(equal[i][j] <= 8); /* once is expected */
+        }
+    }
+}
+
+/* The mean over all random bits is x: exactly in bf16, and to 2^-16 of a step where more bits are
+ * cut off. */
+static void test_rounding_has_no_bias(void **state) {
+    (void)state;
+    static const float sizes[] = {0x1.23456p0f,   -0x1.fedcbap-3f, 0x1.3579bp-14f, -0x1.abcdep-16f,
+                                  0x1.2468ap-17f, 0x1.7654p-20f,   -0x1.cbap-26f,  0x1.8p-31f};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        double bf16 = 0.0, f16 = 0.0;
+        for (uint32_t random = 0; random < 0x10000; random++) {
+            bf16 += (double)tg_bf16_to_f32(tg_round_to_bf16(sizes[i], random));
+            f16 += (double)tg_f16_to_f32(tg_round_to_f16(sizes[i], random));
+        }
+        assert_true(bf16 * 0x1p-16 == (double)sizes[i]);
+        const double step = fmax(0x1p-24, ldexp(1.0, ilogbf(sizes[i]) - 10));
+        const double error = fabs(f16 * 0x1p-16 - (double)sizes[i]);
+        assert_true(error <= (step > 0x1p-24 ? 0.0 : 0x1p-16 * step));
     }
 }
 
@@ -200,6 +256,9 @@ int main(void) {
         cmocka_unit_test(test_permutation_is_bijection),
         cmocka_unit_test(test_permutation_is_uniform),
         cmocka_unit_test(test_stochastic_rounding),
+        cmocka_unit_test(test_rounding_draws),
+        cmocka_unit_test(test_rounding_bits_are_independent),
+        cmocka_unit_test(test_rounding_has_no_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -343,6 +343,7 @@ static void shares(void **state) {
         {"\"factorization\": \"cp\", \"rank\": 0.3", 0, {1, {26}}},
         {"\"factorization\": \"tt\", \"rank\": 0.3", 2, {3, {7, 8, 6}}},
         {"\"factorization\": \"tt\", \"rank\": 5", 0, {3, {1, 8, 5}}},
+        {"\"factorization\": \"tt\", \"rank\": 20", 0, {3, {1, 8, 20}}}, /* as it is */
         {"\"separable\": true", 0, {3, {8, 8, 5}}},
     };
     tg_context *ctx = net_context("ref", 1);

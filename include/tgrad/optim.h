@@ -221,6 +221,12 @@ TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, const tg
 TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);            /* updates at once */
 TG_API tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim); /* adds to the compressed sums */
 
+/* Projects a dense gradient before the update that it is for, so that a GPU works while the host
+ * gets ready. That update is the next one, and made by tg_optim_step or the updating sink from the
+ * same memory, which has not changed; before any other one this is forgotten. Does nothing where an
+ * update does more than to project, as one that refreshes does, and on backends of the host. */
+TG_API TG_NODISCARD tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient);
+
 /* Clipping by global norm in two passes: run the backward pass into the norm sink, then
  * tg_optim_clip, then the pass again into an updating sink, whose gradients are scaled by
  * min(1, max_norm / norm) until the next tg_optim_clip_begin. Nothing is stored in between. */

@@ -409,6 +409,11 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
+    /* compress, adam on its values and core, and expand, one after the other: of the same modes,
+     * index set and workspace. Values and core, which are grad and direction of adam, need not be
+     * written. NULL: no better than the three calls. */
+    tg_status (*step_compressed)(tg_backend *be, const tg_compress *project, const tg_adam *adam,
+                                 const tg_expand *back);
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);

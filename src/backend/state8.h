@@ -65,9 +65,9 @@ TG_STATE_FN uint32_t tg_state_index(int bits, float x, float u) {
     return (uint32_t)most + (uint32_t)(within < most ? within : most) - 1u;
 }
 
-/* Random bits to [0, 1). */
-TG_STATE_FN float tg_state_unit(uint32_t word) {
-    return (float)(int32_t)(word >> 8) * 0x1p-24f;
+/* 16 random bits to (0, 1), with mean 1/2: the middles of 2^16 intervals. */
+TG_STATE_FN float tg_state_unit(uint32_t random) {
+    return (float)(int32_t)random * 0x1p-16f + 0x1p-17f;
 }
 
 /* First moment: byte of x / scale, and x. */

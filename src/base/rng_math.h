@@ -23,18 +23,27 @@
 #define TG_PHILOX_W0 0x9E3779B9u
 #define TG_PHILOX_W1 0xBB67AE85u
 
+/* Both halves of a product; of one in 64 bits a GPU's compiler makes more instructions. */
+TG_RNG_FN void tg_philox_product(uint32_t a, uint32_t b, uint32_t *high, uint32_t *low) {
+#ifdef __CUDA_ARCH__
+    *high = __umulhi(a, b);
+#else
+    *high = (uint32_t)((uint64_t)a * b >> 32);
+#endif
+    *low = a * b;
+}
+
 TG_RNG_FN void tg_philox_rounds(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)TG_PHILOX_M0 * c0;
-        uint64_t p1 = (uint64_t)TG_PHILOX_M1 * c2;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
+        uint32_t high0, low0, high1, low1;
+        tg_philox_product(TG_PHILOX_M0, c0, &high0, &low0);
+        tg_philox_product(TG_PHILOX_M1, c2, &high1, &low1);
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
         k0 += TG_PHILOX_W0;
         k1 += TG_PHILOX_W1;
     }
@@ -81,35 +90,40 @@ TG_RNG_FN uint64_t tg_feistel_walk(const tg_rng *rng, uint64_t n, uint64_t index
 }
 
 /* Stochastic rounding of real number `number` of an array (2i and 2i + 1 are the parts of complex
- * element i): four numbers share the 128 bits of one index, a word each. */
-TG_RNG_FN uint32_t tg_rounding_word(const uint32_t words[4], uint64_t number) {
-    const uint32_t low = number & 1 ? words[1] : words[0];
-    const uint32_t high = number & 1 ? words[3] : words[2];
-    return number & 2 ? high : low;
+ * element i): eight numbers share one draw, the 128 bits of an index, and have 16 bits each, a half
+ * of a word, the low one first. As many does bf16 cut off f32: its odds are exact. Those of f16 and
+ * of bytes, which may cut off more, are right to 2^-16. */
+#define TG_ROUNDED_BY_DRAW 8u
+
+TG_RNG_FN void tg_rounding_draw(const tg_rng *rng, uint64_t number, uint32_t draw[4]) {
+    tg_stream_bits(rng, number / TG_ROUNDED_BY_DRAW, draw);
+}
+
+TG_RNG_FN uint32_t tg_rounding_part(const uint32_t draw[4], uint64_t number) {
+    const uint32_t low = number & 2 ? draw[1] : draw[0];
+    const uint32_t high = number & 2 ? draw[3] : draw[2];
+    const uint32_t word = number & 4 ? high : low;
+    return number & 1 ? word >> 16 : word & 0xFFFFu;
 }
 
 TG_RNG_FN uint32_t tg_rounding_bits(const tg_rng *rng, uint64_t number) {
-    uint32_t words[4];
-    tg_stream_bits(rng, number / 4, words);
-    return tg_rounding_word(words, number);
+    uint32_t draw[4];
+    tg_rounding_draw(rng, number, draw);
+    return tg_rounding_part(draw, number);
 }
 
-/* To bf16: the low 16 bits of `word` are added to the bits that bf16 has no room for, which are
- * then cut off; so x goes to either neighbour with the odds of its distance from the other. NaN and
- * Inf stay what they are. */
-TG_RNG_FN uint16_t tg_round_to_bf16(float x, uint32_t word) {
+/* To bf16: 16 random bits are added to those that bf16 has no room for, which are then cut off; so
+ * x goes to either neighbour with the odds of its distance from the other. Inf stays what it is,
+ * having zeros there, and NaN becomes a quiet one. */
+TG_RNG_FN uint16_t tg_round_to_bf16(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const uint32_t magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude >= 0x7F800000u) {
-        return (uint16_t)((bits >> 16) | (magnitude > 0x7F800000u ? 0x40u : 0u)); /* quiet NaN */
-    }
-    return (uint16_t)((bits + (word & 0xFFFFu)) >> 16);
+    return (uint16_t)((isnan(x) ? bits | 0x400000u : bits + random) >> 16);
 }
 
-/* To f16 likewise, by as many bits of `word` as f16 has no room for: 13, and more below 2^-14,
- * where the distance of neighbours stays 2^-24. */
-TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t word) {
+/* To f16 likewise: it has no room for 13 bits, and for more below 2^-14, where the distance of
+ * neighbours stays 2^-24. If these are more than 16, the random ones are added to the upper 16. */
+TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
@@ -117,14 +131,15 @@ TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t word) {
         return (uint16_t)(sign | (magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u));
     }
     if (magnitude >= 0x38800000u) {
-        return (uint16_t)(sign | ((magnitude - 0x38000000u + (word & 0x1FFFu)) >> 13));
+        return (uint16_t)(sign | ((magnitude - 0x38000000u + (random & 0x1FFFu)) >> 13));
     }
     const uint32_t exponent = magnitude >> 23; /* 113 is that of 2^-14 */
     if (exponent < 95) {                       /* below 2^-32: 0, but for odds of 2^-8 at most */
         return (uint16_t)sign;
     }
     const uint32_t cut = 126u - exponent, fraction = (magnitude & 0x7FFFFFu) | 0x800000u;
-    return (uint16_t)(sign | ((fraction + (word & ((1u << cut) - 1u))) >> cut));
+    const uint32_t added = cut > 16 ? random << (cut - 16u) : random & ((1u << cut) - 1u);
+    return (uint16_t)(sign | ((fraction + added) >> cut));
 }
 
 /* 53 random bits to [0, 1). */

@@ -77,6 +77,7 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
 /* Waits for the round and counts what its guards let through; silently for a forgotten step. */
 static tg_status finish_round(tg_optim *optim, bool forgets) {
     tg_in_flight *p = &optim->in_flight;
+    optim->ahead.slot = NULL;
     if (!p->is_open) {
         return TG_OK;
     }
@@ -149,6 +150,7 @@ bool tg_guard_is_read_first(const tg_optim *optim, const tg_slot *slot) {
 tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
     tg_in_flight *p = &optim->in_flight;
     *guard = p->guards + index_of(optim, slot);
+    optim->ahead.slot = NULL;
     if (!optim->be->ops->stream) {
         **guard = 0;
         return TG_OK;

@@ -76,6 +76,11 @@ struct tg_optim {
     bool shares_workspace;             /* .. and it has none of its own */
     tg_shared_workspace needs;         /* bytes that are needed of both */
 
+    struct {
+        const tg_slot *slot; /* whose gradient is projected, into `small`; NULL: none */
+        const void *gradient;
+        uint32_t *guard; /* what is not finite in it was counted there */
+    } ahead;
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_in_flight in_flight;
     int64_t moves;       /* how often states changed place or size: automatic ranks */

@@ -132,15 +132,14 @@ static tg_rng rounding_of(const tg_slot *slot, const tg_rates *rates) {
     return rounding;
 }
 
-tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_update *call,
+                       const tg_rates *rates, const tg_rng *rounding) {
     const tg_optim_config *config = &optim->groups[slot->group];
-    const tg_rates rates = plain_rates(optim, slot);
-    const tg_rng rounding = rounding_of(slot, &rates);
     tg_adam adam = {.dtype = slot->dtype,
                     .n = slot->count,
                     .split = config->complex_adam == TG_ADAM_SPLIT,
                     .grad = call->values,
-                    .scale = rates.scale,
+                    .scale = rates->scale,
                     .m = slot->moments.at[0].memory,
                     .v = slot->moments.at[1].memory,
                     .form = slot->moments.form,
@@ -149,11 +148,11 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
-                    .alpha = rates.alpha,
-                    .beta = rates.beta,
+                    .alpha = rates->alpha,
+                    .beta = rates->beta,
                     .grad_store = call->grad_store,
                     .weight_store = slot->weight_store,
-                    .rounding = &rounding,
+                    .rounding = rounding,
                     .rates = late_rates(optim, slot),
                     .guard = call->guard,
                     .counts = call->rule_counts};
@@ -162,6 +161,24 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
     } else {
         adam.weight = call->weight;
     }
+    return adam;
+}
+
+static tg_back back_of(const tg_optim *optim, const tg_slot *slot, const tg_update *call,
+                       const tg_rates *rates, const tg_rng *rounding) {
+    return (tg_back){.alpha = rates->alpha,
+                     .beta = rates->beta,
+                     .store = slot->weight_store,
+                     .rounding = rounding,
+                     .rates = late_rates(optim, slot),
+                     .guard = call->guard};
+}
+
+tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+    const tg_optim_config *config = &optim->groups[slot->group];
+    const tg_rates rates = plain_rates(optim, slot);
+    const tg_rng rounding = rounding_of(slot, &rates);
+    const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
     const tg_rule *rule = slot->moments.rule;
     if (optim->batch && call->rule_counts && !rule->step_whole) { /* nobody waits for it */
         return add_to_batch(optim, slot, &adam);
@@ -189,12 +206,7 @@ tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call)
     const double start = read_clock(optim, optim->times_parts);
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rng rounding = rounding_of(slot, &rates);
-    const tg_back back = {.alpha = rates.alpha,
-                          .beta = rates.beta,
-                          .store = slot->weight_store,
-                          .rounding = &rounding,
-                          .rates = late_rates(optim, slot),
-                          .guard = call->guard};
+    const tg_back back = back_of(optim, slot, call, &rates, &rounding);
     const tg_status status =
         tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
     optim->times.update += read_clock(optim, optim->times_parts) - start;
@@ -271,8 +283,31 @@ static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_
     return optim->be->ops->rule_step(optim->be, &signs, TG_KERNEL_SIGN);
 }
 
+/* Projection, Adam and the way back by one call, where nobody asks for what lies between, nor for
+ * the time of each. */
+static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                tg_update *call) {
+    const tg_rates rates = plain_rates(optim, slot);
+    const tg_rng rounding = rounding_of(slot, &rates);
+    call->values = optim->small;
+    const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
+    const tg_back back = back_of(optim, slot, call, &rates, &rounding);
+    uint32_t *counter = call->projection_counts ? call->guard : NULL;
+    TG_CALL(run_batch(optim));
+    const double start = read_clock(optim, false);
+    TG_CALL(tg_projector_step(slot->projector, gradient, counter, &adam, &back, optim->small,
+                              call->weight));
+    optim->times.update += read_clock(optim, false) - start;
+    tg_update_end(optim, slot);
+    return TG_OK;
+}
+
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                      bool refreshes, bool measures, tg_update *call) {
+    if (!refreshes && !measures && !uses_residual(optim, slot) && !optim->times_parts &&
+        slot->moments.rule == &tg_rule_adam && tg_projector_steps_at_once(slot->projector)) {
+        return update_at_once(optim, slot, gradient, call);
+    }
     TG_CALL(call->projection_counts
                 ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
                 : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures,
@@ -291,10 +326,49 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
     return TG_OK;
 }
 
+/* ---- a projection before its update ---- */
+
+/* Whether an update begins with the projection of this gradient, which counts what is not finite,
+ * and does nothing else before it. */
+static bool begins_by_projecting(const tg_optim *optim, const tg_slot *slot,
+                                 const tg_gradient *gradient) {
+    return slot->projector && gradient->dense && !tg_slot_is_due(optim, slot) &&
+           !tg_auto_rank_is_active(optim, slot) && !tg_guard_is_read_first(optim, slot) &&
+           !uses_residual(optim, slot) && !optim->shares_workspace;
+}
+
+tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, gradient);
+    tg_slot *slot = NULL;
+    uint32_t *guard = NULL;
+    TG_CALL(tg_slot_find(optim, gradient->param, &slot));
+    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check(optim, slot, gradient));
+    if (!optim->be->ops->stream || slot->is_summing) {
+        return TG_OK;
+    }
+    TG_CALL(tg_update_begin(optim, slot, &guard)); /* it is known now how many were made before */
+    if (begins_by_projecting(optim, slot, gradient)) {
+        TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, guard, optim->small));
+        optim->ahead.slot = slot;
+        optim->ahead.gradient = gradient->dense;
+        optim->ahead.guard = guard;
+    }
+    return TG_OK;
+}
+
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
     TG_CALL(tg_slot_check_whole(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
+    if (optim->ahead.slot == slot && optim->ahead.gradient == gradient->dense &&
+        begins_by_projecting(optim, slot, gradient)) {
+        optim->ahead.slot = NULL;
+        return tg_slot_update(
+            optim, slot,
+            &(tg_update){.values = optim->small, .weight = weight, .guard = optim->ahead.guard});
+    }
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
     TG_CALL(tg_update_begin(optim, slot, &call.guard));

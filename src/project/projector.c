@@ -38,10 +38,6 @@ static bool is_low_rank_first(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->low_rank == &p->branch[0];
 }
 
-static bool is_sparse_first(const tg_projector *p) {
-    return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
-}
-
 static tg_status plan(tg_context *ctx, tg_projector *p) {
     char text[128];
     p->numel = tg_shape_numel(&p->shape);
@@ -315,7 +311,7 @@ tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_stor
     if (p->branches == 2 && is_low_rank_first(p)) {
         TG_CALL(refresh_on_residual(p, grad, store));
     } else if (p->branches == 2) {
-        const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
+        const tg_bitmap *mask = tg_projector_masks(p) ? &p->sparse->bitmap : NULL;
         TG_CALL(refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory));
     }
     TG_CALL(tg_projector_is_auto(p) ? tg_projector_measure_left(p, grad, store) : TG_OK);
@@ -378,8 +374,7 @@ bool tg_projector_takes_factored(const tg_projector *p) {
     return !p->low_rank || p->low_rank->kind != &tg_branch_matrix;
 }
 
-tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
-                                    double beta, uint32_t *guard, void *small) {
+static tg_status check_gradient(const tg_projector *p, const tg_gradient *gradient) {
     const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
     TG_CALL(require_ready(p));
     TG_CALL(tg_gradient_check(p->be, gradient, &wanted));
@@ -387,16 +382,27 @@ tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient
         return tg_fail(p->ctx, TG_E_UNSUPPORTED,
                        "gradient: the matrix projection takes it dense, found a factored one");
     }
-    const tg_compress op = {.modes = p->modes,
-                            .source = tg_gradient_source(gradient),
-                            .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
-                            .masked = is_sparse_first(p),
-                            .scale = scale,
-                            .beta = beta,
-                            .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
-                            .core = p->low_rank ? values_of(p, p->low_rank, small) : NULL,
-                            .workspace = p->workspace->memory,
-                            .guard = guard};
+    return TG_OK;
+}
+
+static tg_compress compress_of(const tg_projector *p, const tg_gradient *gradient, double scale,
+                               double beta, uint32_t *guard, void *small) {
+    return (tg_compress){.modes = p->modes,
+                         .source = tg_gradient_source(gradient),
+                         .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
+                         .masked = tg_projector_masks(p),
+                         .scale = scale,
+                         .beta = beta,
+                         .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
+                         .core = p->low_rank ? values_of(p, p->low_rank, small) : NULL,
+                         .workspace = p->workspace->memory,
+                         .guard = guard};
+}
+
+tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
+                                    double beta, uint32_t *guard, void *small) {
+    TG_CALL(check_gradient(p, gradient));
+    const tg_compress op = compress_of(p, gradient, scale, beta, guard, small);
     if (is_low_rank_first(p)) {
         return project_low_rank_first(p, &op);
     }
@@ -433,8 +439,8 @@ static double expand_alpha(back_weights weights, double alpha) {
 }
 
 /* out = beta out + alpha (low_rank back(core) + sparse scatter(values)). */
-static tg_status weighted_back(tg_projector *p, const void *small, back_weights weights,
-                               const tg_back *back, void *out) {
+static tg_expand expand_of(const tg_projector *p, const void *small, back_weights weights,
+                           const tg_back *back, void *out) {
     tg_expand op = {.modes = p->modes,
                     .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
                     .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
@@ -451,17 +457,31 @@ static tg_status weighted_back(tg_projector *p, const void *small, back_weights 
         op.core = values_of(p, p->low_rank, small);
         op.lambda = weights.sparse / weights.low_rank;
     }
-    return p->be->ops->expand(p->be, &op);
+    return op;
 }
 
 tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back, void *out) {
     TG_CALL(require_ready(p));
-    return weighted_back(p, small, weights_of(p), back, out);
+    const tg_expand op = expand_of(p, small, weights_of(p), back, out);
+    return p->be->ops->expand(p->be, &op);
 }
 
 tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out) {
-    return weighted_back(p, small, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
-                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out);
+    const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
+    const tg_expand op = expand_of(p, small, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out);
+    return p->be->ops->expand(p->be, &op);
+}
+
+bool tg_projector_steps_at_once(const tg_projector *p) {
+    return p->be->ops->step_compressed && !is_low_rank_first(p);
+}
+
+tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,
+                            const tg_adam *adam, const tg_back *back, void *small, void *out) {
+    TG_CALL(check_gradient(p, gradient));
+    const tg_compress there = compress_of(p, gradient, 1.0, 0.0, guard, small);
+    const tg_expand way_back = expand_of(p, small, weights_of(p), back, out);
+    return p->be->ops->step_compressed(p->be, &there, adam, &way_back);
 }
 
 double tg_projector_rate(const tg_projector *p, double alpha) {

@@ -29,6 +29,11 @@ struct tg_projector {
     double rest;
 };
 
+/* The sparse branch comes first, and the other takes of a gradient what that leaves. */
+static inline bool tg_projector_masks(const tg_projector *p) {
+    return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
+}
+
 /* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
  * caller after all its projectors are made. factored: gradients may come factored; most: values
  * at most if the ranks are automatic (0: any number); the caller then also lends the memory of the
@@ -54,6 +59,13 @@ typedef struct tg_back {
 
 TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
                                             void *out);
+
+/* Projects into `small`, runs Adam on it and goes back into `out` by one call of the backend, where
+ * it has that for this projector (tg_projector_steps_at_once). `small` is not to be read then. */
+bool tg_projector_steps_at_once(const tg_projector *p);
+TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient,
+                                         uint32_t *guard, const tg_adam *adam, const tg_back *back,
+                                         void *small, void *out);
 
 /* out (numel) <- out - back(small), every branch with weight 1. */
 TG_NODISCARD tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out);

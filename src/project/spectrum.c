@@ -10,13 +10,9 @@ bool tg_projector_is_auto(const tg_projector *p) {
     return p->low_rank && p->low_rank->is_auto;
 }
 
-static bool is_sparse_first(const tg_projector *p) {
-    return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
-}
-
 /* The set takes of what the core leaves, or beside it: what sets gain is read off the residual. */
 static bool is_sparse_behind(const tg_projector *p) {
-    return p->sparse && !is_sparse_first(p);
+    return p->sparse && !tg_projector_masks(p);
 }
 
 /* What the largest entries leave at most. */
@@ -122,7 +118,7 @@ tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage sto
     tg_norms norms;
     TG_CALL(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
     out->energy = norms.sum_squares;
-    const bool masks = is_sparse_first(p);
+    const bool masks = tg_projector_masks(p);
     if (masks) {
         TG_CALL(p->be->ops->select_topk(p->be, dtype, grad, out->kept, &trial));
     }

@@ -132,8 +132,8 @@ void tg_store_reals(tg_dtype dtype, void *x, int64_t first, int64_t n, const dou
 }
 
 static void round_real(tg_dtype real, uint16_t *x, int64_t i, double v, const tg_rng *rng) {
-    const uint32_t word = tg_rounding_bits(rng, (uint64_t)i);
-    x[i] = real == TG_BF16 ? tg_round_to_bf16((float)v, word) : tg_round_to_f16((float)v, word);
+    const uint32_t bits = tg_rounding_bits(rng, (uint64_t)i);
+    x[i] = real == TG_BF16 ? tg_round_to_bf16((float)v, bits) : tg_round_to_f16((float)v, bits);
 }
 
 void tg_store_rounded(tg_dtype dtype, void *x, int64_t i, tg_scalar value, const tg_rng *rng) {

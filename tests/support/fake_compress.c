@@ -1,4 +1,6 @@
 /* Slots of the fake device (fake_slots.c) for compressed gradients, updates and index sets. */
+#include <math.h>
+
 #include "support/fake_device.h"
 
 /* ---- compressed gradients ---- */
@@ -189,6 +191,16 @@ static tg_status fake_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     return host ? fake_leave(be, host->ops->bitmap_rank(host, bitmap)) : status;
 }
 
+/* What lies between is written over: nobody may read it. */
+static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
+                                      const tg_adam *adam, const tg_expand *back) {
+    TG_CALL(fake_compress(be, project));
+    TG_CALL(fake_adam(be, adam));
+    TG_CALL(fake_expand(be, back));
+    return be->ops->fill(be, adam->dtype, adam->n, (tg_scalar){(double)NAN, (double)NAN},
+                         adam->direction);
+}
+
 void fake_fill_compress(tg_backend_ops *ops) {
     ops->select_topk = fake_select_topk;
     ops->select_random = fake_select_random;
@@ -200,6 +212,7 @@ void fake_fill_compress(tg_backend_ops *ops) {
     ops->compress_workspace = fake_compress_workspace;
     ops->compress = fake_compress;
     ops->expand = fake_expand;
+    ops->step_compressed = fake_step_compressed;
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
     ops->adam = fake_adam;

@@ -245,22 +245,39 @@ static tg_status compress_counted(tg_backend *be, const tg_compress *op, const c
                                          : project(be, op, plan);
 }
 
-static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
-    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
-    const cuda_plan plan = cuda_plan_of(be, &op->modes);
-    if (plan.dim0 * plan.unit == 0) {
-        return TG_OK;
+static tg_status compress_by(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    if (op->core && lies_in_planes(be, op, plan)) {
+        return project_planes(be, op, plan);
     }
-    if (op->core && lies_in_planes(be, op, &plan)) {
-        return project_planes(be, op, &plan);
-    }
-    if (counts_in_forming(be, op, &plan)) {
-        return project(be, op, &plan);
+    if (counts_in_forming(be, op, plan)) {
+        return project(be, op, plan);
     }
     tg_compress counted = *op;
     counted.guard = NULL;
     TG_CALL(tg_compress_count(be, op));
-    return compress_counted(be, &counted, &plan);
+    return compress_counted(be, &counted, plan);
+}
+
+static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
+    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
+    const cuda_plan plan = cuda_plan_of(be, &op->modes);
+    return plan.dim0 * plan.unit == 0 ? TG_OK : compress_by(be, op, &plan);
+}
+
+static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
+                                      const tg_expand *back) {
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
+        TG_CALL(cuda_compress(be, op));
+        TG_CALL(be->ops->adam(be, adam));
+        return cuda_expand(be, back);
+    }
+    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
+    TG_CALL(tg_check_adam(be->ctx, adam));
+    TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
+    plan.adam = adam;
+    TG_CALL(compress_by(be, op, &plan));
+    return cuda_expand_by(be, back, &plan);
 }
 
 static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {
@@ -272,6 +289,7 @@ void cuda_fill_compress(tg_backend_ops *ops) {
     ops->compress_workspace = cuda_compress_workspace;
     ops->compress = cuda_compress;
     ops->expand = cuda_expand;
+    ops->step_compressed = cuda_step_compressed;
     ops->sample = cuda_sample;
     ops->grad_dense = cuda_grad_dense;
 }

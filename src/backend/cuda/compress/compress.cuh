@@ -34,6 +34,7 @@
 #include <type_traits>
 
 #include "backend/cuda/compress/last_two_modes.cuh"
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/rounding.cuh"
 
@@ -98,6 +99,8 @@ struct cuda_plan {
     int64_t size;                   /* of the workspace */
     int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
                             never */
+    const tg_adam *adam; /* moves the core between both products of mode 0, without the core in
+                            memory; NULL: nothing does */
     bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
     bool apart;   /* it neither writes what this one reads nor touches what this one writes, so that
                      this one waits for it at its end only */
@@ -162,7 +165,8 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
 tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
                           int64_t n, const void *in, double scale, double beta, void *core);
 
-/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle. */
+/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle; to the
+ * core and back, if Adam moves it. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core);
 
@@ -181,15 +185,6 @@ tg_status cuda_plan_chunk_of_core(tg_backend *be, const cuda_plan *plan, const v
                                   int64_t first, int64_t count, void *chunk);
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core);
-
-/* ---- chains ---- */
-
-/* Until the kernel before has ended, on GPUs where this one may begin while it does. */
-static __device__ inline void chain_wait() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /* ---- elements ---- */
 
@@ -413,13 +408,12 @@ template <class O, int P> struct finish_call {
 template <bool ROUNDED, class O, int P>
 static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
                                               const number<real_of<O>, P> &x) {
-    if constexpr (ROUNDED) { /* the parts of an element share one draw of four words */
-        const uint64_t first = (uint64_t)P * (uint64_t)entry;
-        uint32_t words[4];
-        tg_stream_bits(&rng, first / 4, words);
+    if constexpr (ROUNDED) { /* the parts of an element share one draw */
+        uint32_t random[P];
+        read_random(rng, (uint64_t)P * (uint64_t)entry, random);
         number<O, P> y;
         for (int p = 0; p < P; p++) {
-            y.part[p] = round_by<O>(x.part[p], tg_rounding_word(words, first + (uint64_t)p));
+            y.part[p] = round_by<O>(x.part[p], random[p]);
         }
         return y;
     } else {
@@ -535,7 +529,12 @@ template <class O>
 tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool rounds,
                                   const void *in, const finish_call<O, 2> *call);
 
+/* core_adam.cu (sm90/): whether Adam moves the core between both products of mode 0. */
+bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const tg_adam *adam,
+                              const cuda_plan *plan);
+
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
+tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);
 
 #endif

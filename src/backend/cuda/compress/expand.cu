@@ -284,8 +284,8 @@ static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_pl
     tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
     TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
-    TG_TRY(cuda_plan_middle_of_core(be, plan, op->workspace, op->core));
     chain.chained = true;
+    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += most) {
         const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
@@ -305,6 +305,26 @@ fail:
     return status;
 }
 
+tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
+    if (cuda_sm90_expand_fits(be, op, plan)) {
+        return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
+                                              : expand_large<__nv_bfloat16>(be, op, plan);
+    }
+    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
+    const int64_t at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
+    const bool fused = plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
+    return expand_core(
+        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, at_once),
+        [&](const void *chunk, int64_t first, int64_t count) {
+            if (fused) {
+                return finish_planes_of(be, op, plan, at_once, rounds, chunk, first, count);
+            }
+            const tg_status made =
+                expand_planes_plainly(be, plan, op->workspace, first, count, &chunk);
+            return made == TG_OK ? finish_chunk_of(be, op, plan, chunk, first, count) : made;
+        });
+}
+
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
     if (status != TG_OK) {
@@ -314,26 +334,8 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    if (!op->core) {
-        return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
-    }
-    if (cuda_sm90_expand_fits(be, op, &plan)) {
-        return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, &plan)
-                                              : expand_large<__nv_bfloat16>(be, op, &plan);
-    }
-    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);
-    const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
-    return expand_core(
-        be, &plan, op->workspace, op->core, cuda_planes_chunk(&plan, at_once),
-        [&](const void *chunk, int64_t first, int64_t count) {
-            if (fused) {
-                return finish_planes_of(be, op, &plan, at_once, rounds, chunk, first, count);
-            }
-            const tg_status made =
-                expand_planes_plainly(be, &plan, op->workspace, first, count, &chunk);
-            return made == TG_OK ? finish_chunk_of(be, op, &plan, chunk, first, count) : made;
-        });
+    return op->core ? cuda_expand_by(be, op, &plan)
+                    : finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {

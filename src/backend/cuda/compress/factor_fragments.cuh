@@ -23,33 +23,61 @@ __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
 }
 
-/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block: a warp has rows, its
- * lanes have columns; AT_ONCE entries are on their way at a time, as many as a warp has rows or a
- * few more. SPLIT: with both terms of an entry, which are numbers 0 and 1. */
+/* What a thread of a block has of U, from row and column `first` of its own on: a warp has rows,
+ * its lanes have columns. Beyond the last row it is taken again instead of a branch. */
+template <int ROWS, int ACROSS> struct factor_share {
+    float2 u[ROWS][ACROSS];
+
+    static __device__ int row(const factor_reader &f, int first, int q) {
+        const int i = min(first + q * ((int)blockDim.x / 32), f.dim - 1);
+        __builtin_assume(i >= 0); /* places are found by divisions */
+        return i;
+    }
+    __device__ void load(const factor_reader &f, int first, int column) {
+#pragma unroll
+        for (int e = 0; e < ROWS * ACROSS; e++) {
+            const int j = min(column + e % ACROSS * 32, f.rank - 1);
+            const float *from = f.u + 2 * (row(f, first, e / ACROSS) * f.rank + j);
+            u[e / ACROSS][e % ACROSS] = make_float2(__ldg(from), __ldg(from + 1));
+        }
+    }
+    /* put(i, j, U[i][j]), where U[i][j] are the bits of an f32. */
+    template <class F>
+    __device__ void put(const factor_reader &f, int first, int column, F put) const {
+#pragma unroll
+        for (int p = 0; p < ACROSS; p++) {
+            const int j = column + 32 * p;
+            __builtin_assume(j >= 0);
+            if (j < f.rank) {
+#pragma unroll
+                for (int q = 0; q < ROWS; q++) {
+                    put(row(f, first, q), j, u[q][p]);
+                }
+            }
+        }
+    }
+};
+
+/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block, AT_ONCE rows by 64
+ * columns of which are on their way at a time: as many as a warp has rows or a few more. SPLIT:
+ * with both terms of an entry, which are numbers 0 and 1. */
 template <bool SPLIT, int AT_ONCE = 12, class F>
 __device__ inline void for_each_term(const factor_reader &f, F put) {
     const int warps = (int)blockDim.x / 32;
-    for (int j = (int)threadIdx.x % 32; j < f.rank; j += 32) {
+    for (int column = (int)threadIdx.x % 32; column < f.rank; column += 64) {
         for (int first = (int)threadIdx.x / 32; first < f.dim; first += AT_ONCE * warps) {
-            const auto row = [&](int q) { return min(first + q * warps, f.dim - 1); };
-            float2 u[AT_ONCE];
-#pragma unroll
-            for (int q = 0; q < AT_ONCE; q++) {
-                const float *from = f.u + 2 * (row(q) * f.rank + j);
-                u[q] = make_float2(__ldg(from), __ldg(from + 1));
-            }
-#pragma unroll
-            for (int q = 0; q < AT_ONCE; q++) { /* the last row again instead of a branch */
-                __builtin_assume(row(q) >= 0 && j >= 0); /* places are found by divisions */
+            factor_share<AT_ONCE, 2> share;
+            share.load(f, first, column);
+            share.put(f, first, column, [&](int i, int j, float2 u) {
                 if constexpr (SPLIT) {
-                    const tf32_terms re = terms_of(__float_as_uint(u[q].x)),
-                                     im = terms_of(__float_as_uint(u[q].y));
-                    put(row(q), j, make_float2(re.first, im.first), 0);
-                    put(row(q), j, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
+                    const tf32_terms re = terms_of(__float_as_uint(u.x)),
+                                     im = terms_of(__float_as_uint(u.y));
+                    put(i, j, make_float2(re.first, im.first), 0);
+                    put(i, j, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
                 } else {
-                    put(row(q), j, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)), 0);
+                    put(i, j, make_float2(to_tf32(u.x), to_tf32(u.y)), 0);
                 }
-            }
+            });
         }
     }
 }

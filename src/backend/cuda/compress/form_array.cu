@@ -124,8 +124,9 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
         copies_commit();
     };
     if (!task.apart) {
-        chain_wait();
+        kernel_before_wait();
     }
+    kernel_behind_go();
     for (int slot = 0; slot < RING - 1; slot++) {
         fetch(slot);
     }
@@ -187,7 +188,7 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
         }
     }
     if (task.apart) {
-        chain_wait();
+        kernel_before_wait();
     }
 }
 

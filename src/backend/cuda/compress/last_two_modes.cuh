@@ -30,6 +30,13 @@ enum {
     PLANES_D3 = 68     /* at most: `wide` is two halves */
 };
 
+/* The planes of a network with 64 x 64 modes and a last rank of 21 to 24: kernels made for them
+ * alone have these sizes as constants. */
+enum { USUAL_D2 = 64, USUAL_D3 = 33, USUAL_RIGHT = 24 };
+static inline bool are_usual(const cuda_planes &s) {
+    return s.tiles == 3 && s.d2 == USUAL_D2 && s.d3 == USUAL_D3 && s.right == USUAL_RIGHT;
+}
+
 /* Tiles of half a row of a plane, for `tiles` of the last rank. */
 static constexpr __host__ __device__ int half_tiles(int tiles) {
     return tiles == 3 ? 5 : 9;

@@ -123,11 +123,16 @@ static __device__ inline float4 last_fragment(const factor_reader &f, int tiles,
 static __global__ void write_fragments(cuda_planes s, factor_reader last, factor_reader before,
                                        int lasts, int befores, float4 *to_last, float4 *to_before) {
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    kernel_behind_go(); /* it reads factors alone before it waits */
+    const float4 of_last = e < lasts ? last_fragment(last, column_tiles(s), e) : float4();
+    const float4 of_before =
+        e < befores ? left_fragment<false>(before, (s.r2 + 3) / 4, e) : float4();
+    kernel_before_wait(); /* whose workspace it is until then */
     if (e < lasts) {
-        to_last[e] = last_fragment(last, column_tiles(s), e);
+        to_last[e] = of_last;
     }
     if (e < befores) {
-        to_before[e] = left_fragment<false>(before, (s.r2 + 3) / 4, e);
+        to_before[e] = of_before;
     }
 }
 
@@ -140,11 +145,13 @@ tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void
     const int lasts = at.before / (int)sizeof(float4);
     const int befores = (at.teams - at.before) / (int)sizeof(float4);
     const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
-    write_fragments<<<blocks, 256, 0, cuda_stream(be)>>>(
-        plan->planes, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), lasts,
-        befores, last_of(plan, workspace),
-        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
-    return CUDA_LAUNCHED(be, "laying out factors");
+    return CUDA_CHECK(be,
+                      launch_early(be, write_fragments, blocks, 256, 0, plan->planes,
+                                   reader_of(&plan->step[0].factor),
+                                   reader_of(&plan->step[1].factor), lasts, befores,
+                                   last_of(plan, workspace),
+                                   const_cast<float4 *>(cuda_planes_before(plan, workspace))),
+                      "laying out factors");
 }
 
 /* ---- what comes in ---- */
@@ -161,6 +168,13 @@ template <int TILES>
 static __device__ inline void fetch_core(const cuda_planes &s, const plane_team &team, int steps,
                                          const float *from, float *core) {
     const int across = s.right / 4;
+    if (s.right == core_stride(TILES)) { /* here, too */
+        for (int e = team.thread; e < 2 * s.r2 * across; e += team.threads) {
+            const int to = e < s.r2 * across ? e : e + (4 * steps - s.r2) * across;
+            copy_async<16>(core + 4 * to, from + 4 * e);
+        }
+        return;
+    }
     const int next_row = team.threads / across, next = team.threads % across;
     int row = team.thread / across, place = team.thread % across;
     while (row < 2 * s.r2) {
@@ -179,6 +193,7 @@ static __device__ inline void fetch_kept(const kept_set &kept, const plane_team 
                                          uint32_t *ranks) {
     const int64_t first = begin / 512;
     const int blocks = ((int)(begin % 512) + entries + 511) / 512;
+#pragma unroll 1
     for (int e = team.thread; e < 8 * blocks; e += team.threads) {
         const bool exists = first * 8 + e < kept.count;
         copy_async<8>(words + e, kept.words + (exists ? first * 8 + e : 0), exists);
@@ -222,10 +237,11 @@ static __device__ inline void prefetch_values(const number<float, 2> *values, in
 /* Both parts of 16 rows of T. */
 template <int TILES> struct rows_of_t { float sum[2][TILES][4]; };
 
-/* `core` is of the plane, whose numbers products cut; `left` are fragments of the rows. */
+/* Times `gain`. `core` is of the plane, whose numbers products cut; `left` are fragments of the
+ * rows. */
 template <int TILES>
 static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
-                                                        const float4 *left, int lane) {
+                                                        const float4 *left, int lane, float gain) {
     const int g = lane / 4, t = lane % 4, part = 4 * steps * core_stride(TILES);
     rows_of_t<TILES> rows = {};
 #pragma unroll 2
@@ -241,7 +257,7 @@ static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int s
 #pragma unroll
     for (int e = 0; e < 8 * TILES; e++) {
         float *x = &rows.sum[e / (4 * TILES)][e / 4 % TILES][e % 4];
-        *x = to_tf32(TF32_CUT * *x);
+        *x *= gain;
     }
     return rows;
 }
@@ -276,12 +292,12 @@ static __device__ inline void multiply_tiles(const rows_of_t<TILES> &rows, const
     }
 }
 
-template <int TILES>
+template <bool USUAL, int TILES>
 static __device__ inline void multiply_rows(const rows_of_t<TILES> &rows, const float4 *right,
                                             int tiles, float2 *made, int cols, int lane) {
     float2 *row = made + lane / 4 * cols;
     int n = 0;
-#pragma unroll 1
+#pragma unroll(USUAL ? 2 : 1)
     for (; n + 1 < tiles; n += 2) {
         const int col = column_of(n, tiles, lane % 4);
         multiply_tiles<2>(rows, right + n * 32 + lane, tiles * 32, row + col, cols, cols - col);
@@ -329,39 +345,55 @@ template <class O> struct resident_share {
     int64_t entry; /* which they begin with */
     int entries;
     const number<float, 2> *values; /* the first one of theirs */
-    float alpha, beta, lambda;
+    float beta, lambda;
     const tg_rng *rounding;
 };
 
-/* Every 32nd number of an array from a lane's first one on; 0 behind its end. */
-template <int N, bool WHOLE, class T>
-static __device__ inline void load_share(number<T, 2> (&x)[N], const number<T, 2> *from, int first,
-                                         int end) {
+/* A place that others are counted from; the compiler would find each of them anew. */
+template <class T> static __device__ inline T *from_here(T *at) {
+    asm("" : "+l"(at));
+    return at;
+}
+
+/* Every 32nd number of an array from a lane's first one on; 0 behind its end, or without it. */
+template <bool WHOLE, int N, class T, int P>
+static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P> *from, int first,
+                                         int end, bool exists = true) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        x[i] = number<T, 2>();
-        if (first + 32 * i < end) {
-            x[i] = load_once(from + first + 32 * i, WHOLE);
+        x[i] = number<T, P>();
+    }
+    if (exists) {
+        const number<T, P> *at = from_here(from + first);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (first < end - 32 * i) {
+                x[i] = load_once(at + 32 * i, WHOLE);
+            }
         }
     }
 }
 
-template <bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
+/* P parts at a time, of an entry or of two. */
+template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class O, int TILES>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const rows_of_t<TILES> &rows, const float4 *right,
                                            const cuda_planes &s, float2 *made, int lane) {
-    const int count = (int)kept.count, read = to.beta != 0.0f ? to.entries : 0;
-    number<O, 2> before[AHEAD];
+    constexpr int N = (2 * AHEAD + P - 1) / P;
+    number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out), before[N];
+    const number<float, P> *sums = reinterpret_cast<const number<float, P> *>(made);
+    const int count = (int)kept.count, size = 2 * to.entries / P;
+    const bool reads = to.beta != 0.0f;
     number<float, 2> value[VALUES];
-    load_share<AHEAD, WHOLE>(before, to.out, lane, read);
+    load_share<WHOLE>(before, out, lane, size, reads);
     if (KEPT) {
-        load_share<VALUES, WHOLE>(value, to.values, lane, count);
+        load_share<WHOLE>(value, to.values, lane, count);
     }
-    multiply_rows(rows, right, column_tiles(s), made, s.d3, lane);
+    multiply_rows<USUAL>(rows, right, column_tiles(s), made, s.d3, lane);
     __syncwarp();
     for (int first = lane; KEPT && first < count; first += 32 * VALUES) {
         if (first > lane) {
-            load_share<VALUES, WHOLE>(value, to.values, first, count);
+            load_share<WHOLE>(value, to.values, first, count);
         }
 #pragma unroll
         for (int i = 0; i < VALUES; i++) {
@@ -373,23 +405,24 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
         }
     }
     __syncwarp();
-    for (int first = lane; first < to.entries; first += 32 * AHEAD) {
+    for (int first = lane; first == lane || (!USUAL && first < size); first += 32 * N) {
         if (first > lane) {
-            load_share<AHEAD, WHOLE>(before, to.out, first, read);
+            load_share<WHOLE>(before, out, first, size, reads);
         }
-        number<O, 2> *out = to.out + first;
+        number<O, P> *at = from_here(out + first);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const bool exists = first + 32 * i < to.entries;
-            const number<float, 2> old = widen(before[i]);
-            const float2 x = exists ? made[first + 32 * i] : make_float2(0.0f, 0.0f);
-            number<float, 2> y;
-            y.part[0] = to.beta * old.part[0] + to.alpha * x.x;
-            y.part[1] = to.beta * old.part[1] + to.alpha * x.y;
-            const number<O, 2> now =
-                rounded<ROUNDED, O, 2>(*to.rounding, to.entry + first + 32 * i, y);
+        for (int i = 0; i < N; i++) {
+            const bool exists = first < size - 32 * i;
+            const number<float, P> old = widen(before[i]);
+            number<float, P> y = exists ? (sums + first)[32 * i] : number<float, P>();
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                y.part[p] += to.beta * old.part[p];
+            }
+            const number<O, P> now =
+                rounded<ROUNDED, O, P>(*to.rounding, 2 * to.entry / P + first + 32 * i, y);
             if (exists) {
-                store_once(out + 32 * i, now, WHOLE);
+                store_once(at + 32 * i, now, WHOLE);
             }
         }
     }
@@ -397,20 +430,33 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
 
 /* ---- all of it ---- */
 
+/* Parts of the weight that a lane moves at once, 8 bytes; of two entries in 16 bits, which share a
+ * draw of random bits. */
+template <class O> static constexpr int AT_ONCE = is_16bit<O> ? 4 : 2;
+
 template <class O> struct resident_task {
     cuda_planes planes;
     int64_t count; /* of planes */
     const float *in;
     const float4 *last, *before; /* fragments */
     finish_call<O, 2> call;
+    bool whole; /* how the weight and the values are aligned: to what is moved at once */
 };
 
-template <int TILES, bool KEPT, class O, bool ROUNDED>
+static __device__ inline cuda_planes usual_planes(cuda_planes s) {
+    s.tiles = 3;
+    s.d2 = s.rows = USUAL_D2;
+    s.d3 = USUAL_D3;
+    s.right = USUAL_RIGHT;
+    return s;
+}
+
+template <int TILES, bool KEPT, class O, bool ROUNDED, bool USUAL>
 static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                          blocks_at_once(TILES))
     expand_resident(const __grid_constant__ resident_task<O> task) {
     extern __shared__ float4 shared[];
-    const cuda_planes &s = task.planes;
+    const cuda_planes usual = usual_planes(task.planes), &s = USUAL ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
     const resident_layout lies = layout_of(s, KEPT);
@@ -422,9 +468,9 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
     uint64_t *words = reinterpret_cast<uint64_t *>(own + lies.words);
     uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
-    const int lane = team.thread % 32, share = team.thread / 32, row = share * SHARE;
+    const int lane = (int)(threadIdx.x % 32), share = team.thread / 32, row = share * SHARE;
     const int entries = s.d2 * s.d3, at = row * s.d3;
-    const int entries_here = min((int)SHARE, s.d2 - row) * s.d3;
+    const int entries_here = (USUAL ? (int)SHARE : min((int)SHARE, s.d2 - row)) * s.d3;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     tg_rng rounding = call.rounding;
     if (ROUNDED && call.rates) {
@@ -452,7 +498,8 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
     copies_wait();
     __syncthreads();
-    chain_wait();
+    kernel_before_wait();
+    kernel_behind_go();
     if (call.guard && *call.guard != 0) {
         return;
     }
@@ -473,7 +520,8 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         }
         const rows_of_t<TILES> rows = multiply_core<TILES>(
             core, lies.steps,
-            reinterpret_cast<const float4 *>(base + lies.before) + share * lies.steps * 32, lane);
+            reinterpret_cast<const float4 *>(base + lies.before) + share * lies.steps * 32, lane,
+            to_tf32(TF32_CUT * alpha));
         if (begins) {
             let_second_go(team);
             begins = false;
@@ -488,14 +536,15 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         const kept_share kept =
             KEPT ? list_kept(found, (int)(begin % 512) + at, entries_here, places + at, lane)
                  : kept_share();
-        const resident_share<O> to = {call.out + begin + at,    begin + at, entries_here,
-                                      call.values + kept.first, alpha,      beta,
-                                      (float)call.lambda,       &rounding};
+        const resident_share<O> to = {
+            call.out + begin + at,      begin + at, entries_here, call.values + kept.first, beta,
+            alpha * (float)call.lambda, &rounding};
         const float4 *right = reinterpret_cast<const float4 *>(base);
-        if (call.whole) {
-            update_share<KEPT, true, ROUNDED>(to, kept, rows, right, s, made + at, lane);
+        if (task.whole) {
+            update_share<AT_ONCE<O>, KEPT, true, ROUNDED, USUAL>(to, kept, rows, right, s,
+                                                                 made + at, lane);
         } else {
-            update_share<KEPT, false, ROUNDED>(to, kept, rows, right, s, made + at, lane);
+            update_share<2, KEPT, false, ROUNDED, USUAL>(to, kept, rows, right, s, made + at, lane);
         }
     }
 }
@@ -504,19 +553,23 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
 template <class O> using resident_kernel = void (*)(resident_task<O>);
 
-template <class O, bool ROUNDED> static resident_kernel<O> kernel_of(int tiles, bool kept) {
-    if (kept) {
-        return tiles == 3 ? expand_resident<3, true, O, ROUNDED>
-                          : expand_resident<6, true, O, ROUNDED>;
+template <class O, bool ROUNDED>
+static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept) {
+    if (kept && are_usual(s)) {
+        return expand_resident<3, true, O, ROUNDED, true>;
     }
-    return tiles == 3 ? expand_resident<3, false, O, ROUNDED>
-                      : expand_resident<6, false, O, ROUNDED>;
+    if (kept) {
+        return s.tiles == 3 ? expand_resident<3, true, O, ROUNDED, false>
+                            : expand_resident<6, true, O, ROUNDED, false>;
+    }
+    return s.tiles == 3 ? expand_resident<3, false, O, ROUNDED, false>
+                        : expand_resident<6, false, O, ROUNDED, false>;
 }
 
 template <class O>
 static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
     constexpr bool can_round = is_16bit<O>;
-    return rounds ? kernel_of<O, can_round>(s.tiles, kept) : kernel_of<O, false>(s.tiles, kept);
+    return rounds ? kernel_of<O, can_round>(s, kept) : kernel_of<O, false>(s, kept);
 }
 
 static int threads_of(const cuda_planes &s) {
@@ -558,12 +611,15 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
     const bool kept = call->values != NULL;
     const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
-    const resident_task<O> task = {s,
-                                   planes,
-                                   static_cast<const float *>(in),
-                                   last_of(plan, workspace),
-                                   cuda_planes_before(plan, workspace),
-                                   *call};
+    const resident_task<O> task = {
+        s,
+        planes,
+        static_cast<const float *>(in),
+        last_of(plan, workspace),
+        cuda_planes_before(plan, workspace),
+        *call,
+        call->whole && (AT_ONCE<O> == 2 || s.d2 % 2 == 0) &&
+            is_whole(reinterpret_cast<number<O, AT_ONCE<O>> *>(call->out))};
     return CUDA_CHECK(be,
                       launch_chained(kernel_of<O>(s, kept, rounds),
                                      shorter(wanted, at_once / TEAMS), threads_of(s),

@@ -363,6 +363,9 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.wide = (uintptr_t)core % 16 == 0 && plan->block == plan->padded;
     s.scale = (float)scale;
     s.beta = (float)beta;
+    if (plan->adam) {
+        return cuda_sm90_core_adam(be, &s, plan->adam);
+    }
     return forward ? run_mode<CORE_OUT>(be, &plan->first, s)
                    : run_mode<CORE_IN>(be, &plan->first, s);
 }

@@ -66,4 +66,8 @@ static __device__ inline void blend_core(const mode_call &s, number<float, 2> *r
 bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split);
 tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
 
+/* sm90/core_adam.cu: the call of mode 0 towards the core, Adam on it and on the kept entries beside
+ * it, and mode 0 back to where it came from. */
+tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_adam *adam);
+
 #endif

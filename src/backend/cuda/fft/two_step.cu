@@ -63,9 +63,10 @@ bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pas
                                    : pass->inverse ? way.inverse
                                                    : way.forward;
     const int threads = lines->real ? 32 * TWO_STEP_WARPS : way.columns * (way.n / way.radix);
-    if (blocks > 0) {
-        kernel<<<(unsigned)blocks, threads, 0, cuda_stream(be)>>>(*lines, *pass);
-    }
-    *status = CUDA_LAUNCHED(be, "transforming lines");
+    *status = blocks == 0 ? TG_OK
+                          : CUDA_CHECK(be,
+                                       launch_early(be, kernel, (unsigned)blocks, (unsigned)threads,
+                                                    0, *lines, *pass),
+                                       "transforming lines");
     return true;
 }

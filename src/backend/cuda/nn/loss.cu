@@ -6,6 +6,7 @@
  * smaller than they are: in a patch of 32 runs lanes of a warp carry along their runs, and the
  * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. Norms
  * that are given (loss_squares.cu) take the place of the first sums. */
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/loss.cuh"
 
 enum {
@@ -108,6 +109,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
     const image<T> im = {pred + n * s.numbers, target + n * s.numbers, NULL, s.components};
     double2 sum = {0.0, 0.0};
+    kernel_begins();
     for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
         const double2 powers = powers_at(s, im, i);
         sum.x += powers.x;
@@ -126,6 +128,7 @@ static __global__ void __launch_bounds__(THREADS)
     fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double *partial,
                 image_result *result) {
     double sum = 0.0;
+    kernel_begins();
     for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
         for (int part = threadIdx.x % 32; part < s.parts; part += 32) {
@@ -229,6 +232,7 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
                     const T *target, const double *slope, T *dpred) {
     __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
+    kernel_begins();
     for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
@@ -293,20 +297,25 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
         is_given ? op->powers + 2 * first : reinterpret_cast<const double *>(sums);
     const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
     const T *target = static_cast<const T *>(op->target) + first * s.numbers;
-    const cudaStream_t stream = cuda_stream(be);
     if (!is_given) {
-        sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, sums);
-        TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
+        TG_CALL(CUDA_CHECK(be,
+                           launch_early(be, sum_images<T>, (unsigned)(count * s.parts), THREADS, 0,
+                                        s, pred, target, sums),
+                           "summing a loss"));
     }
-    fold_images<<<1, THREADS, 0, stream>>>(s, *op, first, count, partial, result);
-    TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
+    TG_CALL(CUDA_CHECK(
+        be, launch_early(be, fold_images, 1, THREADS, 0, s, *op, first, count, partial, result),
+        "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
-        write_gradients<<<(unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
-                          stream>>>(s, count, result, pred, target, op->slope + first * s.numbers,
-                                    static_cast<T *>(op->dpred) + first * s.numbers);
-        TG_CALL(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
+        TG_CALL(CUDA_CHECK(be,
+                           launch_early(be, write_gradients<T>,
+                                        (unsigned)(patches < most ? patches : most),
+                                        32 * PATCH_WARPS, 0, s, count, result, pred, target,
+                                        op->slope + first * s.numbers,
+                                        static_cast<T *>(op->dpred) + first * s.numbers),
+                           "writing the gradient of a loss"));
     }
     return TG_OK;
 }

@@ -78,6 +78,7 @@ template <class F> constexpr size_t forward_shared() {
  * room, so that some warps make hidden layers while others multiply them. */
 template <class F> static __global__ void __launch_bounds__(THREADS, 1) lift_forward(mlp_task t) {
     using Y = result_tile<F>;
+    kernel_begins();
     assume_all<TG_STORE_FULL, F::STORE>(t);
     shared_room room = dynamic_shared();
     float *x = room.take<float>(2 * FEW * FEW_LD);

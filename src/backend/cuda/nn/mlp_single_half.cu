@@ -58,6 +58,7 @@ template <class F>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2)
     single_forward(mlp_task t, float *scratch) {
     using P = hidden_tile<F>;
+    kernel_begins();
     assume<F::STORE>(t.x);
     shared_room room = dynamic_shared();
     uint16_t *u = room.take<uint16_t>(CHUNK * F::LD);

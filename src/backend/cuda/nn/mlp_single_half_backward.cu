@@ -169,6 +169,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     single_dx(mlp_task t, const uint16_t *prepared) {
     using P = hidden_tile<F>;
     constexpr int SIZE = CHUNK * F::LD, WEIGHTS = streamed_chunk<F>::SIZE;
+    kernel_begins();
     assume<F::STORE>(t.x);
     assume<F::STORE>(t.dx);
     shared_room room = dynamic_shared();

@@ -64,6 +64,7 @@ static __device__ inline void put_hidden_gradient(const P &slope, const P &dp,
 template <class S, bool DX, bool DW, int X, int Y>
 static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 192 ? 1 : 2)
     mlp_backward(mlp_task t) {
+    kernel_begins();
     using F = typename S::F;
     using number = typename F::number;
     constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT, WARPS = S::BACK_WARPS;

@@ -8,6 +8,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
     using P = warp_tile<F, S::CHUNK, TILE>;
     using R = mlp_result<S>;
     using number = typename F::number;
+    kernel_begins();
     assume_all<X, Y>(t);
     const int chunks = F::HALF ? 1 : t.chunks;
     shared_room room = dynamic_shared();

@@ -1,5 +1,6 @@
 /* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
  * sizes), the coordinate channels, planes and pairs, activations. All are one pass over memory. */
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/activate_any.cuh"
 #include "backend/cuda/nn/nn.cuh"
 
@@ -102,6 +103,7 @@ struct embed_sizes {
 template <class T>
 static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *x, T *y) {
     const int64_t all = s.batch * s.channels * s.points;
+    kernel_begins();
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
          i += (int64_t)gridDim.x * THREADS) {
         const int64_t row = i / s.points, p = i - row * s.points;
@@ -134,9 +136,10 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     }
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        embed<<<cuda_blocks(be, all, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            s, static_cast<const T *>(op->x), static_cast<T *>(op->y));
-        return CUDA_LAUNCHED(be, "adding coordinates");
+        return CUDA_CHECK(be,
+                          launch_early(be, embed<T>, cuda_blocks(be, all, THREADS), THREADS, 0, s,
+                                       static_cast<const T *>(op->x), static_cast<T *>(op->y)),
+                          "adding coordinates");
     });
 }
 

@@ -42,6 +42,7 @@ template <class F, int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_task t) {
     using P = result_tile<F, C>;
     using number = typename F::number;
+    kernel_begins();
     assume<KNOWN>(t.x);
     assume<KNOWN>(t.y);
     shared_room room = dynamic_shared();

@@ -7,6 +7,7 @@
  * multiplies comes to shared memory STAGES - 1 steps ahead, without waiting for it: the weight for
  * the lane alone, src for the warps of a block, which share their modes. Where there are few warps
  * for the device, several share the sum, too, and the first adds up what all have. */
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 
@@ -201,6 +202,7 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
         copies_commit(); /* an empty group, too: they are counted */
     };
     pair<real_of<S>> sum[TO][B] = {};
+    kernel_begins();
     for (int stage = 0; stage < STAGES - 1; stage++) {
         begin(stage);
     }
@@ -275,11 +277,12 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
     if (status != TG_OK) {
         return status;
     }
-    kernel<<<grid, block, (size_t)shared, cuda_stream(be)>>>(
-        s, static_cast<const stored_pair<W, WHOLE> *>(op->weight),
-        static_cast<const stored_pair<S, WHOLE> *>(op->src),
-        static_cast<stored_pair<S, WHOLE> *>(op->dst));
-    return CUDA_LAUNCHED(be, "multiplying spectra");
+    return CUDA_CHECK(be,
+                      launch_early(be, kernel, grid, block, (size_t)shared, s,
+                                   static_cast<const stored_pair<W, WHOLE> *>(op->weight),
+                                   static_cast<const stored_pair<S, WHOLE> *>(op->src),
+                                   static_cast<stored_pair<S, WHOLE> *>(op->dst)),
+                      "multiplying spectra");
 }
 
 template <class T> static bool is_whole(const void *x) {

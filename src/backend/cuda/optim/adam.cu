@@ -5,6 +5,7 @@
  * complex array by parts is an array of twice as many reals. Rates are read on the device, and so
  * is the guard, which is counted up before it is read: by one block along with the rest in arrays
  * that are small, by a kernel of its own before the pass otherwise. */
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/optim/adam.cuh"
 
 enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
@@ -12,6 +13,10 @@ enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
 template <int P, class T, class M, class G, class W>
 static __global__ void __launch_bounds__(SMALL_THREADS, 1)
     adam_kernel(adam_step s, adam_arrays<T, M, G, W> arrays) {
+    kernel_before_wait();
+    if (!arrays.weight) { /* weights are read by kernels that have not waited yet */
+        kernel_behind_go();
+    }
     if (stands_still(s, arrays.grad)) {
         return;
     }
@@ -30,8 +35,8 @@ static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     s.n = P == 1 ? op->n * s.reals : op->n;
     s.packs = adam_packs<P>(a, s.n);
     const unsigned blocks = s.counted > 0 ? 1 : stream_blocks(be, s.packs, s.n, threads);
-    adam_kernel<P><<<blocks, threads, 0, cuda_stream(be)>>>(s, a);
-    return CUDA_LAUNCHED(be, "adam");
+    return CUDA_CHECK(be, launch_early(be, adam_kernel<P, T, M, G, W>, blocks, threads, 0, s, a),
+                      "adam");
 }
 
 template <class T, class M, class G, class W>

@@ -81,21 +81,19 @@ template <class G> __device__ inline bool stands_still(const adam_step &s, const
 }
 
 /* Reals for memory, to nearest or `at_random` (to 16 bits only), as those from number `first` of
- * the stream on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share the
- * random bits of one index. */
+ * the stream on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share one
+ * draw of random bits. */
 template <class W, int C, class R>
 __device__ inline pack<W, C> round_reals(const tg_rng &rng, bool at_random, uint64_t first,
                                          const R (&x)[C]) {
-    static_assert(4 % C == 0, "numbers of one index");
     pack<W, C> out;
     if constexpr (is_16bit<W>) {
         if (at_random) {
-            uint32_t words[4];
-            tg_stream_bits(&rng, first / 4, words);
+            uint32_t random[C];
+            read_random(rng, first, random);
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                const uint32_t word = tg_rounding_word(words, first + c);
-                out.at[c] = round_by<W>(x[c], word);
+                out.at[c] = round_by<W>(x[c], random[c]);
             }
             return out;
         }

@@ -73,20 +73,17 @@ __device__ inline float set_scale(float most, float *scale) {
 }
 
 /* What reals from number `first` of m (power 62) or v (63) on are rounded by: C of them that share
- * the random bits of one index, as in round_reals, or 1/2 each. */
+ * one draw, as in round_reals, or 1/2 each. */
 template <int C>
 __device__ inline void read_units(const adam_rates<float> &r, int power, int64_t first,
                                   float (&u)[C]) {
-    static_assert(C == 2 || C == 4, "a half or all numbers of one index");
-    const uint64_t number = (1ull << power) + (uint64_t)first;
-    uint32_t words[4] = {};
+    uint32_t random[C] = {};
     if (r.is_rounded) {
-        tg_stream_bits(&r.rng, number / 4, words);
+        read_random(r.rng, (1ull << power) + (uint64_t)first, random);
     }
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        const uint32_t word = C == 2 && number & 2 ? words[(2 + c) % 4] : words[c];
-        u[c] = r.is_rounded ? tg_state_unit(word) : 0.5f;
+        u[c] = r.is_rounded ? tg_state_unit(random[c]) : 0.5f;
     }
 }
 

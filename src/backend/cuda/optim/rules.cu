@@ -69,14 +69,13 @@ __device__ inline void store_bytes(const adam_rates<double> &rates, const tg_ada
     __syncthreads();
     const float scale = __uint_as_float(most), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     const uint64_t number = (1ull << 62) + (uint64_t)r.at;
-    uint32_t words[4] = {};
+    uint32_t random[2] = {};
     if (rates.is_rounded) {
-        tg_stream_bits(&rates.rng, number / 4, words);
+        read_random(rates.rng, number, random);
     }
     pack<uint8_t, 2> bytes;
     for (int c = 0; c < 2; c++) {
-        const float by =
-            rates.is_rounded ? tg_state_unit(tg_rounding_word(words, number + c)) : 0.5f;
+        const float by = rates.is_rounded ? tg_state_unit(random[c]) : 0.5f;
         bytes.at[c] = tg_state_m_encode(x[c], inverse, by);
     }
     store<2, false>(static_cast<uint8_t *>(op.m) + r.at, bytes, r.count);

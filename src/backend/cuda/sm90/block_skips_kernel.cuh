@@ -14,6 +14,7 @@
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
 #include "backend/cuda/sm90/waves.cuh"
@@ -135,6 +136,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(sums);
     wg_clear(gate_sums);
     load_weights<C, STEPS>(t, shared);
+    kernel_begins();
     skips_place<C> place(t), next = place, far = place; /* of this step and the two behind it */
     fetch_spectrum<C, STEPS>(t, place, shared + L::SPECTRUM, shared + L::MEAN);
     fetch_tile<C>(t.dz1 + place.at(t), image, now);

@@ -14,6 +14,7 @@
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
 #include "backend/cuda/sm90/tile_walk.cuh"
@@ -73,6 +74,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(dw2);
     wg_clear(db1);
     load_weights<C>(t, shared);
+    kernel_begins();
     const tile_walk step((int)gridDim.x * TILES_AT_ONCE<C>, t.pixels);
     tile_walk place((int)blockIdx.x * TILES_AT_ONCE<C> + own_tile<C>(), t.pixels);
     tile_walk next = place, far = place; /* the two tiles behind this one */

@@ -7,23 +7,26 @@
  * first product are rows of a plane: row m = 16 w + g + 8 h of warp w is 4 g + w + 32 h of the
  * plane, as planes have rows of an odd number of entries and what half a warp reads then lies in
  * different banks. What it gives goes through shared memory, row m at place m, as rows of the
- * second product are columns of both planes: g and g + 8 of a warp are neighbours. The planes of a
- * gradient may be masked: what is kept of them goes to `values` and is 0 from then on. And what is
- * not finite may be counted: no number of T in its row is finite then, which shows whether there is
- * anything to count. */
+ * second product are columns of both planes: g and g + 8 of a warp are neighbours. Four warpgroups
+ * share a multiprocessor as T of the second plane takes the place of that plane, which is fetched
+ * when T has been read, and so later than the first one. The planes of a gradient may be masked:
+ * what is kept of them goes to `values` and is 0 from then on; lists of what that is lie where T of
+ * the first plane follows. And what is not finite may be counted: no number of T in its row is
+ * finite then, which shows whether there is anything to count. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/core/pack.cuh"
 #include "backend/cuda/core/reduce.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    GROUPS = 3, /* warpgroups, each with a warp that fetches */
-    BLOCK = GROUPS * (WG_THREADS + 32),
+    GROUPS = 4, /* warpgroups, and one more, whose warps fetch */
+    BLOCK = (GROUPS + 1) * WG_THREADS,
     TOGETHER = 2, /* planes */
     PLACES = 64,  /* rows of a plane at most */
     STEPS = 9,    /* of 4 entries of a row */
     N = 48,       /* columns of either product */
-    T_STRIDE = 104
+    T_BYTES = PLACES * N * (int)sizeof(float),
+    LIST = T_BYTES / TOGETHER / (int)sizeof(uint16_t) /* places of a rank block more than a plane */
 };
 
 struct contract_task {
@@ -41,42 +44,47 @@ struct contract_task {
 
 /* Bytes of shared memory. */
 struct contract_layout {
-    int last, before, t, plane, group, all;
+    int last, before, plane, group, all;
 };
 
 static __host__ __device__ inline contract_layout layout_of(int d2, int d3) {
     contract_layout at;
     at.last = (8 * STEPS + 31) / 32 * (N * 128);
     at.before = PLACES / 32 * (N * 128); /* of a part */
-    at.t = PLACES * T_STRIDE * (int)sizeof(float);
     at.plane = d2 * d3 * (int)sizeof(float2);
-    at.group = at.t + TOGETHER * at.plane;
+    at.group = T_BYTES + at.plane + (at.plane > T_BYTES ? at.plane : T_BYTES);
     at.all = 1024 + at.last + 2 * at.before +
-             GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t) + 2 * (int)sizeof(uint32_t));
+             GROUPS * (at.group + TOGETHER * (int)(2 * sizeof(uint64_t) + 4 * sizeof(uint32_t)));
     return at;
 }
 
 /* conj(U) of both modes as second factors. Rows of the last one's are the parts of 4 entries, real
  * ones first; those of the other's are places. */
 static __device__ inline void lay_out(const contract_task &task, char *last, char *re, char *im) {
+    constexpr int WARPS = BLOCK / 32;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    factor_share<(4 * STEPS + WARPS - 1) / WARPS, 1> of_last;
+    factor_share<(PLACES + WARPS - 1) / WARPS, 2> of_before;
+    of_last.load(task.last, warp, lane);
+    of_before.load(task.before, warp, lane);
     wg_zero<N>(last, (8 * STEPS + 31) / 32 * 32);
     wg_zero<N>(re, PLACES);
     wg_zero<N>(im, PLACES);
     __syncthreads();
-    for_each_entry<5>(task.last, [&](int i, int j, float2 u) {
+    of_last.put(task.last, warp, lane, [&](int i, int j, float2 u) {
         const int k = i / 4 * 8 + i % 4;
 #pragma unroll
         for (int to = 0; to < 2; to++) {
-            const float2 parts = towards(u, to);
+            const float2 parts = towards(make_float2(to_tf32(u.x), to_tf32(u.y)), to);
             const int at = wg_at<N>(to * task.right + j, k);
             *reinterpret_cast<float *>(last + at) = parts.x;
             *reinterpret_cast<float *>(last + (at ^ 16)) = parts.y; /* k + 4 */
         }
     });
-    for_each_entry<5>(task.before, [&](int i, int j, float2 u) {
+    of_before.put(task.before, warp, lane, [&](int i, int j, float2 u) {
         const int at = wg_at<N>(j, i % 4 * 16 + i / 4 % 8 + i / 32 * 8);
-        *reinterpret_cast<float *>(re + at) = u.x;
-        *reinterpret_cast<float *>(im + at) = u.y;
+        *reinterpret_cast<float *>(re + at) = to_tf32(u.x);
+        *reinterpret_cast<float *>(im + at) = to_tf32(u.y);
     });
 }
 
@@ -86,6 +94,7 @@ static __device__ inline void lay_out(const contract_task &task, char *last, cha
  * for a plane ahead. */
 struct plane_runs {
     uint32_t mask, rank;
+    uint32_t base; /* the rank of the first block */
 
     /* Where the run of a lane begins, counted from the plane. */
     static __device__ int place_of(int64_t begin, int warp, int lane) {
@@ -96,7 +105,9 @@ struct plane_runs {
         const bool exists = block * 512 < begin + entries && word < 2 * kept.count;
         mask = exists ? reinterpret_cast<const uint32_t *>(kept.words)[word] : 0;
         rank = exists ? kept.ranks[block] : 0;
+        base = kept.ranks[begin / 512];
     }
+    /* Positions count from `base` on. */
     __device__ kept_run find(int64_t begin, int entries, int warp, int lane) const {
         const int before = -place_of(begin, warp, lane), left = before + entries;
         const uint32_t own = (uint32_t)__popc(mask);
@@ -109,7 +120,7 @@ struct plane_runs {
         /* of other planes */
         const uint32_t low = before >= 32 ? ~0u : before > 0 ? (1u << before) - 1 : 0;
         const uint32_t high = left >= 32 ? 0 : left > 0 ? ~0u << left : ~0u;
-        return {mask & ~low & ~high, rank + sum - own + (uint32_t)__popc(mask & low)};
+        return {mask & ~low & ~high, rank - base + sum - own + (uint32_t)__popc(mask & low)};
     }
 };
 
@@ -117,45 +128,43 @@ static __device__ inline bool is_bad(float2 x) {
     return is_bad(x.x) || is_bad(x.y);
 }
 
-/* Places of a plane's kept entries, in their order: position `at` of the values is number at % 4096
- * of them. They lie behind T's columns of the first plane, in whose place T of the second one
- * follows. */
+/* Places of a plane's kept entries, in their order. */
 struct kept_places {
     uint16_t *list;
-    uint32_t *bounds; /* positions of the first one, and behind the last one */
+    uint32_t *bounds; /* of the list, and the position of its beginning */
 
-    __device__ uint16_t &of(uint32_t at) const {
-        return list[at / 64 % PLACES * (2 * T_STRIDE) + at % 64];
+    /* By lanes with runs, as planes may be full of kept entries or have none. */
+    __device__ void fill(const plane_runs &asked, int64_t begin, int entries, int warp,
+                         int lane) const {
+        const int place = plane_runs::place_of(begin, warp, lane);
+        const kept_run run = asked.find(begin, entries, warp, lane);
+        if (place <= 0 && place + 32 > 0) {
+            bounds[0] = run.before;
+            bounds[2] = asked.base;
+        }
+        if (place < entries && place + 32 >= entries) {
+            bounds[1] = run.before + (uint32_t)__popc(run.mask);
+        }
+        uint16_t *to = list + run.before;
+        for (uint32_t left = run.mask; left; left &= left - 1) {
+            *to++ = (uint16_t)(place + __ffs((int)left) - 1);
+        }
     }
 };
 
-/* Takes what is kept out of a plane: lanes with runs list its places, as planes may be full of kept
- * entries or have none, and these go to all threads in turn. How many of a thread's are not finite.
- */
-static __device__ inline uint32_t gather(const contract_task &task, const plane_runs &asked,
-                                         int64_t begin, const kept_places &places, float2 *plane,
-                                         int warp, int lane) {
-    const int entries = task.d2 * task.d3, place = plane_runs::place_of(begin, warp, lane);
-    const kept_run run = asked.find(begin, entries, warp, lane);
-    if (place <= 0 && place + 32 > 0) {
-        places.bounds[0] = run.before;
-    }
-    if (place < entries && place + 32 >= entries) {
-        places.bounds[1] = run.before + (uint32_t)__popc(run.mask);
-    }
-    uint32_t at = run.before;
-    for (uint32_t left = run.mask; left; left &= left - 1) {
-        places.of(at++) = (uint16_t)(place + __ffs((int)left) - 1);
-    }
-    wg_sync();
+/* Takes what is kept out of a plane, all threads in turn. How many of a thread's are not finite. */
+static __device__ inline uint32_t gather(const contract_task &task, const kept_places &places,
+                                         float2 *plane, int warp, int lane) {
     uint32_t bad = 0;
     const uint32_t end = places.bounds[1];
-    for (at = places.bounds[0] + (uint32_t)(32 * warp + lane); at < end; at += WG_THREADS) {
-        float2 *entry = plane + places.of(at);
+    float2 *values = task.values + places.bounds[2];
+    for (uint32_t at = places.bounds[0] + (uint32_t)(32 * warp + lane); at < end;
+         at += WG_THREADS) {
+        float2 *entry = plane + places.list[at];
         const float2 x = *entry;
         *entry = make_float2(0.0f, 0.0f);
         bad += is_bad(x);
-        __stcs(task.values + at, make_float2(task.scale * x.x, task.scale * x.y));
+        __stcs(values + at, make_float2(task.scale * x.x, task.scale * x.y));
     }
     return bad;
 }
@@ -201,16 +210,23 @@ static __device__ inline uint32_t count_bad(const contract_task &task, const flo
     return bad;
 }
 
+/* T of a plane has rows of N numbers, of which every other pair of rows has 8 and 8 exchanged:
+ * what half a warp writes or reads lies in different banks. */
+static __device__ inline int exchanged(int row) {
+    return row / 2 % 2 * 8;
+}
+
 /* What a thread has of T, to its places. */
-static __device__ inline void put_t(const float (&sum)[N / 2], float *t_of_plane, int m, int t,
+static __device__ inline void put_t(const float (&sum)[N / 2], float *turned, int m, int t,
                                     int width) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float *row = t_of_plane + (m + 8 * h) * T_STRIDE + 2 * t;
+        float *row = turned + (m + 8 * h) * N + 2 * t;
+        float *at[2] = {row + exchanged(m), row - exchanged(m)};
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             if (8 * j + 2 * t < width) {
-                *reinterpret_cast<float2 *>(row + 8 * j) =
+                *reinterpret_cast<float2 *>(at[j % 2] + 8 * j) =
                     make_float2(to_tf32(sum[4 * j + 2 * h]), to_tf32(sum[4 * j + 2 * h + 1]));
             }
         }
@@ -221,14 +237,14 @@ static __device__ inline void put_t(const float (&sum)[N / 2], float *t_of_plane
 struct columns_of_t {
     float4 re, im;
 
-    __device__ void load(const float *t_at, int step, int right) {
-        const float *low = t_at + 8 * step * T_STRIDE, *high = low + 4 * T_STRIDE;
-        const float2 x = *reinterpret_cast<const float2 *>(low);
-        const float2 y = *reinterpret_cast<const float2 *>(high);
-        re = make_float4(x.x, x.y, y.x, y.y);
-        const float2 v = *reinterpret_cast<const float2 *>(low + right);
-        const float2 w = *reinterpret_cast<const float2 *>(high + right);
-        im = make_float4(v.x, v.y, w.x, w.y);
+    __device__ void load(const float *re_of_t, const float *im_of_t, int step) {
+        re = load_part(re_of_t + 8 * step * N);
+        im = load_part(im_of_t + 8 * step * N);
+    }
+    static __device__ float4 load_part(const float *at) {
+        const float2 low = *reinterpret_cast<const float2 *>(at);
+        const float2 high = *reinterpret_cast<const float2 *>(at + 4 * N);
+        return make_float4(low.x, low.y, high.x, high.y);
     }
 };
 
@@ -249,26 +265,34 @@ static __device__ inline void store_plane(const contract_task &task, float *out,
 
 /* ---- all of it ---- */
 
-template <bool KEPT, bool COUNTS>
-static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task task) {
+template <bool USUAL> static __device__ inline contract_task sizes_of(contract_task task) {
+    if (USUAL) {
+        task.d2 = USUAL_D2;
+        task.d3 = USUAL_D3;
+        task.right = USUAL_RIGHT;
+    }
+    return task;
+}
+
+template <bool KEPT, bool COUNTS, bool USUAL>
+static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task given) {
+    const contract_task task = sizes_of<USUAL>(given);
     extern __shared__ char shared[];
     const contract_layout at = layout_of(task.d2, task.d3);
     char *last = shared + (1024 - shared_at(shared) % 1024) % 1024;
     char *re_of_u = last + at.last, *im_of_u = re_of_u + at.before;
+    char *groups = im_of_u + at.before;
     const bool fetches = threadIdx.x >= GROUPS * WG_THREADS;
-    const int group = fetches ? (int)threadIdx.x / 32 - GROUPS * 4 : (int)threadIdx.x / WG_THREADS;
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    const int group = fetches ? warp : (int)threadIdx.x / WG_THREADS;
     const int g = lane / 4, t = lane % 4;
-    char *own = im_of_u + at.before + group * at.group;
-    float *turned = reinterpret_cast<float *>(own);
-    uint64_t *full = reinterpret_cast<uint64_t *>(im_of_u + at.before + GROUPS * at.group) +
-                     group * 2 * TOGETHER;
+    char *own = groups + group * at.group;
+    const auto plane_of = [&](int h) { return own + T_BYTES + h * at.plane; };
+    uint64_t *full =
+        reinterpret_cast<uint64_t *>(groups + GROUPS * at.group) + group * (2 * TOGETHER);
     uint64_t *empty = full + TOGETHER;
-    const kept_places places = {
-        reinterpret_cast<uint16_t *>(turned + T_STRIDE - 32),
-        reinterpret_cast<uint32_t *>(im_of_u + at.before + GROUPS * at.group +
-                                     GROUPS * 2 * TOGETHER * sizeof(uint64_t)) +
-            2 * group};
+    uint32_t *bounds = reinterpret_cast<uint32_t *>(
+        groups + GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t)));
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
     const int pairs = (task.planes + TOGETHER - 1) / TOGETHER;
     const auto plane_at = [&](int pair, int h) {
@@ -277,10 +301,6 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     };
     const auto memory_of = [&](int pair, int h) {
         return task.in + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
-    };
-    const auto fetch = [&](int pair, int h) {
-        barrier_expect(full + h, at.plane);
-        copy_bulk(own + at.t + h * at.plane, memory_of(pair, h), at.plane, full + h);
     };
     if (fetches && lane == 0) {
         for (int h = 0; h < TOGETHER; h++) {
@@ -295,19 +315,27 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     kernel_before_wait();
     kernel_behind_go();
     if (fetches) {
+        registers_give<24>();
         for (int pair = first, round = 0; lane == 0 && pair < pairs; pair += stride, round++) {
             for (int h = 0; h < TOGETHER; h++) {
                 if (round > 0) {
                     barrier_wait(empty + h, (round - 1) % 2);
                     wg_publish();
                 }
-                fetch(pair, h);
+                barrier_expect(full + h, at.plane);
+                copy_bulk(plane_of(h), memory_of(pair, h), at.plane, full + h);
             }
         }
         return;
     }
+    registers_take<112>();
     const auto begin_of = [&](int pair, int h) {
         return task.begin + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
+    };
+    /* behind the sums of the pair before, and before those of this one */
+    const auto places_of = [&](int h) {
+        return kept_places{reinterpret_cast<uint16_t *>(own) + h * LIST,
+                           bounds + (TOGETHER * group + h) * 4};
     };
     plane_runs runs[TOGETHER];
     for (int h = 0; h < TOGETHER && KEPT && first < pairs; h++) {
@@ -318,32 +346,47 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     const int width = TOGETHER * task.right, m = 16 * warp + g;
     const int column = 16 * warp + 2 * g < width ? 16 * warp + 2 * g : 0;
     const int h_of = column / task.right, j3 = column - h_of * task.right;
+    /* T of the second plane takes its place */
+    const auto t_of = [&](int h) {
+        return reinterpret_cast<float *>(own + h * (T_BYTES + at.plane));
+    };
+    const float *rows_of_t = t_of(h_of) + t * N;
+    const float *re_of_t = rows_of_t + (j3 ^ exchanged(t));
+    const float *im_of_t = rows_of_t + ((task.right + j3) ^ exchanged(t));
     uint32_t bad = 0;
     for (int pair = first, round = 0; pair < pairs; pair += stride, round++) {
         const bool more = pair + stride < pairs;
+        wg_sync(); /* T of the planes before has been read */
+        if (KEPT) {
 #pragma unroll
-        for (int h = 0; h < TOGETHER; h++) {
-            float2 *plane = reinterpret_cast<float2 *>(own + at.t + h * at.plane);
-            const bool counts = pair * TOGETHER + h < task.planes;
-            barrier_wait(full + h, round % 2);
-            if (h == 0) { /* T of the planes before has been read */
-                wg_sync();
-            }
-            if (KEPT) {
-                const uint32_t kept =
-                    gather(task, runs[h], begin_of(pair, h), places, plane, warp, lane);
-                bad += counts ? kept : 0;
+            for (int h = 0; h < TOGETHER; h++) {
+                places_of(h).fill(runs[h], begin_of(pair, h), task.d2 * task.d3, warp, lane);
                 if (more) {
                     runs[h].ask(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
                                 lane);
                 }
+            }
+            wg_sync();
+        }
+        const auto take_kept = [&](int h) {
+            barrier_wait(full + h, round % 2);
+            if (KEPT) {
+                const uint32_t kept =
+                    gather(task, places_of(h), reinterpret_cast<float2 *>(plane_of(h)), warp, lane);
+                bad += pair * TOGETHER + h < task.planes ? kept : 0;
                 wg_sync();
             }
+        };
+        take_kept(0);
+#pragma unroll
+        for (int h = 0; h < TOGETHER; h++) {
             plane_rows rows;
-            rows.load(task, plane, 4 * g + warp, t);
-            __syncwarp();
-            if (lane == 0) {
-                barrier_arrive(empty + h);
+            rows.load(task, reinterpret_cast<const float2 *>(plane_of(h)), 4 * g + warp, t);
+            if (h == 0) {
+                __syncwarp();
+                if (lane == 0) {
+                    barrier_arrive(empty);
+                }
             }
             float sum[N / 2];
 #pragma unroll
@@ -358,17 +401,22 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             wg_end();
             wg_wait<0>();
             wg_fence(sum);
-            if (COUNTS && counts && (is_bad(sum[0]) || is_bad(sum[2]))) {
+            if (COUNTS && pair * TOGETHER + h < task.planes && (is_bad(sum[0]) || is_bad(sum[2]))) {
                 bad +=
                     count_bad<KEPT>(task, memory_of(pair, h), begin_of(pair, h), 4 * g + warp, t);
             }
-            put_t(sum, turned + h * 2 * task.right, m, t, 2 * task.right);
+            if (h == 0) { /* whose T takes the place of the lists */
+                take_kept(1);
+            } else {
+                wg_sync(); /* all rows of the plane have been read */
+            }
+            put_t(sum, t_of(h), m, t, 2 * task.right);
         }
         wg_sync();
-        const float *t_at = turned + t * T_STRIDE + h_of * 2 * task.right + j3;
         float re[N / 2], im[N / 2];
         columns_of_t next;
-        next.load(t_at, 0, task.right);
+        next.load(re_of_t, im_of_t, 0);
+#pragma unroll
         for (int k = 0; k < PLACES / 8; k++) {
             wg_hold(next.re);
             wg_hold(next.im);
@@ -379,11 +427,17 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             wg_product(re, y, wg_rows<N>(im_matrix, k), true);
             wg_product(im, minus, wg_rows<N>(im_matrix, k), true);
             wg_end();
-            next.load(t_at, min(k + 1, PLACES / 8 - 1), task.right);
+            if (k + 1 < PLACES / 8) {
+                next.load(re_of_t, im_of_t, k + 1);
+            }
             wg_wait<0>();
         }
         wg_fence(re);
         wg_fence(im);
+        __syncwarp();
+        if (lane == 0) {
+            barrier_arrive(empty + 1);
+        }
         const int plane = pair * TOGETHER + h_of;
         if (16 * warp + 2 * g < width && plane < task.planes) {
             store_plane(task, task.out + (int64_t)plane * 2 * task.r2 * task.right + j3, t, re, im);
@@ -409,6 +463,13 @@ bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
            layout_of(s->d2, s->d3).all <= most;
 }
 
+template <bool USUAL> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
+    if (gathers) {
+        return counts ? contract_planes<true, true, USUAL> : contract_planes<true, false, USUAL>;
+    }
+    return counts ? contract_planes<false, true, USUAL> : contract_planes<false, false, USUAL>;
+}
+
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, const void *in,
                              void *out) {
@@ -429,10 +490,8 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.out = static_cast<float *>(out);
     task.guard = op->guard;
     const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
-    auto kernel = op->guard ? contract_planes<false, true> : contract_planes<false, false>;
-    if (gathers) {
-        kernel = op->guard ? contract_planes<true, true> : contract_planes<true, false>;
-    }
+    const auto kernel = are_usual(s) ? kernel_of<true>(gathers, op->guard != NULL)
+                                     : kernel_of<false>(gathers, op->guard != NULL);
     return CUDA_CHECK(be,
                       launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
                                      layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,

@@ -9,7 +9,7 @@
  * what it has written: the fence would wait for them. Rows g and g + 8 of warp w are 4 g + w and 32
  * behind it: rows of out have an odd number of entries, so that what half a warp touches lies in
  * different banks. Where out is stored in bf16, sums are kept in f32 until values have been added,
- * and rounded in pairs of entries, which share one draw of random bits. SPLIT: see
+ * and rounded in fours of entries, which share one draw of random bits. SPLIT: see
  * form_last_mode.cu. Where there is room for one buffer of out only, it is filled again during the
  * next product. */
 #include "backend/cuda/sm90/expand_tile.cuh"

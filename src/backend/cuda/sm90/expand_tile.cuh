@@ -181,47 +181,90 @@ struct kept_values {
 
 /* ---- 16-bit formats ---- */
 
-/* Two entries of a tile, of which the first has an even number; ROUNDED: at random. */
-template <bool ROUNDED, class O>
-static __device__ inline uint2 narrow_two(const tg_rng &rng, int64_t entry, float4 x) {
-    uint32_t words[4];
-    O y[4];
-    uint2 both;
-    if constexpr (ROUNDED) {
-        tg_stream_bits(&rng, (uint64_t)entry / 2, words);
-        y[0] = round_by<O>(x.x, words[0]), y[1] = round_by<O>(x.y, words[1]);
-        y[2] = round_by<O>(x.z, words[2]), y[3] = round_by<O>(x.w, words[3]);
-    } else {
-        y[0] = narrow<O>(x.x), y[1] = narrow<O>(x.y);
-        y[2] = narrow<O>(x.z), y[3] = narrow<O>(x.w);
+/* Four entries of a tile that share a draw, in halves of two: lanes take either half first, so that
+ * what they read and write at a time lies in different banks. */
+template <class O> struct four_entries {
+    float4 x[2];
+    uint2 y[2];
+
+    static __device__ int half(int thread) {
+        return (thread >> 2 ^ thread >> 3) & 1;
     }
-    memcpy(&both, y, sizeof both);
-    return both;
+    __device__ void read(const float2 *sums, int thread) {
+        const float4 *from = reinterpret_cast<const float4 *>(sums);
+        x[0] = from[half(thread)];
+        x[1] = from[1 - half(thread)];
+    }
+    __device__ void round(const uint32_t (&draw)[4], int thread) {
+        const bool second = half(thread) == 1;
+        y[0] = round_half(x[0], second ? draw[2] : draw[0], second ? draw[3] : draw[1]);
+        y[1] = round_half(x[1], second ? draw[0] : draw[2], second ? draw[1] : draw[3]);
+    }
+    __device__ void to_nearest() {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const O parts[4] = {narrow<O>(x[h].x), narrow<O>(x[h].y), narrow<O>(x[h].z),
+                                narrow<O>(x[h].w)};
+            memcpy(&y[h], parts, sizeof y[h]);
+        }
+    }
+    __device__ void write(number<O, 2> *to, int thread) const {
+        uint2 *out = reinterpret_cast<uint2 *>(to);
+        out[half(thread)] = y[0];
+        out[1 - half(thread)] = y[1];
+    }
+    /* word >> 16, which before a sum would become a product. */
+    static __device__ uint32_t upper(uint32_t word) {
+        return __byte_perm(word, 0, 0x4432);
+    }
+    static __device__ uint2 round_half(float4 x, uint32_t first, uint32_t second) {
+        const O parts[4] = {round_by<O>(x.x, first & 0xFFFFu), round_by<O>(x.y, upper(first)),
+                            round_by<O>(x.z, second & 0xFFFFu), round_by<O>(x.w, upper(second))};
+        uint2 out;
+        memcpy(&out, parts, sizeof out);
+        return out;
+    }
+};
+
+enum { DRAWN_NEXT = 4 * WG_THREADS }; /* entries on, of a thread's next draw */
+
+/* COUNT times four entries of a thread, from number `first` of the tile on; random bits take long,
+ * several do not. */
+template <int COUNT, bool ROUNDED, class O>
+static __device__ inline void narrow_some(const tg_rng &rng, int64_t entry, int first, int thread,
+                                          const float2 *sums, number<O, 2> *to) {
+    four_entries<O> fours[COUNT];
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        fours[q].read(sums + first + q * DRAWN_NEXT, thread);
+    }
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        if constexpr (ROUNDED) {
+            uint32_t draw[4];
+            tg_rounding_draw(&rng, 2 * (uint64_t)(entry + first + q * DRAWN_NEXT), draw);
+            fours[q].round(draw, thread);
+        } else {
+            fours[q].to_nearest();
+        }
+    }
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        fours[q].write(to + first + q * DRAWN_NEXT, thread);
+    }
 }
 
 /* A tile's sums, which begin with `entry`, to where it is sent from. */
 template <bool ROUNDED, class O>
-static __device__ inline void narrow_pairs(const tg_rng &rng, int64_t entry, int entries,
-                                           int thread, const float2 *sums, number<O, 2> *to) {
-    enum { AT_ONCE = 6, NEXT = 2 * WG_THREADS }; /* random bits take long, several do not */
-    for (int first = 2 * thread; first < entries; first += AT_ONCE * NEXT) {
-        float4 x[AT_ONCE];
-        uint2 y[AT_ONCE];
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            const int e = min(first + q * NEXT, entries - 2);
-            x[q] = *reinterpret_cast<const float4 *>(sums + e);
-        }
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            y[q] = narrow_two<ROUNDED, O>(rng, entry + first + q * NEXT, x[q]);
-        }
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            if (first + q * NEXT < entries) {
-                *reinterpret_cast<uint2 *>(to + first + q * NEXT) = y[q];
-            }
-        }
+static __device__ inline void narrow_all(const tg_rng &rng, int64_t entry, int entries, int thread,
+                                         const float2 *sums, number<O, 2> *to) {
+    enum { AT_ONCE = 4 };
+    int first = 4 * thread;
+    for (; first + (AT_ONCE - 1) * DRAWN_NEXT < entries; first += AT_ONCE * DRAWN_NEXT) {
+        narrow_some<AT_ONCE, ROUNDED>(rng, entry, first, thread, sums, to);
+    }
+    for (; first < entries; first += DRAWN_NEXT) {
+        narrow_some<1, ROUNDED>(rng, entry, first, thread, sums, to);
     }
 }
 
@@ -230,9 +273,9 @@ static __device__ inline void narrow_tile(const tg_rng &rng, bool at_random, int
                                           int entries, int thread, const float2 *sums,
                                           number<O, 2> *to) {
     if (at_random) {
-        narrow_pairs<true>(rng, entry, entries, thread, sums, to);
+        narrow_all<true>(rng, entry, entries, thread, sums, to);
     } else {
-        narrow_pairs<false>(rng, entry, entries, thread, sums, to);
+        narrow_all<false>(rng, entry, entries, thread, sums, to);
     }
 }
 

@@ -313,10 +313,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
             }
         };
         const auto end_pass = [&] {
-            __syncwarp();
-            if (lane == 0) {
-                barrier_arrive(from.empty + round % task.stages);
-            }
+            barrier_arrive(from.empty + round % task.stages);
             round++;
         };
         float sum[N / 2];
@@ -387,7 +384,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
             end_pass();
         }
         wg_fence(sum);
-        if (lane == 0 && unit + 1 < end && unit_of(task, unit + 1).x != now.x) {
+        if (unit + 1 < end && unit_of(task, unit + 1).x != now.x) {
             barrier_arrive(from.x_empty);
         }
         store_rows<N>(task, now, group, m, t, sum);
@@ -409,10 +406,10 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     if (threadIdx.x == 0) {
         for (int s = 0; s < 2; s++) {
             barrier_init(lies.full + s, 1 + HELPERS);
-            barrier_init(lies.empty + s, GROUPS * 4);
+            barrier_init(lies.empty + s, GROUPS * WG_THREADS);
         }
         barrier_init(lies.x_full, 1);
-        barrier_init(lies.x_empty, GROUPS * 4);
+        barrier_init(lies.x_empty, GROUPS * WG_THREADS);
         barriers_made();
     }
     lay_out<N, SPLIT>(task, at, lies.factor);

@@ -7,13 +7,9 @@
  * is copied ahead into a ring of the warp that multiplies it. Rows g and g + 8 of a warp are
  * neighbours in memory. SPLIT: of numbers that are sums of two in TF32 three products are taken;
  * the second terms of U lie behind the first ones. */
-#include "backend/cuda/compress/mode_columns.cuh"
-#include "backend/cuda/tile/pipeline.cuh"
+#include "backend/cuda/sm90/mode_steps.cuh"
 
-enum {
-    STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
-    PAIR_BYTES = 160      /* of a number of the core: 16 columns, parts together */
-};
+enum { PAIR_BYTES = 160 }; /* of a number of the core: 16 columns, parts together */
 
 /* Steps of 8 numbers in the ring of a warp, all but one of which are on their way. */
 static constexpr __host__ __device__ int ring_of(int n, bool split) {
@@ -23,11 +19,6 @@ static constexpr __host__ __device__ int ring_of(int n, bool split) {
 /* Warpgroups that leave each other the registers for N numbers. */
 static constexpr __host__ __device__ int groups_of(int n) {
     return n <= 64 ? 4 : n <= 96 ? 3 : 2;
-}
-
-/* Bytes of a part of U. */
-template <int N> static __host__ __device__ inline int part_bytes(int summed) {
-    return (summed + 31) / 32 * (N * 128);
 }
 
 template <int N, bool SPLIT> static int shared_bytes(int summed) {
@@ -48,40 +39,6 @@ template <int N, bool SPLIT> static __device__ inline void lay_out(const mode_ca
 }
 
 /* ---- what comes in ---- */
-
-/* The columns of a warp: where a lane copies from. */
-template <bool CORE> struct step_reader;
-
-template <> struct step_reader<false> {
-    const float *next;
-    bool exists;
-
-    __device__ void begin(const mode_call &s, int64_t first, int lane) {
-        const int64_t c = first + 4 * (lane % 4), matrix = c / s.n;
-        exists = matrix < s.matrices;
-        next = s.in + lane / 4 % 2 * s.in_part;
-        next += exists ? matrix * s.in_matrix + (c - matrix * s.n) + lane / 8 * s.in_number : 0;
-    }
-    __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const bool counts = exists && 8 * step + lane / 8 + 4 * h < s.summed;
-            copy_async<16>(to + (lane / 4 + 8 * h) * 80 + lane % 4 * 16,
-                           counts ? next + 4 * h * s.in_number : s.in, counts);
-        }
-        next += 8 * s.in_number;
-    }
-    /* Of numbers t and t + 4: the parts of both rows. */
-    static __device__ void take(const char *from, int lane, float4 *re, float4 *im) {
-        const char *at = from + lane % 4 * 160 + lane / 4 * 8;
-        const float2 r0 = *reinterpret_cast<const float2 *>(at);
-        const float2 i0 = *reinterpret_cast<const float2 *>(at + 80);
-        const float2 r1 = *reinterpret_cast<const float2 *>(at + 640);
-        const float2 i1 = *reinterpret_cast<const float2 *>(at + 720);
-        *re = make_float4(r0.x, r0.y, r1.x, r1.y);
-        *im = make_float4(i0.x, i0.y, i1.x, i1.y);
-    }
-};
 
 template <> struct step_reader<true> {
     const number<float, 2> *next;
@@ -167,34 +124,6 @@ static __device__ inline void store_core(const mode_call &s, int64_t first, int 
 }
 
 /* ---- the product ---- */
-
-/* A lane's factors of a step, and their second terms; made when nothing is multiplied, as products
- * own registers, and in registers of their own. */
-template <bool SPLIT> struct step_factor {
-    float4 first, second;
-
-    __device__ step_factor(float4 x, float sign) {
-        wg_hold(x);
-        first = make_float4(first_of(x.x, sign), first_of(x.y, sign), first_of(x.z, sign),
-                            first_of(x.w, sign));
-        if constexpr (SPLIT) {
-            second = make_float4(to_tf32(sign * x.x - first.x), to_tf32(sign * x.y - first.y),
-                                 to_tf32(sign * x.z - first.z), to_tf32(sign * x.w - first.w));
-        }
-    }
-    static __device__ float first_of(float x, float sign) {
-        return SPLIT ? sign * cut(x) : sign * to_tf32(1.0f) * x;
-    }
-    /* sum += its product with rows of U, or with both terms of them. */
-    template <int D>
-    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t behind, bool adds) const {
-        wg_product(sum, first, rows, adds);
-        if constexpr (SPLIT) {
-            wg_product(sum, first, rows + behind, true);
-            wg_product(sum, second, rows, true);
-        }
-    }
-};
 
 template <int N, core_side CORE, bool SPLIT>
 static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)

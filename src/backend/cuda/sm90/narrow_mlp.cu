@@ -17,6 +17,7 @@ struct wide_matrix {
 template <int C>
 static __global__ void __launch_bounds__(256)
     make_pieces(wide_matrix m, float *to_hidden, float *to_wide) {
+    kernel_begins();
     for (int i = blockIdx.x * 256 + threadIdx.x; i < m.hidden * C; i += gridDim.x * 256) {
         const int first = i / (CHUNK * C) * CHUNK, e = i % (CHUNK * C);
         const auto put = [&](float *pieces, int byte, int h, int c) {
@@ -130,9 +131,11 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     lay_out(be, op, backward, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
                                          : wide_matrix{t->w1, t->hidden, C, 1};
-    make_pieces<C><<<cuda_blocks(be, op->hidden * C, 256), 256, 0, cuda_stream(be)>>>(
-        m, const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
-    return CUDA_LAUNCHED(be, "weights of a narrow MLP");
+    return CUDA_CHECK(be,
+                      launch_early(be, make_pieces<C>, cuda_blocks(be, op->hidden * C, 256), 256, 0,
+                                   m, const_cast<float *>(t->to_hidden),
+                                   const_cast<float *>(t->to_wide)),
+                      "weights of a narrow MLP");
 }
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {

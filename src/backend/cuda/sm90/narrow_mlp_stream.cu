@@ -353,6 +353,7 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
     for (int c = threadIdx.x; PASS == NARROW_LIFT && c < C; c += crew<PASS>::THREADS) {
         stream_room<C>::b2(t.hidden)[c] = t.b2[c];
     }
+    kernel_before_wait();
     __syncthreads();
     cluster_sync();
     if (group == crew<PASS>::WORKERS) {
@@ -405,8 +406,10 @@ template <int C, int PASS> static tg_status launch(tg_backend *be, const narrow_
         const int64_t wanted = (tiles + of_cluster - 1) / of_cluster;
         const int64_t most = cuda_state_of(be)->processors / CLUSTER;
         const int64_t clusters = wanted < most ? wanted : most;
-        kernel<<<(unsigned)(clusters * CLUSTER), crew<PASS>::THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a narrow MLP");
+        status = CUDA_CHECK(be,
+                            launch_early(be, kernel, (unsigned)(clusters * CLUSTER),
+                                         crew<PASS>::THREADS, shared, t),
+                            "a narrow MLP");
     }
     return status;
 }

@@ -309,15 +309,16 @@ static __device__ inline void begin_block(const narrow_task &t, const block_shar
     using L = weights_layout<C>;
     const char *pieces = reinterpret_cast<const char *>(t.to_hidden);
     float4 *small = reinterpret_cast<float4 *>(room + L::SMALL);
+    if (threadIdx.x < GROUP) {
+        const int h = share.group * GROUP + (int)threadIdx.x;
+        LIFTS ? put_row(t, h, threadIdx.x, small) : put_pair(t, h, threadIdx.x, small);
+    }
+    kernel_begins();
     for (int i = threadIdx.x * 16; i < 2 * PIECE_BYTES<C>; i += WEIGHT_THREADS * 16) {
         copy_16(room + i, pieces + (int64_t)share.group * 2 * PIECE_BYTES<C> + i);
     }
     for (int i = 0; i < TILES_AHEAD; i++) {
         fetch_tile<C>(t, wide, tile_walk(share.part + i * share.parts, t.pixels), L::tile(room, i));
-    }
-    if (threadIdx.x < GROUP) {
-        const int h = share.group * GROUP + (int)threadIdx.x;
-        LIFTS ? put_row(t, h, threadIdx.x, small) : put_pair(t, h, threadIdx.x, small);
     }
     copies_wait_but<TILES_AHEAD - 1>();
     wg_publish();
@@ -422,8 +423,10 @@ static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
                                         cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
                    "asking for shared memory");
     if (status == TG_OK) {
-        kernel<<<parts *(t.hidden / GROUP), WEIGHT_THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a narrow MLP backwards");
+        status = CUDA_CHECK(be,
+                            launch_early(be, kernel, (unsigned)(parts * (t.hidden / GROUP)),
+                                         WEIGHT_THREADS, shared, t),
+                            "a narrow MLP backwards");
     }
     return status;
 }

@@ -24,6 +24,7 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, b
     int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
     double sum = 0.0, scale = 0.0;
     float *out = NULL;
+    kernel_begins();
     for (int i = 0; i < jobs.jobs; i++) {
         const fold_job &job = jobs.job[i];
         const int64_t size = (int64_t)job.rows * job.columns;
@@ -61,9 +62,10 @@ static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
     if (entries == 0) {
         return TG_OK;
     }
-    fold<<<(unsigned)((entries + ENTRIES - 1) / ENTRIES), dim3(ENTRIES, SLICES), 0,
-           cuda_stream(be)>>>(jobs, sets);
-    return CUDA_LAUNCHED(be, "summing gradients");
+    return CUDA_CHECK(be,
+                      launch_early(be, fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
+                                   dim3(ENTRIES, SLICES), 0, jobs, sets),
+                      "summing gradients");
 }
 
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs) {

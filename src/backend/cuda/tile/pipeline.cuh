@@ -5,6 +5,7 @@
 #ifndef TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 #define TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 
 __device__ inline uint32_t shared_at(const void *p) {
@@ -101,35 +102,15 @@ __device__ inline void sent_bulk() {
 
 /* ---- a kernel that begins while the one before it ends ---- */
 
-/* Until the kernel before has ended and what it has written is seen; nothing to wait for where it
- * was not started so. And from now on the next one may begin. */
-__device__ inline void kernel_before_wait() {
-    WG_ASM("griddepcontrol.wait;" ::: "memory");
-}
-__device__ inline void kernel_behind_go() {
-    WG_ASM("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-/* Starts kernel(task), while the one before it ends if it is `chained`. */
+/* Starts kernel(task) so if it is `chained`. */
 template <class T>
 static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int threads, int shared,
                                          cudaStream_t stream, bool chained, const T &task) {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = (size_t)shared;
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = chained ? 1 : 0;
-    cudaError_t error =
+    const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (error == cudaSuccess) {
-        error = cudaLaunchKernelEx(&config, kernel, task);
-    }
-    return error;
+    return error == cudaSuccess ? launch_if(chained, stream, kernel, (unsigned)blocks,
+                                            (unsigned)threads, (size_t)shared, task)
+                                : error;
 }
 
 /* ---- registers: a warpgroup takes up to N for each thread, or gives back all but N ---- */

@@ -16,6 +16,7 @@
 #ifndef TG_BACKEND_CUDA_TILE_STAGE_CUH
 #define TG_BACKEND_CUDA_TILE_STAGE_CUH
 
+#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/tile/activate.cuh"
 #include "backend/cuda/tile/activation.cuh"
 #include "backend/cuda/tile/products.cuh"
@@ -374,7 +375,8 @@ tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared,
 /* Whether the device has tensor cores for TF32 and `shared` bytes for a block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
 
-/* A kernel with its arguments, in as many blocks as run at once but at most `most`. */
+/* A kernel with its arguments, in as many blocks as run at once but at most `most`; it begins early
+ * (core/early.cuh). */
 template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {
@@ -382,8 +384,9 @@ tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, i
     tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks, threads);
     if (status == TG_OK) {
         blocks = blocks < most ? blocks : most;
-        kernel<<<blocks, threads, shared, cuda_stream(be)>>>(args...);
-        status = CUDA_LAUNCHED(be, what);
+        status = CUDA_CHECK(
+            be, launch_early(be, kernel, (unsigned)blocks, (unsigned)threads, shared, args...),
+            what);
     }
     return status;
 }

@@ -146,18 +146,19 @@ __device__ inline float4 wg_factor(const float *d, int k) {
 #define WG_SUMS_64 WG_SUMS_48, WG_8(48), WG_8(56)
 #define WG_NAMES_68 WG_NAMES_64 ", %64, %65, %66, %67"
 #define WG_SUMS_68 WG_SUMS_64, WG_4(64)
-#define WG_MULTIPLY(count, columns, first, matrix, does_add, ...)                                  \
+#define WG_MULTIPLY(count, columns, first, matrix, does_add, sign, ...)                            \
     WG_ASM("{ .reg .pred adds; setp.ne.b32 adds, %" #does_add ", 0;"                               \
            "wgmma.mma_async.sync.aligned.m64n" #columns "k8.f32.tf32.tf32 {" WG_NAMES_##count      \
-           "}, " first ", %" #matrix ", adds, 1, 1; }"                                             \
+           "}, " first ", %" #matrix ", adds, " sign ", 1; }"                                      \
            : WG_SUMS_##count                                                                       \
            : __VA_ARGS__)
-#define WG_PRODUCT(count, columns, a0, a1, a2, a3, matrix, does_add)                               \
-    __device__ inline void wg_product(float (&d)[count], float4 a, uint64_t b, bool adds) {        \
+#define WG_SIGNED_PRODUCT(name, sign, count, columns, a0, a1, a2, a3, matrix, does_add)            \
+    __device__ inline void name(float (&d)[count], float4 a, uint64_t b, bool adds) {              \
         WG_MULTIPLY(count, columns, "{%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}", matrix, does_add,  \
-                    "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)),                          \
+                    sign, "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)),                    \
                     "r"(__float_as_uint(a.z)), "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds)); \
     }
+#define WG_PRODUCT(...) WG_SIGNED_PRODUCT(wg_product, "1", __VA_ARGS__)
 WG_PRODUCT(16, 32, 16, 17, 18, 19, 20, 21)
 WG_PRODUCT(24, 48, 24, 25, 26, 27, 28, 29)
 WG_PRODUCT(32, 64, 32, 33, 34, 35, 36, 37)
@@ -166,16 +167,20 @@ WG_PRODUCT(44, 88, 44, 45, 46, 47, 48, 49)
 WG_PRODUCT(48, 96, 48, 49, 50, 51, 52, 53)
 WG_PRODUCT(64, 128, 64, 65, 66, 67, 68, 69)
 WG_PRODUCT(68, 136, 68, 69, 70, 71, 72, 73)
+/* d -= a b, or d = -a b. */
+WG_SIGNED_PRODUCT(wg_minus_product, "-1", 16, 32, 16, 17, 18, 19, 20, 21)
+WG_SIGNED_PRODUCT(wg_minus_product, "-1", 32, 64, 32, 33, 34, 35, 36, 37)
 /* The same with A in shared memory, its rows as those of B: element (m, k) at wg_at<64>(m, k). */
 #define WG_SHARED_PRODUCT(count, columns, first, matrix, does_add)                                 \
     __device__ inline void wg_product(float (&d)[count], uint64_t a, uint64_t b, bool adds) {      \
-        WG_MULTIPLY(count, columns, "%" #first, matrix, does_add, "l"(a), "l"(b), "r"((int)adds)); \
+        WG_MULTIPLY(count, columns, "%" #first, matrix, does_add, "1", "l"(a), "l"(b), "r"((int)adds)); \
     }
 WG_SHARED_PRODUCT(16, 32, 16, 17, 18)
 WG_SHARED_PRODUCT(32, 64, 32, 33, 34)
 WG_SHARED_PRODUCT(64, 128, 64, 65, 66)
 #undef WG_SHARED_PRODUCT
 #undef WG_PRODUCT
+#undef WG_SIGNED_PRODUCT
 #undef WG_MULTIPLY
 #undef WG_8
 #undef WG_4

@@ -1,0 +1,103 @@
+/* What a caller wants of an optimizer, as this library knows it; what cannot be is refused. */
+#include "optim/setup.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/sized.h"
+
+static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int index) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_dtype d = tg_dtype_wide(param->dtype);
+    char text[128];
+    if (!param->name || param->name[0] == '\0') {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: parameter %d has no name", index);
+    }
+    if (param->group < 0 || param->group >= setup->group_count) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %s is in group %d, there are %d",
+                       param->name, param->group, setup->group_count);
+    }
+    if (d != TG_F32 && d != TG_F64 && d != TG_C64 && d != TG_C128) {
+        return tg_fail(ctx, TG_E_DTYPE, "optimizer: %s is %s, expected f32, f64, c64 or c128",
+                       param->name, tg_dtype_name(d));
+    }
+    if (d != TG_F32 && d != TG_C64 &&
+        setup->groups[param->group].state_precision != TG_STATES_FULL) {
+        return tg_fail(
+            ctx, TG_E_CONFIG,
+            "opt.state_precision: %s is %s, whose moments are kept as they are; take full",
+            param->name, tg_dtype_name(d));
+    }
+    if (tg_shape_numel(&param->shape) < 1) {
+        return tg_fail(
+            ctx, TG_E_SHAPE,
+            "optimizer: %s has the shape %s, expected one of up to %d dimensions with at "
+            "least one entry",
+            param->name, tg_shape_text(&param->shape, text, sizeof text), TG_MAX_NDIM);
+    }
+    for (int other = 0; other < index; other++) {
+        if (strcmp(setup->params[other].name, param->name) == 0) {
+            return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: two parameters are named %s",
+                           param->name);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status check_residual(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
+    return config->residual_scale > 0.0 && accumulates && config->is_projected
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "opt.residual_scale: sums of several batches or processes are kept "
+                         "compressed, without what a projection leaves; take 0, or one batch per "
+                         "update on one process")
+               : TG_OK;
+}
+
+static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
+    if (setup->param_count < 0 || (setup->param_count > 0 && !setup->params)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d parameters", setup->param_count);
+    }
+    for (int i = 0; i < setup->group_count; i++) {
+        TG_CALL(tg_optim_config_check(ctx, &setup->groups[i]));
+        TG_CALL(check_residual(ctx, &setup->groups[i], setup->accumulates));
+    }
+    for (int i = 0; i < setup->param_count; i++) {
+        TG_CALL(check_param(ctx, setup, i));
+    }
+    if (setup->accumulates && setup->forms_bf16) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: gradients formed in bf16 have no sums");
+    }
+    if (setup->shard_ranks > 1 &&
+        (!setup->accumulates || setup->shard_rank < 0 || setup->shard_rank >= setup->shard_ranks)) {
+        return tg_fail(
+            ctx, TG_E_ARGUMENT, "optimizer: rank %d of %d, whose state is spread over them%s",
+            setup->shard_rank, setup->shard_ranks, setup->accumulates ? "" : ", must accumulate");
+    }
+    return TG_OK;
+}
+
+/* Groups of the caller are as far apart as they are large. */
+tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_optim_setup *out) {
+    tg_optim_config *groups = NULL;
+    *out = (tg_optim_setup){.size = sizeof *out};
+    TG_CALL(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
+    if (out->group_count < 1 || !out->groups) {
+        out->groups = NULL; /* nothing to be freed */
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);
+    }
+    const char *group = (const char *)out->groups;
+    const size_t stride = out->groups->size;
+    out->groups = NULL;
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, groups, out->group_count));
+    out->groups = groups;
+    for (int i = 0; i < out->group_count; i++) {
+        const tg_optim_config *config =
+            (const tg_optim_config *)(const void *)(group + (size_t)i * stride);
+        TG_CALL(tg_optim_config_read(ctx, config, &groups[i]));
+    }
+    return check(ctx, out);
+}
+
+void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup) {
+    tg_mem_free(ctx, (void *)(uintptr_t)setup->groups);
+}
