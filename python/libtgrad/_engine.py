@@ -18,8 +18,10 @@ _STATE = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_BF16: torch.bfl
           c.TG_F16: torch.float16, c.TG_C64: torch.complex64, c.TG_C128: torch.complex128,
           c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8, c.TG_I64: torch.int64,
           c.TG_U64: torch.int64}
+_STRIDED = torch.strided
 _NUMPY = {c.TG_F32: "<f4", c.TG_F64: "<f8", c.TG_C64: "<c8", c.TG_C128: "<c16"}
 _STREAM_LEGACY = 1  # cudaStreamLegacy, which torch calls 0
+_AHEAD = 1 << 20  # entries of a parameter that keeps a GPU busy while others are gathered
 
 _log = logging.getLogger("libtgrad")
 _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO,
@@ -124,6 +126,7 @@ def check_memory(weight, name):
                     "bytes; clone() makes a tensor that does")
 
 
+@torch.no_grad()
 def plain(gradient):
     """A gradient as the library reads it: itself, or a copy of a view that is no array. Buckets of
     DistributedDataParallel have gradients at any address."""
@@ -131,31 +134,76 @@ def plain(gradient):
     return gradient.clone() if gradient.data_ptr() % _alignment(gradient) else gradient
 
 
+class _Call:
+    """One call of the library with the gradients of some parameters of an engine."""
+
+    def __init__(self, places):
+        self.places = places
+        self.active, self.params = None, []  # those that had a gradient last
+
+    def fill(self, engine, gradients):
+        """Lays out the gradients that are there. Returns copies, which have to live until the call."""
+        active, addresses, copies = [], [], []
+        for i in self.places:
+            gradient = gradients[i]
+            if gradient is None:
+                continue
+            address = gradient.data_ptr()
+            if (address & 15 or not gradient.is_contiguous() or gradient.is_neg()
+                    or gradient.is_conj()):
+                gradient = plain(gradient)
+                copies.append(gradient)
+                address = gradient.data_ptr()
+            active.append(i)
+            addresses.append(address)
+        if active != self.active:
+            self._choose(engine, active)
+        self._addresses[:] = addresses
+        return copies
+
+    def _choose(self, engine, active):
+        self.gradients = (c.tg_gradient * len(active))()
+        for position, i in enumerate(active):
+            self.gradients[position] = engine.template[i]
+        words = numpy.frombuffer(self.gradients, numpy.uint64) if active else numpy.empty(0)
+        stride = ctypes.sizeof(c.tg_gradient) // 8
+        self._addresses = words[c.tg_gradient.dense.offset // 8::stride]
+        self.active, self.params = active, [engine.rows[i].param for i in active]
+
+
 class Engine:
     def __init__(self, rows, groups, seed, accumulates):
         self.device = rows[0].param.device
+        rows = sorted(rows, key=lambda row: -row.param.numel())  # small ones go together, at the end
         self.rows, self.groups, self.seed = rows, list(groups), seed  # others may leave the optimizer
         self.is_cuda = self.device.type == "cuda"
         self.stream = torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else None
+        self._guard = self.on_device()
         self.context = _make_context(self.device, self.stream)
         self.place = lib.tg_backend_place(self.context)
         self._list_groups()
         self.optim = ctypes.c_void_p()
         with self.on_device():
             self._create(accumulates)
-        self.index = {id(row.param): i for i, row in enumerate(rows)}
         sink = lib.tg_optim_sink(self.optim)
         self._user, self._receive_all, self._receive = sink.user, sink.receive_all, sink.receive
-        self._active = None
+        # The largest parameter goes ahead, so that a GPU has work while the others are gathered.
+        self._is_large = rows[0].param.numel() >= _AHEAD
+        self._ahead = None  # the address of the gradient that is
+        ahead = int(self._is_large)
+        self._calls = [_Call(range(ahead)), _Call(range(ahead, len(rows)))]
+        self._params, self._shapes = [row.param for row in rows], [row.shape for row in rows]
+        self._index = {id(param): i for i, param in enumerate(self._params)}
         self._grad_dtype = [None] * len(rows)
         self._weights = [0] * len(rows)
-        self._template = (c.tg_gradient * len(rows))()
+        self.template = (c.tg_gradient * len(rows))()
         for i, row in enumerate(rows):
-            self._template[i].param = i
-            self._template[i].shape = shape_of(row.shape)
-            self._template[i].place = self.place
+            self.template[i].param = i
+            self.template[i].shape = shape_of(row.shape)
+            self.template[i].place = self.place
             self._bind(i)
             self._set_gradient_dtype(i, row.dtype)
+        self._largest = self.template[0]  # shared
 
     def on_device(self):
         return torch.cuda.device(self.device) if self.is_cuda else _NOTHING
@@ -207,9 +255,10 @@ class Engine:
         if dtype not in (row.dtype, _WIDE.get(row.dtype)):
             raise Error(f"gradient of {row.name}: it is {dtype}, its weight is {row.dtype}",
                         c.TG_E_DTYPE)
-        self._template[i].dtype = DTYPES[dtype]
+        self.template[i].dtype = DTYPES[dtype]
         self._grad_dtype[i] = dtype
-        self._active = None
+        for call in self._calls:
+            call.active = None
 
     def follow_settings(self):
         """Learning rates and what else may change between steps."""
@@ -232,45 +281,49 @@ class Engine:
         if gradient.dtype is not self._grad_dtype[i]:
             self._set_gradient_dtype(i, gradient.dtype)
 
-    def collect(self):
-        """Whose gradients are there, their addresses, and copies that have to live until the step."""
-        active, addresses, copies = [], [], []
-        weights, dtypes = self._weights, self._grad_dtype
-        for i, row in enumerate(self.rows):
-            param = row.param
-            gradient = param.grad
-            if gradient is None:
-                continue
-            if (gradient.dtype is not dtypes[i] or gradient.is_sparse
-                    or not gradient.is_contiguous() or gradient.is_conj() or gradient.is_neg()
-                    or param.shape != row.shape or param.data_ptr() != weights[i]):
-                self._look(i, gradient)
-                gradient = plain(gradient)
-                copies.append(gradient)
-            address = gradient.data_ptr()
-            if address & 15:
-                gradient = plain(gradient)
-                copies.append(gradient)
-                address = gradient.data_ptr()
-            active.append(i)
-            addresses.append(address)
-        return active, addresses, copies
-
-    def step(self, active, addresses):
-        """One update of the parameters `active`, in one call."""
-        if active != self._active:
-            self._gradients = (c.tg_gradient * len(active))()
-            for position, i in enumerate(active):
-                self._gradients[position] = self._template[i]
-            words = numpy.frombuffer(self._gradients, numpy.uint64)
-            stride = ctypes.sizeof(c.tg_gradient) // 8
-            self._addresses = words[c.tg_gradient.dense.offset // 8::stride]
-            self._active, self._written = active, [self.rows[i].param for i in active]
-        self._addresses[:] = addresses
+    def project_ahead(self):
+        """Lets a GPU begin with the largest gradient, if it is as ever, while the host looks at all;
+        no weight moves."""
+        self._ahead = None
+        param = self._params[0]
+        gradient = param.grad if self._is_large else None
+        if (gradient is None or gradient.dtype is not self._grad_dtype[0]
+                or gradient.layout is not _STRIDED or not gradient.is_contiguous()
+                or gradient.is_neg() or gradient.is_conj() or gradient.data_ptr() & 15
+                or param.data_ptr() != self._weights[0] or param.shape != self._shapes[0]):
+            return
+        self._largest.dense = self._ahead = gradient.data_ptr()
         with self.on_stream():
-            self.context.check(self._receive_all(self._user, len(active), self._gradients))
-            _mark_written(self._written)
-            self.context.check(lib.tg_optim_end_update(self.optim))
+            self.context.check(lib.tg_optim_project_ahead(self.optim, self._largest))
+
+    def collect(self):
+        """The gradients of all parameters, None where there is none. What cannot be used is refused
+        here, before anything moves."""
+        gradients = [param.grad for param in self._params]
+        for param, gradient, dtype, weight, shape in zip(self._params, gradients, self._grad_dtype,
+                                                         self._weights, self._shapes):
+            if gradient is not None and (
+                    gradient.dtype is not dtype or gradient.layout is not _STRIDED
+                    or param.data_ptr() != weight or param.shape != shape):
+                self._look(self._index[id(param)], gradient)
+        return gradients
+
+    def step(self, gradients):
+        """One update with what `collect` found."""
+        for call in self._calls:
+            copies = call.fill(self, gradients)
+            if call.active:
+                with self.on_stream():
+                    first = call.gradients[0]
+                    if self._is_large and call.active == [0] and first.dense != self._ahead:
+                        # It could not go ahead, but steps round alike, as the first of a resumed run.
+                        self.context.check(lib.tg_optim_project_ahead(self.optim, first))
+                    self.context.check(
+                        self._receive_all(self._user, len(call.active), call.gradients))
+                _mark_written(call.params)
+            del copies
+        if any(call.active for call in self._calls):
+            self.end_step()
 
     def _ready(self, i, gradient):
         if gradient.dtype is not self._grad_dtype[i] or gradient.is_sparse:
@@ -281,8 +334,8 @@ class Engine:
         row = self.rows[i]
         if row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape:
             self._bind(i)
-        self._template[i].dense = gradient.data_ptr()
-        return self._template[i]
+        self.template[i].dense = gradient.data_ptr()
+        return self.template[i]
 
     def receive(self, i, gradient):
         """Updates one parameter."""
@@ -299,7 +352,7 @@ class Engine:
             self.context.check(lib.tg_optim_accumulate(self.optim, self._one(i, gradient)))
 
     def end_step(self):
-        with self.on_device():
+        with self.on_stream():
             self.context.check(lib.tg_optim_end_update(self.optim))
 
     def on_stream(self):
@@ -307,8 +360,9 @@ class Engine:
         other."""
         if not self.is_cuda:
             return _NOTHING
-        now = torch.cuda.current_stream(self.device)
-        return torch.cuda.device(self.device) if now.cuda_stream == self.stream else _Streams(self, now)
+        if torch._C._cuda_getCurrentRawStream(self.device.index) == self.stream:
+            return self._guard
+        return _Streams(self, torch.cuda.current_stream(self.device))
 
     # ---- sums ----
 

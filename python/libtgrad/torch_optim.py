@@ -1,5 +1,6 @@
 """TensorGRaD as an optimizer of PyTorch."""
 import copy
+import functools
 import gc
 import itertools
 import math
@@ -9,12 +10,34 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.optim import optimizer
 
 from . import _settings
 from ._engine import Engine, Moved, Row, check_param
 from ._library import Error, c
 
 __all__ = ["TensorGRaD"]
+
+
+def _is_trained(param):
+    return param.requires_grad and param.numel() > 0
+
+
+def _with_hooks(step):
+    """As torch wraps a step by itself, in hooks and in a record for profilers, but only where there are
+    any: the record alone takes 20 us on some hosts, in which a GPU would have nothing to do."""
+    whole = torch.optim.Optimizer.profile_hook_step(step)
+    of_all = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+
+    @functools.wraps(step)
+    def choose(self, *args, **keys):
+        is_watched = (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or any(of_all)
+                      or torch.autograd._profiler_enabled())
+        is_outer = type(self).step is choose  # that of a subclass has the hooks around itself
+        return (whole if is_watched and is_outer else step)(self, *args, **keys)
+
+    choose.hooked = True  # torch does not do it again
+    return choose
 
 
 class TensorGRaD(torch.optim.Optimizer):
@@ -59,13 +82,17 @@ class TensorGRaD(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def _begin(self):
-        self._engines = []
         self._pending = {}  # id of a parameter: its state, until its engine is made
         self._process_group = None
-        self._where = {}  # id of a parameter: its engine, its place there, and its group
+        self._forget_engines()
         self._hooks = {}  # id of a parameter: its hook
         self._loading = None
         self._has_received = False  # a gradient, in a backward pass
+
+    def _forget_engines(self):
+        self._engines = []
+        self._where = {}  # id of a parameter: its engine, its place there, and its group
+        self._listed, self._idle = None, []  # ids of groups and parameters, those without an engine
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups and not isinstance(param_group["params"], set):
@@ -124,13 +151,16 @@ class TensorGRaD(torch.optim.Optimizer):
             if states:
                 engine.load(states)
             self._engines.append(engine)
-            for i, row in enumerate(rows):
+            for i, row in enumerate(engine.rows):
                 self._where[id(row.param)] = engine, i, self.param_groups[row.group]
                 self._pending.pop(id(row.param), None)
                 self.state[row.param] = {}  # it is there, though the library has it
 
     def _follow_groups(self):
         """Engines for parameters that are new or thawed, and without those that left their group."""
+        listed = [(id(group), *map(id, group["params"])) for group in self.param_groups]
+        if listed == self._listed and not any(map(_is_trained, self._idle)):
+            return
         found, is_stale, is_new = 0, False, False
         for group in self.param_groups:
             for param in group["params"]:
@@ -139,11 +169,13 @@ class TensorGRaD(torch.optim.Optimizer):
                     found += 1
                     is_stale = is_stale or known[2] is not group
                 else:
-                    is_new = is_new or (param.requires_grad and param.numel() > 0)
+                    is_new = is_new or _is_trained(param)
         if is_stale or found < len(self._where):
             self._rebuild()
         elif is_new:
             self._prepare()
+        self._listed = listed
+        self._idle = [param for _, _, param, _ in self._named() if id(param) not in self._where]
 
     def _export(self):
         """{parameter: state} of everything there is."""
@@ -156,7 +188,7 @@ class TensorGRaD(torch.optim.Optimizer):
         """Makes engines anew with the states there are: parameters went to another device or left their
         group, or sums are needed."""
         self._pending = {id(param): parts for param, parts in self._export().items()}
-        self._engines, self._where = [], {}
+        self._forget_engines()
         present = {id(param) for _, _, param, _ in self._named()}
         for gone in self._hooks.keys() - present:
             self._hooks.pop(gone).remove()
@@ -165,8 +197,8 @@ class TensorGRaD(torch.optim.Optimizer):
 
     # ---- steps ----
 
+    @_with_hooks
     @torch._disable_dynamo
-    @torch.no_grad()
     def step(self, closure: Callable | None = None, *, grad_scaler=None):
         """One update of every parameter that has a gradient.
 
@@ -177,11 +209,23 @@ class TensorGRaD(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        is_after_backward = not (self._options["in_backward"] or self._options["accumulate"])
+        if is_after_backward:
+            for engine in self._engines:
+                engine.project_ahead()
         self._follow_groups()
-        if self._options["in_backward"]:
-            self._hook_unfrozen()
         for engine in self._engines:
             engine.follow_settings()
+        if is_after_backward:
+            self._step_all()
+        else:
+            self._end_backward(grad_scaler)
+        return loss
+
+    @torch.no_grad()
+    def _end_backward(self, grad_scaler):
+        if self._options["in_backward"]:
+            self._hook_unfrozen()
         if self._options["accumulate"]:
             if self._options["distributed"] and self._process_group is None:
                 raise Error("distributed: the optimizer was pickled, and processes cannot be; call "
@@ -189,25 +233,21 @@ class TensorGRaD(torch.optim.Optimizer):
             if not self._options["in_backward"]:
                 self._accumulate_all()
             self._apply(grad_scaler)
-        elif self._options["in_backward"]:
+        else:
             if grad_scaler is not None:
                 raise Error("in_backward with a GradScaler: an overflow is known when the backward "
                             "pass has ended; accumulate=True makes updates wait for it")
             for engine in self._engines:
                 engine.end_step()
-        else:
-            self._step_all()
-        return loss
 
     def _step_all(self):
         try:
-            work = [(engine, *engine.collect()) for engine in self._engines]
+            work = [(engine, engine.collect()) for engine in self._engines]
         except Moved:
             self._rebuild()
-            work = [(engine, *engine.collect()) for engine in self._engines]
-        for engine, active, addresses, _ in work:
-            if active:
-                engine.step(active, addresses)
+            work = [(engine, engine.collect()) for engine in self._engines]
+        for engine, gradients in work:
+            engine.step(gradients)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients, also what was accumulated in the backward pass and not applied."""
@@ -224,9 +264,9 @@ class TensorGRaD(torch.optim.Optimizer):
         reference = weakref.ref(self)
 
         def receive(param):
-            optimizer = reference()
-            if optimizer is not None:
-                optimizer._receive(param)
+            found = reference()
+            if found is not None:
+                found._receive(param)
 
         self._hooks.update({id(param): param.register_post_accumulate_grad_hook(receive)
                             for param in params if param.requires_grad})
@@ -419,7 +459,7 @@ class TensorGRaD(torch.optim.Optimizer):
         super().__setstate__(state)
         saved = itertools.chain.from_iterable(g["params"] for g in loading["param_groups"])
         params = {old: param for old, (_, _, param, _) in zip(saved, self._named())}
-        self._engines, self._where = [], {}
+        self._forget_engines()
         self._pending = {id(params[old]): parts for old, parts in loading["state"].items()
                          if old in params and parts}
         if self._pending:

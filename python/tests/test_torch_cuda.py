@@ -117,6 +117,32 @@ def test_other_streams_wait_for_each_other():
     assert same(run_on_gpu(opt, others, 2, 4), expected)
 
 
+def test_the_largest_gradient_goes_ahead(monkeypatch):
+    """It is projected while the host looks at all of them: as if it were not, to the bit."""
+    from libtgrad import _engine
+    ends = []
+    for goes in True, False:
+        if not goes:
+            monkeypatch.setattr(_engine.Engine, "project_ahead", lambda self: None)
+        torch.manual_seed(0)
+        params = [torch.nn.Parameter(torch.randn(9, device="cuda")),
+                  torch.nn.Parameter(torch.randn(32, 32, 64, 33, dtype=torch.complex64, device="cuda"))]
+        opt = tensorgrad(params, update_proj_gap=4)
+        for step in range(6):
+            for p in params:
+                p.grad = torch.randn_like(p)
+            params[1].grad[3, 2, 1, 0] = torch.nan if step == 2 else 1.0
+            if step == 3:
+                params[0].grad = torch.ones(9).to_sparse().cuda()
+                with pytest.raises(RuntimeError, match="gradient of parameter 0"):
+                    opt.step()
+                params[0].grad = None
+            opt.step()
+        ends.append([p.detach().cpu() for p in params])
+        assert opt.stats()["skipped"] == 1 and opt.stats()["steps"] == 10
+    assert same(*ends)
+
+
 def test_in_backward_with_clipping_and_a_scaler():
     from test_torch_backward import Net, batches, loss_of, optimizer, weights
     nets = [Net(), Net().cuda()]

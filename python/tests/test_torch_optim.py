@@ -208,6 +208,31 @@ def test_hooks_and_zero_grad():
     assert same(before, params)
 
 
+class Longer(libtgrad.TensorGRaD):
+    def step(self, *args):
+        return super().step(*args)
+
+
+@pytest.mark.parametrize("kind", [libtgrad.TensorGRaD, Longer])
+def test_hooks_run_once_and_profilers_see_a_step(kind):
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    p = torch.nn.Parameter(torch.ones(3))
+    p.grad = torch.ones(3)
+    opt, calls = kind([p]), []
+    places = {"pre": opt.register_step_pre_hook, "post": opt.register_step_post_hook,
+              "all pre": register_optimizer_step_pre_hook, "all post": register_optimizer_step_post_hook}
+    for name, register in places.items():
+        handle = register(lambda *_, name=name: calls.append(name))
+        opt.step()
+        handle.remove()
+        opt.step()
+    assert calls == list(places)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        opt.step()
+    names = [event.name for event in profile.events()]
+    assert names.count(f"Optimizer.step#{kind.__name__}.step") == 1
+
+
 def test_parameters_without_gradient_and_frozen_ones_stay():
     params = make_params()
     params[1].requires_grad_(False)
@@ -234,6 +259,22 @@ def test_one_is_frozen_and_another_thawed():
     params[1].grad = torch.ones_like(params[1])
     opt.step()
     assert not torch.equal(params[1], before)
+
+
+def test_a_large_parameter_goes_ahead():
+    """With it, without it and without the others: each moves as it does alone."""
+    def make():
+        return [torch.nn.Parameter(torch.ones(n, m)) for n, m in ((30, 40), (1024, 1024), (5, 8))]
+
+    together, alone = make(), make()
+    opts = [tensorgrad([p], method="adam") for p in alone]
+    opt = tensorgrad(together, method="adam")
+    for absent in [], [1], [0, 2], [0, 1, 2], []:
+        for i, (p, q) in enumerate(zip(together, alone)):
+            p.grad = q.grad = None if i in absent else torch.randn(p.shape[::-1]).t()  # copied
+        for one in (opt, *opts):
+            one.step()
+    assert same(together, alone) and opt.stats()["steps"] == 9
 
 
 def test_two_models_with_the_same_names():

@@ -97,12 +97,17 @@ def test_sparse_gradients():
 
 
 def test_nothing_moves_when_one_is_refused():
-    params = make_params()
-    opt = tensorgrad(params)
+    params = [*make_params(), torch.nn.Parameter(torch.ones(1024, 1024))]
+    opt = tensorgrad(params, method="adam")
     run(opt, params, 1)
     before = [p.detach().clone() for p in params]
     params[2].grad = torch.eye(48, 40).to_sparse()
     refused(opt, "gradient of parameter 2")
+    params[2].grad = None
+    params[3].data = torch.zeros(3, 3)
+    params[3].grad = torch.ones(3, 3)
+    refused(opt, "weight of parameter 3: it is 3x3 float32 now")
+    params[3].grad, params[3].data = None, before[3]
     assert same(before, params)
 
 
