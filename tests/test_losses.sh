@@ -47,7 +47,7 @@ for name in darcy burgers ns; do
         complain "$name: planned a workspace of $planned, taken $(metric whole_$name/metrics.jsonl workspace)"
 done
 
-for name in darcy burgers; do
+for name in darcy burgers ns; do
     [ -x "$fake" ] || continue
     "$fake" train $name.yaml --backend cuda --run fake_$name --threads 1 --quiet >/dev/null ||
         complain "$name: does not train on a device"

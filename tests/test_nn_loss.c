@@ -275,7 +275,8 @@ static void residuals(t_side *s) {
     } cases[] = {{TG_EQUATION_DARCY, 3, 3, 1},
                  {TG_EQUATION_DARCY, 19, 33, 1},
                  {TG_EQUATION_BURGERS, 2, 1, 1},
-                 {TG_EQUATION_BURGERS, 301, 1, 3}};
+                 {TG_EQUATION_BURGERS, 301, 1, 3},
+                 {TG_EQUATION_FLOW, 17, 12, 2}};
     for (int i = 0; i < 2 * T_COUNT(cases); i++) {
         const int64_t batch = 3, n = cases[i / 2].n, m = cases[i / 2].m;
         const int64_t channels = cases[i / 2].in_channels;
@@ -299,6 +300,8 @@ static void residuals(t_side *s) {
                                 .x = t_random(s, s->dtype, batch * channels * n * m),
                                 .pred = t_random(s, s->dtype, batch * n * m),
                                 .target = t_random(s, s->dtype, batch * n * m),
+                                .residual = t_random(s, TG_F64, batch * n * m),
+                                .rest = t_random(s, TG_F64, batch * n * m),
                                 .powers = t_output(s, TG_F64, 2 * batch),
                                 .slope = i % 2 ? t_output(s, TG_F64, batch * n * m) : NULL};
         t_ok(s, s->ops->residual(s->be, &op));
@@ -310,6 +313,78 @@ static void residuals(t_side *s) {
     }
     const tg_residual bad = {.dtype = TG_BF16};
     t_refused(s, TG_E_DTYPE, s->ops->residual(s->be, &bad));
+}
+
+/* Grids of the vorticity equation. */
+static const struct { int64_t n, m; } squares[] = {{1, 1}, {2, 3}, {5, 8}, {32, 33}};
+
+static void vorticity_maps(t_side *s) {
+    for (int i = 0; i < 10 * T_COUNT(squares); i++) {
+        const int64_t images = 3, n = squares[i / 10].n, m = squares[i / 10].m;
+        const int64_t size = images * n * (m / 2 + 1);
+        if (t_leaves_out(s)) {
+            continue;
+        }
+        t_note(s, "case %d", i);
+        const tg_vorticity_spectra op = {
+            .map = (tg_vorticity_map)(i % 5),
+            .images = images,
+            .n = n,
+            .m = m,
+            .length = 1.5,
+            .scale = -0.5,
+            .adds = i / 5 % 2 == 1,
+            .from = t_random(s, TG_C128, size),
+            .to = i / 5 % 2 == 1 ? t_inout(s, TG_C128, size, t_host_random(s, TG_C128, size))
+                                 : t_output(s, TG_C128, size)};
+        t_ok(s, s->ops->vorticity_map(s->be, &op));
+        t_keep_close(s, op.to, 10.0);
+        t_release(s);
+    }
+}
+
+static void vorticity_points(t_side *s) {
+    for (int i = 0; i < 4 * T_COUNT(squares); i++) {
+        const int64_t batch = 3, n = squares[i / 4].n, m = squares[i / 4].m, size = batch * n * m;
+        const tg_vorticity_part part = (tg_vorticity_part)(i % 4);
+        if (t_leaves_out(s)) {
+            continue;
+        }
+        t_note(s, "case %d", i);
+        tg_vorticity_points op = {.part = part,
+                                  .of = {.equation = TG_EQUATION_FLOW,
+                                         .dtype = s->dtype,
+                                         .batch = batch,
+                                         .in_channels = 2,
+                                         .n = n,
+                                         .m = m,
+                                         .x_mean = 3.0,
+                                         .x_scale = 2.0,
+                                         .y_mean = -0.1,
+                                         .y_scale = 0.7,
+                                         .forcing = 1.5,
+                                         .viscosity = 0.01,
+                                         .time = 0.1},
+                                  .u = t_random(s, TG_F64, size),
+                                  .v = t_random(s, TG_F64, size),
+                                  .wx = t_random(s, TG_F64, size),
+                                  .wy = t_random(s, TG_F64, size),
+                                  .by = t_random(s, TG_F64, size)};
+        op.of.x = t_random(s, s->dtype, 2 * size);
+        op.of.pred = t_random(s, s->dtype, size);
+        op.r = part == TG_VORTICITY_BEGIN
+                   ? t_output(s, TG_F64, size)
+                   : t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size));
+        op.field = part == TG_VORTICITY_MOVE
+                       ? t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size))
+                       : t_output(s, TG_F64, size);
+        t_ok(s, s->ops->vorticity_points(s->be, &op));
+        t_keep_close(s, op.r, 10.0);
+        t_keep_close(s, op.field, 10.0);
+        t_release(s);
+    }
+    const tg_vorticity_points bad = {.of = {.dtype = TG_BF16}};
+    t_refused(s, TG_E_DTYPE, s->ops->vorticity_points(s->be, &bad));
 }
 
 /* f = sin(2 pi x) against 0 on N points: central differences give cos times sin(h)/h. */
@@ -469,11 +544,18 @@ static void weighted_channels(void **state) {
 
 int main(void) {
     static const t_row rows[] = {
-        {"twin", twin, REALS},        {"differences", differences, T_ONCE},
-        {"edges", edges, REALS},      {"known_value", known_value, REALS},
-        {"scaled", scaled, REALS},    {"settings", settings, T_ONCE},
-        {"powers", powers, REALS},    {"given", given, REALS},
-        {"sobolev", sobolev, T_ONCE}, {"residuals", residuals, REALS},
+        {"twin", twin, REALS},
+        {"differences", differences, T_ONCE},
+        {"edges", edges, REALS},
+        {"known_value", known_value, REALS},
+        {"scaled", scaled, REALS},
+        {"settings", settings, T_ONCE},
+        {"powers", powers, REALS},
+        {"given", given, REALS},
+        {"sobolev", sobolev, T_ONCE},
+        {"residuals", residuals, REALS},
+        {"vorticity_maps", vorticity_maps, T_ONCE},
+        {"vorticity_points", vorticity_points, REALS},
     };
     const struct CMUnitTest tests[] = {cmocka_unit_test(public_call),
                                        cmocka_unit_test(weighted_channels)};

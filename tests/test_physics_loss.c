@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "nn/flow_residual.h"
+#include "nn/physics_loss.h"
 #include "pde/elliptic.h"
 #include "support/files.h"
 #include "support/network.h"
@@ -33,19 +33,12 @@ static problem make(tg_physics physics, int64_t n, int64_t m) {
 
 /* On a context's backend. */
 static tg_context *ctx;
-static nn_flow flow;
 static nn_residual residual;
 
 static void add(const nn_physics *call) {
-    const int64_t points =
-        call->config->physics == TG_PHYSICS_BURGERS ? call->grid[0] : call->grid[0] * call->grid[1];
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    if (call->config->physics == TG_PHYSICS_NS) {
-        net_ok(ctx, nn_flow_add(be, &flow, call));
-        return;
-    }
-    net_ok(ctx, nn_residual_prepare(be, call->batch, points, &residual));
+    net_ok(ctx, nn_residual_prepare(be, call, call->batch, &residual));
     net_ok(ctx, nn_physics_add(be, &residual, call));
 }
 
@@ -281,7 +274,6 @@ static int end(void **state) {
     (void)state;
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    nn_flow_free(be, &flow);
     nn_residual_free(be, &residual);
     tg_context_destroy(&ctx);
     return test_files_end(state);
@@ -290,8 +282,8 @@ static int end(void **state) {
 /* Data that are normalized, and of f32, have the residual of the data themselves. */
 static void test_units(void **state) {
     (void)state;
-    for (int physics = TG_PHYSICS_DARCY; physics <= TG_PHYSICS_BURGERS; physics++) {
-        problem p = make((tg_physics)physics, 7, physics == TG_PHYSICS_DARCY ? 5 : 1);
+    for (int physics = TG_PHYSICS_DARCY; physics <= TG_PHYSICS_NS; physics++) {
+        problem p = make((tg_physics)physics, 7, physics == TG_PHYSICS_BURGERS ? 1 : 5);
         fill(p.x, MOST, 4);
         fill(p.pred, MOST, 5);
         fill(p.target, MOST, 6);

@@ -31,7 +31,7 @@ typedef enum tg_physics {
     TG_PHYSICS_NONE,
     TG_PHYSICS_DARCY,   /* -div(a grad u) = f, x = a, y = u */
     TG_PHYSICS_BURGERS, /* u_t + (u^2 / 2)_x = nu u_xx, from the last frame of x to y */
-    TG_PHYSICS_NS       /* w_t + u w_x + v w_y = nu Laplace w + f, likewise; on the host only */
+    TG_PHYSICS_NS       /* w_t + u w_x + v w_y = nu Laplace w + f, likewise */
 } tg_physics;
 
 typedef struct tg_loss_term {

@@ -460,6 +460,8 @@ struct tg_backend_ops {
     tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
     tg_status (*sobolev_squares)(tg_backend *be, const tg_sobolev *op);
     tg_status (*residual)(tg_backend *be, const tg_residual *op);
+    tg_status (*vorticity_map)(tg_backend *be, const tg_vorticity_spectra *op);
+    tg_status (*vorticity_points)(tg_backend *be, const tg_vorticity_points *op);
     /* Neighbours of queries among points, see backend/neighbours.h; the same ones in the same order
      * on every backend. Bytes from the numbers alone: of arrays laid out by tg_neighbours_place
      * and, behind them, of what building works in. Coordinates may lie on the host. */

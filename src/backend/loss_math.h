@@ -125,14 +125,29 @@ TG_LOSS_FN double tg_burgers_slope(const tg_residual *op, int64_t b, int64_t i) 
 }
 
 TG_LOSS_FN double tg_residual_at(const tg_residual *op, int64_t b, int64_t i, int64_t j) {
-    return op->equation == TG_EQUATION_DARCY ? tg_darcy_residual(op, b, i, j)
-                                             : tg_burgers_residual(op, b, i);
+    switch (op->equation) {
+    case TG_EQUATION_DARCY:
+        return tg_darcy_residual(op, b, i, j);
+    case TG_EQUATION_BURGERS:
+        return tg_burgers_residual(op, b, i);
+    case TG_EQUATION_FLOW:
+        break;
+    }
+    return op->residual[(b * op->n + i) * op->m + j];
 }
 
 /* Of |r|^2 / 2, by pred. */
 TG_LOSS_FN double tg_residual_slope(const tg_residual *op, int64_t b, int64_t i, int64_t j) {
-    return op->y_scale * (op->equation == TG_EQUATION_DARCY ? tg_darcy_slope(op, b, i, j)
-                                                            : tg_burgers_slope(op, b, i));
+    const int64_t at = (b * op->n + i) * op->m + j;
+    switch (op->equation) {
+    case TG_EQUATION_DARCY:
+        return op->y_scale * tg_darcy_slope(op, b, i, j);
+    case TG_EQUATION_BURGERS:
+        return op->y_scale * tg_burgers_slope(op, b, i);
+    case TG_EQUATION_FLOW:
+        break;
+    }
+    return op->y_scale * (op->residual[at] / op->time + op->rest[at]);
 }
 
 /* The point's part of unit^2. */
@@ -143,6 +158,69 @@ TG_LOSS_FN double tg_residual_unit(const tg_residual *op, int64_t b, int64_t i, 
     }
     const double change = tg_residual_y(op, op->target, b, i, j) - tg_residual_x(op, b, i, j);
     return change / op->time * (change / op->time);
+}
+
+/* ---- vorticity ---- */
+
+/* What coefficient i of an image is multiplied by: a real number for Laplace, one times the
+ * imaginary unit for all others. */
+TG_LOSS_FN double tg_vorticity_factor(const tg_vorticity_spectra *op, int64_t i) {
+    const int64_t row = op->m / 2 + 1, a = i / row - op->n / 2, b = i % row;
+    const double unit = 6.283185307179586477 / op->length;
+    const double kx = unit * (double)a, ky = unit * (double)b, square = kx * kx + ky * ky;
+    const double odd_x = 2 * a == -op->n ? 0.0 : kx, odd_y = 2 * b == op->m ? 0.0 : ky;
+    switch (op->map) {
+    case TG_VORTICITY_SLOPE_X:
+        return odd_x;
+    case TG_VORTICITY_SLOPE_Y:
+        return odd_y;
+    case TG_VORTICITY_SPEED_X:
+        return square == 0.0 ? 0.0 : odd_y / square;
+    case TG_VORTICITY_SPEED_Y:
+        return square == 0.0 ? 0.0 : -odd_x / square;
+    case TG_VORTICITY_LAPLACE:
+        break;
+    }
+    return -square;
+}
+
+/* Coefficient i of image n. */
+TG_LOSS_FN void tg_vorticity_map_at(const tg_vorticity_spectra *op, int64_t n, int64_t i) {
+    const int64_t at = 2 * (n * op->n * (op->m / 2 + 1) + i);
+    const bool is_real = op->map == TG_VORTICITY_LAPLACE;
+    const double factor = op->scale * tg_vorticity_factor(op, i);
+    const double re = op->from[at], im = op->from[at + 1];
+    op->to[at] = (is_real ? factor * re : -factor * im) + (op->adds ? op->to[at] : 0.0);
+    op->to[at + 1] = (is_real ? factor * im : factor * re) + (op->adds ? op->to[at + 1] : 0.0);
+}
+
+TG_LOSS_FN double tg_vorticity_forcing(const tg_residual *of, int64_t i, int64_t j) {
+    const double turn = 6.283185307179586477;
+    const double s = turn * ((double)i / (double)of->n + (double)j / (double)of->m);
+    return of->forcing * (sin(s) + cos(s));
+}
+
+/* Point p of sample b. */
+TG_LOSS_FN void tg_vorticity_point(const tg_vorticity_points *op, int64_t b, int64_t p) {
+    const tg_residual *of = &op->of;
+    const int64_t i = p / of->m, j = p % of->m, at = b * of->n * of->m + p;
+    switch (op->part) {
+    case TG_VORTICITY_BEGIN:
+        op->field[at] = tg_residual_x(of, b, i, j);
+        op->r[at] = -op->field[at] / of->time - tg_vorticity_forcing(of, i, j) / 2.0;
+        break;
+    case TG_VORTICITY_END:
+        op->field[at] = tg_residual_y(of, of->pred, b, i, j);
+        op->r[at] += op->field[at] / of->time - tg_vorticity_forcing(of, i, j) / 2.0;
+        break;
+    case TG_VORTICITY_MOVE:
+        op->r[at] +=
+            (op->u[at] * op->wx[at] + op->v[at] * op->wy[at] - of->viscosity * op->field[at]) / 2.0;
+        break;
+    case TG_VORTICITY_TIMES:
+        op->field[at] = op->by[at] * op->r[at];
+        break;
+    }
 }
 
 #endif

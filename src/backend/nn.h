@@ -319,8 +319,9 @@ typedef struct tg_sobolev {
  *            over the four neighbours q; unit = |f| sqrt(inner points), of f = 0 with 1 for |f|
  *   burgers  the last frame v of x and y = u, a time dt later, on the unit circle, h = 1 / N:
  *            r = (u - v) / dt + (B(u) + B(v)) / 2,  B(w) = D(w^2 / 2) - nu L w with central
- *            differences D and L; unit = |(target - v) / dt| */
-typedef enum tg_equation { TG_EQUATION_DARCY, TG_EQUATION_BURGERS } tg_equation;
+ *            differences D and L; unit = |(target - v) / dt|
+ *   flow     r and the rest of the slope, without r / dt, are given; unit as of burgers */
+typedef enum tg_equation { TG_EQUATION_DARCY, TG_EQUATION_BURGERS, TG_EQUATION_FLOW } tg_equation;
 
 typedef struct tg_residual {
     tg_equation equation;
@@ -332,8 +333,51 @@ typedef struct tg_residual {
     double forcing, viscosity, time; /* f, nu, dt */
     const void *x;             /* (batch, in_channels, n, m), of which the last channel counts */
     const void *pred, *target; /* (batch, n, m) */
-    double *powers;            /* (batch, 2) */
-    double *slope;             /* (batch, n, m) */
+    const double *residual, *rest; /* (batch, n, m), of a flow; rest: if a slope is wanted */
+    double *powers;                /* (batch, 2) */
+    double *slope;                 /* (batch, n, m); may be rest */
 } tg_residual;
+
+/* Parts of the residual of the vorticity equation on the periodic square [0, L)^2,
+ *
+ *   w_t + N(w) = 0,   N(w) = u w_x + v w_y - nu Laplace w - A (sin 2 pi s + cos 2 pi s),
+ *
+ * s = (x + y) / L, with the velocity of the stream function, -Laplace psi = w, u = psi_y,
+ * v = -psi_x; all in f64. Derivatives are those of the trigonometric polynomial, products are taken
+ * at the points (nn/flow_residual.c).
+ *
+ * Maps of spectra, to = scale map(from) or, if it adds, to += ..; all but Laplace leave out the
+ * highest frequency of an even grid, which has no sign. */
+typedef enum tg_vorticity_map {
+    TG_VORTICITY_SLOPE_X, /* w -> w_x */
+    TG_VORTICITY_SLOPE_Y, /* w -> w_y */
+    TG_VORTICITY_SPEED_X, /* w -> u */
+    TG_VORTICITY_SPEED_Y, /* w -> v */
+    TG_VORTICITY_LAPLACE
+} tg_vorticity_map;
+
+typedef struct tg_vorticity_spectra {
+    tg_vorticity_map map;
+    int64_t images, n, m; /* of fields (images, n, m) */
+    double length, scale;
+    bool adds;
+    const double *from; /* (images, n, m / 2 + 1, 2), rows from frequency -(n / 2) on */
+    double *to;
+} tg_vorticity_spectra;
+
+/* What is done at the points of all samples, w0 being the last frame of x and w that of pred. */
+typedef enum tg_vorticity_part {
+    TG_VORTICITY_BEGIN, /* field = w0,  r = -w0 / dt - A/2 (sin + cos) */
+    TG_VORTICITY_END,   /* field = w,  r += w / dt - A/2 (sin + cos) */
+    TG_VORTICITY_MOVE,  /* r += (u wx + v wy - nu field) / 2 */
+    TG_VORTICITY_TIMES  /* field = by r */
+} tg_vorticity_part;
+
+typedef struct tg_vorticity_points {
+    tg_vorticity_part part;
+    tg_residual of; /* the fields, their units and the equation's numbers */
+    const double *u, *v, *wx, *wy, *by;
+    double *r, *field; /* (batch, n, m), as those above */
+} tg_vorticity_points;
 
 #endif

@@ -112,9 +112,8 @@ static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pr
 }
 
 unsigned nn_loss_parts(const tg_loss_config *config) {
-    unsigned parts = config->physics == TG_PHYSICS_NONE ? 0
-                     : config->physics == TG_PHYSICS_NS ? NN_LOSS_FLOW
-                                                        : NN_LOSS_RESIDUAL;
+    unsigned parts = config->physics == TG_PHYSICS_NONE ? 0 : NN_LOSS_RESIDUAL;
+    parts |= config->physics == TG_PHYSICS_NS ? NN_LOSS_FLOW : 0;
     for (int i = 0; i < config->terms && i < TG_LOSS_MAX_TERMS; i++) {
         parts |= config->term[i].kind == TG_LOSS_HS ? NN_LOSS_SPECTRAL : 0;
     }
@@ -193,7 +192,6 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
     nn_spectral_free(be, &work->spectral);
     nn_residual_free(be, &work->residual);
-    nn_flow_free(be, &work->flow);
     if (be) {
         be->ops->release(be, work->x);
     }
@@ -211,11 +209,10 @@ tg_status nn_loss_workspace(tg_backend *be, unsigned parts, tg_dtype dtype, cons
         *bytes += nn_residual_bytes(shape->dim[0], tg_product(op.ndim, op.grid));
     }
     if (parts & NN_LOSS_FLOW) {
-        nn_flow flow = {0};
-        const size_t before = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
-        TG_CALL(nn_flow_prepare(be, shape->dim[2], shape->dim[3], &flow));
-        *bytes += tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
-        nn_flow_free(be, &flow);
+        size_t flow = 0, beside = 0;
+        TG_CALL(nn_flow_plan(be, shape->dim[0], op.grid[0], op.grid[1], &flow, &beside));
+        *bytes += flow;
+        *host += beside;
     }
     return TG_OK;
 }

@@ -3,7 +3,7 @@
 #define TG_NN_NETWORK_H
 
 #include "backend/tensor.h"
-#include "nn/flow_residual.h"
+#include "nn/physics_loss.h"
 #include "nn/program.h"
 #include "nn/spectral_loss.h"
 
@@ -13,7 +13,6 @@ typedef struct nn_loss_work {
     nn_spectral spectral;
     nn_residual residual;
     void *x; /* of residuals, where the caller has it on another side */
-    nn_flow flow;
 } nn_loss_work;
 
 /* Its parts. */

@@ -1,7 +1,9 @@
 /* Residuals of equations, which training makes small beside the error against the data: of each
- * sample |r| / unit is added. The backends make |r|, unit and the slopes (backend/nn.h); those of
- * flows are in flow_residual.c. */
+ * sample |r| / unit is added. The backends make |r|, unit and the slopes (backend/nn.h), of flows
+ * from what flow_residual.c has made of them. */
 #include "nn/physics_loss.h"
+
+#include "base/minmax.h"
 
 static const struct equation {
     const char *name;
@@ -10,7 +12,7 @@ static const struct equation {
 } equations[] = {
     [TG_PHYSICS_DARCY] = {"darcy", 2, TG_EQUATION_DARCY},
     [TG_PHYSICS_BURGERS] = {"burgers", 1, TG_EQUATION_BURGERS},
-    [TG_PHYSICS_NS] = {.name = "ns", .n_dim = 2},
+    [TG_PHYSICS_NS] = {"ns", 2, TG_EQUATION_FLOW},
 };
 
 enum { EQUATIONS = sizeof equations / sizeof equations[0] };
@@ -24,12 +26,6 @@ tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
         return tg_fail(be->ctx, TG_E_CONFIG, "opt.physics: no such equation");
     }
     const struct equation *e = &equations[loss->physics];
-    if (loss->physics == TG_PHYSICS_NS && be->ops->place != TG_HOST) {
-        return tg_fail(be->ctx, TG_E_UNSUPPORTED,
-                       "opt.physics: backend %s has no residual of ns; leave it at none, or take "
-                       "--backend cpu",
-                       be->ops->name);
-    }
     const bool has_channels = network->out_channels == 1 &&
                               (network->in_channels == 1 || loss->physics != TG_PHYSICS_DARCY);
     if (network->architecture != TG_ARCHITECTURE_FNO || network->complex_data ||
@@ -63,6 +59,7 @@ void nn_residual_free(tg_backend *be, nn_residual *work) {
     if (be) {
         be->ops->release(be, work->slope);
     }
+    nn_flow_free(be, &work->flow);
     *work = (nn_residual){0};
 }
 
@@ -70,42 +67,46 @@ size_t nn_residual_bytes(int64_t samples, int64_t points) {
     return (size_t)(samples * (points + 2)) * sizeof(double);
 }
 
-tg_status nn_residual_prepare(tg_backend *be, int64_t samples, int64_t points, nn_residual *work) {
-    if (work->samples >= samples && work->points == points) {
-        return TG_OK;
+tg_status nn_residual_prepare(tg_backend *be, const nn_physics *call, int64_t samples,
+                              nn_residual *work) {
+    const tg_physics physics = call->config->physics;
+    const int64_t points = tg_product(equations[physics].n_dim, call->grid);
+    if (work->samples < samples || work->points != points) {
+        nn_residual_free(be, work);
+        work->slope = be->ops->alloc(be, TG_MEM_WORKSPACE, nn_residual_bytes(samples, points));
+        if (!work->slope) {
+            return TG_E_MEMORY;
+        }
+        work->powers = work->slope + samples * points;
+        work->samples = samples;
+        work->points = points;
     }
-    nn_residual_free(be, work);
-    work->slope = be->ops->alloc(be, TG_MEM_WORKSPACE, nn_residual_bytes(samples, points));
-    if (!work->slope) {
-        return TG_E_MEMORY;
-    }
-    work->powers = work->slope + samples * points;
-    work->samples = samples;
-    work->points = points;
-    return TG_OK;
+    return physics == TG_PHYSICS_NS
+               ? nn_flow_prepare(be, samples, call->grid[0], call->grid[1], &work->flow)
+               : TG_OK;
 }
 
 tg_status nn_physics_add(tg_backend *be, nn_residual *work, const nn_physics *call) {
     const tg_loss_config *config = call->config;
     const struct equation *e = &equations[config->physics];
-    const tg_residual residual = {.equation = e->residual,
-                                  .dtype = call->dtype,
-                                  .batch = call->batch,
-                                  .in_channels = call->in_channels,
-                                  .n = call->grid[0],
-                                  .m = e->n_dim == 2 ? call->grid[1] : 1,
-                                  .x_mean = config->x_mean,
-                                  .x_scale = config->x_scale,
-                                  .y_mean = config->y_mean,
-                                  .y_scale = config->y_scale,
-                                  .forcing = config->physics_forcing,
-                                  .viscosity = config->physics_viscosity,
-                                  .time = config->physics_time,
-                                  .x = call->x,
-                                  .pred = call->pred,
-                                  .target = call->target,
-                                  .powers = work->powers,
-                                  .slope = call->dpred ? work->slope : NULL};
+    tg_residual residual = {.equation = e->residual,
+                            .dtype = call->dtype,
+                            .batch = call->batch,
+                            .in_channels = call->in_channels,
+                            .n = call->grid[0],
+                            .m = e->n_dim == 2 ? call->grid[1] : 1,
+                            .x_mean = config->x_mean,
+                            .x_scale = config->x_scale,
+                            .y_mean = config->y_mean,
+                            .y_scale = config->y_scale,
+                            .forcing = config->physics_forcing,
+                            .viscosity = config->physics_viscosity,
+                            .time = config->physics_time,
+                            .x = call->x,
+                            .pred = call->pred,
+                            .target = call->target,
+                            .powers = work->powers,
+                            .slope = call->dpred ? work->slope : NULL};
     const tg_loss_op loss = {.dtype = call->dtype,
                              .components = 1,
                              .images = call->batch,
@@ -120,6 +121,12 @@ tg_status nn_physics_add(tg_backend *be, nn_residual *work, const nn_physics *ca
                              .value = call->value,
                              .powers = work->powers,
                              .slope = work->slope};
+    if (config->physics == TG_PHYSICS_NS) {
+        TG_CALL(nn_flow_find(be, &work->flow, &residual, config->physics_length, call->dpred,
+                             work->slope));
+        residual.residual = work->flow.r;
+        residual.rest = work->slope;
+    }
     TG_CALL(be->ops->residual(be, &residual));
     return be->ops->loss(be, &loss);
 }

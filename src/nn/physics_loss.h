@@ -2,7 +2,7 @@
 #ifndef TG_NN_PHYSICS_LOSS_H
 #define TG_NN_PHYSICS_LOSS_H
 
-#include "backend/backend.h"
+#include "nn/flow_residual.h"
 #include "tgrad/fno.h"
 
 /* Fields where the backend computes as the network sees them, f32 or f64. */
@@ -23,20 +23,20 @@ typedef struct nn_residual {
     int64_t samples, points;
     double *slope;  /* (samples, points) */
     double *powers; /* (samples, 2) */
+    nn_flow flow;   /* of that equation only */
 } nn_residual;
 
 /* Whether the equation of a loss can be that of this network; nothing to say if it has none. */
 TG_NODISCARD tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
                                         const tg_fno_config *network);
 
-/* Takes what a call of so many samples works in, unless it is there already. */
-TG_NODISCARD tg_status nn_residual_prepare(tg_backend *be, int64_t samples, int64_t points,
+/* Takes what calls like this one of so many samples work in, unless it is there already. */
+TG_NODISCARD tg_status nn_residual_prepare(tg_backend *be, const nn_physics *call, int64_t samples,
                                            nn_residual *work);
-size_t nn_residual_bytes(int64_t samples, int64_t points);
+size_t nn_residual_bytes(int64_t samples, int64_t points); /* but for that of a flow */
 void nn_residual_free(tg_backend *be, nn_residual *work);
 
-/* Adds the residuals of all samples, for which there must be room; those of flows are in
- * flow_residual.h. */
+/* Adds the residuals of all samples, for which there must be room. */
 TG_NODISCARD tg_status nn_physics_add(tg_backend *be, nn_residual *work, const nn_physics *call);
 
 #endif

@@ -67,18 +67,23 @@ fail:
     return status;
 }
 
-tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, size_t *host) {
-    const tg_fft_desc desc = describe(op);
+tg_status nn_fft_plan(tg_backend *be, const tg_fft_desc *desc, size_t *bytes, size_t *host) {
     const tg_place place = be->ops->place;
     const size_t there = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE];
     const size_t here = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
     tg_fft_plan *fft = NULL; /* what it takes for itself is known when there is one */
-    TG_CALL(be->ops->fft_create(be, &desc, &fft));
-    *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there +
-             (size_t)sizes_of(&desc).total * sizeof(double);
+    TG_CALL(be->ops->fft_create(be, desc, &fft));
+    *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there;
     *host =
         place == TG_HOST ? 0 : tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - here;
     be->ops->fft_destroy(be, &fft);
+    return TG_OK;
+}
+
+tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, size_t *host) {
+    const tg_fft_desc desc = describe(op);
+    TG_CALL(nn_fft_plan(be, &desc, bytes, host));
+    *bytes += (size_t)sizes_of(&desc).total * sizeof(double);
     return TG_OK;
 }
 

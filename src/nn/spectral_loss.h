@@ -15,7 +15,11 @@ typedef struct nn_spectral {
 
 /* Takes what a call for op->images of that grid works in, unless it is there already. */
 TG_NODISCARD tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work);
-/* Bytes of that where the backend computes and, if that is elsewhere, on the host. */
+/* Bytes that a plan for transforms takes of the workspace where the backend computes and, if that
+ * is elsewhere, on the host. */
+TG_NODISCARD tg_status nn_fft_plan(tg_backend *be, const tg_fft_desc *desc, size_t *bytes,
+                                   size_t *host);
+/* Those of all that nn_spectral_prepare takes. */
 TG_NODISCARD tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes,
                                         size_t *host);
 void nn_spectral_free(tg_backend *be, nn_spectral *work);

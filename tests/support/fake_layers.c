@@ -94,6 +94,22 @@ static tg_status fake_residual(tg_backend *be, const tg_residual *op) {
     return fake_submit(be, run_residual, op, sizeof *op);
 }
 
+static tg_status run_vorticity_map(tg_backend *host, void *op) {
+    return host->ops->vorticity_map(host, op);
+}
+
+static tg_status fake_vorticity_map(tg_backend *be, const tg_vorticity_spectra *op) {
+    return fake_submit(be, run_vorticity_map, op, sizeof *op);
+}
+
+static tg_status run_vorticity_points(tg_backend *host, void *op) {
+    return host->ops->vorticity_points(host, op);
+}
+
+static tg_status fake_vorticity_points(tg_backend *be, const tg_vorticity_points *op) {
+    return fake_submit(be, run_vorticity_points, op, sizeof *op);
+}
+
 static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     return fake_host(be)->ops->skip_workspace(fake_host(be), op, backward);
 }
@@ -347,6 +363,8 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->loss = fake_loss;
     ops->sobolev_squares = fake_sobolev_squares;
     ops->residual = fake_residual;
+    ops->vorticity_map = fake_vorticity_map;
+    ops->vorticity_points = fake_vorticity_points;
     ops->neighbours_bytes = fake_neighbours_bytes;
     ops->neighbours_build = fake_neighbours_build;
     ops->neighbours_list = fake_neighbours_list;

@@ -185,8 +185,30 @@ static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
     return TG_OK;
 }
 
+static tg_status ref_vorticity_map(tg_backend *be, const tg_vorticity_spectra *op) {
+    (void)be;
+    for (int64_t n = 0; n < op->images; n++) {
+        for (int64_t i = 0; i < op->n * (op->m / 2 + 1); i++) {
+            tg_vorticity_map_at(op, n, i);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status ref_vorticity_points(tg_backend *be, const tg_vorticity_points *op) {
+    TG_CALL(tg_check_real(be->ctx, "vorticity", op->of.dtype));
+    for (int64_t b = 0; b < op->of.batch; b++) {
+        for (int64_t p = 0; p < op->of.n * op->of.m; p++) {
+            tg_vorticity_point(op, b, p);
+        }
+    }
+    return TG_OK;
+}
+
 void ref_fill_nn_loss(tg_backend_ops *ops) {
     ops->loss = ref_loss;
     ops->sobolev_squares = ref_sobolev_squares;
     ops->residual = ref_residual;
+    ops->vorticity_map = ref_vorticity_map;
+    ops->vorticity_points = ref_vorticity_points;
 }

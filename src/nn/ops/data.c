@@ -179,11 +179,7 @@ static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, 
                           .dpred = dpred};
     memcpy(physics.grid, geometry->grid, sizeof physics.grid);
     TG_CALL(find_x(fno, &physics.x));
-    if (physics.config->physics == TG_PHYSICS_NS) {
-        return nn_flow_add(fno->be, &work->flow, &physics);
-    }
-    const int64_t points = tg_product(fno->model.config.n_dim, physics.grid);
-    TG_CALL(nn_residual_prepare(fno->be, work->samples, points, &work->residual));
+    TG_CALL(nn_residual_prepare(fno->be, &physics, work->samples, &work->residual));
     return nn_physics_add(fno->be, &work->residual, &physics);
 }
 
