@@ -155,10 +155,13 @@ static int run(const cli_call *call) {
                          "--dataset, --dtype and --gzip are for tensors, --factorize and "
                          "--densify for models");
     }
+    const char *input = call->args.item[0], *output = call->args.item[1];
+    if (opt.dataset && cli_keep_file(input, output) != CLI_OK) { /* the others would be lost */
+        return CLI_FAILED;
+    }
     if (has_form) {
         return cli_convert_model(call, &opt.form);
     }
-    const char *input = call->args.item[0], *output = call->args.item[1];
     tg_context *ctx = NULL;
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
         return CLI_FAILED;

@@ -55,6 +55,11 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }
+    const tg_status status = tg_dataset_open(ctx, file, NULL, &config, out);
+    if (status != TG_E_UNSUPPORTED) {
+        return status;
+    }
+    config.cache_bytes = SIZE_MAX; /* what must be read whole is */
     return tg_dataset_open(ctx, file, NULL, &config, out);
 }
 

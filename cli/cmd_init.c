@@ -58,6 +58,9 @@ static int run(const cli_call *call) {
     tg_context *ctx = NULL;
     cli_proposal proposal;
     tg_dataset_config config = tg_dataset_config_default();
+    if (opt.output && cli_keep_file(call->args.item[0], opt.output) != CLI_OK) {
+        return CLI_FAILED;
+    }
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
         return CLI_FAILED;
     }

@@ -52,30 +52,51 @@ static bool fits(const cli_model *model, const tg_dataset *set) {
     return cli_on_points(fno) || tg_dataset_get_facts(set).in_channels == fno->in_channels;
 }
 
-/* The file as in training, or an array of it: that of --dataset, or the only one. */
-static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
+/* An array of the file as x of pairs, called so in the group of the training or in the file. */
+static tg_status open_named(tg_context *ctx, const char *path, const char *name,
                             tg_dataset_config *config, tg_dataset **out) {
-    cli_source source = {0};
-    tg_status status = TG_OK;
-    const char *name = opt.dataset;
+    config->x_name = name;
+    config->fields = NULL;
+    config->layout = TG_LAYOUT_PAIRS;
+    const tg_status status = cli_dataset_open(ctx, path, config, out);
+    if (status != TG_E_ARGUMENT || !config->group || !*config->group) {
+        return status;
+    }
+    config->group = NULL;
+    return cli_dataset_open(ctx, path, config, out);
+}
+
+/* The file as in training. */
+static tg_status open_trained(tg_context *ctx, const cli_model *model, const char *path,
+                              tg_dataset_config *config, tg_dataset **out) {
+    tg_dataset_close(out);
     CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
     config->x_only = true;
+    config->n_frames = 0;           /* as many as there are */
     config->cache_bytes = SIZE_MAX; /* what must be read whole is */
-    if (!name) {
-        status = cli_dataset_open(ctx, path, config, out);
-        if (status == TG_OK && fits(model, *out)) {
-            return TG_OK;
-        }
-        if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 1) {
-            name = cli_source_name(&source, 0);
-        }
+    return cli_dataset_open(ctx, path, config, out);
+}
+
+/* The array `name` of a file, or the file as in training, or its only array. An npy file has one
+ * without a name, which is a batch of inputs if it can be one. */
+static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
+                            const char *name, tg_dataset_config *config, tg_dataset **out) {
+    cli_source source = {0};
+    tg_file_format format;
+    CLI_CALL(tg_file_detect(ctx, path, &format));
+    tg_status status = open_trained(ctx, model, path, config, out);
+    const bool is_unnamed = format == TG_FILE_NPY && !name;
+    const bool is_trained = status == TG_OK && fits(model, *out);
+    if (is_unnamed || (!name && !is_trained && cli_source_open(ctx, path, &source) == TG_OK &&
+                       cli_source_count(&source) == 1)) {
+        name = is_unnamed ? config->x_name : cli_source_name(&source, 0);
     }
     if (name) {
         tg_dataset_close(out);
-        config->x_name = name;
-        config->group = NULL;
-        config->layout = TG_LAYOUT_PAIRS;
-        status = cli_dataset_open(ctx, path, config, out);
+        status = open_named(ctx, path, name, config, out);
+    }
+    if (is_unnamed && is_trained && (status != TG_OK || !fits(model, *out))) {
+        status = open_trained(ctx, model, path, config, out);
     }
     cli_source_close(&source);
     return status;
@@ -98,6 +119,9 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
                         fno->n_dim, fno->n_dim == 1 ? "" : "s",
                         tg_shape_text(&shape, text, sizeof text));
     }
+    if (tg_dtype_is_complex(facts.dtype) && !fno->complex_data) {
+        return cli_fail("%s: the model takes real numbers, and these are complex", path);
+    }
     int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
     for (int64_t i = 0; i < count; i++) {
         indices[i] = i % stored * (facts.samples / stored);
@@ -108,11 +132,12 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
     return cli_code(ctx, status);
 }
 
-static int take_input(tg_context *ctx, const cli_model *model, const char *path, int64_t wanted,
-                      input *in) {
+/* From the array `name` of the file; NULL: as trained, or its only one. */
+static int take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
+                      int64_t wanted, input *in) {
     tg_dataset_config config = {0};
     tg_dataset *set = NULL;
-    const tg_status status = open_input(ctx, model, path, &config, &set);
+    const tg_status status = open_input(ctx, model, path, name, &config, &set);
     const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
                                      : cli_fail_status(ctx, status);
     const tg_dataset_facts facts = tg_dataset_get_facts(set);
@@ -121,7 +146,7 @@ static int take_input(tg_context *ctx, const cli_model *model, const char *path,
     } else if (facts.trajectories == 0) {
         in->added = facts.n_dim + 2 - facts.x_ndim;
     }
-    in->channels_last = config.channels_last && in->added == 0 && config.coordinates == 0;
+    in->channels_last = config.channels_last && config.coordinates == 0;
     tg_dataset_close(&set);
     return code;
 }
@@ -160,7 +185,7 @@ static int take_queries(tg_context *ctx, const cli_model *model, int64_t samples
     if (!cli_on_points(cli_model_config(model))) {
         return cli_fail("--queries: the model works on a grid; those of points have queries");
     }
-    const int code = take_input(ctx, model, opt.queries, samples, &in);
+    const int code = take_input(ctx, model, opt.queries, NULL, samples, &in);
     *out = in.x;
     if (code != CLI_OK) {
         return code;
@@ -214,18 +239,20 @@ static tg_status roll_out(const cli_model *model, const tg_tensor *x, tg_tensor 
     return status;
 }
 
-/* Takes off the dimensions that the input did not have, if they are 1; steps in time stay. */
-static void drop_added(tg_tensor *y, int added) {
+/* Takes off the dimensions that the input did not have, if they are 1; steps in time stay. Returns
+ * whether the channels are gone. */
+static bool drop_added(tg_tensor *y, int added) {
     tg_shape *shape = &y->shape;
     const int channels = steps() > 1 ? 2 : 1;
     if (added == 0 || shape->dim[channels] != 1) {
-        return;
+        return false;
     }
     memmove(shape->dim + channels, shape->dim + channels + 1,
             (size_t)(shape->ndim - channels - 1) * sizeof shape->dim[0]);
     memmove(shape->dim, shape->dim + added - 1, /* of one grid also the samples */
             (size_t)(shape->ndim - added) * sizeof shape->dim[0]);
     shape->ndim -= added;
+    return true;
 }
 
 /* The name of --y-name, or of the array of the training: "v:0-1" are components of v. */
@@ -306,7 +333,7 @@ static int predict(tg_context *ctx, const cli_model *model, bool json) {
     int64_t nonfinite = 0;
     tg_status status = TG_OK;
     int code = check_steps(ctx, model);
-    code = code == CLI_OK ? take_input(ctx, model, opt.input, 1, &in) : code;
+    code = code == CLI_OK ? take_input(ctx, model, opt.input, opt.dataset, 1, &in) : code;
     code = code == CLI_OK ? take_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
     if (code != CLI_OK) {
         goto fail;
@@ -316,8 +343,7 @@ static int predict(tg_context *ctx, const cli_model *model, bool json) {
             : steps() > 1 ? roll_out(model, &in.x, &y)
                           : tg_model_predict(model->model, &in.x, &y));
     CLI_TRY(warn_of_nonfinite(ctx, model, &in.x, &y, &nonfinite));
-    drop_added(&y, in.added);
-    if (in.channels_last) {
+    if (!drop_added(&y, in.added) && in.channels_last) {
         put_channels_last(&y, cli_model_config(model)->n_dim);
     }
     CLI_TRY(write_output(ctx, model, &y));
@@ -341,6 +367,10 @@ static int run(const cli_call *call) {
         return code;
     }
     code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
+    const char *const read[] = {opt.input, opt.queries, call->args.item[0]};
+    for (int i = 0; i < 3 && code == CLI_OK; i++) {
+        code = cli_keep_file(read[i], opt.output);
+    }
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {
         cli_model_tell(&model);

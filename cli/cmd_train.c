@@ -250,7 +250,7 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     cli_json_set(object, "epoch", cli_json_integer(end->epoch));
     cli_json_set(object, "step", cli_json_integer(end->step));
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
-    cli_json_set(object, "skipped", cli_json_integer(last->skipped));
+    cli_json_set(object, "skipped", cli_json_integer(end->skipped));
     cli_json_set(object, "test", test);
     if (last->ranks.params > 0) {
         json_t *ranks = cli_json_object();
@@ -315,8 +315,8 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
                     (long long)s.last.epoch, (long long)s.last.epochs);
         }
         char skipped[64] = "";
-        if (s.last.skipped > 0) {
-            snprintf(skipped, sizeof skipped, ", %lld updates skipped", (long long)s.last.skipped);
+        if (end.skipped > 0) {
+            snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
         }
         cli_say("finished: %lld epochs, %lld steps%s; %s", (long long)end.epoch,
                 (long long)end.step, skipped, end.checkpoint);

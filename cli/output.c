@@ -243,6 +243,15 @@ int cli_write_file(const char *path, const void *bytes, size_t size) {
     return is_good ? CLI_OK : cli_fail("cannot write %s: %s", path, strerror(reason));
 }
 
+int cli_keep_file(const char *input, const char *output) {
+    struct stat in, out;
+    const bool is_same = input && stat(input, &in) == 0 && stat(output, &out) == 0 &&
+                         in.st_dev == out.st_dev && in.st_ino == out.st_ino && S_ISREG(in.st_mode);
+    return is_same
+               ? cli_fail("%s: it is read, and would be written over; name another output", output)
+               : CLI_OK;
+}
+
 json_t *cli_json_object(void) {
     return cli_need(json_object());
 }

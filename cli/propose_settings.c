@@ -87,7 +87,6 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.group", config->group, 0, !config->group},
         {"data.order", "nhwc", 0, !config->channels_last},
         {"data.train_file", file, 0, false},
-        {"data.layout", tg_layout_name(facts->layout), 0, fit != NULL},
         {"data.history", NULL, facts->history, !is_trajectory},
         {"data.horizon", NULL, facts->horizon, !is_trajectory},
         {"data.n_train", NULL, samples - tests, false},

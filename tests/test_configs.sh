@@ -4,6 +4,8 @@
 # docs/own-data.md tells it.
 set -u
 tgrad=$(realpath "$1") source=$(realpath "$2")
+# shellcheck source=support/arrays.sh
+source "$source/tests/support/arrays.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
@@ -52,8 +54,8 @@ mkdir "$work/own"
 cp "$source/configs/template.yaml" "$work/own"
 (
     cd "$work/own" || exit 1
-    if python3 -c 'import numpy' 2>/dev/null; then
-        { block python 1 && block python 3; } | python3 -
+    if python3=$(with_numpy); then
+        { block python 1 && block python 3; } | "$python3" -
     else
         for part in train:64 test:16; do
             for side in x y; do

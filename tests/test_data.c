@@ -406,7 +406,7 @@ static void test_refused_shapes(void **state) {
         {1, {2, {3, 7}}, {1, {3}}, "y: expected (samples, [times,]"},
         {1, {2, {3, 7}}, {2, {4, 7}}, "y: expected the samples and the grid of x (their numbers"},
         {1, {2, {3, 7}}, {2, {3, 8}}, "y: expected the samples and the grid of x (their grids"},
-        {1, {2, {3, 0}}, {2, {3, 0}}, "a grid of 0 cannot"},
+        {1, {2, {3, 0}}, {2, {3, 0}}, "a grid of 0 has no points"},
         {1, {3, {3, 0, 7}}, {3, {3, 0, 7}}, "x: has no channels"},
         {1, {2, {3, 7}}, {3, {3, 0, 7}}, "y: has no times"},
     };

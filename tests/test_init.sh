@@ -18,14 +18,13 @@ expect 0 inspect "$fixtures/layout_matlab_complex.mat" # parts called real and i
 says out "8x6    0.246763  2.59281  1.22943" "1 -> 1 channels, complex"
 
 expect 0 init "$fixtures/layout_well.h5" --history 2
-says out "layout: well"
 says out "in_channels: 6"
 says out "n_modes: [4, 4]"
 expect 0 init "$fixtures/layout_pdearena.h5" --group train --fields vx -o -
 says out "group: train" "fields: vx" "in_channels: 1"
 [ ! -e - ] || complain "$last: a file called -"
 expect 0 init "$fixtures/layout_pdearena.h5" --group train --x-name u --y-name vx
-says out "group: train" "layout: pairs" "in_channels: 3"
+says out "group: train" "x_name: u" "in_channels: 3"
 expect 1 init "$fixtures/layout_well.h5" --history 9
 says err "need 10 frames, its trajectories have 3"
 expect 1 init "$fixtures/h5py.h5"
@@ -63,7 +62,7 @@ says out "pairs x -> y" "2 samples on a grid of 8, 3 -> 3 channels" "masks are n
 expect 0 inspect masked.safetensors --json
 says out '"masks": [' '"in_channels": 3' '"config": "data:'
 expect 0 init masked.safetensors --fields x
-says out "layout: trajectory" "fields: x" "n_modes: [4]" "n_train: 1"
+says out "fields: x" "n_modes: [4]" "n_train: 1"
 expect 0 inspect "$fixtures/h5py.h5"
 says out "data layout: none that is known" "data.x_name says which one is x"
 expect 0 inspect "$fixtures/h5py.h5" --json

@@ -190,6 +190,27 @@ static void test_every_layout(void **state) {
     }
 }
 
+/* Arrays of MATLAB are turned whatever tells which they are. */
+static void test_matlab_by_name(void **state) {
+    (void)state;
+    const char *path = write_matlab(true);
+    tg_dataset_config config = tg_dataset_config_default();
+    config.fields = "u";
+    expect_windows(path, &config, 1, TG_LAYOUT_MATLAB);
+    config.fields = NULL;
+    config.layout = TG_LAYOUT_PAIRS;
+    config.x_name = config.y_name = "a";
+    tg_dataset *set = set_open(ctx, path, &config);
+    float x[X * Y], y[X * Y];
+    for (int64_t n = 0; n < N; n++) {
+        set_ok(ctx, tg_dataset_read(set, &n, 1, x, y));
+        for (int64_t e = 0; e < X * Y; e++) {
+            assert_true(x[e] == value_of(n, 0, 0, e / Y, e % Y) && y[e] == x[e]);
+        }
+    }
+    tg_dataset_close(&set);
+}
+
 /* data.fields chooses and orders, also in formats without groups. */
 static void test_named_fields(void **state) {
     (void)state;
@@ -443,7 +464,7 @@ int main(void) {
         cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
         cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_notes_once),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
-        cmocka_unit_test(test_x_alone),
+        cmocka_unit_test(test_x_alone),       cmocka_unit_test(test_matlab_by_name),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

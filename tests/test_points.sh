@@ -6,6 +6,8 @@
 tree=$(realpath "$2") fake=$(realpath "$3")/bin/tgrad_fake
 # shellcheck source=support/checks.sh
 source "$tree/tests/support/checks.sh"
+# shellcheck source=support/arrays.sh
+source "$tree/tests/support/arrays.sh"
 
 exits 0 generate potential --n-train 6 --n-test 2 -r 60 --test-resolution 60,24 --order 3 -o data
 cat >points.yaml <<'Y'
@@ -128,22 +130,22 @@ expect 1 train points.yaml --run none --data.train_resolution 50
 says err "potential_train_50"
 expect 1 predict whole --input plain.npy --output none.h5
 says err "expected real (samples, points, 3 coordinates), found f32 2x1x24"
-if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
-    python3 -c 'import numpy; numpy.save("outside.npy", numpy.full((5, 3), 1.5, "f"))'
+if python3=$(with_numpy); then
+    "$python3" -c 'import numpy; numpy.save("outside.npy", numpy.full((5, 3), 1.5, "f"))'
     expect 1 predict whole --input outside.npy --output none.h5
     says err "outside.npy: " "sample 0, point 0: coordinate 0 is 1.5; expected all points in the unit box"
     expect 1 predict whole --input data/potential_test_24.h5 --queries outside.npy --output none.h5
     says err "outside.npy: " "sample 0, point 0: coordinate 0 is 1.5; expected all points in the unit box"
     # The points of one sample, and one list of queries for all: those of the file give the same bits.
     expect 0 convert data/potential_test_24.h5 all.npy --dataset points
-    python3 -c 'import numpy; p = numpy.load("all.npy"); numpy.save("one.npy", p[1]); numpy.save("twice.npy", p[[1, 1]])'
+    "$python3" -c 'import numpy; p = numpy.load("all.npy"); numpy.save("one.npy", p[1]); numpy.save("twice.npy", p[[1, 1]])'
     expect 0 predict whole --input one.npy --output one_y.npy
     says out "1 sample, f32 24"
     cmp -s <(tail -c 96 plain.npy) <(tail -c 96 one_y.npy) || complain "$last: one sample alone differs"
     expect 0 predict whole --input data/potential_test_24.h5 --queries one.npy --output listed.npy
     expect 0 predict whole --input data/potential_test_24.h5 --queries twice.npy --output each.npy
     cmp -s listed.npy each.npy || complain "$last: one list of queries differs from one for each sample"
-    python3 - <<'P'
+    "$python3" - <<'P'
 import numpy as np
 p = np.random.default_rng(0).random((4, 900, 2), "f")
 np.savez("plane.npz", at=p, u=np.stack([p[..., 0], p[..., 1]], 1))

@@ -273,9 +273,9 @@ refused "times in a row" --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.save_ev
 # Below that limit a run that diverges comes to its end, and says so there.
 diverge=(--opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1)
 train diverged "${diverge[@]}" >log 2>&1 || fail "a run below opt.nonfinite_limit must come to its end"
-grep -q "warning: 4 losses of this run were not finite, and their updates were skipped, to the very end" log ||
+grep -q "warning: 4 batches of this run had no finite loss and were skipped, to the very end" log ||
     fail "a run that diverged must say so: $(tail -3 log)"
-grep -q "^finished: 1 epochs, 1 steps, 4 updates skipped; " log || fail "skipped updates are counted: $(tail -1 log)"
+grep -q "^finished: 1 epochs, 1 steps, 4 batches skipped; " log || fail "skipped batches are counted: $(tail -1 log)"
 train diverged_json "${diverge[@]}" --json 2>/dev/null | grep -q '"skipped": 4' || fail "--json must count skipped updates"
 train calm --opt.n_epochs 1 --json 2>log | grep -q '"skipped": 0' || fail "--json must count no skipped update"
 grep -q "not finite" log && fail "a run with finite losses warns"

@@ -220,7 +220,7 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     double step_ms;
     double seconds;       /* of the epoch, evaluation included */
     tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */
-    int64_t skipped;      /* updates skipped for non-finite values, of the run */
+    int64_t skipped;      /* batches and updates skipped for non-finite values, of the run */
     double loss_scale;    /* of the next step; 1: none */
     int64_t overflows;    /* steps in which a dynamic loss scale was too large, of the run */
     tg_optim_ranks ranks; /* opt.rank auto */
@@ -239,6 +239,7 @@ typedef struct tg_train_end {
     bool is_finished;      /* false: stopped by should_stop */
     int64_t epoch, step;   /* reached */
     char checkpoint[1024]; /* the last one written */
+    int64_t skipped;       /* batches and updates skipped for non-finite values, of the run */
 } tg_train_end;
 
 typedef struct tg_trainer tg_trainer;

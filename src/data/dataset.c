@@ -358,7 +358,16 @@ fail:
 }
 
 static tg_status open_fields(tg_dataset *d, const char *path, const tg_dataset_config *config) {
+    tg_file_format format = TG_FILE_FORMATS;
+    TG_CALL(tg_file_detect(d->ctx, path, &format));
     for (int i = 0; i < d->layout.count; i++) {
+        const char *first = d->layout.fields[0].name, *name = d->layout.fields[i].name;
+        if (format == TG_FILE_NPY && strcmp(name, first) != 0) {
+            return tg_fail(d->ctx, TG_E_CONFIG,
+                           "%s: an npy file holds one array, and data.fields names '%s' and '%s'; "
+                           "npz, safetensors and HDF5 files hold several",
+                           path, first, name);
+        }
         TG_CALL(open_part(d, TG_DATA_X, path, d->layout.fields[i].name, config));
     }
     return TG_OK;
@@ -397,15 +406,16 @@ static tg_status open_other_layout(tg_dataset *d, const origin *from,
 
 static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
     tg_file_format format = TG_FILE_FORMATS;
-    bool is_other = config->layout > TG_LAYOUT_PAIRS;
+    bool is_other = config->layout > TG_LAYOUT_PAIRS, is_matlab = false;
     d->layout = (tg_layout){.kind = TG_LAYOUT_PAIRS, .channels_last = config->channels_last};
     if (from->x) {
         return wrap_arrays(d, from, config->x_only);
     }
+    TG_CALL(tg_layout_is_matlab(d->ctx, from->path, &is_matlab));
+    d->layout.form.is_reversed = is_matlab;
     if (config->layout == TG_LAYOUT_AUTO && config->coordinates == 0) {
         TG_CALL(tg_file_detect(d->ctx, from->path, &format));
-        TG_CALL(tg_layout_is_matlab(d->ctx, from->path, &is_other));
-        is_other = is_other || (config->fields && config->fields[0]);
+        is_other = is_matlab || (config->fields && config->fields[0]);
     }
     if (is_other) {
         return open_layout(d, from, config);

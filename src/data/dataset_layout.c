@@ -30,8 +30,12 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_pa
         const int64_t n = i < pad ? 1 : shape->dim[at + i - pad];
         const int64_t wanted = i < pad ? 1 : config->grid[i - pad];
         const int64_t step = i < pad ? 1 : step_of(n, wanted);
-        if (step == 0 || n < 1) {
-            const tg_shape grid = tg_shape_of(n_dim, shape->dim + at);
+        const tg_shape grid = tg_shape_of(n_dim, shape->dim + at);
+        if (n < 1) {
+            return tg_fail(d->ctx, TG_E_SHAPE, "%s: a grid of %s has no points",
+                           tg_array_label(part->array), tg_shape_text(&grid, text, sizeof text));
+        }
+        if (step == 0) {
             return tg_fail(d->ctx, TG_E_SHAPE,
                            "%s: a grid of %s cannot be sub-sampled to %s: %" PRId64
                            " is no divisor of %" PRId64 " (nor, for an odd grid with both ends, is "

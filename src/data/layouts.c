@@ -234,7 +234,6 @@ static tg_status find_pdearena(const listing *l, tg_layout *out) {
  * alone where x is enough. */
 static tg_status find_matlab(const listing *l, const tg_dataset_config *config, tg_layout *out) {
     const char *const names[][2] = {{config->x_name, config->y_name}, {"a", "u"}, {"coeff", "sol"}};
-    out->form.is_reversed = true;
     for (int i = 0; i < 3 && out->count == 0; i++) {
         const char *x = names[i][0] ? names[i][0] : "x", *y = names[i][1] ? names[i][1] : "y";
         const bool has_y = has(l, y), has_x = has(l, x);
@@ -318,6 +317,7 @@ static tg_status find_fields(const listing *l, const tg_dataset_config *config, 
     out->is_trajectory = true;
     if (config->fields && config->fields[0] && out->kind != TG_LAYOUT_NUMBERED) {
         out->channels_last = out->kind == TG_LAYOUT_WELL;
+        out->form.is_time_last = out->kind == TG_LAYOUT_MATLAB;
         return find_named(l, config, out);
     }
     switch (out->kind) {
@@ -377,6 +377,7 @@ tg_status tg_layout_find(tg_context *ctx, const char *path, const tg_dataset_con
                     : config->fields && *config->fields ? TG_LAYOUT_TRAJECTORY
                                                         : guess(&l);
     }
+    out->form.is_reversed = is_matlab || out->kind == TG_LAYOUT_MATLAB;
     TG_TRY(find_fields(&l, config, out));
     TG_TRY(out->count > 0 ? TG_OK : unknown_layout(&l, out));
 fail:

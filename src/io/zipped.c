@@ -109,16 +109,24 @@ fail:
     return status;
 }
 
+/* Arrays of texts, objects and structures are left out, as those of HDF5 files are; a file of such
+ * alone is refused. */
 static tg_status list_npz(tg_zipped *file) {
+    tg_status left_out = TG_OK;
     for (int64_t i = 0; i < file->zip.names.count; i++) {
         tg_zipped_tensor tensor;
         char name[LARGEST_NAME];
         snprintf(name, sizeof name, "%s", file->zip.names.items[i]);
         name[strlen(name) - (ends_with(name, ".npy") ? 4 : 0)] = '\0';
-        TG_CALL(locate_npy(file, i, &tensor));
+        const tg_status status = locate_npy(file, i, &tensor);
+        if (status == TG_E_UNSUPPORTED) {
+            left_out = status;
+            continue;
+        }
+        TG_CALL(status);
         TG_CALL(add_tensor(file, name, &tensor));
     }
-    return TG_OK;
+    return file->names.count > 0 ? TG_OK : left_out;
 }
 
 static tg_status read_npy(const tg_zipped *file, const tg_zipped_tensor *tensor, tg_tensor *out) {

@@ -42,8 +42,8 @@ static tg_status refuse_loss(tg_trainer *t, double loss) {
     const int64_t batch = t->under_way + 1;
     p->skipped++;
     p->skipped_row++;
-    tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the update is skipped",
-           (long long)p->epoch + 1, (long long)batch, loss);
+    tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the batch is skipped",
+           (long long)p->epoch + 1, (long long)batch, isnan(loss) ? (double)NAN : loss);
     if (p->skipped_row >= t->model->config.loop.nonfinite_limit) {
         return tg_fail(t->ctx, TG_E_NUMERIC,
                        "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "
@@ -311,8 +311,10 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
     if (!t) {
         return (tg_train_end){0};
     }
-    tg_train_end end = {
-        .is_finished = is_at_end(t), .epoch = t->progress.epoch, .step = t->progress.step};
+    tg_train_end end = {.is_finished = is_at_end(t),
+                        .epoch = t->progress.epoch,
+                        .step = t->progress.step,
+                        .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped};
     snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
     return end;
 }
@@ -337,21 +339,25 @@ static tg_status open_next_stage(tg_trainer *t) {
     return tg_trainer_open_stage(t);
 }
 
-/* What was said of single batches may be far above the end. */
+/* What was said of single batches may be far above the end. A run without a finite loss in the last
+ * half of its last epoch has diverged; single ones are of samples that are not finite, as a rule.
+ */
 static void tell_skipped(const tg_trainer *t) {
     const tg_progress *p = &t->progress;
+    const bool has_diverged = 2 * p->skipped_row > tg_loader_batches(t->loader);
     if (p->skipped > 0) {
-        tg_log(t->ctx, TG_LOG_WARN,
-               "%lld losses of this run were not finite, and their updates were skipped%s",
-               (long long)p->skipped,
-               p->skipped_row > 0 ? ", to the very end: it has diverged. A lower opt.learning_rate "
-                                    "or opt.max_grad_norm may help"
-                                  : "");
+        tg_log(t->ctx, TG_LOG_WARN, "%lld batch%s of this run had no finite loss and %s skipped%s",
+               (long long)p->skipped, p->skipped == 1 ? "" : "es", p->skipped == 1 ? "was" : "were",
+               has_diverged ? ", to the very end: it has diverged. A lower opt.learning_rate or "
+                              "opt.max_grad_norm may help"
+                            : "; tgrad inspect tells whether the data are finite");
     }
 }
 
+/* They tell that a run is finished, so its last checkpoint is there before them. */
 static tg_status write_samples(tg_trainer *t) {
     TG_CALL(check_updates(t));
+    TG_CALL(tg_trainer_finish_save(t));
     tell_skipped(t);
     return tg_trainer_writes(t) ? tg_trainer_write_samples(t) : TG_OK;
 }

@@ -1,6 +1,15 @@
 # Small arrays for tests of a command. To be sourced after checks.sh.
 # shellcheck shell=bash
 
+# with_numpy: the first python3 of this machine that has numpy; fails where none has.
+with_numpy() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import numpy' 2>/dev/null && echo "$python" && return
+    done
+    return 1
+}
+
 convert() {
     "$tgrad" convert "$@" >/dev/null 2>err || complain "convert $*"
 }
