@@ -268,6 +268,27 @@ static void sobolev(t_side *s) {
     }
 }
 
+/* Random fields and some numbers of an equation. */
+static tg_residual fields_of(t_side *s, tg_equation equation, int64_t batch, int64_t channels,
+                             int64_t n, int64_t m) {
+    return (tg_residual){.equation = equation,
+                         .dtype = s->dtype,
+                         .batch = batch,
+                         .in_channels = channels,
+                         .n = n,
+                         .m = m,
+                         .x_mean = 3.0,
+                         .x_scale = 2.0,
+                         .y_mean = -0.1,
+                         .y_scale = 0.7,
+                         .forcing = 1.5,
+                         .viscosity = 0.01,
+                         .time = 0.1,
+                         .x = t_random(s, s->dtype, batch * channels * n * m),
+                         .pred = t_random(s, s->dtype, batch * n * m),
+                         .target = t_random(s, s->dtype, batch * n * m)};
+}
+
 static void residuals(t_side *s) {
     static const struct {
         tg_equation equation;
@@ -284,26 +305,11 @@ static void residuals(t_side *s) {
             continue;
         }
         t_note(s, "case %d", i);
-        const tg_residual op = {.equation = cases[i / 2].equation,
-                                .dtype = s->dtype,
-                                .batch = batch,
-                                .in_channels = channels,
-                                .n = n,
-                                .m = m,
-                                .x_mean = 3.0,
-                                .x_scale = 2.0,
-                                .y_mean = -0.1,
-                                .y_scale = 0.7,
-                                .forcing = 1.5,
-                                .viscosity = 0.01,
-                                .time = 0.1,
-                                .x = t_random(s, s->dtype, batch * channels * n * m),
-                                .pred = t_random(s, s->dtype, batch * n * m),
-                                .target = t_random(s, s->dtype, batch * n * m),
-                                .residual = t_random(s, TG_F64, batch * n * m),
-                                .rest = t_random(s, TG_F64, batch * n * m),
-                                .powers = t_output(s, TG_F64, 2 * batch),
-                                .slope = i % 2 ? t_output(s, TG_F64, batch * n * m) : NULL};
+        tg_residual op = fields_of(s, cases[i / 2].equation, batch, channels, n, m);
+        op.residual = t_random(s, TG_F64, batch * n * m);
+        op.rest = t_random(s, TG_F64, batch * n * m);
+        op.powers = t_output(s, TG_F64, 2 * batch);
+        op.slope = i % 2 ? t_output(s, TG_F64, batch * n * m) : NULL;
         t_ok(s, s->ops->residual(s->be, &op));
         t_keep_close(s, op.powers, 100.0);
         if (op.slope) {
@@ -352,26 +358,12 @@ static void vorticity_points(t_side *s) {
         }
         t_note(s, "case %d", i);
         tg_vorticity_points op = {.part = part,
-                                  .of = {.equation = TG_EQUATION_FLOW,
-                                         .dtype = s->dtype,
-                                         .batch = batch,
-                                         .in_channels = 2,
-                                         .n = n,
-                                         .m = m,
-                                         .x_mean = 3.0,
-                                         .x_scale = 2.0,
-                                         .y_mean = -0.1,
-                                         .y_scale = 0.7,
-                                         .forcing = 1.5,
-                                         .viscosity = 0.01,
-                                         .time = 0.1},
+                                  .of = fields_of(s, TG_EQUATION_FLOW, batch, 2, n, m),
                                   .u = t_random(s, TG_F64, size),
                                   .v = t_random(s, TG_F64, size),
                                   .wx = t_random(s, TG_F64, size),
                                   .wy = t_random(s, TG_F64, size),
                                   .by = t_random(s, TG_F64, size)};
-        op.of.x = t_random(s, s->dtype, 2 * size);
-        op.of.pred = t_random(s, s->dtype, size);
         op.r = part == TG_VORTICITY_BEGIN
                    ? t_output(s, TG_F64, size)
                    : t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size));

@@ -190,6 +190,26 @@ static void test_flow(void **state) {
     assert_true(fabs(loss_of(&p, false) - sqrt(sum)) <= 1e-12 * sqrt(sum));
 }
 
+/* w = (-1)^i cos y + cos 2y, the highest frequency of an even grid in x beside another wave: it has
+ * no slope at the points, and all flows along x, so that what is left at rest is their decay. */
+static void test_highest_frequency(void **state) {
+    (void)state;
+    enum { N = 6, M = 7 };
+    const double nu = 0.3;
+    double sum = 0.0;
+    problem p = make(TG_PHYSICS_NS, N, M);
+    p.config.physics_length = 2.0 * PI;
+    p.config.physics_viscosity = nu;
+    p.config.physics_forcing = 0.0;
+    for (int i = 0; i < N * M; i++) {
+        const double y = 2.0 * PI * (i % M) / M, high = (i / M % 2 ? -1.0 : 1.0) * cos(y);
+        p.x[i] = p.pred[i] = p.target[i] = high + cos(2.0 * y);
+        const double r = nu * ((N / 2 * N / 2 + 1) * high + 4.0 * cos(2.0 * y));
+        sum += r * r;
+    }
+    assert_true(fabs(loss_of(&p, false) - sqrt(sum)) <= 1e-12 * sqrt(sum));
+}
+
 /* Taylor and Green: w decays by e^(-q t), q = 2 nu (2 pi / L)^2, and does not move itself; what is
  * left is the error of the trapezoidal rule. */
 static void test_decaying_flow(void **state) {
@@ -363,7 +383,7 @@ int main(void) {
         cmocka_unit_test(test_darcy_solver),   cmocka_unit_test(test_flow),
         cmocka_unit_test(test_generated_flow), cmocka_unit_test(test_decaying_flow),
         cmocka_unit_test(test_burgers),        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_network),        cmocka_unit_test(test_highest_frequency),
     };
     backend = "ref";
     const int failures = cmocka_run_group_tests(tests, begin, end);
