@@ -355,22 +355,34 @@ fail:
     return code != CLI_OK ? code : cli_code(ctx, status);
 }
 
+/* What can be known of the output before anything is predicted. */
+static int check_output(tg_context *ctx, const char *model) {
+    const char *const read[] = {opt.input, opt.queries, model};
+    const char *end = strrchr(opt.output, '/');
+    char *folder = cli_format("%.*s", end ? (int)(end - opt.output) + 1 : 0, opt.output);
+    tg_file_format format;
+    int code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
+    if (code == CLI_OK && end && !cli_is_folder(folder)) {
+        code = cli_fail("%s: there is no folder %s", opt.output, folder);
+    }
+    for (int i = 0; i < 3 && code == CLI_OK; i++) {
+        code = cli_keep_file(read[i], opt.output);
+    }
+    free(folder);
+    return code;
+}
+
 static int run(const cli_call *call) {
     if (!opt.input || !opt.output) {
         return cli_usage("predict", "--input FILE and --output FILE are needed");
     }
     tg_context *ctx = NULL;
     cli_model model = {0};
-    tg_file_format format;
     int code = cli_open_context(call->common, true, &ctx);
     if (code != CLI_OK) {
         return code;
     }
-    code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
-    const char *const read[] = {opt.input, opt.queries, call->args.item[0]};
-    for (int i = 0; i < 3 && code == CLI_OK; i++) {
-        code = cli_keep_file(read[i], opt.output);
-    }
+    code = check_output(ctx, call->args.item[0]);
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {
         cli_model_tell(&model);

@@ -192,6 +192,7 @@ refused absent.npy
 run 1 predict data -i one.npy -o no.npy
 refused 'without checkpoints'
 run 1 predict run -i one.npy -o absent/no.npy
+says err 'absent/no.npy: there is no folder absent/'
 
 # Weights and values that are no numbers are counted.
 says_warning() { # says_warning <text ..>: the last call succeeded with these warnings alone
