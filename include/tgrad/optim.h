@@ -141,7 +141,8 @@ typedef struct tg_optim_setup {
     bool shares_workspace;       /* the scratch of updates and the dense gradient of refreshes are a
                                     network's: tg_step_share_workspace before the first use */
     const int *numbers;          /* of each parameter in a longer list of the caller, for its random
-                                    numbers to stay the same in parts of it; NULL: its place in params */
+                                    numbers to stay the same in parts of it; NULL: its place in params,
+                                    and a state_precision that none is large enough for is refused */
     int shard_rank, shard_ranks; /* of several ranks that accumulate, 2 or more: the moments of a
                                     projected or large parameter live on one of them, and this is
                                     rank shard_rank; updates are made by a tg_step with a comm */

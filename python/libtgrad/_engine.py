@@ -110,6 +110,11 @@ def check_param(param, name):
     check_memory(param, name)
 
 
+def _is_array(weight):
+    """Whether it lies in memory as the library reads it."""
+    return weight.is_contiguous() and not weight.is_conj() and not weight.is_neg()
+
+
 def _alignment(tensor):
     return 16 if tensor.is_cuda else tensor.element_size()
 
@@ -278,6 +283,9 @@ class Engine:
         if gradient.layout is not torch.strided:
             raise Error(f"gradient of {row.name}: it is {gradient.layout}; a dense one is needed "
                         "(sparse=False of an embedding)")
+        if gradient.shape != row.shape:
+            raise Error(f"gradient of {row.name}: it is {describe(gradient)}, its weight is "
+                        f"{describe(row.param)}", c.TG_E_SHAPE)
         if gradient.dtype is not self._grad_dtype[i]:
             self._set_gradient_dtype(i, gradient.dtype)
 
@@ -290,7 +298,8 @@ class Engine:
         if (gradient is None or gradient.dtype is not self._grad_dtype[0]
                 or gradient.layout is not _STRIDED or not gradient.is_contiguous()
                 or gradient.is_neg() or gradient.is_conj() or gradient.data_ptr() & 15
-                or param.data_ptr() != self._weights[0] or param.shape != self._shapes[0]):
+                or gradient.shape != self._shapes[0] or param.shape != self._shapes[0]
+                or param.data_ptr() != self._weights[0] or not _is_array(param)):
             return
         self._largest.dense = self._ahead = gradient.data_ptr()
         with self.on_stream():
@@ -304,7 +313,9 @@ class Engine:
                                                          self._weights, self._shapes):
             if gradient is not None and (
                     gradient.dtype is not dtype or gradient.layout is not _STRIDED
-                    or param.data_ptr() != weight or param.shape != shape):
+                    or gradient.shape != shape or param.shape != shape
+                    or param.data_ptr() != weight or not param.is_contiguous()
+                    or param.is_conj() or param.is_neg()):  # as _is_array, without a call
                 self._look(self._index[id(param)], gradient)
         return gradients
 
@@ -313,36 +324,46 @@ class Engine:
         for call in self._calls:
             copies = call.fill(self, gradients)
             if call.active:
-                with self.on_stream():
-                    first = call.gradients[0]
-                    if self._is_large and call.active == [0] and first.dense != self._ahead:
-                        # It could not go ahead, but steps round alike, as the first of a resumed run.
-                        self.context.check(lib.tg_optim_project_ahead(self.optim, first))
-                    self.context.check(
-                        self._receive_all(self._user, len(call.active), call.gradients))
-                _mark_written(call.params)
+                try:
+                    with self.on_stream():
+                        first = call.gradients[0]
+                        if self._is_large and call.active == [0] and first.dense != self._ahead:
+                            # It could not go ahead, but steps round alike, as the first of a resumed run.
+                            self.context.check(lib.tg_optim_project_ahead(self.optim, first))
+                        self.context.check(
+                            self._receive_all(self._user, len(call.active), call.gradients))
+                finally:
+                    _mark_written(call.params)  # after an error, too: some may be
             del copies
         if any(call.active for call in self._calls):
             self.end_step()
 
     def _ready(self, i, gradient):
-        if gradient.dtype is not self._grad_dtype[i] or gradient.is_sparse:
+        if (gradient.dtype is not self._grad_dtype[i] or gradient.layout is not _STRIDED
+                or gradient.shape != self._shapes[i]):
             self._look(i, gradient)
         return plain(gradient)
 
     def _one(self, i, gradient):
-        row = self.rows[i]
-        if row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape:
-            self._bind(i)
+        self._follow(i)
         self.template[i].dense = gradient.data_ptr()
         return self.template[i]
+
+    def _follow(self, i):
+        """The weight may lie elsewhere than it did."""
+        row = self.rows[i]
+        if (row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape
+                or not _is_array(row.param)):
+            self._bind(i)
 
     def receive(self, i, gradient):
         """Updates one parameter."""
         gradient = self._ready(i, gradient)
-        with self.on_stream():
-            self.context.check(self._receive(self._user, self._one(i, gradient)))
-        _mark_written([self.rows[i].param])
+        try:
+            with self.on_stream():
+                self.context.check(self._receive(self._user, self._one(i, gradient)))
+        finally:
+            _mark_written([self.rows[i].param])
 
     def accumulate(self, i, gradient):
         """Adds a gradient to the compressed sum of its parameter."""
@@ -379,9 +400,12 @@ class Engine:
     def is_summing(self, i):
         return lib.tg_optim_sum_count(self.optim, i) > 0
 
+    def has_sums(self):
+        return any(map(self.is_summing, range(len(self.rows))))
+
     def discard(self):
         """Forgets what is accumulated."""
-        if any(map(self.is_summing, range(len(self.rows)))):
+        if self.has_sums():
             with self.on_stream():
                 self.context.check(lib.tg_optim_discard(self.optim))
 
@@ -390,8 +414,7 @@ class Engine:
         with self.on_stream():
             for i, row in enumerate(self.rows):
                 if self.is_summing(i):
-                    if row.param.data_ptr() != self._weights[i]:
-                        self._bind(i)
+                    self._follow(i)
                     weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), self._weights[i],
                                          self.place)
                     self.context.check(lib.tg_optim_apply(self.optim, i, weight))
@@ -411,19 +434,28 @@ class Engine:
         try:
             with self.on_device():
                 self.context.check(lib.tg_optim_save(self.optim, archive))
-            return {row.number: self._parts(archive, row.name) for row in self.rows}
+            found = {row.name: {} for row in self.rows}
+            for i in range(lib.tg_archive_count(archive)):
+                name, part = self._owner(text(lib.tg_archive_name(archive, i)), found)
+                if name is not None:
+                    found[name][part] = _copy(lib.tg_archive_tensor(archive, i).contents)
+            for name, parts in found.items():
+                method = lib.tg_archive_meta(archive, f"optim.{name}.method".encode())
+                parts["method"] = torch.tensor(list(method), dtype=torch.uint8, device="cpu")
+            return {row.number: found[row.name] for row in self.rows}
         finally:
             lib.tg_archive_destroy(archive)
 
-    def _parts(self, archive, name):
-        prefix, parts = f"optim.{name}.", {}
-        for i in range(lib.tg_archive_count(archive)):
-            entry = text(lib.tg_archive_name(archive, i))
-            if entry.startswith(prefix):
-                parts[entry[len(prefix):]] = _copy(lib.tg_archive_tensor(archive, i).contents)
-        method = lib.tg_archive_meta(archive, (prefix + "method").encode())
-        parts["method"] = torch.tensor(list(method), dtype=torch.uint8, device="cpu")
-        return parts
+    @staticmethod
+    def _owner(entry, names):
+        """The parameter and the part of "optim.NAME.PART"; names have dots, too, and may begin with
+        others: the longest one counts."""
+        words = entry.split(".")
+        for end in range(len(words) - 1, 1, -1):
+            name = ".".join(words[1:end])
+            if name in names:
+                return name, ".".join(words[end:])
+        return None, None
 
     def load(self, states):
         """States of `save`, by number; a parameter without one begins anew."""
@@ -450,7 +482,7 @@ class Engine:
         if not torch.is_tensor(tensor):
             raise Error(f"optimizer state: {name} is no tensor", c.TG_E_FORMAT)
         tensor = tensor.detach().cpu().contiguous()
-        if part == "method":
+        if part == "method" and tensor.dtype == torch.uint8:
             self.context.check(lib.tg_archive_set_meta(archive, name.encode(), bytes(tensor.tolist())))
             return
         if tensor.dtype not in DTYPES and tensor.dtype not in (torch.uint8, torch.int64):

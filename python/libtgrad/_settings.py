@@ -53,7 +53,9 @@ def check_keys(group):
 
 def fingerprint(group):
     """Changes when a setting does; cheap enough for every step."""
-    return (float(group["lr"]), *group["betas"], group["eps"], group["weight_decay"],
+    beta1, beta2 = group["betas"]
+    return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]),
+            float(group["weight_decay"]),
             *[group[key] for key in group if key in _KNOWN])
 
 
@@ -79,8 +81,8 @@ def config_of(group, shape=None):
     lib.tg_optim_config_init(config, ctypes.sizeof(config))
     _set(config, "name", group["method"])
     beta1, beta2 = group["betas"]
-    numbers = {"learning_rate": float(group["lr"]), "beta1": beta1, "beta2": beta2,
-               "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    numbers = {"learning_rate": float(group["lr"]), "beta1": float(beta1), "beta2": float(beta2),
+               "eps": float(group["eps"]), "weight_decay": float(group["weight_decay"])}
     for key, value in {**numbers, **{k: v for k, v in group.items() if k in _KNOWN}}.items():
         if key == "rank" and counts_factors(group):
             value = tucker_ranks(shape, value) if shape else 1

@@ -86,8 +86,9 @@ def _run(context, config, display):
 
 
 def _with_channels(x, y, points):
-    """A dimension for the channel where there is one alone. Grids have as many points in all dimensions."""
+    """A dimension for the channel where there is one alone. Grids have as many points in all dimensions,
+    and those of x and y are the same."""
     dims = 0
-    while dims < x.ndim - 1 and x.shape[x.ndim - 1 - dims] == points:
+    while all(dims < array.ndim - 1 and array.shape[array.ndim - 1 - dims] == points for array in (x, y)):
         dims += 1
     return [array[:, None] if array.ndim == dims + 1 else array for array in (x, y)]

@@ -61,6 +61,12 @@ def plan(config: str | os.PathLike | Mapping, *, overrides: Mapping | None = Non
         missing=text(memory.missing))
 
 
+def _path(given):
+    """A path that cannot be taken for an option."""
+    path = os.fspath(given)
+    return os.path.join(os.curdir, path) if path.startswith("-") else path
+
+
 def _program(*arguments):
     """The program's standard output; its sentence as an Error."""
     path = find_program()
@@ -78,7 +84,7 @@ def analyze(gradient: Any, *, tensor: str | None = None, methods: str | list[str
     of a spectral weight. `methods` are names of `tgrad analyze --help`, or "all"."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(gradient, (str, os.PathLike)):
-            path = os.fspath(gradient)
+            path = _path(gradient)
         else:
             path = os.path.join(folder, "gradient.npy")
             _arrays.write_archive(path, {"data": _arrays.to_numpy(gradient, "gradient")}, open_context())
@@ -111,6 +117,6 @@ def report(*runs: Any, title: str | None = None, samples: int = 2) -> Report:
     """A page that shows and compares runs: errors, curves, memory, times, settings, test samples."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.html"
-        words = ["report", *map(os.fspath, runs), "--output", str(path), "--samples", str(samples)]
+        words = ["report", *map(_path, runs), "--output", str(path), "--samples", str(samples)]
         _program(*words, *(["--title", title] if title else []))
         return Report(path.read_text(encoding="utf-8"))

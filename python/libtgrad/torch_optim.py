@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.optim import optimizer
 
 from . import _settings
@@ -20,7 +21,8 @@ __all__ = ["TensorGRaD"]
 
 
 def _is_trained(param):
-    return param.requires_grad and param.numel() > 0
+    """Whether it is to have a state; those of lazy modules have no shape until they are used."""
+    return param.requires_grad and not is_lazy(param) and param.numel() > 0
 
 
 def _with_hooks(step):
@@ -33,7 +35,8 @@ def _with_hooks(step):
     def choose(self, *args, **keys):
         is_watched = (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or any(of_all)
                       or torch.autograd._profiler_enabled())
-        is_outer = type(self).step is choose  # that of a subclass has the hooks around itself
+        # torch puts hooks around the step of a subclass, by functions of one code
+        is_outer = getattr(type(self).step, "__code__", None) is not whole.__code__
         return (whole if is_watched and is_outer else step)(self, *args, **keys)
 
     choose.hooked = True  # torch does not do it again
@@ -69,6 +72,8 @@ class TensorGRaD(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
                     "seed": int(seed), **chosen}
         _settings.check_keys(defaults)
+        if not 0 <= defaults["seed"] < 1 << 64:
+            raise Error(f"seed: {seed}; a whole number from 0 to 2^64 - 1 is needed", c.TG_E_CONFIG)
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise Error(f"max_grad_norm: {max_grad_norm}; a number > 0 is needed", c.TG_E_CONFIG)
         if (accumulate or max_grad_norm is not None) and not in_backward:
@@ -82,12 +87,13 @@ class TensorGRaD(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def _begin(self):
-        self._pending = {}  # id of a parameter: its state, until its engine is made
+        self._pending = {}  # id of a parameter: it, and its state until its engine is made
         self._process_group = None
         self._forget_engines()
-        self._hooks = {}  # id of a parameter: its hook
+        self._hooks = {}  # id of a parameter: it, and its hook
         self._loading = None
         self._has_received = False  # a gradient, in a backward pass
+        self._is_following = False  # a gradient since the last step
 
     def _forget_engines(self):
         self._engines = []
@@ -138,7 +144,7 @@ class TensorGRaD(torch.optim.Optimizer):
         """Makes the state of every trainable parameter that has none yet."""
         by_device = {}
         for number, name, param, group in self._named():
-            if id(param) in self._where or not param.requires_grad:
+            if id(param) in self._where or not param.requires_grad or is_lazy(param):
                 continue
             check_param(param, name)
             if param.numel():
@@ -146,7 +152,7 @@ class TensorGRaD(torch.optim.Optimizer):
         for rows in by_device.values():
             engine = Engine(rows, self.param_groups, self.param_groups[0]["seed"],
                             self._options["accumulate"])
-            states = {row.number: self._pending[id(row.param)] for row in rows
+            states = {row.number: self._pending[id(row.param)][1] for row in rows
                       if id(row.param) in self._pending}
             if states:
                 engine.load(states)
@@ -162,36 +168,45 @@ class TensorGRaD(torch.optim.Optimizer):
         if listed == self._listed and not any(map(_is_trained, self._idle)):
             return
         found, is_stale, is_new = 0, False, False
-        for group in self.param_groups:
-            for param in group["params"]:
-                known = self._where.get(id(param))
-                if known:
-                    found += 1
-                    is_stale = is_stale or known[2] is not group
-                else:
-                    is_new = is_new or _is_trained(param)
-        if is_stale or found < len(self._where):
+        for number, _, param, group in self._named():
+            known = self._where.get(id(param))
+            if known:
+                engine, i, was = known
+                found += 1
+                is_stale = (is_stale or was is not self.param_groups[group]
+                            or engine.rows[i].number != number)
+            else:
+                is_new = is_new or _is_trained(param)
+        is_stale = is_stale or found < len(self._where) or (is_new and self._engines and self._joins())
+        is_late = any(engine.has_sums() for engine in self._engines)  # sums are applied first
+        if is_stale and not is_late:
             self._rebuild()
-        elif is_new:
-            self._prepare()
-        self._listed = listed
+        self._prepare()
+        self._listed = None if is_stale and is_late else listed
         self._idle = [param for _, _, param, _ in self._named() if id(param) not in self._where]
+
+    def _joins(self):
+        """Whether parameters that come later join the engine of the others. Automatic ranks that were
+        chosen fill the budget of theirs."""
+        return all(group.get("rank") != "auto" for group in self.param_groups)
 
     def _export(self):
         """{parameter: state} of everything there is."""
         states = {id(row.param): parts for engine in self._engines
                   for row, parts in zip(engine.rows, engine.save().values())}
-        states.update(self._pending)
+        states.update({key: parts for key, (_, parts) in self._pending.items()})
         return {param: states[id(param)] for _, _, param, _ in self._named() if id(param) in states}
 
     def _rebuild(self):
         """Makes engines anew with the states there are: parameters went to another device or left their
         group, or sums are needed."""
-        self._pending = {id(param): parts for param, parts in self._export().items()}
+        self._pending = {id(param): (param, parts) for param, parts in self._export().items()}
         self._forget_engines()
         present = {id(param) for _, _, param, _ in self._named()}
         for gone in self._hooks.keys() - present:
-            self._hooks.pop(gone).remove()
+            self._hooks.pop(gone)[1].remove()
+        for param in [param for param in self.state if id(param) not in present]:
+            del self.state[param]
         if self._pending:
             self._prepare()
 
@@ -220,6 +235,7 @@ class TensorGRaD(torch.optim.Optimizer):
             self._step_all()
         else:
             self._end_backward(grad_scaler)
+            self._is_following = False
         return loss
 
     @torch.no_grad()
@@ -255,6 +271,7 @@ class TensorGRaD(torch.optim.Optimizer):
         if self._options["accumulate"]:
             for engine in self._engines:
                 engine.discard()
+        self._is_following = False
 
     # ---- updates during the backward pass ----
 
@@ -268,13 +285,13 @@ class TensorGRaD(torch.optim.Optimizer):
             if found is not None:
                 found._receive(param)
 
-        self._hooks.update({id(param): param.register_post_accumulate_grad_hook(receive)
-                            for param in params if param.requires_grad})
+        self._hooks.update({id(param): (param, param.register_post_accumulate_grad_hook(receive))
+                            for param in params if param.requires_grad and not is_lazy(param)})
 
     def _hook_unfrozen(self):
         """Parameters that were frozen until now could have no hook: their first gradient is still there."""
         late = [param for group in self.param_groups for param in group["params"]
-                if param.requires_grad and id(param) not in self._hooks]
+                if param.requires_grad and not is_lazy(param) and id(param) not in self._hooks]
         self._hook(late)
         for param in late:
             if param.grad is not None:
@@ -297,12 +314,14 @@ class TensorGRaD(torch.optim.Optimizer):
         if not self._has_received:
             self._refuse_ddp()
             self._has_received = True
-        if param.numel() == 0:
+        if param.numel() == 0 or param.grad is None:  # somebody else has used it
             param.grad = None
             return
         known = self._where.get(id(param))
-        if known is None or not any(known[2] is group for group in self.param_groups):
+        if (not self._is_following or known is None
+                or not any(known[2] is group for group in self.param_groups)):
             self._follow_groups()
+            self._is_following = True
             if id(param) not in self._where:  # its group has left
                 return
         if param.device != self._where[id(param)][0].device:
@@ -330,13 +349,13 @@ class TensorGRaD(torch.optim.Optimizer):
             engine.apply()
 
     def _average(self):
-        """The mean of all processes' sums. Each takes part with every parameter, also with one that
-        had no gradient here."""
+        """The mean of all processes' sums. Each takes part with every parameter that is trained, also
+        with one that had no gradient here."""
         import torch.distributed as dist
         world, works, small = dist.get_world_size(self._process_group), [], {}
         for engine in self._engines:
             for i, row in enumerate(engine.rows):
-                if not engine.is_summing(i):
+                if row.param.requires_grad and not engine.is_summing(i):
                     engine.accumulate(i, torch.zeros_like(row.param))
             for total in engine.sums():
                 flat = (torch.view_as_real(total) if total.is_complex() else total).view(-1)
@@ -357,16 +376,16 @@ class TensorGRaD(torch.optim.Optimizer):
         """Takes the scale of a GradScaler out of the sums and clips them by their norm. Where that
         is not finite they all become NaN, and every update is skipped."""
         sums = [total for engine in self._engines for total in engine.sums()]
-        if not sums:
-            return
-        device = sums[0].device
-        norm = torch.stack([torch.linalg.vector_norm(total).to(device, torch.float64)
-                            for total in sums]).norm()
+        device = sums[0].device if sums else torch.device("cpu")
         factor = torch.ones((), dtype=torch.float64, device=device)
+        norm = torch.stack([torch.linalg.vector_norm(total).to(device, torch.float64)
+                            for total in sums] or [0.0 * factor]).norm()
         if scaler is not None:
-            factor = scaler._get_scale_async().to(device, torch.float64).reciprocal()
+            known = scaler._per_optimizer_states[id(self)]
+            if known["stage"].name != "UNSCALED":
+                factor = scaler._get_scale_async().to(device, torch.float64).reciprocal()
             overflow = (~torch.isfinite(norm)).to(torch.float32)
-            scaler._per_optimizer_states[id(self)]["found_inf_per_device"] = {device: overflow}
+            known["found_inf_per_device"] = {device: overflow}
         self.grad_norm = norm * factor
         if self._options["max_grad_norm"] is not None:
             factor = factor * (self._options["max_grad_norm"] / self.grad_norm).clamp(max=1.0)
@@ -376,9 +395,9 @@ class TensorGRaD(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self):
-        """A GradScaler finds no gradients after updates in the backward pass: it hands itself to
-        step, which takes the scale out of the sums."""
-        return self._options["in_backward"]
+        """A GradScaler finds no gradients after updates in the backward pass, nor those of other
+        processes: it hands itself to step, which takes the scale out of the sums."""
+        return self._options["in_backward"] or self._options["accumulate"]
 
     def distributed(self, process_group=None) -> "TensorGRaD":
         """Averages compressed sums over the processes of a group (default: all) before each update.
@@ -424,7 +443,7 @@ class TensorGRaD(torch.optim.Optimizer):
                 if key not in group:
                     raise Error(f"optimizer state: a parameter group has no '{key}'; this is no state of "
                                 "TensorGRaD", c.TG_E_FORMAT)
-        before = (self._engines, self._where, self._pending, self.param_groups)
+        before = (self._engines, self._where, self._pending, self.param_groups, self.state)
         hooks = self._optimizer_load_state_dict_pre_hooks
         self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # they were called
         self._loading = state_dict
@@ -432,7 +451,7 @@ class TensorGRaD(torch.optim.Optimizer):
             # torch would cast moments and bitmaps to the dtype of their weight: it gets none
             super().load_state_dict({**state_dict, "state": {}})
         except BaseException:
-            self._engines, self._where, self._pending, self.param_groups = before
+            self._engines, self._where, self._pending, self.param_groups, self.state = before
             raise
         finally:
             self._optimizer_load_state_dict_pre_hooks, self._loading = hooks, None
@@ -451,7 +470,7 @@ class TensorGRaD(torch.optim.Optimizer):
         if loading is None:  # a copy, or unpickled
             self._begin()
             super().__setstate__(state)
-            self._pending = {id(param): parts for param, parts in self.state.items()}
+            self._pending = {id(param): (param, parts) for param, parts in self.state.items()}
             self.state.clear()
             for group in self.param_groups:
                 self._hook(group["params"])
@@ -460,8 +479,8 @@ class TensorGRaD(torch.optim.Optimizer):
         saved = itertools.chain.from_iterable(g["params"] for g in loading["param_groups"])
         params = {old: param for old, (_, _, param, _) in zip(saved, self._named())}
         self._forget_engines()
-        self._pending = {id(params[old]): parts for old, parts in loading["state"].items()
-                         if old in params and parts}
+        self._pending = {id(params[old]): (params[old], parts)
+                         for old, parts in loading["state"].items() if old in params and parts}
         if self._pending:
             self._prepare()
 

@@ -144,7 +144,6 @@ def test_requires_grad_is_not_needed_of_a_step():
     ({"sparse_ration": 0.1}, "did you mean opt.sparse_ratio"),
     ({"lr": -1.0}, "opt.learning_rate"),
     ({"betas": (0.9, 1.0)}, "opt.beta2: expected a number in"),
-    ({"state_precision": "8bit"}, "no parameter has the 4096 values"),
     ({"update_proj_gap": 0}, "opt.update_proj_gap"),
     ({"proj_type": "low_rank", "second_proj_type": "low_rank"}, "opt.second_proj_type|sparse"),
 ])

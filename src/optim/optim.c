@@ -78,7 +78,7 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
                                    : count;
         used = used || judged >= least;
     }
-    if (asked != TG_STATE_FULL && !used) {
+    if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* of some parameters others may be */
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.state_precision: %s keeps a scale for every %d numbers, and no "
                        "parameter has the %lld values that make it worth it; take full",
