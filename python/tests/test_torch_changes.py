@@ -1,5 +1,6 @@
 """Parameters that come, go, freeze, thaw and change between steps, and what surrounds a step."""
 import functools
+import random
 
 import pytest
 
@@ -342,3 +343,76 @@ def test_grad_scaler_of_processes(process_group, unscales):
     a.requires_grad_(False)
     scaler.step(opt)
     scaler.update()
+
+
+# ---- all of it, at random ----
+
+class Twin:
+    """A parameter, and the same one with an AdamW of torch."""
+
+    def __init__(self, choose):
+        shape = [choose.randint(1, 5) for _ in range(choose.randint(0, 3))]
+        generator = torch.Generator().manual_seed(choose.getrandbits(30))
+        self.param = torch.nn.Parameter(torch.randn(shape, dtype=torch.float64, generator=generator))
+        self.other = torch.nn.Parameter(self.param.detach().clone())
+        self.adamw = torch.optim.AdamW([self.other], lr=0.01, eps=1e-12, weight_decay=0.0)
+
+
+def change(choose, opt, twins):
+    """One change of the groups `twins`, which are those of `opt`."""
+    kind, i = choose.randrange(8), choose.randrange(len(twins))
+    groups = opt.param_groups
+    if kind == 0:
+        twins.append([Twin(choose)])
+        opt.add_param_group({"params": [twin.param for twin in twins[-1]]})
+    elif kind == 1 and len(twins) > 1:
+        twins.pop(i)
+        groups.pop(i)
+    elif kind == 2:
+        twins[i][0] = Twin(choose)
+        groups[i]["params"][0] = twins[i][0].param
+    elif kind == 3:
+        twin = choose.choice(twins[i])
+        twin.param.requires_grad_(not twin.param.requires_grad)
+    elif kind == 4 and len(twins[i]) > 1:
+        twins[i].pop()
+        groups[i]["params"].pop()
+    elif kind == 5:
+        twins.reverse()
+        groups.reverse()
+    elif kind == 6:
+        twin = choose.choice(twins[i])
+        twin.param.data = twin.param.data.clone()
+
+
+@pytest.mark.parametrize("keys", [{}, {"in_backward": True}, {"in_backward": True, "accumulate": True}])
+@pytest.mark.parametrize("seed", range(12))
+def test_any_changes(keys, seed):
+    choose = random.Random(seed)
+    twins = [[Twin(choose) for _ in range(choose.randint(1, 3))] for _ in range(2)]
+
+    def make():
+        return libtgrad.TensorGRaD([{"params": [twin.param for twin in group]} for group in twins], lr=0.01,
+                                   eps=1e-12, method="adam", **keys)
+
+    opt = make()
+    for _ in range(20):
+        change(choose, opt, twins)
+        if choose.randrange(6) == 0:
+            state = opt.state_dict()
+            opt = make()
+            opt.load_state_dict(state)
+        opt.zero_grad()
+        opt.memory()  # hooks of those that came
+        loss = 0.0
+        for twin in (twin for group in twins for twin in group):
+            twin.other.grad = None
+            if twin.param.requires_grad and choose.randrange(4):
+                twin.other.grad = torch.full_like(twin.other, choose.uniform(-1.0, 1.0))
+                loss = loss + (twin.param * twin.other.grad).sum()
+            twin.adamw.step()
+        if torch.is_tensor(loss):
+            loss.backward()
+        opt.step()
+        for twin in (twin for group in twins for twin in group):
+            assert torch.allclose(twin.param, twin.other, rtol=0.0, atol=1e-9), (seed, keys)
