@@ -71,6 +71,12 @@ static tg_status set_points(const cli_points_fit *fit, int coordinates, tg_setti
     return set_rows(rows, sizeof rows / sizeof rows[0], settings);
 }
 
+/* A path as the only entry of a list, whatever is in it; to be freed. */
+static char *list_of_one(const char *path) {
+    const char *quote = strchr(path, '"') ? "'" : "\"";
+    return cli_format("[%s%s%s]", quote, path, quote);
+}
+
 /* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
  * on a grid. */
 static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
@@ -79,7 +85,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
     const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
     const tg_dataset_config plain = tg_dataset_config_default();
-    char modes[96];
+    char modes[96], *tested = list_of_one(file);
     const row rows[] = {
         {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
         {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
@@ -90,7 +96,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.history", NULL, facts->history, !is_trajectory},
         {"data.horizon", NULL, facts->horizon, !is_trajectory},
         {"data.n_train", NULL, samples - tests, false},
-        {"data.test_files", file, 0, tests == 0},
+        {"data.test_files", strpbrk(file, ",[]()") ? tested : file, 0, tests == 0},
         {"data.test_skip", NULL, samples - tests, tests == 0},
         {"data.test_resolutions", "[]", 0, tests > 0},
         {"fno.n_modes", modes_of(facts->n_dim, facts->grid, modes), 0, fit != NULL},
@@ -102,8 +108,9 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
     };
-    CLI_CALL(set_rows(rows, sizeof rows / sizeof rows[0], settings));
-    return fit ? set_points(fit, config->coordinates, settings) : TG_OK;
+    const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
+    free(tested);
+    return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
 }
 
 /* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */

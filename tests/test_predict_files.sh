@@ -80,6 +80,11 @@ for file in pairs.npz all.mat; do
     says out "8x6        7"
 done
 
+# A comma in a name is no end of it.
+cp pairs.npz 'one, two.npz'
+expect 0 init 'one, two.npz' -o comma.yaml
+exits 0 train comma.yaml --run comma --threads 1 --quiet --opt.n_epochs 1
+
 # Texts and objects beside the arrays are no reason to refuse these.
 expect 0 inspect pairs.npz
 says out "pairs x -> y"
