@@ -178,9 +178,9 @@ const cli_command cli_cmd_export = {
         "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"
         "the C library alone, an example program that predicts a sample and compares the result\n"
         "with this program's, and a README.md with the line that compiles it. MODEL is what\n"
-        "`tgrad predict` takes. Networks on points, of complex data, with factorized or\n"
-        "separable weights, pre-activation, another activation than gelu or padding that\n"
-        "differs between dimensions are refused.\n",
+        "`tgrad predict` takes. Networks on points, of complex data, in f64, with factorized or\n"
+        "separable weights, modes that are not all in use, pre-activation, another activation\n"
+        "than gelu or padding that differs between dimensions are refused.\n",
     .examples = "  tgrad export runs/darcy --c -o darcy-c\n"
                 "  cd darcy-c && cc -O3 -fopenmp *.c -lm -o example && ./example\n",
     .options = options,

@@ -283,9 +283,10 @@ const cli_command cli_cmd_generate = {
         "potential points and values) and all parameters as attributes. A sample depends on the\n"
         "seed, its number and the parameters only. When interrupted, the samples made so far are\n"
         "kept, and the same command goes on from there to the same files, byte for byte; with a\n"
-        "larger number of samples it extends finished ones. Processes of mpirun or srun share the\n"
-        "samples. Computes on the CPU, in double precision; --backend cuda makes ns and\n"
-        "kolmogorov on a GPU, ns many samples at once.\n"
+        "larger number of samples it extends finished ones, but for those of kolmogorov, whose\n"
+        "test frames follow those of the training. Processes of mpirun or srun share the samples.\n"
+        "Computes on the CPU, in double precision; --backend cuda makes ns and kolmogorov on a\n"
+        "GPU, ns many samples at once.\n"
         "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
         "training reads as windows (data.history, data.horizon) without further settings.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",

@@ -328,7 +328,11 @@ static void tell_failures(const cli_sweep_job *job) {
         json_t *result = trial->rate ? NULL : cli_result_read(job->folder, trial->name);
         const char *reason = json_string_value(json_object_get(result, "reason"));
         if (reason) {
-            cli_fail("%s: %s (%s/logs/%s.log)", trial->name, reason, job->folder, trial->name);
+            char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
+            const bool is_there = access(log, R_OK) == 0; /* it has begun */
+            cli_fail("%s: %s%s%s%s", trial->name, reason, is_there ? " (" : "", is_there ? log : "",
+                     is_there ? ")" : "");
+            free(log);
         }
         json_decref(result);
     }

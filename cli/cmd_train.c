@@ -331,6 +331,11 @@ static void tell_finished(const tg_context *ctx, const tg_comm *comm, const tg_t
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
         print_json(ctx, comm, &end, &none);
+    } else if (!is_quiet && end.epoch < end.epochs) {
+        cli_say(
+            "nothing to do: opt.early_stopping ended %s after %lld of %lld epochs; a larger one, "
+            "or 0, goes on from there",
+            run_folder, (long long)end.epoch, (long long)end.epochs);
     } else if (!is_quiet) {
         cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
                 "goes on from there",
@@ -406,6 +411,9 @@ static int run(const cli_call *call) {
     tg_settings *settings = NULL;
     tg_trainer *trainer = NULL;
     const bool json = call->common->json && cli_is_first();
+    if (is_quiet) {
+        cli_drop_notes();
+    }
     is_quiet = is_quiet || json || !cli_is_first();
     char *path = settings_file(call);
     if (!path || cli_open_context(call->common, true, &ctx) != CLI_OK) {

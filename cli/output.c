@@ -152,6 +152,12 @@ int cli_device(const cli_common *common) {
                                     : launch.rank;
 }
 
+static bool drops_notes;
+
+void cli_drop_notes(void) {
+    drops_notes = true;
+}
+
 int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     *out = NULL;
     if (choose && common->threads != 1) {
@@ -161,6 +167,7 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     config.threads = common->threads > 0 ? (int)common->threads : share_of_threads();
     config.math = strcmp(common->math, "fp32") == 0 ? TG_MATH_FP32 : TG_MATH_TF32;
     config.log = cli_is_first() ? log_to_stderr : NULL;
+    config.log_level = drops_notes ? TG_LOG_WARN : config.log_level;
     config.device = choose || common->backend ? cli_device(common) : -1;
     tg_context *ctx = NULL;
     tg_status status = tg_context_create(&config, &ctx);

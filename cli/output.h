@@ -70,6 +70,8 @@ bool cli_is_folder(const char *path);
  * before; what is no regular file (a device, a pipe) is written in place. CLI_FAILED after a
  * message. */
 int cli_write_file(const char *path, const void *bytes, size_t size);
+/* From the next context on notes of the library are not shown, only warnings and errors. */
+void cli_drop_notes(void);
 /* Refuses to write `output` over the file that is read, NULL: none. */
 int cli_keep_file(const char *input, const char *output);
 

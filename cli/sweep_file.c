@@ -442,6 +442,34 @@ static void add_trials(builder *b) {
     }
 }
 
+/* What seeds: and lr: set in every run, so that other values would be ignored. */
+static void check_own_key(const builder *b, const char *origin, const char *key, bool is_varied) {
+    if (strcmp(key, "distributed.seed") == 0) {
+        cli_mistake(b->mistakes, "%s: distributed.seed: seeds: says which a sweep has", origin);
+    }
+    if (is_varied && b->out->rates > 0 && strcmp(key, "opt.learning_rate") == 0) {
+        cli_mistake(b->mistakes,
+                    "%s: opt.learning_rate: lr.values are tried instead; leave out one of both",
+                    origin);
+    }
+}
+
+static void check_own_keys(const builder *b) {
+    for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
+        const char *key = tg_settings_key(b->file, i), *origin = tg_settings_origin(b->file, i);
+        const char *of_variant = within(key, "variants"), *of_all = within(key, "settings");
+        const char *varied = within(key, "axes") ? within(key, "axes") : within(key, "list");
+        of_variant = of_variant ? strchr(of_variant, '.') : NULL;
+        varied = of_variant ? of_variant + 1 : varied;
+        if (!is_null(tg_settings_value(b->file, i)) && (of_all || varied)) {
+            check_own_key(b, origin, of_all ? of_all : varied, varied);
+        }
+    }
+    for (int i = 0; i < b->source->args->override_count; i++) {
+        check_own_key(b, "command line", b->source->args->override[i].key, true);
+    }
+}
+
 /* A copy of a text of the file; NULL if it is not there. */
 static char *text_of(const builder *b, const char *key) {
     const char *value = tg_settings_get(b->file, key);
@@ -502,6 +530,7 @@ static tg_status build(builder *b) {
     read_axes(b, "list");
     read_variants(b);
     read_search(b);
+    check_own_keys(b);
     read_generate(b);
     const char *seeds = tg_settings_get(b->file, "seeds");
     b->seeds = split_list(seeds && !is_null(seeds) ? seeds : "0", &b->seed);

@@ -177,6 +177,22 @@ static bool start_child(sweep *s, int index, int place, const char *config) {
     return pid > 0;
 }
 
+/* Why no rate of a search can be taken: what the first run of it said that failed. To be freed. */
+static char *search_failure(const sweep *s, int cell) {
+    static const char said[] = "no learning rate of the search came to a number";
+    char *found = NULL;
+    for (int i = 0; i < s->e->trials && !found; i++) {
+        const cli_trial *trial = &s->e->trial[i];
+        json_t *result = trial->cell == cell && trial->rate
+                             ? cli_result_read(s->job->folder, trial->name)
+                             : NULL;
+        const char *reason = json_string_value(json_object_get(result, "reason"));
+        found = reason ? cli_format("%s: %s: %s", said, trial->name, reason) : NULL;
+        json_decref(result);
+    }
+    return found ? found : cli_format("%s", said);
+}
+
 /* Begins trial `index` if it can; false if nothing can begin now. */
 static int begin_trial(sweep *s, int index) {
     const cli_trial *trial = &s->e->trial[index];
@@ -187,7 +203,9 @@ static int begin_trial(sweep *s, int index) {
     if (!trial->rate && s->e->rates > 0) {
         s->book[index].rate = cli_result_best_rate(s->job->folder, s->e, trial->cell);
         if (!s->book[index].rate) {
-            record_failure(s, index, "no learning rate of the search came to a number");
+            char *reason = search_failure(s, trial->cell);
+            record_failure(s, index, reason);
+            free(reason);
             return CLI_OK;
         }
     }

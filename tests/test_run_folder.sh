@@ -64,6 +64,9 @@ train 0 config.yaml --run silent --opt.n_epochs 1 --quiet
 [ ! -s out ] || complain "--quiet printed $(head -1 out)"
 train 0 --run silent --resume auto --quiet
 [ ! -s out ] || complain "--quiet printed $(head -1 out)"
+train 0 config.yaml --run ranked --opt.n_epochs 1 --quiet --opt.name lowrank --opt.rank auto --opt.memory_budget 0.5 \
+    --opt.min_entries 50
+[ ! -s err ] || complain "--quiet printed $(head -1 err)"
 rm saved/checkpoints/step-* saved/checkpoints/recent*
 unchanged 1 saved config.yaml # a best checkpoint alone is a run, too
 
@@ -71,6 +74,9 @@ unchanged 1 saved config.yaml # a best checkpoint alone is a run, too
 unchanged 0 whole config.yaml --resume auto
 says out "nothing to do: whole is finished (4 epochs, 8 steps)" "opt.n_epochs"
 unchanged 0 whole --resume auto --opt.n_epochs 3
+train 0 config.yaml --run stuck --opt.n_epochs 20 --opt.learning_rate 0 --opt.early_stopping 2
+unchanged 0 stuck --resume auto --opt.n_epochs 40
+says out "nothing to do: opt.early_stopping ended stuck after 3 of 40 epochs"
 unchanged 0 whole --resume auto --json
 says out '"finished": true' '"epoch": 4' '"step": 8' '"train_loss": null' "$final"
 train 0 config.yaml --run parts --opt.n_epochs 2

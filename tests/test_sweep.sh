@@ -55,6 +55,17 @@ expect 1 sweep worse.yaml --out bad --dry-run
 says err "variants needs a map" "list.opt.eps has 1 values, list.opt.learning_rate 3" "metric: 'l2' is not GRID.l2" \
     "'seed' is no key of a sweep; did you mean seeds"
 grep -q axes err && complain "$last: an empty section is a mistake"
+# Seeds and rates have keys of their own, which count for all runs.
+cat >ignored.yaml <<'Y'
+base: base.yaml
+settings: {distributed.seed: 5}
+variants: {a: {distributed.seed: 3}, b: {opt.learning_rate: 1e-3}}
+axes: {opt.learning_rate: [1e-3, 1e-2]}
+lr: {values: [1e-4, 1e-1], n_validation: 2}
+Y
+expect 1 sweep ignored.yaml --out bad --dry-run --distributed.seed 7
+[ "$(grep -c 'distributed.seed: seeds: says which a sweep has' err)" -eq 3 ] || complain "$last: seeds"
+[ "$(grep -c 'opt.learning_rate: lr.values are tried instead' err)" -eq 2 ] || complain "$last: rates"
 sed -i 's/, opt.weight_decay: \[\]//' bad.yaml
 expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
@@ -205,6 +216,12 @@ Y
 expect_failure sweep failing.yaml --out failing
 says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log" "no run was tested on that grid, 8.h1 is taken"
 grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complain "$last: tame did not finish"
+
+# A search that fails tells why, and no log that is not there.
+printf 'base: base.yaml\nsettings: {data.root: d/data}\nlr: {values: [1e-3], n_validation: 10000}\n' >none.yaml
+expect_failure sweep none.yaml --out none --threads 1
+says err "no learning rate of the search came to a number: run_lr=1e-3_s0: " "10000 samples for validation leave none"
+grep -q 'logs/run_s0.log' err && complain "$last: names a log that is not there"
 
 # ---- signals and --max-time: runs save, the sweep says how to go on ----
 sed 's/n_epochs: 2/n_epochs: 1000000, save_every: 1000000, eval_interval: 1000000/' base.yaml >endless.yaml

@@ -77,13 +77,16 @@ bool tg_bytes_parse(const char *text, double *out) {
     return *end == '\0' && isfinite(*out);
 }
 
+/* Up to 2^53, to which the number behind it is rounded. */
 static bool parse_integer(const char *word, int64_t *out) {
+    char *end = NULL;
     double value = 0.0;
     if (!parse_double(word, &value) || value != floor(value) || fabs(value) > 0x1p53) {
         return false;
     }
     *out = (int64_t)value;
-    return true;
+    const long long exact = strtoll(word, &end, 10);
+    return *end != '\0' || exact == *out;
 }
 
 static bool parse_bool(const char *word, bool *out) {

@@ -122,7 +122,7 @@ static tg_status train_batch(tg_trainer *t) {
 
 /* ---- epochs ---- */
 
-static int64_t epochs_of_all_stages(tg_trainer *t) {
+static int64_t epochs_of_all_stages(const tg_trainer *t) {
     int64_t total = 0;
     for (int stage = 1; stage <= t->stages; stage++) {
         tg_run_config config;
@@ -314,7 +314,8 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
     tg_train_end end = {.is_finished = is_at_end(t),
                         .epoch = t->progress.epoch,
                         .step = t->progress.step,
-                        .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped};
+                        .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped,
+                        .epochs = epochs_of_all_stages(t)};
     snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
     return end;
 }
