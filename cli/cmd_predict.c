@@ -66,17 +66,6 @@ static tg_status open_named(tg_context *ctx, const char *path, const char *name,
     return cli_dataset_open(ctx, path, config, out);
 }
 
-/* The file as in training. */
-static tg_status open_trained(tg_context *ctx, const cli_model *model, const char *path,
-                              tg_dataset_config *config, tg_dataset **out) {
-    tg_dataset_close(out);
-    CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
-    config->x_only = true;
-    config->n_frames = 0;           /* as many as there are */
-    config->cache_bytes = SIZE_MAX; /* what must be read whole is */
-    return cli_dataset_open(ctx, path, config, out);
-}
-
 /* The array `name` of a file, or the file as in training, or its only array. An npy file has one
  * without a name, which is a batch of inputs if it can be one. */
 static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
@@ -84,19 +73,26 @@ static tg_status open_input(tg_context *ctx, const cli_model *model, const char 
     cli_source source = {0};
     tg_file_format format;
     CLI_CALL(tg_file_detect(ctx, path, &format));
-    tg_status status = open_trained(ctx, model, path, config, out);
-    const bool is_unnamed = format == TG_FILE_NPY && !name;
-    const bool is_trained = status == TG_OK && fits(model, *out);
-    if (is_unnamed || (!name && !is_trained && cli_source_open(ctx, path, &source) == TG_OK &&
-                       cli_source_count(&source) == 1)) {
-        name = is_unnamed ? config->x_name : cli_source_name(&source, 0);
-    }
+    CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
+    config->x_only = true;
+    config->n_frames = 0;           /* as many as there are */
+    config->cache_bytes = SIZE_MAX; /* what must be read whole is */
     if (name) {
-        tg_dataset_close(out);
-        status = open_named(ctx, path, name, config, out);
+        return open_named(ctx, path, name, config, out);
     }
-    if (is_unnamed && is_trained && (status != TG_OK || !fits(model, *out))) {
-        status = open_trained(ctx, model, path, config, out);
+    if (format == TG_FILE_NPY) {
+        const tg_dataset_config trained = *config;
+        if (open_named(ctx, path, config->x_name, config, out) == TG_OK && fits(model, *out)) {
+            return TG_OK;
+        }
+        tg_dataset_close(out);
+        *config = trained;
+    }
+    tg_status status = cli_dataset_open(ctx, path, config, out);
+    const bool has_it = (status == TG_OK && fits(model, *out)) || format == TG_FILE_NPY;
+    if (!has_it && cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 1) {
+        tg_dataset_close(out);
+        status = open_named(ctx, path, cli_source_name(&source, 0), config, out);
     }
     cli_source_close(&source);
     return status;
