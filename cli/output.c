@@ -292,10 +292,6 @@ json_t *cli_json_real(double value) {
     return cli_need(isfinite(value) ? json_real(value) : json_null());
 }
 
-double cli_json_number(const json_t *value) {
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 json_t *cli_json_integer(int64_t value) {
     return cli_need(json_integer(value));
 }

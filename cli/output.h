@@ -4,6 +4,7 @@
 #define CLI_OUTPUT_H
 
 #include <jansson.h>
+#include <math.h>
 
 #include "commands.h"
 #include "tgrad/tgrad.h"
@@ -79,9 +80,12 @@ int cli_keep_file(const char *input, const char *output);
 
 json_t *cli_json_object(void);
 json_t *cli_json_array(void);
-json_t *cli_json_text(const char *text);     /* invalid UTF-8 becomes U+FFFD */
-json_t *cli_json_real(double value);         /* null for NaN and infinities */
-double cli_json_number(const json_t *value); /* back again: NaN for what is no number, or NULL */
+json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
+json_t *cli_json_real(double value);     /* null for NaN and infinities */
+/* Back again: NaN for what is no number, or NULL. */
+static inline double cli_json_number(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
 json_t *cli_json_integer(int64_t value);
 json_t *cli_json_reals(const double *value, int64_t count);
 json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */
