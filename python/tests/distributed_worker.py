@@ -32,9 +32,23 @@ def train(rank, in_backward):
     return [*weights(net), late.detach()]
 
 
+def train_scaled(rank):
+    """Three steps with a GradScaler; in the second one the gradients of one process overflow."""
+    net = Net()
+    opt = optimizer(net).distributed()
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for step, batch in enumerate(batches(3, seed=rank)):
+        opt.zero_grad()
+        scaler.scale(loss_of(net, batch) * (float("inf") if (step, rank) == (1, 0) else 1.0)).backward()
+        scaler.step(opt)
+        scaler.update()
+    return [*weights(net), torch.tensor(scaler.get_scale())]
+
+
 if __name__ == "__main__":
     rank, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank,
                                          world_size=2)
-    torch.save({mode: train(rank, mode) for mode in (False, True)}, folder / f"{rank}.pt")
+    torch.save({False: train(rank, False), True: train(rank, True), "scaled": train_scaled(rank)},
+               folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()

@@ -328,3 +328,5 @@ def test_processes_with_accumulation_and_clipping(tmp_path):
     for in_backward in False, True:
         assert same(ends[0][in_backward], ends[1][in_backward])
         assert near(ends[0][in_backward], train(None, in_backward), 2e-3)
+    assert same(ends[0]["scaled"], ends[1]["scaled"]) and float(ends[0]["scaled"][-1]) == 32.0
+    assert all(torch.isfinite(part).all() for part in ends[0]["scaled"])
