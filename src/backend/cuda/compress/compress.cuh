@@ -99,6 +99,8 @@ struct cuda_plan {
     int64_t size;                   /* of the workspace */
     int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
                             never */
+    bool half; /* the way back from a direction of Adam is in f16, both parts of a number together;
+                  mode 0 goes to the buffers and mode 1 to `middle` then (expand.cu) */
     const tg_adam *adam; /* moves the core between both products of mode 0, without the core in
                             memory; NULL: nothing does */
     bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
@@ -165,8 +167,13 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
 tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
                           int64_t n, const void *in, double scale, double beta, void *core);
 
-/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle; to the
- * core and back, if Adam moves it. */
+/* Mode 1 on the way back in f16 (`half`): `count` indices of mode 0 from `first` on, from the
+ * buffers to `middle`. */
+tg_status cuda_mode_half(tg_backend *be, const cuda_plan *plan, void *workspace, int64_t first,
+                         int64_t count);
+
+/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle, or the
+ * buffers where the way back is `half`; to the core and back, if Adam moves it. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core);
 
@@ -454,6 +461,8 @@ tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *worksp
  * cuda_planes_expand makes use, for f32, bf16 and f16. */
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
                              bool rounds);
+int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
+                                  bool rounds); /* the same where a plan is `half` */
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -523,15 +532,25 @@ template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call);
 
-/* expand_two_modes.cu: the same of both last modes, of a large chunk that lies before step 2. */
+/* expand_two_modes.cu: the same of both last modes, of what lies before step 2 in f16. */
 bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 template <class O>
 tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool rounds,
                                   const void *in, const finish_call<O, 2> *call);
 
+/* half_columns.cu (sm90/): whether a mode is multiplied in f16 on the way back, from the core or
+ * from what mode 0 gives. */
+bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core);
+
 /* core_adam.cu (sm90/): whether Adam moves the core between both products of mode 0. */
 bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const tg_adam *adam,
                               const cuda_plan *plan);
+
+/* The largest eps with which f16 has enough of Adam's directions: they are about 1 unless gradients
+ * are smaller than it. And whether the way back from one is in f16: see cuda_plan. */
+static constexpr double CUDA_HALF_EPS = 1e-6;
+bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
+                           const cuda_plan *plan);
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan);

@@ -267,45 +267,90 @@ static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cud
     });
 }
 
-/* How many indices of mode 0 at a time are left with the last two modes to multiply: as many as the
- * room of both states of a large chunk is enough for, in even parts. */
-static int64_t planes_chunk(const cuda_plan *plan) {
-    const int64_t most = (plan->middle - plan->buffer[0]) / plan->state[2];
-    const int64_t chunks = (plan->dim0 + most - 1) / most;
-    return (plan->dim0 + chunks - 1) / chunks;
-}
-
-/* Large chunks, whose last mode, or last two, and update are one kernel; O: f32 or bf16. */
+/* Large chunks, whose last mode and update are one kernel; O: f32 or bf16. */
 template <class O>
 static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    const bool both = cuda_sm90_expand_planes_fits(be, op, plan), rounds = op->rounding != NULL;
-    const int64_t most = both ? planes_chunk(plan) : plan->large_chunk;
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
     TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
     chain.chained = true;
     TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
-    for (int64_t first = 0; first < plan->dim0; first += most) {
-        const int64_t count = shorter(most, plan->dim0 - first);
+    for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
+        const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
-        for (int q = plan->steps - 1; q >= (both ? 2 : 1); q--) {
-            char *next = both ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
-                              : cuda_plan_large_state(plan, op->workspace, q, first);
-            /* the update before it reads another state */
-            chain.apart = first > 0 && q == 2 && !both;
+        for (int q = plan->steps - 1; q >= 1; q--) {
+            char *next = cuda_plan_large_state(plan, op->workspace, q, first);
+            chain.apart = first > 0 && q == 2; /* the update before it reads another state */
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        TG_TRY(both ? cuda_sm90_expand_planes(be, &chain, rounds, now, &call)
-                    : cuda_sm90_expand(be, &chain, rounds, now, &call));
+        TG_TRY(cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call));
+    }
+fail:
+    return status;
+}
+
+/* ---- in f16 ---- */
+
+/* Indices of mode 0 whose numbers behind mode 1 there is room for where `middle` was. */
+static int64_t half_chunk(const cuda_plan *plan) {
+    return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
+}
+
+bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
+                           const cuda_plan *plan) {
+    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
+    if (!op->core || !op->values || !op->bitmap || adam->eps > CUDA_HALF_EPS || plan->split ||
+        plan->real != TG_F32 || plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
+        plan->first.own != CUDA_OWN_DIRECT || plan->step[2].kind != CUDA_STEP_LEFT ||
+        plan->step[2].factor.own != CUDA_OWN_DIRECT || plan->planes.tiles == 0 ||
+        plan->step[2].right % 4 != 0 || half_chunk(plan) == 0 ||
+        plan->dim0 * plan->columns > plan->middle - plan->buffer[0]) {
+        return false;
+    }
+    return cuda_sm90_half_mode_fits(be, &plan->first, true) &&
+           cuda_sm90_half_mode_fits(be, &plan->step[2].factor, false) &&
+           (cuda_sm90_expand_fits(be, op, plan)
+                ? cuda_sm90_expand_planes_fits(be, op, plan)
+                : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds) > 0);
+}
+
+/* Mode 0 from the core, if Adam has not taken it there, mode 1, and both last ones with the update;
+ * O: f32 or bf16. */
+template <class O>
+static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
+    const int64_t at_once =
+        large ? 0 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds);
+    const int64_t chunks = (plan->dim0 + half_chunk(plan) - 1) / half_chunk(plan);
+    const int64_t most = (plan->dim0 + chunks - 1) / chunks;
+    const char *middle = cuda_plan_at(plan, op->workspace, plan->middle);
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    if (!large) {
+        TG_TRY(cuda_planes_expand_factors(be, plan, op->workspace));
+    }
+    chain.chained = true;
+    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
+    for (int64_t first = 0; first < plan->dim0; first += most) {
+        const int64_t count = shorter(most, plan->dim0 - first);
+        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+        TG_TRY(cuda_mode_half(be, &chain, op->workspace, first, count));
+        TG_TRY(large ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
+                     : cuda_planes_expand_resident(be, &chain, op->workspace, at_once, rounds,
+                                                   middle, &call));
     }
 fail:
     return status;
 }
 
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
+    if (plan->half) {
+        return op->out_store == TG_STORE_FULL ? expand_half<float>(be, op, plan)
+                                              : expand_half<__nv_bfloat16>(be, op, plan);
+    }
     if (cuda_sm90_expand_fits(be, op, plan)) {
         return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
                                               : expand_large<__nv_bfloat16>(be, op, plan);

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/tile/instructions.cuh"
+#include "backend/cuda/tile/warpgroup.cuh"
 
 /* U[i][j], or 0 outside. */
 struct factor_reader {
@@ -15,12 +16,21 @@ static inline factor_reader reader_of(const cuda_factor *factor) {
     return {static_cast<const float *>(factor->u), (int)factor->dim, (int)factor->rank};
 }
 
-__device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
+__device__ inline float2 number_at(const factor_reader &f, int i, int j) {
     if (i >= f.dim || j >= f.rank) {
         return make_float2(0.0f, 0.0f);
     }
     const float *entry = f.u + 2 * (i * f.rank + j);
-    return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
+    return make_float2(entry[0], entry[1]);
+}
+/* The same as factor in TF32, and in f16. */
+__device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
+    const float2 u = number_at(f, i, j);
+    return make_float2(to_tf32(u.x), to_tf32(u.y));
+}
+__device__ inline uint32_t half_factor_at(const factor_reader &f, int i, int j) {
+    const float2 u = number_at(f, i, j);
+    return half_pair(u.x, u.y);
 }
 
 /* What a thread of a block has of U, from row and column `first` of its own on: a warp has rows,
@@ -58,34 +68,34 @@ template <int ROWS, int ACROSS> struct factor_share {
     }
 };
 
-/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block, AT_ONCE rows by 64
- * columns of which are on their way at a time: as many as a warp has rows or a few more. SPLIT:
- * with both terms of an entry, which are numbers 0 and 1. */
-template <bool SPLIT, int AT_ONCE = 12, class F>
-__device__ inline void for_each_term(const factor_reader &f, F put) {
+/* Calls put(i, j, U[i][j]) for every entry of U, by all threads of a block, AT_ONCE rows by 64
+ * columns of which are on their way at a time: as many as a warp has rows or a few more. */
+template <int AT_ONCE = 12, class F>
+__device__ inline void for_each_number(const factor_reader &f, F put) {
     const int warps = (int)blockDim.x / 32;
     for (int column = (int)threadIdx.x % 32; column < f.rank; column += 64) {
         for (int first = (int)threadIdx.x / 32; first < f.dim; first += AT_ONCE * warps) {
             factor_share<AT_ONCE, 2> share;
             share.load(f, first, column);
-            share.put(f, first, column, [&](int i, int j, float2 u) {
-                if constexpr (SPLIT) {
-                    const tf32_terms re = terms_of(__float_as_uint(u.x)),
-                                     im = terms_of(__float_as_uint(u.y));
-                    put(i, j, make_float2(re.first, im.first), 0);
-                    put(i, j, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
-                } else {
-                    put(i, j, make_float2(to_tf32(u.x), to_tf32(u.y)), 0);
-                }
-            });
+            share.put(f, first, column, put);
         }
     }
 }
 
-/* The same with put(i, j, U[i][j]). */
-template <int AT_ONCE = 12, class F>
-__device__ inline void for_each_entry(const factor_reader &f, F put) {
-    for_each_term<false, AT_ONCE>(f, [&](int i, int j, float2 u, int) { put(i, j, u); });
+/* The same with put(i, j, entry, 0), where an entry is a factor in TF32; SPLIT: with both terms of
+ * it, which are numbers 0 and 1. */
+template <bool SPLIT, int AT_ONCE = 12, class F>
+__device__ inline void for_each_term(const factor_reader &f, F put) {
+    for_each_number<AT_ONCE>(f, [&](int i, int j, float2 u) {
+        if constexpr (SPLIT) {
+            const tf32_terms re = terms_of(__float_as_uint(u.x)),
+                             im = terms_of(__float_as_uint(u.y));
+            put(i, j, make_float2(re.first, im.first), 0);
+            put(i, j, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
+        } else {
+            put(i, j, make_float2(to_tf32(u.x), to_tf32(u.y)), 0);
+        }
+    });
 }
 
 /* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */

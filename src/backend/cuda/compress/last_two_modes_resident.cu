@@ -1,7 +1,8 @@
 /* The way back of the last two modes where the factors of both fit into shared memory;
  * last_two_modes.cuh and last_two_modes.cu have the products.
  *
- * As many blocks as run at once keep the factors. A block is two teams of warps that walk over
+ * As many blocks as run at once keep the factors; resident_products.cuh has the numbers in which C
+ * comes and is multiplied (IN). A block is two teams of warps that walk over
  * planes of their own and only wait for themselves, so that one multiplies while the other one
  * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
  * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
@@ -9,8 +10,7 @@
  * comes in during the second one. What that gives goes through shared memory: rows of a warp follow
  * each other in the weight, and there values are added at the places of kept entries, which a list
  * has, before the warp updates its rows from end to end. */
-#include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/compress/resident_products.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
@@ -26,11 +26,6 @@ static constexpr int most_rows(int tiles) {
 }
 static constexpr int blocks_at_once(int tiles) {
     return tiles == 3 ? 2 : 1;
-}
-
-/* Reals from row to row of C, in which 4 rows by 8 columns lie in different banks. */
-static constexpr __host__ __device__ int core_stride(int tiles) {
-    return tiles == 3 ? 24 : 56;
 }
 
 /* Warps that share a plane. */
@@ -67,27 +62,24 @@ static __device__ inline void let_second_go(const plane_team &team) {
     }
 }
 
-static __host__ __device__ inline int column_tiles(const cuda_planes &s) {
-    return (s.d3 + 7) / 8;
-}
-
 /* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
  * `teams` on, for each of them, C of its plane, (part, rows, stride), what becomes of it, (rows,
  * d3), the places of its kept entries in the rows of each warp, and the rank blocks that hold the
  * plane's entries: their runs, and what these are made from. */
 struct resident_layout {
-    int steps; /* of 4 rows of C */
+    int steps; /* of IN::STEP rows of C */
     int before, teams;
     int made, places, found, words, ranks, end; /* of a team */
 };
 
+template <class IN>
 static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
     const int blocks = kept ? (s.d2 * s.d3 + 510) / 512 + 1 : 0;
     resident_layout at;
-    at.steps = (s.r2 + 3) / 4;
-    at.before = s.tiles * column_tiles(s) * 32 * (int)sizeof(float4);
-    at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
-    at.made = 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
+    at.steps = (s.r2 + IN::STEP - 1) / IN::STEP;
+    at.before = s.tiles * column_tiles(s) * 32 * (int)sizeof(typename IN::last);
+    at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(typename IN::before);
+    at.made = IN::PARTS * IN::STEP * at.steps * core_stride(s.tiles) * (int)sizeof(float);
     at.places = at.made + s.rows * s.d3 * (int)sizeof(float2);
     at.found = at.places + (kept ? s.rows * s.d3 * (int)sizeof(uint16_t) : 0);
     at.words = at.found + 16 * blocks * (int)sizeof(kept_run);
@@ -96,37 +88,24 @@ static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s
     return at;
 }
 
-static int shared_bytes(const cuda_planes &s, bool kept) {
-    const resident_layout at = layout_of(s, kept);
+template <class IN> static int shared_bytes(const cuda_planes &s, bool kept) {
+    const resident_layout at = layout_of<IN>(s, kept);
     return at.teams + TEAMS * at.end;
 }
 
 /* ---- fragments ---- */
 
-/* Number 2t of a tile is this column, and 2t + 1 the one behind it: of tiles 2n and 2n + 1 those of
- * lane t are 16n + 4t on, as rows have an odd number of entries and what half a warp writes then
- * lies in different banks. */
-static __device__ inline int column_of(int tile, int tiles, int t) {
-    return tile == tiles - 1 && tile % 2 == 0 ? 8 * tile + 2 * t
-                                              : tile / 2 * 16 + tile % 2 * 2 + 4 * t;
-}
-
-/* U3 as right factor, per 8 k's and tile of 8 columns: {real parts of a lane's k's, imaginary parts
- * of them}. */
-static __device__ inline float4 last_fragment(const factor_reader &f, int tiles, int e) {
-    const int lane = e % 32, g = lane / 4, t = lane % 4;
-    const int i = column_of(e / 32 % tiles, tiles, g / 2) + g % 2, j = e / 32 / tiles * 8 + 2 * t;
-    const float2 u0 = factor_at(f, i, j), u1 = factor_at(f, i, j + 1);
-    return make_float4(u0.x, u1.x, u0.y, u1.y);
-}
-
+template <class IN>
 static __global__ void write_fragments(cuda_planes s, factor_reader last, factor_reader before,
-                                       int lasts, int befores, float4 *to_last, float4 *to_before) {
+                                       int lasts, int befores, typename IN::last *to_last,
+                                       typename IN::before *to_before) {
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     kernel_behind_go(); /* it reads factors alone before it waits */
-    const float4 of_last = e < lasts ? last_fragment(last, column_tiles(s), e) : float4();
-    const float4 of_before =
-        e < befores ? left_fragment<false>(before, (s.r2 + 3) / 4, e) : float4();
+    const auto of_last =
+        e < lasts ? IN::last_fragment(last, column_tiles(s), e) : typename IN::last();
+    const auto of_before = e < befores
+                               ? IN::before_fragment(before, (s.r2 + IN::STEP - 1) / IN::STEP, e)
+                               : typename IN::before();
     kernel_before_wait(); /* whose workspace it is until then */
     if (e < lasts) {
         to_last[e] = of_last;
@@ -136,22 +115,33 @@ static __global__ void write_fragments(cuda_planes s, factor_reader last, factor
     }
 }
 
-static float4 *last_of(const cuda_plan *plan, void *workspace) {
-    return reinterpret_cast<float4 *>(const_cast<float2 *>(cuda_planes_last(plan, workspace)));
+/* Where they lie. */
+template <class IN> static typename IN::last *last_of(const cuda_plan *plan, void *workspace) {
+    return reinterpret_cast<typename IN::last *>(
+        const_cast<float2 *>(cuda_planes_last(plan, workspace)));
+}
+template <class IN> static typename IN::before *before_of(const cuda_plan *plan, void *workspace) {
+    return reinterpret_cast<typename IN::before *>(
+        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
+}
+
+template <class IN>
+static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
+    const resident_layout at = layout_of<IN>(plan->planes, false);
+    const int lasts = at.before / (int)sizeof(typename IN::last);
+    const int befores = (at.teams - at.before) / (int)sizeof(typename IN::before);
+    const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
+    return CUDA_CHECK(be,
+                      launch_early(be, write_fragments<IN>, blocks, 256, 0, plan->planes,
+                                   reader_of(&plan->step[0].factor),
+                                   reader_of(&plan->step[1].factor), lasts, befores,
+                                   last_of<IN>(plan, workspace), before_of<IN>(plan, workspace)),
+                      "laying out factors");
 }
 
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
-    const resident_layout at = layout_of(plan->planes, false);
-    const int lasts = at.before / (int)sizeof(float4);
-    const int befores = (at.teams - at.before) / (int)sizeof(float4);
-    const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
-    return CUDA_CHECK(be,
-                      launch_early(be, write_fragments, blocks, 256, 0, plan->planes,
-                                   reader_of(&plan->step[0].factor),
-                                   reader_of(&plan->step[1].factor), lasts, befores,
-                                   last_of(plan, workspace),
-                                   const_cast<float4 *>(cuda_planes_before(plan, workspace))),
-                      "laying out factors");
+    return plan->half ? write_factors<in_f16>(be, plan, workspace)
+                      : write_factors<in_tf32>(be, plan, workspace);
 }
 
 /* ---- what comes in ---- */
@@ -163,22 +153,22 @@ static __device__ inline void fetch_fragments(const void *from, int bytes, char 
     }
 }
 
-/* C of a plane, rows (part, j2) of `right` reals that follow each other. */
-template <int TILES>
+/* C of a plane, rows (part, j2) of `right` reals, or (j2) of both parts, that follow each other. */
+template <int TILES, class IN>
 static __device__ inline void fetch_core(const cuda_planes &s, const plane_team &team, int steps,
-                                         const float *from, float *core) {
-    const int across = s.right / 4;
+                                         const typename IN::core *from, typename IN::core *core) {
+    const int across = s.right / 4, rows = IN::PARTS * s.r2;
     if (s.right == core_stride(TILES)) { /* here, too */
-        for (int e = team.thread; e < 2 * s.r2 * across; e += team.threads) {
-            const int to = e < s.r2 * across ? e : e + (4 * steps - s.r2) * across;
+        for (int e = team.thread; e < rows * across; e += team.threads) {
+            const int to = e < s.r2 * across ? e : e + (IN::STEP * steps - s.r2) * across;
             copy_async<16>(core + 4 * to, from + 4 * e);
         }
         return;
     }
     const int next_row = team.threads / across, next = team.threads % across;
     int row = team.thread / across, place = team.thread % across;
-    while (row < 2 * s.r2) {
-        const int to = row < s.r2 ? row : row - s.r2 + 4 * steps;
+    while (row < rows) {
+        const int to = row < s.r2 ? row : row - s.r2 + IN::STEP * steps;
         copy_async<16>(core + to * core_stride(TILES) + 4 * place,
                        from + row * s.right + 4 * place);
         const bool wraps = place + next >= across;
@@ -232,82 +222,6 @@ static __device__ inline void prefetch_values(const number<float, 2> *values, in
                 values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
 }
 
-/* ---- products ---- */
-
-/* Both parts of 16 rows of T. */
-template <int TILES> struct rows_of_t { float sum[2][TILES][4]; };
-
-/* Times `gain`. `core` is of the plane, whose numbers products cut; `left` are fragments of the
- * rows. */
-template <int TILES>
-static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
-                                                        const float4 *left, int lane, float gain) {
-    const int g = lane / 4, t = lane % 4, part = 4 * steps * core_stride(TILES);
-    rows_of_t<TILES> rows = {};
-#pragma unroll 2
-    for (int k = 0; k < steps; k++) {
-        const float4 re = left[k * 32 + lane], im = make_float4(-re.z, -re.w, re.x, re.y);
-#pragma unroll
-        for (int n = 0; n < TILES; n++) {
-            const float *at = core + (4 * k + t) * core_stride(TILES) + 8 * n + g;
-            mma_tf32(rows.sum[0][n], re, at[0], at[part]);
-            mma_tf32(rows.sum[1][n], im, at[0], at[part]);
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < 8 * TILES; e++) {
-        float *x = &rows.sum[e / (4 * TILES)][e / 4 % TILES][e % 4];
-        *x *= gain;
-    }
-    return rows;
-}
-
-/* What N tiles of columns make of 16 rows of T, to `made`, (16, cols), from the lane's first row
- * and column on. `right`: their fragments of the first 8 k's, `next` behind each other. */
-template <int N, int TILES>
-static __device__ inline void multiply_tiles(const rows_of_t<TILES> &rows, const float4 *right,
-                                             int next, float2 *made, int cols, int live) {
-    float sum[N][2][4] = {};
-#pragma unroll
-    for (int k = 0; k < TILES; k++) {
-        const float *x = rows.sum[0][k], *y = rows.sum[1][k];
-        const float4 re = make_float4(x[0], x[2], x[1], x[3]);
-        const float4 im = make_float4(y[0], y[2], y[1], y[3]);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float4 u = right[k * next + n * 32];
-            mma_tf32(sum[n][0], re, u.x, u.y);
-            mma_tf32(sum[n][1], re, u.z, u.w);
-            mma_tf32(sum[n][0], im, -u.z, -u.w);
-            mma_tf32(sum[n][1], im, u.x, u.y);
-        }
-    }
-#pragma unroll
-    for (int c = 0; c < 2 * N; c++) {
-        const float *re = sum[c / 2][0] + c % 2, *im = sum[c / 2][1] + c % 2;
-        if (c < live) {
-            made[c] = make_float2(re[0], im[0]);
-            made[8 * cols + c] = make_float2(re[2], im[2]);
-        }
-    }
-}
-
-template <bool USUAL, int TILES>
-static __device__ inline void multiply_rows(const rows_of_t<TILES> &rows, const float4 *right,
-                                            int tiles, float2 *made, int cols, int lane) {
-    float2 *row = made + lane / 4 * cols;
-    int n = 0;
-#pragma unroll(USUAL ? 2 : 1)
-    for (; n + 1 < tiles; n += 2) {
-        const int col = column_of(n, tiles, lane % 4);
-        multiply_tiles<2>(rows, right + n * 32 + lane, tiles * 32, row + col, cols, cols - col);
-    }
-    if (n < tiles) {
-        const int col = column_of(n, tiles, lane % 4);
-        multiply_tiles<1>(rows, right + n * 32 + lane, tiles * 32, row + col, cols, cols - col);
-    }
-}
-
 /* ---- kept entries ---- */
 
 /* Those of a warp's rows: their places there, and which of the values are theirs. */
@@ -346,6 +260,7 @@ template <class O> struct resident_share {
     int entries;
     const number<float, 2> *values; /* the first one of theirs */
     float beta, lambda;
+    float gain; /* of the products */
     const tg_rng *rounding;
 };
 
@@ -375,9 +290,9 @@ static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P
 }
 
 /* P parts at a time, of an entry or of two. */
-template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class O, int TILES>
+template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class IN, class O, class ROWS>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
-                                           const rows_of_t<TILES> &rows, const float4 *right,
+                                           const ROWS &rows, const typename IN::last *right,
                                            const cuda_planes &s, float2 *made, int lane) {
     constexpr int N = (2 * AHEAD + P - 1) / P;
     number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out), before[N];
@@ -389,7 +304,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
     if (KEPT) {
         load_share<WHOLE>(value, to.values, lane, count);
     }
-    multiply_rows<USUAL>(rows, right, column_tiles(s), made, s.d3, lane);
+    multiply_rows<USUAL>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
     __syncwarp();
     for (int first = lane; KEPT && first < count; first += 32 * VALUES) {
         if (first > lane) {
@@ -434,11 +349,12 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
  * draw of random bits. */
 template <class O> static constexpr int AT_ONCE = is_16bit<O> ? 4 : 2;
 
-template <class O> struct resident_task {
+template <class O, class IN> struct resident_task {
     cuda_planes planes;
     int64_t count; /* of planes */
-    const float *in;
-    const float4 *last, *before; /* fragments */
+    const typename IN::core *in;
+    const typename IN::last *last; /* fragments */
+    const typename IN::before *before;
     finish_call<O, 2> call;
     bool whole; /* how the weight and the values are aligned: to what is moved at once */
 };
@@ -451,18 +367,18 @@ static __device__ inline cuda_planes usual_planes(cuda_planes s) {
     return s;
 }
 
-template <int TILES, bool KEPT, class O, bool ROUNDED, bool USUAL>
+template <int TILES, bool KEPT, class O, bool ROUNDED, bool USUAL, class IN>
 static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                          blocks_at_once(TILES))
-    expand_resident(const __grid_constant__ resident_task<O> task) {
+    expand_resident(const __grid_constant__ resident_task<O, IN> task) {
     extern __shared__ float4 shared[];
     const cuda_planes usual = usual_planes(task.planes), &s = USUAL ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
-    const resident_layout lies = layout_of(s, KEPT);
+    const resident_layout lies = layout_of<IN>(s, KEPT);
     char *base = reinterpret_cast<char *>(shared),
          *own = base + lies.teams + team.number * lies.end;
-    float *core = reinterpret_cast<float *>(own);
+    typename IN::core *core = reinterpret_cast<typename IN::core *>(own);
     float2 *made = reinterpret_cast<float2 *>(own + lies.made);
     uint16_t *places = reinterpret_cast<uint16_t *>(own + lies.places);
     kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
@@ -481,7 +397,8 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
     const auto fetch = [&](int64_t plane) {
         const int64_t begin = call.begin + plane * entries;
-        fetch_core<TILES>(s, team, lies.steps, task.in + plane * 2 * s.r2 * s.right, core);
+        fetch_core<TILES, IN>(s, team, lies.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
+                              core);
         if (KEPT) {
             fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
@@ -492,7 +409,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
     /* What C's rows are filled up with stays 0. */
     for (int e = team.thread; e < lies.made / 4; e += team.threads) {
-        core[e] = 0.0f;
+        core[e] = 0;
     }
     fetch_fragments(task.last, lies.before, base);
     fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
@@ -518,10 +435,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         if (begins) {
             let_first_go(team);
         }
-        const rows_of_t<TILES> rows = multiply_core<TILES>(
-            core, lies.steps,
-            reinterpret_cast<const float4 *>(base + lies.before) + share * lies.steps * 32, lane,
-            to_tf32(TF32_CUT * alpha));
+        const auto rows =
+            multiply_core<TILES>(core, lies.steps,
+                                 reinterpret_cast<const typename IN::before *>(base + lies.before) +
+                                     share * lies.steps * 32,
+                                 lane, alpha);
         if (begins) {
             let_second_go(team);
             begins = false;
@@ -538,38 +456,43 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                  : kept_share();
         const resident_share<O> to = {
             call.out + begin + at,      begin + at, entries_here, call.values + kept.first, beta,
-            alpha * (float)call.lambda, &rounding};
-        const float4 *right = reinterpret_cast<const float4 *>(base);
+            alpha * (float)call.lambda, alpha,      &rounding};
+        const auto *right = reinterpret_cast<const typename IN::last *>(base);
         if (task.whole) {
-            update_share<AT_ONCE<O>, KEPT, true, ROUNDED, USUAL>(to, kept, rows, right, s,
-                                                                 made + at, lane);
+            update_share<AT_ONCE<O>, KEPT, true, ROUNDED, USUAL, IN>(to, kept, rows, right, s,
+                                                                     made + at, lane);
         } else {
-            update_share<2, KEPT, false, ROUNDED, USUAL>(to, kept, rows, right, s, made + at, lane);
+            update_share<2, KEPT, false, ROUNDED, USUAL, IN>(to, kept, rows, right, s, made + at,
+                                                             lane);
         }
     }
 }
 
 /* ---- launches ---- */
 
-template <class O> using resident_kernel = void (*)(resident_task<O>);
+template <class O, class IN> using resident_kernel = void (*)(resident_task<O, IN>);
 
-template <class O, bool ROUNDED>
-static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept) {
+/* Directions of Adam in f16 have kept entries and short rows. */
+template <class O, class IN, bool ROUNDED>
+static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
     if (kept && are_usual(s)) {
-        return expand_resident<3, true, O, ROUNDED, true>;
+        return expand_resident<3, true, O, ROUNDED, true, IN>;
     }
-    if (kept) {
-        return s.tiles == 3 ? expand_resident<3, true, O, ROUNDED, false>
-                            : expand_resident<6, true, O, ROUNDED, false>;
+    if constexpr (std::is_same_v<IN, in_f16>) {
+        return expand_resident<3, true, O, ROUNDED, false, IN>;
+    } else if (kept) {
+        return s.tiles == 3 ? expand_resident<3, true, O, ROUNDED, false, IN>
+                            : expand_resident<6, true, O, ROUNDED, false, IN>;
+    } else {
+        return s.tiles == 3 ? expand_resident<3, false, O, ROUNDED, false, IN>
+                            : expand_resident<6, false, O, ROUNDED, false, IN>;
     }
-    return s.tiles == 3 ? expand_resident<3, false, O, ROUNDED, false>
-                        : expand_resident<6, false, O, ROUNDED, false>;
 }
 
-template <class O>
-static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
+template <class O, class IN>
+static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
     constexpr bool can_round = is_16bit<O>;
-    return rounds ? kernel_of<O, can_round>(s, kept) : kernel_of<O, false>(s, kept);
+    return rounds ? kernel_of<O, IN, can_round>(s, kept) : kernel_of<O, IN, false>(s, kept);
 }
 
 static int threads_of(const cuda_planes &s) {
@@ -577,10 +500,10 @@ static int threads_of(const cuda_planes &s) {
 }
 
 /* How many blocks run at once, 0 if none does. */
-template <class O>
+template <class O, class IN>
 static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
-    const int shared = shared_bytes(s, kept);
-    const void *kernel = reinterpret_cast<const void *>(kernel_of<O>(s, kept, rounds));
+    const int shared = shared_bytes<IN>(s, kept);
+    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
     int most = 0, blocks = 0;
     const bool fits = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                              cuda_state_of(be)->device) == cudaSuccess &&
@@ -598,33 +521,58 @@ int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_stor
     if (s->tiles == 0 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
-    return TEAMS * (store == TG_STORE_BF16  ? count_blocks<__nv_bfloat16>(be, *s, kept, rounds)
-                    : store == TG_STORE_F16 ? count_blocks<__half>(be, *s, kept, rounds)
-                                            : count_blocks<float>(be, *s, kept, rounds));
+    return TEAMS * (store == TG_STORE_BF16
+                        ? count_blocks<__nv_bfloat16, in_tf32>(be, *s, kept, rounds)
+                    : store == TG_STORE_F16 ? count_blocks<__half, in_tf32>(be, *s, kept, rounds)
+                                            : count_blocks<float, in_tf32>(be, *s, kept, rounds));
+}
+
+int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
+                                  bool rounds) {
+    if (s->tiles != 3 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+        return 0;
+    }
+    return TEAMS * (store == TG_STORE_BF16
+                        ? count_blocks<__nv_bfloat16, in_f16>(be, *s, true, rounds)
+                    : store == TG_STORE_FULL ? count_blocks<float, in_f16>(be, *s, true, rounds)
+                                             : 0);
+}
+
+template <class O, class IN>
+static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
+                              int64_t at_once, bool rounds, const void *in,
+                              const finish_call<O, 2> *call) {
+    const cuda_planes &s = plan->planes;
+    const bool kept = call->values != NULL;
+    const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
+    const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
+    const resident_task<O, IN> task = {
+        s,
+        planes,
+        static_cast<const typename IN::core *>(in),
+        last_of<IN>(plan, workspace),
+        before_of<IN>(plan, workspace),
+        *call,
+        call->whole && (AT_ONCE<O> == 2 || s.d2 % 2 == 0) &&
+            is_whole(reinterpret_cast<number<O, AT_ONCE<O>> *>(call->out))};
+    return CUDA_CHECK(be,
+                      launch_chained(kernel_of<O, IN>(s, kept, rounds),
+                                     shorter(wanted, at_once / TEAMS), threads_of(s),
+                                     shared_bytes<IN>(s, kept), cuda_stream(be), plan->chained,
+                                     task),
+                      "expanding two modes");
 }
 
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                       int64_t at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call) {
-    const cuda_planes &s = plan->planes;
-    const bool kept = call->values != NULL;
-    const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
-    const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
-    const resident_task<O> task = {
-        s,
-        planes,
-        static_cast<const float *>(in),
-        last_of(plan, workspace),
-        cuda_planes_before(plan, workspace),
-        *call,
-        call->whole && (AT_ONCE<O> == 2 || s.d2 % 2 == 0) &&
-            is_whole(reinterpret_cast<number<O, AT_ONCE<O>> *>(call->out))};
-    return CUDA_CHECK(be,
-                      launch_chained(kernel_of<O>(s, kept, rounds),
-                                     shorter(wanted, at_once / TEAMS), threads_of(s),
-                                     shared_bytes(s, kept), cuda_stream(be), plan->chained, task),
-                      "expanding two modes");
+    if constexpr (!std::is_same_v<O, __half>) {
+        if (plan->half) {
+            return run_resident<O, in_f16>(be, plan, workspace, at_once, rounds, in, call);
+        }
+    }
+    return run_resident<O, in_tf32>(be, plan, workspace, at_once, rounds, in, call);
 }
 
 template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,

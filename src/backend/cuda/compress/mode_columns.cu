@@ -320,6 +320,11 @@ static const float4 *left_of(const cuda_plan *plan, void *workspace, const cuda_
     return reinterpret_cast<const float4 *>(cuda_plan_at(plan, workspace, factor->at));
 }
 
+/* What mode 0 gives on the way back in f16, (dim0, columns). */
+static uint32_t *half_buffer(const cuda_plan *plan, void *workspace) {
+    return reinterpret_cast<uint32_t *>(cuda_plan_at(plan, workspace, plan->buffer[0]));
+}
+
 tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
                              const void *in, void *out) {
@@ -339,6 +344,18 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
     s.out_number = forward ? n : 2 * n;
     s.out_part = forward ? s.made * n : n;
     return run_mode<CORE_NOWHERE>(be, factor, s);
+}
+
+tg_status cuda_mode_half(tg_backend *be, const cuda_plan *plan, void *workspace, int64_t first,
+                         int64_t count) {
+    const cuda_step *step = &plan->step[2];
+    mode_call s = sizes_of(&step->factor, false);
+    s.chained = plan->chained;
+    s.matrices = count * step->left;
+    s.n = step->right;
+    s.half_in = half_buffer(plan, workspace) + first * plan->columns;
+    s.half_out = reinterpret_cast<uint32_t *>(cuda_plan_at(plan, workspace, plan->middle));
+    return cuda_sm90_half_mode(be, &s, false);
 }
 
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
@@ -363,8 +380,12 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.wide = (uintptr_t)core % 16 == 0 && plan->block == plan->padded;
     s.scale = (float)scale;
     s.beta = (float)beta;
+    s.half_out = plan->half ? half_buffer(plan, workspace) : NULL;
     if (plan->adam) {
         return cuda_sm90_core_adam(be, &s, plan->adam);
+    }
+    if (plan->half && !forward) {
+        return cuda_sm90_half_mode(be, &s, true);
     }
     return forward ? run_mode<CORE_OUT>(be, &plan->first, s)
                    : run_mode<CORE_IN>(be, &plan->first, s);

@@ -23,6 +23,8 @@ struct mode_call {
     } tiles;
     const float *in; /* rows of matrices, numbers and parts are so many reals apart */
     float *out;
+    const uint32_t *half_in; /* in f16 instead, (matrix, number, n).. */
+    uint32_t *half_out;      /* ..and what goes out; NULL: in f32 */
     int64_t in_matrix, in_number, in_part;
     int64_t out_matrix, out_number, out_part;
     number<float, 2> *core;             /* instead of one of them, rows of.. */
@@ -65,6 +67,10 @@ static __device__ inline void blend_core(const mode_call &s, number<float, 2> *r
  * numbers; and the call. */
 bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split);
 tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
+
+/* sm90/half_columns.cu: the same on the way back in f16, from half_in, or from the core in f32, to
+ * half_out; columns are a multiple of 4. */
+tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core);
 
 /* sm90/core_adam.cu: the call of mode 0 towards the core, Adam on it and on the kept entries beside
  * it, and mode 0 back to where it came from. */

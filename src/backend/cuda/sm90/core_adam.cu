@@ -7,12 +7,17 @@
  * for every column c; the core is in registers only. A warpgroup has 64 columns, as in
  * mode_columns.cu. What the first product gives a thread, and Adam makes of it, is what the thread
  * needs as first factor of the second one (tile/warpgroup.cuh), whose numbers come 64 at a time.
- * Kept entries, which belong to no column, are moved behind the tiles. */
+ * HALF: the second product and what it gives are complex numbers in f16 (half_columns.cu). Kept
+ * entries, which belong to no column, are moved behind the tiles, most of them by warpgroups that
+ * have a tile less than others. */
 #include "backend/cuda/optim/adam.cuh"
 #include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/sm90/mode_steps.cuh"
 
-enum { BACK = 64 }; /* numbers of the second product at a time */
+enum {
+    AT_ONCE = 4,                      /* packs of kept entries that a thread has on their way.. */
+    VALUES = 2 * AT_ONCE * WG_THREADS /* ..and entries of a warpgroup that are moved at once */
+};
 
 /* A step of the ring is 8 numbers; all but one of them are on their way. */
 static constexpr __host__ __device__ int ring_of(int dim) {
@@ -22,15 +27,22 @@ static constexpr __host__ __device__ int groups_of(int dim) {
     return dim <= 64 ? 3 : 2;
 }
 
+/* Numbers of the second product at a time: their sums go where those of the first one were. */
+static constexpr __host__ __device__ int back_of(int dim) {
+    return dim <= 64 ? 32 : 64;
+}
+
 struct core_adam_task {
-    mode_call call; /* `in` and `out` are the same */
+    mode_call call; /* `in` and `out` are the same, or out is in f16 */
     float2 *m;      /* (rank, row) */
     float *v;
     adam_step step;
     adam_arrays<float, float, float, float> values; /* of step.n entries */
+    int per_tile; /* how often VALUES entries are moved in the time of a tile */
 };
 
-/* Where U lies: parts of the factor to the core, then of those back, BACK numbers after BACK. */
+/* Where U lies: parts of the factor to the core, then of those back, back_of numbers at a time; in
+ * f16 both parts of the first half of these, then of the second one. */
 struct core_adam_layout {
     int part, back, back_part, ring, all;
 };
@@ -39,26 +51,36 @@ template <int N, int DIM> static __host__ __device__ inline core_adam_layout lay
     core_adam_layout at = {};
     at.part = part_bytes<N>(dim);
     at.back = 2 * at.part;
-    at.back_part = part_bytes<BACK>(N); /* filled up, as factors are */
-    at.ring = at.back + DIM / BACK * 2 * at.back_part;
+    at.back_part = part_bytes<back_of(DIM)>(N); /* filled up, as factors are */
+    at.ring = at.back + DIM / back_of(DIM) * 2 * at.back_part;
     at.all = 1024 + at.ring + groups_of(DIM) * 4 * ring_of(DIM) * STEP_BYTES;
     return at;
 }
 
-template <int N>
+template <int N, int BACK, bool HALF>
 static __device__ inline void lay_out(const mode_call &s, const core_adam_layout &at, char *to) {
     for (int e = (int)threadIdx.x; e < at.ring / 16; e += (int)blockDim.x) {
         reinterpret_cast<float4 *>(to)[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
     __syncthreads();
-    for_each_entry<N <= 64 ? 6 : 8>(s.u, [&](int i, int j, float2 u) {
-        char *there = to + wg_at<N>(j, i);
-        char *back =
-            to + at.back + i / BACK * 2 * at.back_part + wg_at<BACK>(i % BACK, row_of_channel(j));
-        *reinterpret_cast<float *>(there) = u.x;
-        *reinterpret_cast<float *>(there + at.part) = u.y;
-        *reinterpret_cast<float *>(back) = u.x;
-        *reinterpret_cast<float *>(back + at.back_part) = u.y;
+    for_each_number<N <= 64 ? 6 : 8>(s.u, [&](int i, int j, float2 u) {
+        char *there = to + wg_at<N>(j, i), *back = to + at.back;
+        *reinterpret_cast<float *>(there) = to_tf32(u.x);
+        *reinterpret_cast<float *>(there + at.part) = to_tf32(u.y);
+        if constexpr (HALF) {
+            const uint32_t pair = half_pair(u.x, u.y);
+            back += i / (BACK / 2) * at.back_part;
+#pragma unroll
+            for (int part = 0; part < 2; part++) {
+                const int n = 2 * (i % (BACK / 2)) + part;
+                *reinterpret_cast<uint32_t *>(back + wg_at<BACK>(n, row_of_channel(j))) =
+                    half_pair_for(pair, part);
+            }
+        } else {
+            back += i / BACK * 2 * at.back_part + wg_at<BACK>(i % BACK, row_of_channel(j));
+            *reinterpret_cast<float *>(back) = to_tf32(u.x);
+            *reinterpret_cast<float *>(back + at.back_part) = to_tf32(u.y);
+        }
     });
 }
 
@@ -107,8 +129,9 @@ template <bool WIDE> struct moments_at {
     }
 };
 
-/* As `advance` has it, but for the direction, which is rounded to TF32: by the nearest that one
+/* As `advance` has it, but for the direction, which is rounded to ten bits: by the nearest that one
  * instruction gives of a root and of an inverse. */
+template <bool HALF>
 static __device__ inline void advance_pair(const adam_rates<float> &r, float re, float im,
                                            float *m_re, float *m_im, float *v, float *u_re,
                                            float *u_im) {
@@ -119,19 +142,71 @@ static __device__ inline void advance_pair(const adam_rates<float> &r, float re,
     float root, inverse;
     asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(*v));
     asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(root + r.eps));
-    *u_re = to_tf32(*m_re * inverse);
-    *u_im = to_tf32(*m_im * inverse);
+    *u_re = HALF ? *m_re * inverse : to_tf32(*m_re * inverse);
+    *u_im = HALF ? *m_im * inverse : to_tf32(*m_im * inverse);
 }
 
-/* Adam on what the first product has given: its direction as factors of the second one, 0 where a
- * column does not belong to the core. Numbers behind the last one are multiplied by 0 there. */
-template <int N, bool WIDE>
+/* The direction of 8 K numbers and two columns as first factor of the second product. */
+template <int K, bool HALF> struct direction;
+
+template <int K> struct direction<K, false> {
+    float4 x[K], y[K]; /* real and imaginary parts */
+
+    /* Of number 2t or 2t + 1 of every 8: both parts in the first column, then in the second. */
+    __device__ void put(int r, const float (&u)[4]) {
+        float4 &re = x[r / 2], &im = y[r / 2];
+        (r % 2 == 0 ? re.x : re.z) = u[0], (r % 2 == 0 ? re.y : re.w) = u[2];
+        (r % 2 == 0 ? im.x : im.z) = u[1], (r % 2 == 0 ? im.y : im.w) = u[3];
+    }
+    __device__ void hold() {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            wg_hold(x[k]);
+            wg_hold(y[k]);
+        }
+    }
+    /* Step k of the product with both parts of U. */
+    template <int D>
+    __device__ void multiply(int k, float (&re)[D], float (&im)[D], uint64_t re_of_u,
+                             uint64_t im_of_u) const {
+        wg_product(re, x[k], re_of_u, k > 0);
+        wg_product(im, y[k], re_of_u, k > 0);
+        wg_minus_product(re, y[k], im_of_u, true);
+        wg_product(im, x[k], im_of_u, true);
+    }
+};
+
+template <int K> struct direction<K, true> {
+    uint4 x[K];
+
+    __device__ void put(int r, const float (&u)[4]) {
+        uint4 &to = x[r / 2];
+        (r % 2 == 0 ? to.x : to.z) = half_pair(u[0], u[1]);
+        (r % 2 == 0 ? to.y : to.w) = half_pair(u[2], u[3]);
+    }
+    __device__ void hold() {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            wg_hold(x[k]);
+        }
+    }
+    /* With both halves of its numbers. */
+    template <int D>
+    __device__ void multiply(int k, float (&low)[D], float (&high)[D], uint64_t low_of_u,
+                             uint64_t high_of_u) const {
+        wg_half_product(low, x[k], low_of_u, k > 0);
+        wg_half_product(high, x[k], high_of_u, k > 0);
+    }
+};
+
+/* Adam on what the first product has given: its direction, 0 where a column does not belong to the
+ * core. Numbers behind the last one are multiplied by 0. */
+template <int N, bool WIDE, bool HALF>
 static __device__ inline void move_core(const core_adam_task &task, const adam_rates<float> &rates,
                                         int64_t first, int lane, const float (&re)[N / 2],
-                                        const float (&im)[N / 2], float4 (&x)[N / 8],
-                                        float4 (&y)[N / 8]) {
-    constexpr int ROWS = N / 4;            /* of a thread: numbers 2t, 2t + 1, 2t + 8, .. */
-    constexpr int AHEAD = N <= 48 ? 4 : 8; /* those whose moments are on their way */
+                                        const float (&im)[N / 2], direction<N / 8, HALF> *to) {
+    constexpr int ROWS = N / 4; /* of a thread: numbers 2t, 2t + 1, 2t + 8, .. */
+    constexpr int AHEAD = N > 48 ? 8 : WIDE && HALF ? 6 : 4; /* whose moments are on their way */
     const mode_call &s = task.call;
     const moments_at<WIDE> moments(task, (int)first + lane / 4 * 2);
     const int row = (int)s.row, made = s.made, number = lane % 4 * 2;
@@ -146,8 +221,8 @@ static __device__ inline void move_core(const core_adam_task &task, const adam_r
     for (int r = 0; r < ROWS; r++) {
         const int d = r / 2 * 4 + r % 2, q = r % AHEAD;
         float u[4];
-        advance_pair(rates, re[d], im[d], &m[q][0], &m[q][1], &v[q][0], &u[0], &u[1]);
-        advance_pair(rates, re[d + 2], im[d + 2], &m[q][2], &m[q][3], &v[q][1], &u[2], &u[3]);
+        advance_pair<HALF>(rates, re[d], im[d], &m[q][0], &m[q][1], &v[q][0], &u[0], &u[1]);
+        advance_pair<HALF>(rates, re[d + 2], im[d + 2], &m[q][2], &m[q][3], &v[q][1], &u[2], &u[3]);
         moments.store(row_of(r), number_of(r) < made, m[q], v[q]);
         if (r % AHEAD == AHEAD - 1) {
             keep_order(lane);
@@ -159,28 +234,23 @@ static __device__ inline void move_core(const core_adam_task &task, const adam_r
         for (int e = 0; e < 4; e++) {
             u[e] = (e < 2 ? moments.has_first : moments.has_second) ? u[e] : 0.0f;
         }
-        if (r % 2 == 0) {
-            x[r / 2].x = u[0], x[r / 2].y = u[2];
-            y[r / 2].x = u[1], y[r / 2].y = u[3];
-        } else {
-            x[r / 2].z = u[0], x[r / 2].w = u[2];
-            y[r / 2].z = u[1], y[r / 2].w = u[3];
-        }
+        to->put(r, u);
     }
 }
 
 /* ---- the way back ---- */
 
+template <int D>
 static __device__ inline void store_back(const mode_call &s, int64_t first, int piece, int lane,
-                                         const float (&re)[BACK / 2], const float (&im)[BACK / 2]) {
+                                         const float (&re)[D], const float (&im)[D]) {
     const int64_t c = first + lane / 4 * 2;
-    const int number = piece * BACK + lane % 4 * 2;
+    const int number = piece * 2 * D + lane % 4 * 2;
     if (c >= s.n) {
         return;
     }
     float *to = s.out + c + number * s.out_number;
 #pragma unroll
-    for (int j = 0; j < BACK / 8; j++, to += 8 * s.out_number) {
+    for (int j = 0; j < D / 4; j++, to += 8 * s.out_number) {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (number + 8 * j + e < s.summed) {
@@ -192,39 +262,112 @@ static __device__ inline void store_back(const mode_call &s, int64_t first, int 
     }
 }
 
-/* x and y, the parts, times U. */
-template <int PIECES, int K>
-static __device__ inline void go_back(const mode_call &s, const core_adam_layout &at, const char *u,
-                                      int64_t first, int lane, float4 (&x)[K], float4 (&y)[K],
-                                      float (&re)[BACK / 2], float (&im)[BACK / 2]) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        wg_hold(x[k]);
-        wg_hold(y[k]);
+/* Numbers 4j + t from `number` on, in f16. */
+template <int D>
+static __device__ inline void store_half(const mode_call &s, int64_t first, int number, int lane,
+                                         const float (&sum)[D]) {
+    const int64_t c = first + lane / 4 * 2;
+    number += lane % 4;
+    if (c >= s.n) {
+        return;
     }
+    uint32_t *to = s.half_out + number * s.n + c;
+#pragma unroll
+    for (int j = 0; j < D / 4; j++, to += 4 * s.n) {
+        if (number + 4 * j < s.summed) {
+            *reinterpret_cast<uint2 *>(to) = make_uint2(half_pair(sum[4 * j], sum[4 * j + 1]),
+                                                        half_pair(sum[4 * j + 2], sum[4 * j + 3]));
+        }
+    }
+}
+
+/* The direction times U. HALF: x and y are the sums of both halves of a piece. */
+template <int PIECES, bool HALF, int K, int D>
+static __device__ inline void go_back(const mode_call &s, const core_adam_layout &at, const char *u,
+                                      int64_t first, int lane, direction<K, HALF> &by,
+                                      float (&x)[D], float (&y)[D]) {
+    constexpr int BACK = 2 * D;
+    by.hold();
 #pragma unroll 1
     for (int piece = 0; piece < PIECES; piece++) {
-        const uint64_t re_of_u = wg_matrix(u + at.back + piece * 2 * at.back_part);
-        const uint64_t im_of_u = wg_matrix(u + at.back + (piece * 2 + 1) * at.back_part);
+        const uint64_t one = wg_matrix(u + at.back + piece * 2 * at.back_part);
+        const uint64_t other = wg_matrix(u + at.back + (piece * 2 + 1) * at.back_part);
         wg_begin();
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            wg_product(re, x[k], wg_rows<BACK>(re_of_u, k), k > 0);
-            wg_product(im, y[k], wg_rows<BACK>(re_of_u, k), k > 0);
-            wg_minus_product(re, y[k], wg_rows<BACK>(im_of_u, k), true);
-            wg_product(im, x[k], wg_rows<BACK>(im_of_u, k), true);
+            by.multiply(k, x, y, wg_rows<BACK>(one, k), wg_rows<BACK>(other, k));
         }
         wg_end();
         wg_wait<0>();
-        wg_fence(re);
-        wg_fence(im);
-        store_back(s, first, piece, lane, re, im);
+        wg_fence(x);
+        wg_fence(y);
+        if constexpr (HALF) {
+            store_half(s, first, piece * BACK, lane, x);
+            store_half(s, first, piece * BACK + D, lane, y);
+        } else {
+            store_back(s, first, piece, lane, x, y);
+        }
+    }
+}
+
+/* ---- kept entries ---- */
+
+/* Number `run` of VALUES of them, by a warpgroup; packs of two are all asked for before the first
+ * is moved. */
+static __device__ inline void move_values(const core_adam_task &task,
+                                          const adam_rates<float> &rates, int64_t run) {
+    const auto &a = task.values;
+    const int thread = (int)threadIdx.x % WG_THREADS;
+    const int64_t begin = run * VALUES;
+    if (2 * task.step.packs < min(begin + VALUES, task.step.n)) {
+        for (int64_t e = begin + thread; e < min(begin + VALUES, task.step.n); e += WG_THREADS) {
+            move<2, span<1, false>>(rates, a, e);
+        }
+        return;
+    }
+    pack<float, 4> grad[AT_ONCE], old[AT_ONCE];
+    pack<float, 2> squares[AT_ONCE];
+    const auto at = [&](int i) { return begin + 2 * (thread + i * WG_THREADS); };
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (at(i) < task.step.n) {
+            grad[i] = load<4, true>(a.grad + 2 * at(i));
+            old[i] = load<4, true>(a.m + 2 * at(i));
+            squares[i] = load<2, true>(a.v + at(i));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (at(i) < task.step.n) {
+            pack<float, 4> u;
+            advance<2>(rates, grad[i], old[i].at, squares[i].at, u.at);
+            store<4, true>(a.m + 2 * at(i), old[i]);
+            store<2, true>(a.v + at(i), squares[i]);
+            store<4, true>(a.direction + 2 * at(i), u);
+        }
+    }
+}
+
+/* All of them: warpgroups that have a tile less than others, from number `full` of `all` on, move
+ * as many as take the time of one, the rest is shared out. */
+static __device__ inline void move_all_values(const core_adam_task &task,
+                                              const adam_rates<float> &rates, int64_t number,
+                                              int64_t full, int64_t all) {
+    const int64_t runs = (task.step.n + VALUES - 1) / VALUES, idle = all - full;
+    const int64_t before = min(runs, idle * task.per_tile);
+    if (number >= full) {
+        for (int64_t run = number - full; run < before; run += idle) {
+            move_values(task, rates, run);
+        }
+    }
+    for (int64_t run = before + number; run < runs; run += all) {
+        move_values(task, rates, run);
     }
 }
 
 /* ---- all of it ---- */
 
-template <int N, int DIM, bool WIDE>
+template <int N, int DIM, bool WIDE, bool HALF>
 static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
     adam_in_core(const __grid_constant__ core_adam_task task) {
     constexpr int RING = ring_of(DIM);
@@ -251,7 +394,7 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         }
         copies_commit();
     };
-    lay_out<N>(s, at, u);
+    lay_out<N, back_of(DIM), HALF>(s, at, u);
     wg_publish();
     kernel_before_wait();
     kernel_behind_go();
@@ -276,13 +419,11 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
     if (tile < tiles) {
         take();
     }
-    constexpr int SUMS = N > BACK ? N / 2 : BACK / 2;
-    float all_re[SUMS], all_im[SUMS]; /* of both products: registers are short */
-    auto &re = reinterpret_cast<float(&)[N / 2]>(all_re);
-    auto &im = reinterpret_cast<float(&)[N / 2]>(all_im);
+    constexpr int BACK = back_of(DIM);
+    float re[N / 2], im[N / 2]; /* of both products: registers are short */
     for (; tile < tiles; tile += stride) {
         const int64_t first = tile * 64 + warp % 4 * 16;
-        float4 x[N / 8], y[N / 8];
+        direction<N / 8, HALF> by;
         for (int k = 0; k < steps; k++) {
             const step_factor<false> a(next_re, 1.0f), b(next_im, 1.0f), minus(next_re, -1.0f);
             wg_begin();
@@ -296,19 +437,13 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         }
         wg_fence(re);
         wg_fence(im);
-        move_core<N, WIDE>(task, rates, first, lane, re, im, x, y);
-#pragma unroll
-        for (int i = N / 2; i < SUMS; i++) { /* what the first product has not given */
-            all_re[i] = all_im[i] = 0.0f;
-        }
+        move_core<N, WIDE>(task, rates, first, lane, re, im, &by);
         keep_order(lane);
-        go_back<DIM / BACK>(s, at, u, first, lane, x, y,
-                            reinterpret_cast<float(&)[BACK / 2]>(all_re),
-                            reinterpret_cast<float(&)[BACK / 2]>(all_im));
+        go_back<DIM / BACK>(s, at, u, first, lane, by, reinterpret_cast<float(&)[BACK / 2]>(re),
+                            reinterpret_cast<float(&)[BACK / 2]>(im));
     }
-    in_packs<per_step<float, 2>>(task.step.packs, task.step.n, [&](int64_t first, auto part) {
-        move<2, decltype(part)>(rates, task.values, first);
-    });
+    const int64_t full = tiles % stride; /* warpgroups with one tile more than the others */
+    move_all_values(task, rates, tile % stride, full == 0 ? stride : full, stride);
 }
 
 /* ---- launches ---- */
@@ -349,11 +484,11 @@ bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const
            needed <= room;
 }
 
-template <int N, int DIM, bool WIDE>
+template <int N, int DIM, bool WIDE, bool HALF>
 static tg_status run(tg_backend *be, const core_adam_task &task) {
     const mode_call &s = task.call;
     return CUDA_CHECK(be,
-                      launch_chained(adam_in_core<N, DIM, WIDE>,
+                      launch_chained(adam_in_core<N, DIM, WIDE, HALF>,
                                      shorter((s.n + 63) / 64, cuda_state_of(be)->processors),
                                      groups_of(DIM) * WG_THREADS, layout_of<N, DIM>(s.summed).all,
                                      cuda_stream(be), s.chained, task),
@@ -364,6 +499,7 @@ tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_ad
     const int64_t size = call->made * call->row;
     const int64_t before = call->core - static_cast<const number<float, 2> *>(adam->grad);
     const int64_t values = before == 0 ? size : 0; /* where they begin */
+    const bool is_half = call->half_out != NULL;
     core_adam_task task = core_adam_task();
     task.call = *call;
     task.m = static_cast<float2 *>(adam->m) + before;
@@ -375,10 +511,19 @@ tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_ad
                    static_cast<float *>(adam->direction) + 2 * values, NULL};
     task.step.n = adam->n - size;
     task.step.packs = adam_packs<2>(task.values, task.step.n);
+    /* by bytes: of 64 columns of `in`, out and moments, and of gradients, moments and directions */
+    task.per_tile =
+        WG_PIXELS * (call->summed * (is_half ? 12 : 16) + call->made * 24) / (VALUES * 40);
     const bool wide =
         call->block % 2 == 0 && (uintptr_t)task.m % 16 == 0 && (uintptr_t)task.v % 8 == 0;
-    if (is_small(call->summed, call->made)) {
-        return wide ? run<48, 64, true>(be, task) : run<48, 64, false>(be, task);
+    const auto run_sizes = [&](auto wide_tag, auto half_tag) {
+        constexpr bool WIDE = decltype(wide_tag)::value, HALF = decltype(half_tag)::value;
+        return is_small(call->summed, call->made) ? run<48, 64, WIDE, HALF>(be, task)
+                                                  : run<88, 128, WIDE, HALF>(be, task);
+    };
+    using std::false_type, std::true_type;
+    if (is_half) {
+        return wide ? run_sizes(true_type(), true_type()) : run_sizes(false_type(), true_type());
     }
-    return wide ? run<88, 128, true>(be, task) : run<88, 128, false>(be, task);
+    return wide ? run_sizes(true_type(), false_type()) : run_sizes(false_type(), false_type());
 }

@@ -2,24 +2,24 @@
  *
  *     T = V in,   out = beta out + alpha (T U^T + lambda values),
  *
- * of one plane after the other, whose 128 rows two warpgroups share. A warpgroup has its rows of V
- * in registers: Re V and Im V as first factors of two products, with `in` as the second one, make
- * T, whose parts are in a thread's hands then, and which is the first factor of the next product.
- * What comes in lies the wrong way round for a product: all warps turn the next plane while the
- * last product of this one runs. The rest is as in expand_last_mode.cu, rows of out and their
- * numbers included. Where there is room for one turned plane only, warpgroups wait for each other
- * before they turn the next one. */
+ * of one plane after the other, whose 128 rows two warpgroups share. `in`, factors and T are
+ * complex numbers in f16 (tile/warpgroup.cuh). A warpgroup has its rows of V in registers, as first
+ * factor; T, which is in a thread's hands then, is the first factor of the next product. What comes
+ * in lies the wrong way round for a product: all warps turn the next plane while the last product
+ * of this one runs, and multiply it while they add the values of kept entries and round. The rest
+ * is as in expand_last_mode.cu, rows of out and their numbers included. */
 #include "backend/cuda/sm90/expand_tile.cuh"
 #include "backend/cuda/sm90/turned_rows.cuh"
 
 enum {
     GROUPS = 2,
-    ROWS = GROUPS * TILE,       /* of a plane of out */
-    N = 2 * PLANES_D3,          /* columns of out, in parts */
-    RANK_STEPS = 11,            /* of 8 numbers of the last but one mode.. */
-    RIGHT_STEPS = TURNED_STEPS, /* ..and of 4 of the last one */
+    ROWS = GROUPS * TILE, /* of a plane of out */
+    N = 2 * PLANES_D3,    /* columns of out, in parts */
+    RANK_STEPS = 11,      /* of 8 numbers of the last but one mode.. */
+    RIGHT = 4 * TURNED_STEPS,
+    RIGHT_STEPS = (RIGHT + 7) / 8, /* ..and of the last one, of which there are RIGHT at most */
     TURNED_BYTES = turned_bytes(RANK_STEPS),
-    BARRIERS = 3 + GROUPS /* a plane has come in, been turned, been multiplied; rows of out */
+    BARRIERS = 2 + GROUPS /* a plane has come in, and been turned; rows of out */
 };
 
 /* Bulk copies of what should not push other things out of the L2. */
@@ -41,12 +41,17 @@ static __device__ inline void send_once(void *to, const void *from, int bytes, u
            "r"(shared_at(from)), "r"(bytes), "l"(policy)
            : "memory");
 }
+/* To the L2. */
+static __device__ inline void prefetch_bulk(const void *from, int bytes) {
+    WG_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
+           "r"(bytes)
+           : "memory");
+}
 
 template <class O> struct planes_task {
-    const float *in; /* (planes, part, rank, right) */
+    const uint32_t *in; /* (planes, rank, right) */
     int rank, right, d3;
     int planes;
-    int turned;  /* how many turned planes there is room for */
     bool rounds; /* at random, to a 16-bit format */
     factor_reader v, u;
     finish_call<O, 2> call;
@@ -59,51 +64,75 @@ struct planes_layout {
 };
 
 template <class O>
-static __host__ __device__ inline planes_layout layout_of(int rank, int right, int d3, int turned) {
+static __host__ __device__ inline planes_layout layout_of(int rank, int right, int d3) {
     planes_layout at;
     at.factor = (RIGHT_STEPS + 3) / 4 * (N * 128);
-    at.in = 2 * rank * right * (int)sizeof(float);
+    at.in = rank * right * (int)sizeof(uint32_t);
     at.rows = TILE * d3 * (int)sizeof(number<O, 2>);
     at.sums = is_16bit<O> ? TILE * d3 * (int)sizeof(float2) : 0;
-    at.all = 1024 + at.factor + turned * TURNED_BYTES + at.in + GROUPS * (at.rows + at.sums) +
+    at.all = 1024 + at.factor + 2 * TURNED_BYTES + at.in + GROUPS * (at.rows + at.sums) +
              BARRIERS * (int)sizeof(uint64_t);
     return at;
 }
 
-/* Numbers 8 s + t and 8 s + t + 4 of rows m and m + 32 of V: their real parts, and imaginary ones.
- */
-struct row_factor {
-    float4 re[RANK_STEPS], im[RANK_STEPS];
-
-    __device__ void load(const factor_reader &v, int m, int t) {
+/* Rows m and m + 32 of V: numbers 8 s + t and 8 s + t + 4. */
+static __device__ inline void load_rows(const factor_reader &v, int m, int t,
+                                        uint4 (&to)[RANK_STEPS]) {
 #pragma unroll
-        for (int s = 0; s < RANK_STEPS; s++) {
-            const float2 a = factor_at(v, m, 8 * s + t), b = factor_at(v, m + 32, 8 * s + t);
-            const float2 c = factor_at(v, m, 8 * s + t + 4),
-                         d = factor_at(v, m + 32, 8 * s + t + 4);
-            re[s] = make_float4(a.x, b.x, c.x, d.x);
-            im[s] = make_float4(a.y, b.y, c.y, d.y);
-        }
+    for (int s = 0; s < RANK_STEPS; s++) {
+        to[s] = make_uint4(half_factor_at(v, m, 8 * s + t), half_factor_at(v, m + 32, 8 * s + t),
+                           half_factor_at(v, m, 8 * s + t + 4),
+                           half_factor_at(v, m + 32, 8 * s + t + 4));
     }
-};
+}
+
+/* U^T as second factor. */
+static __device__ inline void lay_out(const factor_reader &u, char *factor) {
+    wg_zero<N>(factor, (RIGHT_STEPS + 3) / 4 * 32);
+    __syncthreads();
+    for_each_number(u, [&](int i, int j, float2 entry) {
+        const uint32_t pair = half_pair(entry.x, entry.y);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            *reinterpret_cast<uint32_t *>(factor + wg_at<N>(2 * i + part, j)) =
+                half_pair_for(pair, part);
+        }
+    });
+}
+
+/* T as first factor. */
+static __device__ inline void take_rows(const float (&sum)[TURNED_N / 2],
+                                        uint4 (&to)[RIGHT_STEPS]) {
+#pragma unroll
+    for (int s = 0; s < RIGHT_STEPS; s++) {
+        float eight[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            eight[e] = 8 * s + e < TURNED_N / 2 ? sum[8 * s + e] : 0.0f;
+        }
+        to[s] = wg_half_factor(eight, 0);
+        wg_hold(to[s]);
+    }
+}
 
 template <class O>
-static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(planes_task<O> task) {
+static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
+    expand_planes(const __grid_constant__ planes_task<O> task) {
     extern __shared__ char shared[];
     const finish_call<O, 2> &call = task.call;
     if (__syncthreads_or(call.guard && *call.guard != 0)) {
         return;
     }
-    const planes_layout at = layout_of<O>(task.rank, task.right, task.d3, task.turned);
+    const planes_layout at = layout_of<O>(task.rank, task.right, task.d3);
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int warp = thread / 32, lane = thread % 32, t = lane % 4, m = lane / 4 * 4 + warp;
     char *factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    char *turned = factor + at.factor, *in = turned + task.turned * TURNED_BYTES;
+    char *turned = factor + at.factor, *in = turned + 2 * TURNED_BYTES;
     char *own = in + at.in + group * (at.rows + at.sums);
     number<O, 2> *w = reinterpret_cast<number<O, 2> *>(own);
     float2 *sums = reinterpret_cast<float2 *>(is_16bit<O> ? own + at.rows : own);
     uint64_t *in_full = reinterpret_cast<uint64_t *>(in + at.in + GROUPS * (at.rows + at.sums));
-    uint64_t *turned_full = in_full + 1, *turned_read = in_full + 2, *full = in_full + 3 + group;
+    uint64_t *turned_full = in_full + 1, *full = in_full + 2 + group;
     const int entries = TILE * task.d3, stride = (int)gridDim.x;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     number<O, 2> *out = call.out + call.begin;
@@ -111,7 +140,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
 
     const auto fetch_in = [&](int plane) {
         barrier_expect(in_full, at.in);
-        copy_bulk(in, task.in + (int64_t)plane * 2 * task.rank * task.right, at.in, in_full);
+        copy_bulk(in, task.in + (int64_t)plane * task.rank * task.right, at.in, in_full);
     };
     const auto fetch = [&](int tile) {
         barrier_expect(full, at.rows);
@@ -120,16 +149,15 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
     if (threadIdx.x == 0) {
         barrier_init(in_full, 1);
         barrier_init(turned_full, GROUPS * WG_THREADS);
-        barrier_init(turned_read, GROUPS * WARPS);
         for (int g = 0; g < GROUPS; g++) {
-            barrier_init(in_full + 3 + g, 1);
+            barrier_init(in_full + 2 + g, 1);
         }
         barriers_made();
     }
-    row_factor v;
-    v.load(task.v, group * TILE + m, t);
-    wg_zero<TURNED_N>(turned, task.turned * ((RANK_STEPS + 3) / 4 * 32));
-    lay_out_last<N, false>(task.u, 4 * RIGHT_STEPS, 2, 1, at.factor, factor);
+    uint4 v[RANK_STEPS], a[RIGHT_STEPS];
+    load_rows(task.v, group * TILE + m, t, v);
+    wg_zero<TURNED_N>(turned, 2 * ((RANK_STEPS + 3) / 4 * 32));
+    lay_out(task.u, factor);
     wg_publish();
     __syncthreads();
     kernel_before_wait();
@@ -139,11 +167,23 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
     const int64_t first_word = call.begin / 64;
     const auto turn_plane_of = [&](int round) {
         barrier_wait(in_full, round % 2);
-        if (task.turned == 1 && round > 0) {
-            barrier_wait(turned_read, (round - 1) % 2);
+        turn_rows<RANK_STEPS>(reinterpret_cast<const uint32_t *>(in), task.rank, task.right,
+                              turned + round % 2 * TURNED_BYTES);
+        wg_publish();
+        barrier_arrive(turned_full);
+    };
+    const auto multiply_turned = [&](int round, float(&sum)[TURNED_N / 2]) {
+        const uint64_t plane_at = wg_matrix(turned + round % 2 * TURNED_BYTES);
+        wg_begin();
+#pragma unroll
+        for (int s = 0; s < RANK_STEPS; s++) {
+            wg_half_product(sum, v[s], wg_rows<TURNED_N>(plane_at, s), s > 0);
         }
-        turn_rows<RANK_STEPS>(reinterpret_cast<const float *>(in), task.rank, task.right,
-                              turned + (task.turned == 1 ? 0 : round % 2 * TURNED_BYTES));
+        wg_end();
+    };
+    const auto load_words = [&](int plane, kept_words *words) {
+        words->load(call.kept, first_word + ((int64_t)plane * GROUPS + group) * task.d3, task.d3,
+                    warp, lane);
     };
     kept_words words = {}, next = {};
     if (threadIdx.x == 0) { /* there is a plane for every block */
@@ -153,90 +193,84 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
         fetch((int)blockIdx.x * GROUPS + group);
     }
     if (values) {
-        next.load(call.kept, first_word + ((int64_t)blockIdx.x * GROUPS + group) * task.d3, task.d3,
-                  warp, lane);
+        load_words((int)blockIdx.x, &words);
     }
     turn_plane_of(0);
-    wg_publish();
-    barrier_arrive(turned_full);
+    barrier_wait(turned_full, 0);
+    if (threadIdx.x == 0 && (int)blockIdx.x + stride < task.planes) {
+        fetch_in((int)blockIdx.x + stride);
+    }
+    {
+        float sum[TURNED_N / 2];
+        multiply_turned(0, sum);
+        wg_wait<0>();
+        wg_fence(sum);
+        take_rows(sum, a);
+    }
     const uint64_t matrix = wg_matrix(factor);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
         const int tile = plane * GROUPS + group, behind = plane + stride;
         const int64_t begin = (int64_t)tile * entries;
         const bool more = behind < task.planes;
-        const uint64_t plane_at =
-            wg_matrix(turned + (task.turned == 1 ? 0 : round % 2 * TURNED_BYTES));
-        barrier_wait(turned_full, round % 2);
-        if (threadIdx.x == 0 && more) {
-            fetch_in(behind);
+        if (thread == 0 && more) {
+            prefetch_bulk(out + ((int64_t)behind * GROUPS + group) * entries, at.rows);
         }
-        float4 a[RIGHT_STEPS];
+        kept_values kept;
         {
-            float by_re[TURNED_N / 2], by_im[TURNED_N / 2];
+            float sum[N / 2];
             wg_begin();
 #pragma unroll
-            for (int s = 0; s < RANK_STEPS; s++) {
-                wg_product(by_re, v.re[s], wg_rows<TURNED_N>(plane_at, s), s > 0);
-                wg_product(by_im, v.im[s], wg_rows<TURNED_N>(plane_at, s), s > 0);
+            for (int s = 0; s < RIGHT_STEPS; s++) {
+                wg_half_product(sum, a[s], wg_rows<N>(matrix, s), s > 0);
             }
             wg_end();
-            if (thread == 0 && round > 0) {
-                sent_bulk();
-                fetch(tile);
+            if (values) {
+                kept.load(words, values, warp, lane);
             }
-            words = next;
-            if (values && more) {
-                next.load(call.kept, first_word + ((int64_t)behind * GROUPS + group) * task.d3,
-                          task.d3, warp, lane);
+            if (more) {
+                turn_plane_of(round + 1);
             }
             wg_wait<0>();
-            wg_fence(by_re);
-            wg_fence(by_im);
-#pragma unroll
-            for (int s = 0; s < RIGHT_STEPS; s++) {
-                const float *re = by_re + 4 * s, *im = by_im + 4 * s;
-                a[s] = make_float4(to_tf32(re[0] - im[1]), to_tf32(re[2] - im[3]),
-                                   to_tf32(re[1] + im[0]), to_tf32(re[3] + im[2]));
-                wg_hold(a[s]);
-            }
-        }
-        warp_arrives(turned_read);
-        float sum[N / 2];
-        wg_begin();
-#pragma unroll
-        for (int s = 0; s < RIGHT_STEPS; s++) {
-            wg_product(sum, a[s], wg_rows<N>(matrix, s), s > 0);
-        }
-        wg_end();
-        kept_values kept;
-        if (values) {
-            kept.load(words, values, warp, lane);
+            wg_fence(sum);
+            barrier_wait(full, round % 2);
+            update_rows<N>(sum, alpha, beta, m, t, task.d3, w, sums);
         }
         if (more) {
-            turn_plane_of(round + 1);
+            barrier_wait(turned_full, (round + 1) % 2);
         }
-        wg_wait<0>();
-        wg_fence(sum);
-        barrier_wait(full, round % 2);
-        update_rows<N>(sum, alpha, beta, m, t, task.d3, w, sums);
+        if (threadIdx.x == 0 && behind + stride < task.planes) {
+            fetch_in(behind + stride);
+        }
+        float sum[TURNED_N / 2]; /* of the next plane; of none behind the last one */
+        multiply_turned(round + 1, sum);
         if (values) {
+            if (more) {
+                load_words(behind, &next);
+            }
             wg_sync();
             kept.add_loaded(by, sums);
             for (int first = 32 * AHEAD; first < kept.total; first += 32 * AHEAD) {
                 kept.load_from(first, words, values, warp, lane);
                 kept.add_loaded(by, sums);
             }
+            words = next;
         }
         if constexpr (is_16bit<O>) {
             wg_sync();
             narrow_tile(rounding, task.rounds, call.begin + begin, entries, thread, sums, w);
         }
         wg_publish();
-        barrier_arrive(turned_full);
         wg_sync();
         if (thread == 0) {
             send_once(out + begin, own, at.rows, once_policy());
+            if (more) {
+                sent_bulk();
+                fetch(tile + stride * GROUPS);
+            }
         }
+        wg_wait<0>();
+        wg_fence(sum);
+        take_rows(sum, a);
     }
     if (thread == 0) { /* shared memory is there until it has been read */
         sent_bulk();
@@ -245,31 +279,18 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) expand_planes(pl
 
 /* ---- launches ---- */
 
-/* How many turned planes there is room for. */
-static int turned_for(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
-    const cuda_planes &s = plan->planes;
-    int most = 0, turned = 2;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
-        return 0;
-    }
-    const auto bytes = [&] {
-        const int rank = (int)plan->step[1].factor.rank;
-        return store == TG_STORE_FULL ? layout_of<float>(rank, s.right, s.d3, turned).all
-                                      : layout_of<__nv_bfloat16>(rank, s.right, s.d3, turned).all;
-    };
-    while (turned > 0 && bytes() > most) {
-        turned--;
-    }
-    return turned;
-}
-
 bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op,
                                   const cuda_plan *plan) {
     const cuda_planes &s = plan->planes;
-    return !plan->split && s.d2 == ROWS && s.right <= 4 * RIGHT_STEPS &&
-           plan->step[1].factor.rank <= 8 * RANK_STEPS && cuda_sm90_expand_fits(be, op, plan) &&
-           turned_for(be, plan, op->out_store) > 0;
+    const int rank = (int)plan->step[1].factor.rank;
+    int most = 0;
+    return !plan->split && s.d2 == ROWS && s.right <= RIGHT && rank <= 8 * RANK_STEPS &&
+           cuda_sm90_expand_fits(be, op, plan) &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  cuda_state_of(be)->device) == cudaSuccess &&
+           (op->out_store == TG_STORE_FULL
+                ? layout_of<float>(rank, s.right, s.d3).all
+                : layout_of<__nv_bfloat16>(rank, s.right, s.d3).all) <= most;
 }
 
 template <class O>
@@ -277,12 +298,11 @@ tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool ro
                                   const void *in, const finish_call<O, 2> *call) {
     const cuda_planes &s = plan->planes;
     planes_task<O> task = planes_task<O>();
-    task.in = static_cast<const float *>(in);
+    task.in = static_cast<const uint32_t *>(in);
     task.rank = (int)plan->step[1].factor.rank;
     task.right = s.right;
     task.d3 = s.d3;
     task.planes = (int)((call->end - call->begin) / ((int64_t)ROWS * s.d3));
-    task.turned = turned_for(be, plan, is_16bit<O> ? TG_STORE_BF16 : TG_STORE_FULL);
     task.rounds = rounds;
     task.v = reader_of(&plan->step[1].factor);
     task.u = reader_of(&plan->step[0].factor);
@@ -290,7 +310,7 @@ tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool ro
     return CUDA_CHECK(
         be,
         launch_chained(expand_planes<O>, shorter(task.planes, cuda_state_of(be)->processors),
-                       GROUPS * WG_THREADS, layout_of<O>(task.rank, s.right, s.d3, task.turned).all,
+                       GROUPS * WG_THREADS, layout_of<O>(task.rank, s.right, s.d3).all,
                        cuda_stream(be), plan->chained, task),
         "expanding the last two modes");
 }

@@ -6,7 +6,10 @@
 #include "backend/cuda/compress/mode_columns.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
-enum { STEP_BYTES = 16 * 80 }; /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
+enum {
+    STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
+    PAIR_BYTES = 160      /* of a number of the core: 16 columns, parts together */
+};
 
 /* Bytes of a part of U. */
 template <int N> static __host__ __device__ inline int part_bytes(int summed) {
@@ -44,6 +47,48 @@ template <> struct step_reader<false> {
         const float2 i1 = *reinterpret_cast<const float2 *>(at + 720);
         *re = make_float4(r0.x, r0.y, r1.x, r1.y);
         *im = make_float4(i0.x, i0.y, i1.x, i1.y);
+    }
+};
+
+template <> struct step_reader<true> {
+    const number<float, 2> *next;
+    int at[2]; /* of both its columns in a row of the core */
+
+    __device__ void begin(const mode_call &s, int64_t first, int lane) {
+        next = s.source + lane / 8 * s.row;
+        at[0] = in_core(s, (int)first + lane % 8 * 2, s.source_matrix);
+        at[1] = in_core(s, (int)first + lane % 8 * 2 + 1, s.source_matrix);
+    }
+    __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool row = 8 * step + lane / 8 + 4 * h < s.summed;
+            char *pair = to + (lane / 8 + 4 * h) * PAIR_BYTES + lane % 8 * 16;
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const bool counts = row && at[c] >= 0;
+                const float *from = reinterpret_cast<const float *>(
+                    counts ? next + 4 * h * s.row + at[c] : s.source);
+                if (s.wide) {
+                    if (c == 0) {
+                        copy_async<16>(pair, from, counts);
+                    }
+                } else if (s.whole) {
+                    copy_async<8>(pair + 8 * c, from, counts);
+                } else {
+                    copy_async<4>(pair + 8 * c, from, counts);
+                    copy_async<4>(pair + 8 * c + 4, from + 1, counts);
+                }
+            }
+        }
+        next += 8 * s.row;
+    }
+    static __device__ void take(const char *from, int lane, float4 *re, float4 *im) {
+        const char *at = from + lane % 4 * PAIR_BYTES + lane / 4 * 16;
+        const float4 a = *reinterpret_cast<const float4 *>(at);
+        const float4 b = *reinterpret_cast<const float4 *>(at + 4 * PAIR_BYTES);
+        *re = make_float4(a.x, a.z, b.x, b.z);
+        *im = make_float4(a.y, a.w, b.y, b.w);
     }
 };
 

@@ -17,29 +17,29 @@ static constexpr __host__ __device__ int turned_bytes(int steps) {
     return (steps + 3) / 4 * (TURNED_N * 128);
 }
 
-/* (part, rows, columns) as second factor, by all warps of a block; at most 8 * STEPS rows and 4 *
- * TURNED_STEPS columns, a multiple of 4. A warp takes 8 rows, 4 columns at a time: all lanes touch
- * different banks on both sides. */
+/* (rows, columns) of complex numbers in f16 as second factor, by all warps of a block; at most 8 *
+ * STEPS rows and 4 * TURNED_STEPS columns, a multiple of 4. A warp takes 8 rows, 4 columns at a
+ * time: all lanes touch different banks on both sides. */
 template <int STEPS>
-static __device__ inline void turn_rows(const float *in, int rows, int columns, char *to) {
+static __device__ inline void turn_rows(const uint32_t *in, int rows, int columns, char *to) {
     constexpr int HALF = (TURNED_STEPS + 1) / 2;
     const int lane = (int)threadIdx.x % 32;
     for (int piece = (int)threadIdx.x / 32; piece < 2 * STEPS; piece += (int)blockDim.x / 32) {
         const int i = piece / 2 * 8 + lane / 4, first = piece % 2 * HALF, j = 4 * first + lane % 4;
-        const float *from = in + i * columns + j;
+        const uint32_t *from = in + i * columns + j;
         char *re = to + wg_at<TURNED_N>(2 * j, i), *im = to + wg_at<TURNED_N>(2 * j + 1, i);
-        float2 x[HALF]; /* all of them before the first is written */
+        uint32_t x[HALF]; /* all of them before the first is written */
 #pragma unroll
         for (int b = 0; b < HALF; b++) {
             if (i < rows && 4 * (first + b) < columns) {
-                x[b] = make_float2(from[4 * b], from[rows * columns + 4 * b]);
+                x[b] = from[4 * b];
             }
         }
 #pragma unroll
         for (int b = 0; b < HALF; b++) {
             if (i < rows && 4 * (first + b) < columns) {
-                *reinterpret_cast<float *>(re + 1024 * b) = to_tf32(x[b].x);
-                *reinterpret_cast<float *>(im + 1024 * b) = to_tf32(x[b].y);
+                *reinterpret_cast<uint32_t *>(re + 1024 * b) = half_pair_for(x[b], 0);
+                *reinterpret_cast<uint32_t *>(im + 1024 * b) = half_pair_for(x[b], 1);
             }
         }
     }

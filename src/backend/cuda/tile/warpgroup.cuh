@@ -121,7 +121,13 @@ __device__ inline float4 wg_factor(const float *d, int k) {
 }
 
 /* d = a b, or d += a b if it adds: one instruction for each number of columns, with the numbers of
- * its operands behind those of d. */
+ * its operands behind those of d.
+ *
+ * Complex numbers in f16: a step of 8 numbers is one of 16 k's, both parts of a number together in
+ * the 4 bytes that a number in TF32 takes, and B lies as it does there: for column 2 i of D, the
+ * real part of what number i becomes, the pair (re, -im) that it is multiplied with, for column
+ * 2 i + 1 the pair (im, re). A thread then has both parts of numbers 4 j + t in d[4 j .. 4 j + 3],
+ * of rows g and g + 8: what a product needs as first factor (wg_half_factor). */
 /* clang-format off */
 #define WG_8(i)                                                                                  \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),  \
@@ -146,10 +152,19 @@ __device__ inline float4 wg_factor(const float *d, int k) {
 #define WG_SUMS_64 WG_SUMS_48, WG_8(48), WG_8(56)
 #define WG_NAMES_68 WG_NAMES_64 ", %64, %65, %66, %67"
 #define WG_SUMS_68 WG_SUMS_64, WG_4(64)
+#define WG_NAMES_128 WG_NAMES_64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define WG_SUMS_128 WG_SUMS_64, WG_8(64), WG_8(72), WG_8(80), WG_8(88), WG_8(96), WG_8(104), WG_8(112), WG_8(120)
 #define WG_MULTIPLY(count, columns, first, matrix, does_add, sign, ...)                            \
+    WG_INSTRUCTION("k8.f32.tf32.tf32", count, columns, first, matrix, does_add, sign ", 1",        \
+                   __VA_ARGS__)
+#define WG_INSTRUCTION(kind, count, columns, first, matrix, does_add, scales, ...)                 \
     WG_ASM("{ .reg .pred adds; setp.ne.b32 adds, %" #does_add ", 0;"                               \
-           "wgmma.mma_async.sync.aligned.m64n" #columns "k8.f32.tf32.tf32 {" WG_NAMES_##count      \
-           "}, " first ", %" #matrix ", adds, " sign ", 1; }"                                      \
+           "wgmma.mma_async.sync.aligned.m64n" #columns kind " {" WG_NAMES_##count                 \
+           "}, " first ", %" #matrix ", adds, " scales "; }"                                       \
            : WG_SUMS_##count                                                                       \
            : __VA_ARGS__)
 #define WG_SIGNED_PRODUCT(name, sign, count, columns, a0, a1, a2, a3, matrix, does_add)            \
@@ -178,12 +193,48 @@ WG_SIGNED_PRODUCT(wg_minus_product, "-1", 32, 64, 32, 33, 34, 35, 36, 37)
 WG_SHARED_PRODUCT(16, 32, 16, 17, 18)
 WG_SHARED_PRODUCT(32, 64, 32, 33, 34)
 WG_SHARED_PRODUCT(64, 128, 64, 65, 66)
+/* Complex numbers in f16. */
+#define WG_HALF_PRODUCT(count, columns, a0, a1, a2, a3, matrix, does_add)                          \
+    __device__ inline void wg_half_product(float (&d)[count], uint4 a, uint64_t b, bool adds) {    \
+        WG_INSTRUCTION("k16.f32.f16.f16", count, columns,                                          \
+                       "{%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}", matrix, does_add, "1, 1, 0",    \
+                       "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"((int)adds));            \
+    }
+WG_HALF_PRODUCT(16, 32, 16, 17, 18, 19, 20, 21)
+WG_HALF_PRODUCT(32, 64, 32, 33, 34, 35, 36, 37)
+WG_HALF_PRODUCT(44, 88, 44, 45, 46, 47, 48, 49)
+WG_HALF_PRODUCT(64, 128, 64, 65, 66, 67, 68, 69)
+WG_HALF_PRODUCT(68, 136, 68, 69, 70, 71, 72, 73)
+WG_HALF_PRODUCT(128, 256, 128, 129, 130, 131, 132, 133)
+#undef WG_HALF_PRODUCT
 #undef WG_SHARED_PRODUCT
 #undef WG_PRODUCT
 #undef WG_SIGNED_PRODUCT
 #undef WG_MULTIPLY
+#undef WG_INSTRUCTION
 #undef WG_8
 #undef WG_4
 /* clang-format on */
+
+/* Both parts of a number in f16, rounded to nearest; what is too large for it becomes the largest
+ * there is. */
+__device__ inline uint32_t half_pair(float re, float im) {
+    uint32_t pair;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(im), "f"(re));
+    return pair;
+}
+/* (re, -im) and (im, re) of a pair (re, im): what columns 2 i and 2 i + 1 are made with. */
+__device__ inline uint32_t half_pair_for(uint32_t pair, int part) {
+    return part == 0 ? pair ^ 0x80000000u : __byte_perm(pair, 0, 0x1032);
+}
+/* Numbers 8 s + t and 8 s + t + 4 of what a product of D gives, as first factor of the next one. */
+__device__ inline uint4 wg_half_factor(const float *d, int s) {
+    d += 8 * s;
+    return make_uint4(half_pair(d[0], d[1]), half_pair(d[2], d[3]), half_pair(d[4], d[5]),
+                      half_pair(d[6], d[7]));
+}
+__device__ inline void wg_hold(uint4 &a) {
+    asm volatile("" : "+r"(a.x), "+r"(a.y), "+r"(a.z), "+r"(a.w)::"memory");
+}
 
 #endif

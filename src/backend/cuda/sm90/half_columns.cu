@@ -1,0 +1,198 @@
+/* A mode in front of others on the way back from a direction of Adam, whose numbers are so near 1
+ * that f16 has as many bits of them as TF32; compress/mode_columns.cuh has the call.
+ *
+ *     out[i][c] = sum over j of U[i][j] in[j][c]
+ *
+ * of complex numbers with both parts together (tile/warpgroup.cuh), half as many bytes as in f32
+ * and one product instead of four. Rows of a product are columns of matrices, 64 for a warpgroup,
+ * which makes all numbers of them; U stays in shared memory. What comes in is copied ahead into a
+ * ring of the warp that multiplies it, where it lies as the product takes it: rows g and g + 8 of a
+ * warp are neighbours in memory. The first of these modes has the core in f32 as its input (CORE).
+ */
+#include "backend/cuda/sm90/mode_steps.cuh"
+
+enum {
+    RING = 8,         /* steps of 8 numbers, all but one of which are on their way */
+    NUMBER_BYTES = 96 /* of 16 columns; numbers in other banks */
+};
+
+/* Warpgroups that leave each other the registers for N sums of both parts. */
+static constexpr __host__ __device__ int groups_of(int n) {
+    return n <= 128 ? 4 : 3;
+}
+
+static constexpr __host__ __device__ int step_bytes(bool core) {
+    return core ? (int)STEP_BYTES : 8 * NUMBER_BYTES;
+}
+
+template <int N, bool CORE> static int shared_bytes(int summed) {
+    return 1024 + part_bytes<N>(summed) + groups_of(N) * 4 * RING * step_bytes(CORE);
+}
+
+/* The columns of a warp: where a lane copies from, and what it has of a step. */
+template <bool CORE> struct half_reader;
+
+template <> struct half_reader<false> {
+    const uint32_t *next;
+    bool exists;
+
+    __device__ void begin(const mode_call &s, int64_t first, int lane) {
+        const int64_t c = first + 4 * (lane % 4), matrix = c / s.n;
+        exists = matrix < s.matrices;
+        next = s.half_in;
+        next += exists ? (matrix * s.summed + lane / 4) * s.n + (c - matrix * s.n) : 0;
+    }
+    __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
+        const bool counts = exists && 8 * step + lane / 4 < s.summed;
+        copy_async<16>(to + lane / 4 * NUMBER_BYTES + lane % 4 * 16, counts ? next : s.half_in,
+                       counts);
+        next += 8 * s.n;
+    }
+    static __device__ uint4 take(const char *from, int lane) {
+        const char *at = from + lane % 4 * NUMBER_BYTES + lane / 4 * 8;
+        const uint2 a = *reinterpret_cast<const uint2 *>(at);
+        const uint2 b = *reinterpret_cast<const uint2 *>(at + 4 * NUMBER_BYTES);
+        return make_uint4(a.x, a.y, b.x, b.y);
+    }
+};
+
+template <> struct half_reader<true> : step_reader<true> {
+    static __device__ uint4 take(const char *from, int lane) {
+        float4 re, im;
+        step_reader<true>::take(from, lane, &re, &im);
+        return make_uint4(half_pair(re.x, im.x), half_pair(re.y, im.y), half_pair(re.z, im.z),
+                          half_pair(re.w, im.w));
+    }
+};
+
+/* Numbers 4j + t of two neighbours. */
+template <int N>
+static __device__ inline void store_numbers(const mode_call &s, int64_t first, int lane,
+                                            const float (&sum)[N / 2]) {
+    const int64_t c = first + lane / 4 * 2, matrix = c / s.n;
+    if (matrix >= s.matrices) {
+        return;
+    }
+    uint32_t *to = s.half_out + (matrix * s.made + lane % 4) * s.n + (c - matrix * s.n);
+#pragma unroll
+    for (int j = 0; j < N / 8; j++, to += 4 * s.n) {
+        if (4 * j + lane % 4 < s.made) {
+            *reinterpret_cast<uint2 *>(to) = make_uint2(half_pair(sum[4 * j], sum[4 * j + 1]),
+                                                        half_pair(sum[4 * j + 2], sum[4 * j + 3]));
+        }
+    }
+}
+
+template <int N, bool CORE>
+static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
+    multiply_half(const __grid_constant__ mode_call s) {
+    constexpr int STEP = step_bytes(CORE);
+    extern __shared__ char shared[];
+    char *u = shared + (1024 - shared_at(shared) % 1024) % 1024;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = (s.summed + 7) / 8;
+    char *ring = u + part_bytes<N>(s.summed) + warp * (RING * STEP);
+    const int64_t tiles = (s.matrices * s.n + 63) / 64, stride = (int64_t)gridDim.x * groups_of(N);
+    int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
+
+    half_reader<CORE> reader;
+    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int step = 0, slot = 0;
+    const auto fetch = [&](int into) {
+        if (fetched < tiles) {
+            if (step == 0) {
+                reader.begin(s, fetched * 64 + warp % 4 * 16, lane);
+            }
+            reader.fetch(s, step, ring + into * STEP, lane);
+            step = step + 1 == steps ? 0 : step + 1;
+            fetched += step == 0 ? stride : 0;
+        }
+        copies_commit();
+    };
+    wg_zero<N>(u, (s.summed + 31) / 32 * 32);
+    __syncthreads();
+    for_each_number<N <= 128 ? 5 : 12>(s.u, [&](int i, int j, float2 entry) {
+        const uint32_t pair = half_pair(entry.x, entry.y);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            *reinterpret_cast<uint32_t *>(u + wg_at<N>(2 * i + part, j)) =
+                half_pair_for(pair, part);
+        }
+    });
+    wg_publish();
+    kernel_before_wait();
+    kernel_behind_go();
+    for (int ahead = 0; ahead < RING - 1; ahead++) {
+        fetch(ahead);
+    }
+    __syncthreads();
+    const uint64_t matrix = wg_matrix(u);
+
+    float sum[N / 2];
+    uint4 next;
+    const uint32_t zero = (uint32_t)(s.summed >> 31); /* which the compiler does not know */
+    const auto take = [&] {
+        copies_wait_but<RING - 2>();
+        __syncwarp();
+        next = reader.take(ring + slot * STEP, lane);
+        fetch((slot + RING - 1) % RING); /* what the step before was made from */
+        slot = (slot + 1) % RING;
+    };
+    if (tile < tiles) {
+        take();
+    }
+    for (; tile < tiles; tile += stride) {
+        for (int k = 0; k < steps; k++) {
+            wg_hold(next);
+            /* in registers of its own, which a copy would not be in: products own them */
+            const uint4 a = make_uint4(next.x ^ zero, next.y ^ zero, next.z ^ zero, next.w ^ zero);
+            wg_begin();
+            wg_half_product(sum, a, wg_rows<N>(matrix, k), k > 0);
+            wg_end();
+            take(); /* beyond the last tile there is nothing, which does no harm */
+            wg_wait<0>();
+        }
+        wg_fence(sum);
+        store_numbers<N>(s, tile * 64 + warp % 4 * 16, lane, sum);
+    }
+}
+
+/* ---- launches ---- */
+
+/* f(N) as a constant: both parts of as many numbers as there is a kernel for. */
+template <class R, class F> static R with_sums(int made, F f) {
+    using std::integral_constant;
+    return made <= 32   ? f(integral_constant<int, 64>())
+           : made <= 64 ? f(integral_constant<int, 128>())
+                        : f(integral_constant<int, 256>());
+}
+
+bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core) {
+    const int made = (int)factor->dim, summed = (int)factor->rank;
+    int most = 0;
+    return cuda_state_of(be)->is_hopper && made <= 128 && summed <= made &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  cuda_state_of(be)->device) == cudaSuccess &&
+           with_sums<int>(made, [&](auto sums) {
+               constexpr int N = decltype(sums)::value;
+               return core ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
+           }) <= most;
+}
+
+template <int N, bool CORE> static tg_status run(tg_backend *be, const mode_call *call) {
+    const int64_t tiles = (call->matrices * call->n + 63) / 64;
+    return tiles == 0 ? TG_OK
+                      : CUDA_CHECK(be,
+                                   launch_chained(multiply_half<N, CORE>,
+                                                  shorter(tiles, cuda_state_of(be)->processors),
+                                                  groups_of(N) * WG_THREADS,
+                                                  shared_bytes<N, CORE>(call->summed),
+                                                  cuda_stream(be), call->chained, *call),
+                                   "multiplying a mode in f16");
+}
+
+tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core) {
+    return with_sums<tg_status>(call->made, [&](auto sums) {
+        constexpr int N = decltype(sums)::value;
+        return core ? run<N, true>(be, call) : run<N, false>(be, call);
+    });
+}
