@@ -47,6 +47,8 @@ static bool is_fp32; /* products are those of f32 */
 typedef struct plane_case {
     int shape;
     bool kept, adds, aligned;
+    bool apart;  /* Adam does not move the core where it is made */
+    bool rounds; /* a weight in bf16, at random */
 } plane_case;
 
 typedef struct sizes {
@@ -60,8 +62,8 @@ typedef struct sizes {
 static sizes begin(t_side *s, const plane_case *c, bool factored) {
     sizes z = {.modes = {.dtype = s->dtype, .ndim = shapes[c->shape].ndim}, .numel = 1, .count = 1};
     s->aligned = c->aligned;
-    t_note(s, "shape %d%s%s%s", c->shape, c->kept ? ", kept" : "", c->adds ? ", adds" : "",
-           c->aligned ? ", aligned" : "");
+    t_note(s, "shape %d%s%s%s%s%s", c->shape, c->kept ? ", kept" : "", c->adds ? ", adds" : "",
+           c->aligned ? ", aligned" : "", c->apart ? ", apart" : "", c->rounds ? ", rounds" : "");
     double widths = 0.0;
     for (int d = 0; d < z.modes.ndim; d++) {
         const int64_t dim = shapes[c->shape].dim[d], rank = shapes[c->shape].rank[d];
@@ -172,7 +174,9 @@ static void expand(t_side *s, const void *what) {
 /* A projected step: compress, Adam and expand, by one call where the backend has it; nothing moves
  * where the gradient is not finite. */
 static void step(t_side *s, const void *what) {
+    static const tg_rng rounding = {.seed = 5, .purpose = TG_RNG_ROUNDING, .step = 3};
     const plane_case *c = what;
+    const tg_dtype stored = c->rounds ? tg_stored(s->dtype, TG_STORE_BF16) : s->dtype;
     const int64_t batch = shapes[c->shape].batch;
     const sizes z = begin(s, c, batch > 0);
     const int64_t kept = z.bitmap.count, n = kept + z.count;
@@ -185,7 +189,7 @@ static void step(t_side *s, const void *what) {
     tg_compress project = {.modes = z.modes,
                            .bitmap = &z.bitmap,
                            .masked = true,
-                           .scale = 1.0,
+                           .scale = c->apart ? 1.5 : 1.0,
                            .values = small,
                            .core = small + kept * (int64_t)tg_dtype_size(s->dtype),
                            .workspace = z.workspace,
@@ -216,10 +220,11 @@ static void step(t_side *s, const void *what) {
                             .values = project.values,
                             .lambda = 0.5,
                             .core = project.core,
-                            .alpha = -1.25,
+                            .alpha = c->rounds ? 1.0 / 64.0 : -1.25,
                             .beta = 0.75,
-                            .out =
-                                t_inout(s, s->dtype, z.numel, t_host_random(s, s->dtype, z.numel)),
+                            .out = t_inout(s, stored, z.numel, t_host_random(s, stored, z.numel)),
+                            .out_store = c->rounds ? TG_STORE_BF16 : TG_STORE_FULL,
+                            .rounding = c->rounds ? &rounding : NULL,
                             .workspace = z.workspace,
                             .guard = project.guard};
     if (s->ops->step_compressed) {
@@ -232,7 +237,7 @@ static void step(t_side *s, const void *what) {
     t_keep_same(s, project.guard);
     t_keep_close(s, adam.m, z.growth);
     t_keep_close(s, adam.v, z.growth);
-    t_keep_close(s, back.out, z.growth);
+    t_keep_close(s, back.out, c->rounds ? 4.0 : z.growth);
 }
 
 /* Into 16-bit formats, to nearest or at random, and read off at an index set. */
@@ -325,7 +330,10 @@ static void gram_of_many_columns(void **state) {
 /* In the first so many of four ways for every shape. */
 static void compare(void (*script)(t_side *s, const void *what), int ways) {
     for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
-        const plane_case c = {i / 4, i % 2 == 1, i / 2 % 2 == 1, (i / 4 + i) % 2 == 0};
+        const plane_case c = {.shape = i / 4,
+                              .kept = i % 2 == 1,
+                              .adds = i / 2 % 2 == 1,
+                              .aligned = (i / 4 + i) % 2 == 0};
         if (i % 4 < ways) {
             t_gpu_compare(TG_C64, script, &c);
         }
@@ -344,12 +352,18 @@ static void and_back(void **state) {
     compare(expand_otherwise, 4);
 }
 
-/* Of shapes with factors of all modes; not aligned, and with what is not finite. */
+/* Of shapes with factors of all modes; not aligned, with what is not finite, with the core in
+ * memory, and weights in bf16. */
 static void there_and_back(void **state) {
     static const int of[] = {0, 6, 12, 15, 17, 29, 32, 35, 36, 37, 38, 39};
     (void)state;
-    for (int i = 0; i < 3 * (int)(sizeof of / sizeof of[0]); i++) {
-        const plane_case c = {of[i / 3], true, i % 3 == 2, i % 3 != 1};
+    for (int i = 0; i < 5 * (int)(sizeof of / sizeof of[0]); i++) {
+        const plane_case c = {.shape = of[i / 5],
+                              .kept = true,
+                              .adds = i % 5 == 2,
+                              .aligned = i % 5 != 1,
+                              .apart = i % 5 == 3,
+                              .rounds = i % 5 == 4};
         t_gpu_compare(TG_C64, step, &c);
     }
 }
@@ -359,7 +373,8 @@ static void back_with_values_alone(void **state) {
     static const int of[] = {15, 17, 18, 32, 33};
     (void)state;
     for (int i = 0; i < 2 * (int)(sizeof of / sizeof of[0]); i++) {
-        const plane_case c = {of[i / 2], i % 2 == 1, false, (of[i / 2] + i) % 2 == 0};
+        const plane_case c = {
+            .shape = of[i / 2], .kept = i % 2 == 1, .aligned = (of[i / 2] + i) % 2 == 0};
         t_gpu_compare(TG_C64, expand_values, &c);
     }
 }
