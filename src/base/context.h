@@ -44,6 +44,13 @@ void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRI
             return tg_fail_null(ctx, needed_, #__VA_ARGS__, __func__, __FILE__, __LINE__);         \
         }                                                                                          \
     } while (0)
+/* The same in a function that makes something: *out is NULL whatever is missing or fails later. */
+#define TG_NEED_OUT(ctx, out, ...)                                                                 \
+    do {                                                                                           \
+        TG_NEED(ctx, out);                                                                         \
+        *(out) = NULL;                                                                             \
+        TG_NEED(ctx, __VA_ARGS__);                                                                 \
+    } while (0)
 /* Index of the first NULL, or -1. */
 int tg_find_null(const void *const *pointers, size_t count);
 tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char *names,

@@ -486,9 +486,7 @@ static tg_status read_config(tg_context *ctx, const tg_dataset_config *config,
 
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                           const tg_dataset_config *config, tg_dataset **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     tg_dataset_config full;
     TG_CALL(read_config(ctx, config, &full));
     const origin files = {.path = path, .y_path = y_path};
@@ -498,9 +496,7 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
 /* Not cached: what stands in the arrays when they are read is handed out. */
 tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *y,
                           const tg_dataset_config *config, tg_dataset **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, x);
+    TG_NEED_OUT(ctx, out, ctx, x);
     tg_dataset_config how;
     TG_CALL(read_config(ctx, config, &how));
     if (!config) {

@@ -16,9 +16,7 @@ struct tg_loader {
 
 tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader_config *config,
                            tg_loader **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, dataset, config);
+    TG_NEED_OUT(ctx, out, ctx, dataset, config);
     tg_status status = TG_OK;
     tg_loader *loader = NULL;
     tg_loader_config full = {.size = sizeof full};

@@ -165,9 +165,7 @@ size_t tg_normalizer_fit_bytes(const tg_dataset_facts *facts, tg_data_side side)
 
 tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
                             tg_normalizer **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, dataset);
+    TG_NEED_OUT(ctx, out, ctx, dataset);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t channels = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
     return channels > 0
@@ -356,9 +354,7 @@ fail:
 
 tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive, const char *prefix,
                              tg_normalizer **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, archive, prefix);
+    TG_NEED_OUT(ctx, out, ctx, archive, prefix);
     char mean_name[NAME], std_name[NAME];
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;

@@ -35,9 +35,7 @@ static const tg_comm_ops callback_ops = {
 
 tg_status tg_comm_create_callbacks(tg_context *ctx, const tg_comm_callbacks *callbacks,
                                    tg_comm **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, callbacks);
+    TG_NEED_OUT(ctx, out, ctx, callbacks);
     tg_status status = TG_OK;
     tg_comm *comm = NULL;
     tg_comm_callbacks *own = NULL;

@@ -103,9 +103,7 @@ tg_status tg_comm_finish(tg_comm **comm, tg_comm **out) {
 static const tg_comm_ops self_ops = {0}; /* one rank: nothing reaches a transport */
 
 tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx);
+    TG_NEED_OUT(ctx, out, ctx);
     TG_CALL(tg_comm_begin(ctx, NULL, out));
     (*out)->ops = &self_ops;
     snprintf((*out)->transport, sizeof(*out)->transport, "self");

@@ -53,9 +53,7 @@ static bool is_without_mpi(const tg_comm_launch *launch) {
 }
 
 tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx);
+    TG_NEED_OUT(ctx, out, ctx);
     const tg_comm_launch launch = tg_comm_get_launch();
     if (launch.ranks == 1) {
         return tg_comm_create_self(ctx, out);

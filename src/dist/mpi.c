@@ -220,9 +220,7 @@ static bool is_running(const tg_mpi *mpi) {
 
 tg_status tg_comm_create_mpi(tg_context *ctx, const void *mpi_comm, const tg_comm_config *config,
                              tg_comm **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, mpi_comm);
+    TG_NEED_OUT(ctx, out, ctx, mpi_comm);
     const tg_mpi *mpi = NULL;
     tg_mpi_handle from = 0;
     TG_CALL(tg_mpi_open(ctx, "", &mpi));

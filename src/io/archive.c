@@ -19,9 +19,7 @@ struct tg_archive {
 };
 
 tg_status tg_archive_create(tg_context *ctx, tg_archive **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx);
+    TG_NEED_OUT(ctx, out, ctx);
     tg_archive *archive = NULL;
     TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, archive, 1));
     archive->ctx = ctx;

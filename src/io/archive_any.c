@@ -156,9 +156,7 @@ fail:
 }
 
 tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     tg_file_format format = TG_FILE_FORMATS;
     TG_CALL(tg_file_detect(ctx, path, &format));
     switch (format) {

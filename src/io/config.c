@@ -455,9 +455,7 @@ const char *tg_yaml_version(void) {
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, bytes);
+    TG_NEED_OUT(ctx, out, ctx, bytes);
     char *copy = NULL; /* with a zero byte behind it */
     if (size > LARGEST_FILE) {
         size = LARGEST_FILE + 1; /* refused below, need not be copied whole */
@@ -473,9 +471,7 @@ tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void 
 }
 
 tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
     tg_status status = tg_file_read(ctx, path, LARGEST_FILE, &bytes, &size);

@@ -194,9 +194,7 @@ static void release(tg_events **events) {
 }
 
 tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, folder);
+    TG_NEED_OUT(ctx, out, ctx, folder);
     static const char version[] = "brain.Event:2";
     tg_status status = TG_OK;
     tg_events *events = NULL;

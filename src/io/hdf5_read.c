@@ -139,9 +139,7 @@ fail:
 }
 
 tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     return tg_h5_open_from(ctx, path, NULL, out);
 }
 

@@ -406,9 +406,7 @@ tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_ra
 }
 
 tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     tg_source source = {.fd = -1};
     TG_CALL(tg_source_open(ctx, path, &source));
     const tg_status status = read_safetensors(&source, out);
@@ -418,9 +416,7 @@ tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **ou
 
 tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                tg_archive **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, bytes);
+    TG_NEED_OUT(ctx, out, ctx, bytes);
     tg_source source = tg_source_of_memory(ctx, label, bytes, size);
     return read_safetensors(&source, out);
 }

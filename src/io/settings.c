@@ -159,9 +159,7 @@ static char *proper_value(tg_context *ctx, const char *value) {
 /* ---- the list ---- */
 
 tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx);
+    TG_NEED_OUT(ctx, out, ctx);
     tg_settings *settings = NULL;
     TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, settings, 1));
     settings->ctx = ctx;
@@ -171,9 +169,7 @@ tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
 }
 
 tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, from);
+    TG_NEED_OUT(ctx, out, ctx, from);
     tg_status status = TG_OK;
     TG_TRY(tg_settings_create(ctx, out));
     for (int64_t i = 0; i < tg_settings_count(from); i++) {

@@ -27,9 +27,7 @@ static tg_status init_param(tg_fno *fno, int number) {
 }
 
 tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config);
+    TG_NEED_OUT(ctx, out, ctx, config);
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
@@ -44,9 +42,7 @@ fail:
 }
 
 tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config);
+    TG_NEED_OUT(ctx, out, ctx, config);
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
     TG_TRY(tg_fno_outline(ctx, config, &fno));

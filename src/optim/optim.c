@@ -433,9 +433,7 @@ fail:
 }
 
 tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, setup);
+    TG_NEED_OUT(ctx, out, ctx, setup);
     tg_optim_setup full;
     tg_status status = tg_optim_setup_read(ctx, setup, &full);
     if (status == TG_OK) {

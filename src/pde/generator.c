@@ -337,9 +337,7 @@ fail:
 
 tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config,
                               tg_generator **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config);
+    TG_NEED_OUT(ctx, out, ctx, config);
     tg_generator_config full = tg_generator_config_default();
     TG_CALL(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
     tg_status status = create(ctx, &full, out);

@@ -142,9 +142,7 @@ fail:
 
 tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                               const tg_shape *shape, uint64_t seed, tg_projector **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config, shape);
+    TG_NEED_OUT(ctx, out, ctx, config, shape);
     tg_projector_config full;
     TG_CALL(read_config(ctx, config, &full));
     TG_CALL(tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out));

@@ -68,9 +68,7 @@ tg_status tg_model_describe(const tg_model *model, tg_settings *settings) {
  * are there. */
 tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
                         const tg_normalizer *y, tg_model **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, fno);
+    TG_NEED_OUT(ctx, out, ctx, fno);
     const tg_normalizer *given[2] = {x, y};
     tg_settings *settings = NULL;
     tg_run_config config;
@@ -130,9 +128,7 @@ static tg_status check_complete(const tg_model *model, const char *path) {
 }
 
 tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+    TG_NEED_OUT(ctx, out, ctx, path);
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;

@@ -232,9 +232,7 @@ static tg_status set_grid(tg_settings *settings, const tg_dataset_facts *facts, 
 }
 
 tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, settings);
+    TG_NEED_OUT(ctx, out, ctx, settings);
     static const char *const keys[] = {"fno.in_channels", "fno.out_channels"};
     tg_run_config config;
     tg_dataset_config how;

@@ -91,9 +91,7 @@ static tg_status open_exchange(tg_step *s) {
 }
 
 tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config);
+    TG_NEED_OUT(ctx, out, ctx, config);
     tg_status status = TG_OK;
     tg_step *s = NULL;
     tg_step_config full = {.size = sizeof full, .loss = tg_loss_config_default()};

@@ -190,9 +190,7 @@ fail:
 
 tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
                             tg_trainer **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, settings, run_folder);
+    TG_NEED_OUT(ctx, out, ctx, settings, run_folder);
     return create(ctx, NULL, settings, run_folder, out);
 }
 
@@ -238,9 +236,7 @@ static tg_status check_transport(const tg_comm *comm) {
 
 tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
                                  const char *run_folder, tg_trainer **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, comm, settings, run_folder);
+    TG_NEED_OUT(ctx, out, ctx, comm, settings, run_folder);
     tg_status status = create(ctx, comm, settings, run_folder, out);
     TG_TRY(tg_comm_agree(comm, status));
     const tg_distributed_config *config = &(*out)->model->config.distributed;

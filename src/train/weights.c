@@ -138,9 +138,7 @@ fail:
 
 tg_status tg_model_import(tg_context *ctx, const char *path, const tg_settings *settings,
                           tg_model **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path, settings);
+    TG_NEED_OUT(ctx, out, ctx, path, settings);
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_run_config config;
