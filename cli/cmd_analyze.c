@@ -121,9 +121,7 @@ static const method *find_method(const char *name) {
         snprintf(names + used, sizeof names - used, "%s, ", m->name);
         cli_suggest_offer(&suggestion, m->name);
     }
-    cli_usage("analyze", "--methods: '%.64s' is none of %sall%s%s%s", name, names,
-              suggestion.best ? "; did you mean " : "", suggestion.best ? suggestion.best : "",
-              suggestion.best ? "?" : "");
+    cli_usage("analyze", "--methods: '%.64s' is none of %sall%s", name, names, suggestion.text);
     return NULL;
 }
 

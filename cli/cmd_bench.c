@@ -49,9 +49,7 @@ static int run(const cli_call *call) {
         code = strcmp(kinds[i].name, kind) == 0 ? kinds[i].run(call, &opt) : code;
     }
     if (code < 0) {
-        code = cli_usage("bench", "'%.64s' is not optim, step or comm%s%s%s", kind,
-                         suggestion.best ? "; did you mean " : "",
-                         suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+        code = cli_usage("bench", "'%.64s' is not optim, step or comm%s", kind, suggestion.text);
     }
     cli_list_free(&opt.shape);
     cli_list_free(&opt.methods);

@@ -298,9 +298,7 @@ static int run(const cli_call *call) {
         }
         cli_suggest_offer(&suggestion, shells[i].name);
     }
-    return cli_usage("completion", "'%.64s' is not bash, zsh or fish%s%s%s", name,
-                     suggestion.best ? "; did you mean " : "",
-                     suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+    return cli_usage("completion", "'%.64s' is not bash, zsh or fish%s", name, suggestion.text);
 }
 
 const cli_command cli_cmd_completion = {

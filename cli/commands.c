@@ -77,11 +77,7 @@ const cli_command *cli_command_find(const char *name) {
         }
         cli_suggest_offer(&suggestion, (*command)->name);
     }
-    if (suggestion.best) {
-        cli_usage(NULL, "unknown command '%.64s'; did you mean %s?", name, suggestion.best);
-    } else {
-        cli_usage(NULL, "unknown command '%.64s'", name);
-    }
+    cli_usage(NULL, "unknown command '%.64s'%s", name, suggestion.text);
     return NULL;
 }
 

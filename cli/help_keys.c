@@ -79,9 +79,8 @@ static int find_section(const char *name) {
     }
     cli_usage("help",
               "'%.64s' is no section of the settings; there are fno, opt, data and "
-              "distributed%s%s%s",
-              name, suggestion.best ? "; did you mean " : "",
-              suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+              "distributed%s",
+              name, suggestion.text);
     return -1;
 }
 

@@ -1,6 +1,7 @@
 /* The nearest name by edit distance. */
 #include "suggest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "tgrad/status.h"
@@ -22,5 +23,6 @@ void cli_suggest_offer(cli_suggestion *suggestion, const char *name) {
     if (distance < suggestion->distance) {
         suggestion->distance = distance;
         suggestion->best = name;
+        snprintf(suggestion->text, sizeof suggestion->text, "; did you mean %.64s?", name);
     }
 }

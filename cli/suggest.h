@@ -2,7 +2,7 @@
  *
  *     cli_suggestion s = cli_suggest(word);
  *     for (..) cli_suggest_offer(&s, name);
- *     if (s.best) .. */
+ *     cli_usage(.., "'%s' is no name%s", word, s.text); */
 #ifndef CLI_SUGGEST_H
 #define CLI_SUGGEST_H
 
@@ -10,6 +10,7 @@ typedef struct cli_suggestion {
     const char *word; /* what the user wrote */
     const char *best; /* nearest name offered so far; NULL if none is near */
     int distance;     /* of `best`, or the largest distance that still counts as near, plus one */
+    char text[96];    /* "; did you mean BEST?"; empty if none is near */
 } cli_suggestion;
 
 cli_suggestion cli_suggest(const char *word);
