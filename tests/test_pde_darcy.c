@@ -241,7 +241,7 @@ static void test_refusals(void **state) {
  * is negative. */
 static void expect_permeability(const tg_field_key *key, const float *a) {
     enum { N = 61 };
-    const tg_covariance covariance = {2.0, 3.0, tg_covariance_sigma(2.0, 3.0, 2)};
+    const tg_covariance covariance = {2.0, 3.0, tg_covariance_sigma(2.0, 3.0)};
     double *coefficients = malloc(sizeof *coefficients * N * N);
     int counted = 0;
     assert_non_null(coefficients);

@@ -26,7 +26,7 @@ static void test_periodic_1d_variance(void **state) {
     for (int s = 0; s < SAMPLES; s++) {
         const tg_field_key key = tg_field_key_of(7, 1, TG_SPLIT_TRAIN, (uint32_t)s);
         double spectrum[2 * (MODES + 1)];
-        tg_grf_periodic_1d(&key, &c, 1.0, MODES, spectrum);
+        tg_grf_periodic_1d(&key, &c, MODES, spectrum);
         assert_true(spectrum[0] == 0.0 && spectrum[1] == 0.0);
         for (int k = 1; k <= MODES; k++) {
             re[k] += spectrum[2 * k] * spectrum[2 * k];
@@ -47,7 +47,7 @@ static void test_periodic_2d_variance(void **state) {
     (void)state;
     enum { MODES = 3, ROWS = 2 * MODES + 1, COLUMNS = MODES + 1 };
     const double length = 2.0 * PI;
-    const tg_covariance c = {.alpha = 2.5, .tau = 7.0, .sigma = tg_covariance_sigma(2.5, 7.0, 2)};
+    const tg_covariance c = {.alpha = 2.5, .tau = 7.0, .sigma = tg_covariance_sigma(2.5, 7.0)};
     double power[ROWS][COLUMNS] = {{0}};
     for (int s = 0; s < SAMPLES; s++) {
         const tg_field_key key = tg_field_key_of(8, 3, TG_SPLIT_TEST, (uint32_t)s);
@@ -77,7 +77,7 @@ static void test_periodic_2d_variance(void **state) {
 static void test_neumann_variance(void **state) {
     (void)state;
     enum { MODES = 5 };
-    const tg_covariance c = {.alpha = 2.0, .tau = 3.0, .sigma = tg_covariance_sigma(2.0, 3.0, 2)};
+    const tg_covariance c = {.alpha = 2.0, .tau = 3.0, .sigma = tg_covariance_sigma(2.0, 3.0)};
     double power[MODES][MODES] = {{0}};
     for (int s = 0; s < SAMPLES; s++) {
         const tg_field_key key = tg_field_key_of(9, 2, TG_SPLIT_TRAIN, (uint32_t)s);
@@ -111,7 +111,7 @@ static void test_keys(void **state) {
     double coarse[7][4][2], fine[17][9][2], first[5][4];
     for (int i = 0; i < 5; i++) {
         double spectrum[8];
-        tg_grf_periodic_1d(&keys[i], &c, 1.0, 3, spectrum);
+        tg_grf_periodic_1d(&keys[i], &c, 3, spectrum);
         memcpy(first[i], spectrum + 2, sizeof first[i]);
         for (int j = 0; j < i; j++) {
             assert_true(first[i][0] != first[j][0] && first[i][3] != first[j][3]);
@@ -145,7 +145,7 @@ static void test_sampler_1d(void **state) {
     enum { MODES = 11 };
     double spectrum[2 * (MODES + 1)];
     const tg_field_key key = tg_field_key_of(3, 1, TG_SPLIT_TRAIN, 5);
-    tg_grf_periodic_1d(&key, &(tg_covariance){1.0, 1.0, 1.0}, 1.0, MODES, spectrum);
+    tg_grf_periodic_1d(&key, &(tg_covariance){1.0, 1.0, 1.0}, MODES, spectrum);
     spectrum[0] = 0.25; /* a mean */
     for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
         const int64_t points = sizes[n];

@@ -254,7 +254,7 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
     const config *c = &s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
     const int64_t modes = tg_burgers_modes(s->burgers);
-    tg_grf_periodic_1d(key, &covariance, 1.0, modes, s->u);
+    tg_grf_periodic_1d(key, &covariance, modes, s->u);
     for (int64_t frame = 0; frame < s->frames; frame++) {
         TG_CALL(frame > 0 ? advance(s, c->time / (double)(s->frames - 1)) : TG_OK);
         for (int i = 0; i < s->outlets.count; i++) {

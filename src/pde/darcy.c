@@ -161,7 +161,7 @@ static void interpolate(const double *from, int64_t n, int64_t m, float *to) {
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
     solver *s = handle;
     const config *c = &s->config;
-    const tg_covariance covariance = {c->alpha, c->tau, tg_covariance_sigma(c->alpha, c->tau, 2)};
+    const tg_covariance covariance = {c->alpha, c->tau, tg_covariance_sigma(c->alpha, c->tau)};
     tg_grf_neumann(key, &covariance, s->n, s->coefficients);
     TG_CALL(permeability(s, s->n, s->cosines, s->a));
     tg_elliptic_set(s->problem, s->a);

@@ -28,8 +28,8 @@ static double mode_normal(const tg_field_key *key, int64_t k1, int64_t k2, int p
     return tg_rng_normal(&key->rng, key->base + 2 * mode + (uint64_t)part);
 }
 
-double tg_covariance_sigma(double alpha, double tau, int dims) {
-    return pow(tau, alpha - 0.5 * (double)dims);
+double tg_covariance_sigma(double alpha, double tau) {
+    return pow(tau, alpha - 1.0);
 }
 
 /* Deviation of the coefficient of a mode with squared wave number k2 (2 pi / L included). */
@@ -37,11 +37,11 @@ static double deviation_of(const tg_covariance *c, double k2) {
     return c->sigma * pow(k2 + c->tau * c->tau, -0.5 * c->alpha);
 }
 
-void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, double length,
-                        int64_t modes, double *spectrum) {
+void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, int64_t modes,
+                        double *spectrum) {
     spectrum[0] = spectrum[1] = 0.0;
     for (int64_t k = 1; k <= modes; k++) {
-        const double wave = 2.0 * PI * (double)k / length;
+        const double wave = 2.0 * PI * (double)k;
         const double deviation = SQRT_HALF * deviation_of(c, wave * wave);
         spectrum[2 * k] = deviation * mode_normal(key, k, 0, 0);
         spectrum[2 * k + 1] = -deviation * mode_normal(key, k, 0, 1);

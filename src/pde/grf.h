@@ -30,14 +30,14 @@ typedef struct tg_covariance {
     double alpha, tau, sigma;
 } tg_covariance;
 
-/* sigma = tau^(alpha - dims / 2): the variance stays of order one as tau changes. */
-double tg_covariance_sigma(double alpha, double tau, int dims);
+/* sigma = tau^(alpha - 1): in two dimensions the variance stays of order one as tau changes. */
+double tg_covariance_sigma(double alpha, double tau);
 
-/* Periodic on [0, length): Fourier coefficients c_k of w = sum_k c_k e^{2 pi i k x / length} for
- * k = 0 .. modes, (modes + 1) complex; those of negative k are their conjugates. E|c_k|^2 is
- * the squared deviation. */
-void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, double length,
-                        int64_t modes, double *spectrum);
+/* Periodic on [0, 1): Fourier coefficients c_k of w = sum_k c_k e^{2 pi i k x} for k = 0 .. modes,
+ * (modes + 1) complex; those of negative k are their conjugates. E|c_k|^2 is the squared deviation.
+ */
+void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, int64_t modes,
+                        double *spectrum);
 /* The same in two dimensions, k1 = -modes .. modes and k2 = 0 .. modes: (2 modes + 1, modes + 1)
  * complex. */
 void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double length,

@@ -42,7 +42,7 @@ static const tg_setting params[] = {
 static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     config *c = handle;
     if (c->sigma == 0.0) {
-        c->sigma = tg_covariance_sigma(c->alpha, c->tau, 2);
+        c->sigma = tg_covariance_sigma(c->alpha, c->tau);
     }
     return tg_pde_choose_grid(ctx, "ns", 256, 4, finest, &c->grid);
 }
