@@ -10,7 +10,7 @@
 #include "suggest.h"
 
 /* Elements of an HDF5 dataset that are in memory at once (64 MiB of f64), unless a row has more. */
-enum { SLAB_ELEMENTS = 8 << 20 };
+enum { CHUNK_ELEMENTS = 8 << 20 };
 
 tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out) {
     *out = (cli_source){.ctx = ctx, .path = path};
@@ -74,7 +74,7 @@ static void merge_stats(tg_tensor_stats *sum, int64_t *count, const tg_tensor_st
 static tg_status chunk_stats(const cli_source *source, const char *name, tg_dtype dtype,
                              int64_t rows, int64_t row, tg_tensor_stats *out) {
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
-    const int64_t step = row < SLAB_ELEMENTS ? SLAB_ELEMENTS / row : 1;
+    const int64_t step = row < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / row : 1;
     tg_tensor chunk = {0};
     tg_shape shape = {.ndim = 2, .dim = {step < rows ? step : rows, row}};
     tg_status status = TG_OK;
@@ -108,7 +108,7 @@ tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_st
     if (status != TG_OK || numel == 0) {
         return status;
     }
-    if (numel > SLAB_ELEMENTS) {
+    if (numel > CHUNK_ELEMENTS) {
         return chunk_stats(source, name, dtype, shape.dim[0], numel / shape.dim[0], out);
     }
     tg_tensor whole = {0};

@@ -53,17 +53,17 @@ void tg_update_end(struct tg_optim *optim, struct tg_slot *slot);
 TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, const struct tg_slot *slot,
                                        int64_t nonfinite);
 
-/* ---- planned rounds, which can be recorded and run again ---- */
+/* ---- planned rounds, which can be captured and run again ---- */
 
 /* Whether the next update of every parameter is an ordinary one: no refresh, no sum under way,
  * nothing that is waited for. To be asked when nothing is in flight. */
 bool tg_optim_is_ordinary(const struct tg_optim *optim);
 
 /* Begins a round that updates every parameter with the rates of now; what follows until the round
- * is sent may be recorded. */
+ * is sent may be captured. */
 TG_NODISCARD tg_status tg_optim_plan_round(struct tg_optim *optim);
 
-/* The updates of the last planned round were queued again, by running what was recorded. */
+/* The updates of the last planned round were queued again, by running what was captured. */
 void tg_optim_repeat_round(struct tg_optim *optim);
 
 /* Begins the planned round anew: of what was asked for in it, nothing was run. */

@@ -5,8 +5,8 @@
  *
  * A(0, .) and the parameters of the guide -> A(L, .). Strang splitting: half a step of dispersion
  * (a phase of each frequency), half of Kerr (a phase of each point), a step of coupling, and the
- * halves again in reverse order; each part is exact, coupling with the phase in the middle of the
- * step. Second order in the step. Neighbouring halves of dispersion are done as one. */
+ * half steps again in reverse order; each part is exact, coupling with the phase in the middle of
+ * the step. Second order in the step. Neighbouring half steps of dispersion are done as one. */
 #include "pde/em.h"
 
 #include <math.h>

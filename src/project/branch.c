@@ -153,7 +153,7 @@ tg_status tg_branch_allocate(tg_branch *branch) {
     tg_backend *be = branch->be;
     tg_status status = TG_OK;
     for (int d = 0; d < branch->modes.ndim; d++) {
-        if (branch->modes.factor[d] && !branch->is_lent) {
+        if (branch->modes.factor[d] && !branch->borrows_factors) {
             const int64_t entries = branch->modes.dim[d] * branch->modes.rank[d];
             branch->factor[d] =
                 be->ops->alloc(be, TG_MEM_FACTORS, (size_t)entries * tg_dtype_size(branch->dtype));
@@ -180,7 +180,7 @@ void tg_branch_release(tg_branch *branch) {
         return;
     }
     for (int d = 0; d < TG_MAX_NDIM; d++) {
-        if (!branch->is_lent) {
+        if (!branch->borrows_factors) {
             branch->be->ops->release(branch->be, branch->factor[d]);
         }
         branch->factor[d] = NULL;

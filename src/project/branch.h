@@ -60,7 +60,7 @@ struct tg_branch {
     tg_multimode modes;
     void *factor[TG_MAX_NDIM]; /* owned; NULL where modes has none */
     bool is_auto;              /* ranks come from spectra: up to max_rank, as planned */
-    bool is_lent;              /* the factors' memory is the optimizer's */
+    bool borrows_factors;      /* the factors' memory is the optimizer's */
     bool restarts;             /* they changed since the last refresh */
     int64_t most;              /* is_auto: values at most; 0: any number */
     int64_t max_rank[TG_MAX_NDIM];

@@ -118,7 +118,7 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     p->own.be = p->be;
     TG_TRY(plan(ctx, p));
     for (int i = 0; i < p->branches; i++) {
-        p->branch[i].is_lent = p->branch[i].is_auto && workspace;
+        p->branch[i].borrows_factors = p->branch[i].is_auto && workspace;
         TG_TRY(tg_branch_allocate(&p->branch[i]));
         p->branch[i].rng = (tg_rng){
             .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,

@@ -36,8 +36,8 @@ static inline bool tg_projector_masks(const tg_projector *p) {
 
 /* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
  * caller after all its projectors are made. factored: gradients may come factored; most: values
- * at most if the ranks are automatic (0: any number); the caller then also lends the memory of the
- * factors. */
+ * at most if the ranks are automatic (0: any number); the memory of the factors is then the
+ * caller's, too. */
 TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
                                               tg_dtype dtype, const tg_shape *shape, uint64_t seed,
                                               bool factored, int64_t most, tg_workspace *workspace,
@@ -111,12 +111,13 @@ TG_NODISCARD tg_status tg_projector_form_residual(tg_projector *p, const void *g
                                                   tg_storage store, void *residual, void *core,
                                                   void *workspace);
 
-/* Other ranks from the next refresh on, which is due before the projector is used again: factors in
- * their new shape are to be lent. TG_E_UNSUPPORTED if the workspace is too small for them. */
+/* Other ranks from the next refresh on, which is due before the projector is used again: memory
+ * for factors of their new shape is to be set. TG_E_UNSUPPORTED if the workspace is too small for
+ * them. */
 TG_NODISCARD tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank);
 
 /* Memory of the factors, (dim, rank) each, of a projector with automatic ranks. */
-void tg_projector_lend(tg_projector *p, void *const factor[]);
+void tg_projector_set_factors(tg_projector *p, void *const factor[]);
 
 /* The source form of a handed-over gradient. */
 tg_grad_source tg_gradient_source(const tg_gradient *gradient);

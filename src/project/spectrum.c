@@ -143,7 +143,7 @@ tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank) {
     return TG_OK;
 }
 
-void tg_projector_lend(tg_projector *p, void *const factor[]) {
+void tg_projector_set_factors(tg_projector *p, void *const factor[]) {
     tg_branch *low_rank = p->low_rank;
     for (int d = 0; d < low_rank->modes.ndim; d++) {
         low_rank->factor[d] = factor[d];

@@ -233,7 +233,7 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
         for (int d = 0; d < at.ndim; d++) {
             factor[d] = begin + region.factor[d];
         }
-        tg_projector_lend(slot->projector, factor);
+        tg_projector_set_factors(slot->projector, factor);
         slot->ranked->offset = offset;
         slot->moments = tg_slot_plan_moments(optim, slot);
         for (int s = 0; s < slot->moments.rule->states; s++) {
