@@ -243,7 +243,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
         tg_test_errors_destroy(&results[i].errors);
     }
     free(results);
-    return cli_code(ctx, status);
+    return status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, "--x-name and --y-name");
 }
 
 /* The same, of rollouts. */

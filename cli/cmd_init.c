@@ -73,7 +73,10 @@ static int run(const cli_call *call) {
     config.history = opt.history;
     config.horizon = opt.horizon;
     const tg_status status = cli_propose(ctx, call->args.item[0], &config, opt.points, &proposal);
-    const int code = status == TG_OK ? finish(ctx, &proposal) : cli_fail_status(ctx, status);
+    const int code =
+        status == TG_OK
+            ? finish(ctx, &proposal)
+            : cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
     cli_proposal_free(&proposal);
     tg_context_destroy(&ctx);
     return code;

@@ -146,6 +146,11 @@ static bool should_stop(void *user) {
 
 /* The file of settings: the one that is named, or that of the run. NULL after a message. */
 static char *settings_file(const cli_call *call) {
+    if (call->args.count > 0 && cli_is_folder(call->args.item[0])) {
+        cli_fail("%s: it is a folder; the settings of a run are its config.yaml",
+                 call->args.item[0]);
+        return NULL;
+    }
     if (call->args.count > 0) {
         return cli_need(strdup(call->args.item[0]));
     }

@@ -86,6 +86,15 @@ int cli_fail_status(const tg_context *ctx, tg_status status) {
     return cli_fail("%s", *sentence ? sentence : tg_status_name(status));
 }
 
+int cli_fail_data(const tg_context *ctx, tg_status status, const char *options) {
+    const int code = cli_fail_status(ctx, status);
+    if (strstr(tg_context_error(ctx), "data.x_name") ||
+        strstr(tg_context_error(ctx), "data.fields")) {
+        cli_fail("here the keys of section data are the options %s", options);
+    }
+    return code;
+}
+
 int cli_code(const tg_context *ctx, tg_status status) {
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }

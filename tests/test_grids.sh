@@ -59,7 +59,7 @@ run 0 plan flow.yaml --json
 jq -e '.grid == [48, 80]' out >/dev/null || complain "plan --json: grid"
 planned=$(jq '[.moments[].data] | max' out)
 run 1 plan flow.yaml --data.set none
-says err 'data.train_resolution: set it, or the file must be there' 'none_train_<grid>.h5'
+says err 'none_train_<grid>.h5' 'a plan without the file needs data.train_resolution'
 run 0 plan flow.yaml --data.set none --data.train_resolution 48x80
 says out 'data are not counted'
 run 0 train flow.yaml --run run
@@ -141,13 +141,15 @@ refused 'there is no file none_train_<grid>.h5' flow.yaml --data.set none
 
 # ---- three dimensions, files by name ----
 
+both='is the training file, too' # the warning where tests are samples that are trained on
+
 cat >box.yaml <<'Y'
 fno: {n_modes: "4,4,4", hidden_channels: 3, n_layers: 1}
 opt: {n_epochs: 1}
 data: {root: data, train_file: box_x.npy, test_files: [box_x.npy, box_x.npy, box_x.npy],
        test_resolutions: [12x16x20, 6x8x10, 12x16x20], batch_size: 1}
 Y
-run 0 train box.yaml --run box
+warned "$both" train box.yaml --run box
 says out '12x16x20: l2' '6x8x10: l2' '12x16x20_2: l2'
 jq -e '.test["12x16x20"] == .test["12x16x20_2"]' box/metrics.jsonl >/dev/null || complain "one file, two errors"
 run 0 plan box.yaml
@@ -172,11 +174,11 @@ named=(flow.yaml --data.train_file ../named.h5 --data.test_files '[../named.h5]'
 refused "there is no numeric dataset 'x'; there are velocity; data.x_name says which one is x" "${named[@]}"
 refused "there is no numeric dataset 'pressure'; there are velocity; data.y_name says" "${named[@]}" \
     --data.x_name velocity --data.y_name pressure
-run 0 train "${named[@]}" --data.x_name velocity --data.y_name velocity --run named --quiet
+warned "$both" train "${named[@]}" --data.x_name velocity --data.y_name velocity --run named --quiet
 says named/config.yaml 'x_name: velocity' 'test_files: [../named.h5]' 'in_channels: 1'
 run 0 eval named -d named.h5
 run 1 eval named -d named.h5 --x-name speed
-says err "there is no numeric dataset 'speed'; there are velocity"
+says err "there is no numeric dataset 'speed'; there are velocity" 'the options --x-name and --y-name'
 run 1 eval named -d named.h5 --y-name speed
 says err "'speed'"
 run 0 predict named -i named.h5 -o twice.safetensors
@@ -189,7 +191,7 @@ run 0 predict run -i data/flow_test_48x80_x.npy -o group.h5 --y-name sim/velocit
 grouped=(flow.yaml --data.train_file ../group.h5 --data.test_files '[../group.h5]' --data.test_resolutions null)
 refused "there is no numeric dataset 'sim/pressure'; there are sim/velocity" "${grouped[@]}" \
     --data.group sim --data.x_name velocity --data.y_name pressure
-run 0 train "${grouped[@]}" --data.group sim --data.x_name velocity --data.y_name velocity --run grouped --quiet
+warned "$both" train "${grouped[@]}" --data.group sim --data.x_name velocity --data.y_name velocity --run grouped --quiet
 run 0 predict grouped -i group.h5 -o again.h5
 run 0 inspect again.h5
 says out 'sim/velocity  f32'
@@ -197,8 +199,8 @@ says out 'sim/velocity  f32'
 # Channels of an array: the last of two is the input, the first the output. Predictions of the file as
 # it is are those that the run has kept, which read it as training does.
 convert data/flow_test_48x80_x.npy both.h5
-run 0 train flow.yaml --data.train_file ../both.h5 --data.test_files '[../both.h5]' --data.test_resolutions null \
-    --data.x_name data:1 --data.y_name data:0 --run both --quiet
+warned "$both" train flow.yaml --data.train_file ../both.h5 --data.test_files '[../both.h5]' \
+    --data.test_resolutions null --data.x_name data:1 --data.y_name data:0 --run both --quiet
 run 0 predict both/checkpoints/recent.safetensors -i both.h5 -o predicted.npy
 convert both/samples.safetensors kept.npy --dataset pred_48x80
 cmp -s predicted.npy kept.npy || complain "channels of an array: other predictions than in training"
@@ -214,6 +216,8 @@ refused "there is no tensor 'x'; there are velocity; data.x_name says which one 
 # ---- channels, complex numbers, modes ----
 
 refused 'fno.in_channels: 3, but x of data/flow_train_48x80_x.npy has 2 channels' flow.yaml --fno.in_channels 3
+refused 'x of data/box_x.npy has 12 channels on a grid of 16x20; fno.n_modes says how many dimensions the grid has' \
+    box.yaml --fno.n_modes 4,4 --fno.in_channels 1 --data.test_resolutions 16x20
 refused 'fno.out_channels: 2, but y of data/flow_train_48x80_x.npy has 1 channel' flow.yaml --fno.out_channels 2
 run 1 eval named -d data/flow_test_48x80_x.npy
 says err 'fno.in_channels: 1, but x of the data has 2 channels'

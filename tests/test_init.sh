@@ -29,6 +29,7 @@ expect 1 init "$fixtures/layout_well.h5" --history 9
 says err "need 10 frames, its trajectories have 3"
 expect 1 init "$fixtures/h5py.h5"
 says err "data.x_name says which one is x" "data.layout that it is one of trajectory, well, pdebench"
+says err "here the keys of section data are the options --x-name, --y-name, --fields"
 printf 'MATLAB 5.0 MAT-file, Platform: GLNXA64' >old.mat
 expect 1 init old.mat
 says err "found a MATLAB file of version 5 (save it again with '-v7.3')"
@@ -37,11 +38,24 @@ expect 1 inspect old.nc
 says err "found a netCDF file of version 3"
 expect 1 init missing.h5
 says err "missing.h5"
+grep -q "the options" err && complain "$last: options that do not help"
 expect 2 init
 expect 2 init "$fixtures/h5py.h5" --data.x_name start
 says err "did you mean --x-name?"
 expect 2 train config.yaml --run x --data.x-name start
 says err "did you mean --data.x_name?"
+
+expect 1 train run_stored.npz --run x
+says err "run_stored.npz: it is a folder; the settings of a run are its config.yaml"
+
+# ---- one file for training and tests ----
+
+expect 0 init "$fixtures/stored.npz" -o split.yaml
+quick=(--opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1 --threads 1)
+expect 0 train split.yaml --run run_split "${quick[@]}"
+grep -q "is the training file, too" err && complain "$last: tests that are set apart are warned of"
+exits 0 train split.yaml --run run_overlap "${quick[@]}" --data.test_skip 0
+says err "stored.npz is the training file, too" "data.n_train and data.test_skip of the same number"
 
 # ---- inspect: the same settings, and what they are made of ----
 

@@ -188,8 +188,8 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
         out->facts = assumed(p, set);
         status = out->facts.x_bytes > 0
                      ? TG_OK
-                     : tg_fail(p->ctx, TG_E_CONFIG, "%s: set it, or the file must be there: %s",
-                               set->key, p->out->missing);
+                     : tg_fail(p->ctx, TG_E_CONFIG, "%s; a plan without the file needs %s",
+                               p->out->missing, set->key);
     }
     return status;
 }

@@ -161,9 +161,13 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t
                 {"y", "out_channels", facts->out_channels / steps, fno->out_channels}};
     for (int i = 0; i < 2; i++) {
         if (rows[i].found != rows[i].set) {
-            return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %lld, but %s of %s has %lld channel%s",
-                           rows[i].key, (long long)rows[i].set, rows[i].side, path,
-                           (long long)rows[i].found, rows[i].found == 1 ? "" : "s");
+            char grid[TG_GRID_TEXT];
+            return tg_fail(
+                ctx, TG_E_CONFIG,
+                "fno.%s: %lld, but %s of %s has %lld channel%s on a grid of %s; fno.n_modes says "
+                "how many dimensions the grid has",
+                rows[i].key, (long long)rows[i].set, rows[i].side, path, (long long)rows[i].found,
+                rows[i].found == 1 ? "" : "s", tg_grid_text(facts->n_dim, facts->grid, grid));
         }
     }
     if (tg_dtype_real(facts->dtype) != fno->dtype) {
@@ -176,6 +180,22 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t
                      "fno.complex_data: expected true, as %s holds complex numbers, found false",
                      path)
                : TG_OK;
+}
+
+void tg_run_warn_of_overlap(tg_context *ctx, const tg_run_config *config,
+                            const tg_dataset_facts *trained) {
+    const tg_source_config *data = &config->data;
+    const int64_t count = trained->trajectories > 0 ? trained->trajectories : trained->samples;
+    for (int i = 0; i < data->test_files.count && data->test_skip < count; i++) {
+        if (strcmp(data->test_files.text[i], data->train_file) == 0) {
+            tg_log(ctx, TG_LOG_WARN,
+                   "data.test_files: %s is the training file, too, and its errors are those of "
+                   "samples that are trained on; data.n_train and data.test_skip of the same "
+                   "number keep the samples behind it for tests",
+                   data->train_file);
+            return;
+        }
+    }
 }
 
 tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status) {

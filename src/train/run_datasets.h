@@ -37,6 +37,10 @@ TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *con
 TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t steps,
                                         const char *path, const tg_dataset_facts *facts);
 
+/* Warns of test samples that are trained on; `trained`: of the training set. */
+void tg_run_warn_of_overlap(tg_context *ctx, const tg_run_config *config,
+                            const tg_dataset_facts *trained);
+
 /* Says of a failure to open a set that its windows are as long as rollouts make them. */
 TG_NODISCARD tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status);
 

@@ -102,6 +102,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
     tg_run_warn_of_radius(t->ctx, &t->model->config);
+    tg_run_warn_of_overlap(t->ctx, &t->model->config, &facts);
     const tg_loader_config loader = {.size = sizeof(tg_loader_config),
                                      .batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.distributed.seed,
