@@ -141,6 +141,8 @@ static void test_other_names(void **state) {
     assert_int_equal(config.fno.in_channels, 3);
     assert_int_equal(config.fno.fno_skip, TG_SKIP_IDENTITY);
     assert_string_equal(config.data.root, "d");
+    assert_int_equal(read(BASE "opt.lambda_sparse: 0.5\n", &config), TG_OK);
+    assert_true(config.opt.projector.lambda_sparse == 0.5);
     assert_int_equal(read(BASE "fno.data_channels: 3\nfno.in_channels: 3\n", &config), TG_OK);
     assert_int_equal(read(BASE "fno.data_channels: 3\nfno.in_channels: 2\n", &config), TG_E_CONFIG);
     assert_non_null(strstr(tg_context_error(ctx), "is called fno.in_channels here, and both are"));

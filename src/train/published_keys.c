@@ -26,6 +26,7 @@ static const struct {
     {"incremental.incremental_grad_eps", "opt.incremental_grad_eps"},
     {"incremental.incremental_buffer", "opt.incremental_buffer"},
     {"incremental.incremental_grad_max_iter", "opt.incremental_grad_max_iter"},
+    {"opt.lambda_sparse", "opt.tensorgrad_sum_lambda_sparse"},
     {"data.folder", "data.root"},
     {"data.train_path", "data.root"},
 };
