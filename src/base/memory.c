@@ -221,9 +221,15 @@ char *tg_mem_strdup(tg_context *ctx, const char *text) {
     return copy;
 }
 
-tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count,
+tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count, int64_t more,
                       int64_t *capacity) {
-    const int64_t larger = *capacity ? 2 * *capacity : 16;
+    if (*capacity - count >= more) {
+        return TG_OK;
+    }
+    int64_t larger = *capacity ? 2 * *capacity : 16;
+    while (larger - count < more) {
+        larger *= 2;
+    }
     void *grown = tg_mem_alloc(ctx, TG_MEM_OTHER, (size_t)larger, element);
     void *block;
     if (!grown) {

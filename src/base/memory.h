@@ -15,10 +15,11 @@ void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, siz
 void tg_mem_free(tg_context *ctx, void *block); /* accepts NULL */
 char *tg_mem_strdup(tg_context *ctx, const char *text);
 
-/* `pointer` is the address of a pointer to a block, of which `count` elements are in use: gives it
- * a block of twice *capacity (16 at first) in category other. On failure all stays as it is. */
-tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count,
-                      int64_t *capacity);
+/* Room for `more` elements behind the `count` that are in use. `pointer` is the address of a
+ * pointer to a block of *capacity elements, which is doubled (16 at first) until they fit, in
+ * category other. On failure all stays as it is. */
+TG_NODISCARD tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count,
+                                   int64_t more, int64_t *capacity);
 
 /* For use in TG_TRY: allocate `count` elements for pointer p, zeroed or not. */
 #define TG_NEW(ctx, category, p, count)                                                            \

@@ -88,10 +88,8 @@ static tg_status check_tensor(tg_archive *archive, const char *name, const tg_te
 /* Puts the value in as it is, owner and all. */
 static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *tensor) {
     TG_CALL(check_tensor(archive, name, tensor));
-    if (archive->names.count == archive->capacity) {
-        TG_CALL(tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count,
-                            &archive->capacity));
-    }
+    TG_CALL(tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count, 1,
+                        &archive->capacity));
     TG_CALL(tg_names_add(&archive->names, "tensor", name));
     archive->tensors[archive->names.count - 1] = *tensor;
     return TG_OK;
@@ -148,19 +146,14 @@ tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *
         archive->values[found] = copy;
         return TG_OK;
     }
-    if (archive->keys.count == archive->value_capacity) {
-        status = tg_mem_grow(archive->ctx, &archive->values, sizeof copy, archive->keys.count,
-                             &archive->value_capacity);
-    }
-    if (status == TG_OK) {
-        status = tg_names_add(&archive->keys, "metadata", key);
-    }
-    if (status != TG_OK) {
-        TG_FREE(archive->ctx, copy);
-        return status;
-    }
+    TG_TRY(tg_mem_grow(archive->ctx, &archive->values, sizeof copy, archive->keys.count, 1,
+                       &archive->value_capacity));
+    TG_TRY(tg_names_add(&archive->keys, "metadata", key));
     archive->values[archive->keys.count - 1] = copy;
     return TG_OK;
+fail:
+    TG_FREE(archive->ctx, copy);
+    return status;
 }
 
 const char *tg_archive_meta(const tg_archive *archive, const char *key) {

@@ -209,17 +209,6 @@ tg_status tg_h5_child_refuse(tg_h5_child *child) {
 
 /* ---- talk ---- */
 
-static tg_status send_all(tg_h5_child *child, const void *data, size_t size) {
-    for (size_t done = 0; done < size;) {
-        const ssize_t sent = send(child->fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR) {
-            return tell_end(child);
-        }
-        done += sent > 0 ? (size_t)sent : 0;
-    }
-    return TG_OK;
-}
-
 static tg_status check_alive(tg_h5_child *child) {
     return child->fd >= 0
                ? TG_OK
@@ -231,9 +220,10 @@ tg_status tg_h5_child_ask(tg_h5_child *child, tg_h5_kind kind, const void *head,
                           const void *tail, size_t tail_size) {
     const tg_h5_frame frame = {.kind = kind, .size = head_size + tail_size};
     TG_CALL(check_alive(child));
-    TG_CALL(send_all(child, &frame, sizeof frame));
-    TG_CALL(send_all(child, head, head_size));
-    return send_all(child, tail, tail_size);
+    const bool is_sent = tg_h5_send(child->fd, &frame, sizeof frame) &&
+                         tg_h5_send(child->fd, head, head_size) &&
+                         tg_h5_send(child->fd, tail, tail_size);
+    return is_sent ? TG_OK : tell_end(child);
 }
 
 tg_status tg_h5_child_take(tg_h5_child *child, void *data, size_t size) {

@@ -79,10 +79,8 @@ static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
         why = tg_mem_strdup(file->ctx, name + strlen(name) + 1);
         TG_TRY(why ? TG_OK : TG_E_MEMORY);
     }
-    if (file->names.count == file->capacity) {
-        TG_TRY(tg_mem_grow(file->ctx, &file->datasets, sizeof *file->datasets, file->names.count,
-                           &file->capacity));
-    }
+    TG_TRY(tg_mem_grow(file->ctx, &file->datasets, sizeof *file->datasets, file->names.count, 1,
+                       &file->capacity));
     TG_TRY(tg_names_add(&file->names, "dataset", name));
     dataset *d = &file->datasets[file->names.count - 1];
     *d = (dataset){.raw = {.dtype = (tg_dtype)entry.dtype, .offset = entry.offset},

@@ -55,8 +55,7 @@ typedef struct server {
 
 /* ---- the other end ---- */
 
-/* Fails only when the other end has gone; whoever serves on finds out soon. */
-static bool send_bytes(int fd, const void *data, size_t size) {
+bool tg_h5_send(int fd, const void *data, size_t size) {
     for (size_t done = 0; done < size;) {
         const ssize_t sent = send(fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
         if (sent < 0 && errno != EINTR) {
@@ -83,8 +82,8 @@ static bool tell(const server *s, tg_h5_kind kind, int status, const void *data,
                  const char *text, const char *more) {
     const size_t sizes[3] = {size, text ? strlen(text) + 1 : 0, more ? strlen(more) + 1 : 0};
     const tg_h5_frame frame = {kind, status, sizes[0] + sizes[1] + sizes[2]};
-    return send_bytes(s->fd, &frame, sizeof frame) && send_bytes(s->fd, data, sizes[0]) &&
-           send_bytes(s->fd, text, sizes[1]) && send_bytes(s->fd, more, sizes[2]);
+    return tg_h5_send(s->fd, &frame, sizeof frame) && tg_h5_send(s->fd, data, sizes[0]) &&
+           tg_h5_send(s->fd, text, sizes[1]) && tg_h5_send(s->fd, more, sizes[2]);
 }
 
 static void log_to_other_end(void *user, tg_log_level level, const char *message) {

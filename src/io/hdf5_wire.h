@@ -52,6 +52,9 @@ typedef struct tg_h5_range {
 
 #define TG_H5_ALL_SAMPLES (-1)
 
+/* Fails only when the other end has gone; whoever serves on finds out soon. */
+bool tg_h5_send(int fd, const void *data, size_t size);
+
 /* The process that reads: answers on the socket `fd` until the other end is closed. Returns its
  * exit code. */
 int tg_h5_serve(int fd, const char *path);

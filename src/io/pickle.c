@@ -64,15 +64,10 @@ static tg_status refuse(const machine *m, const char *what) {
     return tg_fail(m->p->ctx, TG_E_FORMAT, "%s: damaged pickle: %s", m->label, what);
 }
 
-static tg_status grow_if_full(const machine *m, void *pointer, size_t element, int64_t count,
-                              int64_t *capacity) {
-    return count < *capacity ? TG_OK : tg_mem_grow(m->p->ctx, pointer, element, count, capacity);
-}
-
 static tg_status push_number(machine *m, int64_t value) {
-    TG_CALL(m->depth < LARGEST_STACK
-                ? grow_if_full(m, &m->stack, sizeof *m->stack, m->depth, &m->stack_capacity)
-                : refuse(m, "it stacks more than a million values"));
+    TG_CALL(m->depth < LARGEST_STACK ? tg_mem_grow(m->p->ctx, &m->stack, sizeof *m->stack, m->depth,
+                                                   1, &m->stack_capacity)
+                                     : refuse(m, "it stacks more than a million values"));
     m->stack[m->depth++] = value;
     return TG_OK;
 }
@@ -80,7 +75,8 @@ static tg_status push_number(machine *m, int64_t value) {
 /* A new value on the stack. */
 static tg_status push(machine *m, const tg_pickle_value *value) {
     tg_pickle *p = m->p;
-    TG_CALL(grow_if_full(m, &p->values, sizeof *p->values, p->value_count, &p->value_capacity));
+    TG_CALL(
+        tg_mem_grow(p->ctx, &p->values, sizeof *p->values, p->value_count, 1, &p->value_capacity));
     p->values[p->value_count] = *value;
     p->values[p->value_count].first = p->values[p->value_count].last = -1;
     return push_number(m, p->value_count++);
@@ -106,7 +102,7 @@ static const tg_pickle_value *item(const tg_pickle *p, const tg_pickle_value *tu
 
 static tg_status append(machine *m, int64_t container, int64_t value) {
     tg_pickle *p = m->p;
-    TG_CALL(grow_if_full(m, &p->cells, sizeof *p->cells, p->cell_count, &p->cell_capacity));
+    TG_CALL(tg_mem_grow(p->ctx, &p->cells, sizeof *p->cells, p->cell_count, 1, &p->cell_capacity));
     tg_pickle_value *c = &p->values[container];
     p->cells[p->cell_count] = (tg_pickle_cell){.value = value, .next = -1};
     if (c->last >= 0) {
@@ -171,20 +167,16 @@ static tg_status take_number(machine *m, int bytes, uint64_t *out) {
 /* Keeps a text; its offset in `texts`. */
 static tg_status keep_text(machine *m, const void *bytes, size_t length, int64_t *out) {
     tg_pickle *p = m->p;
-    tg_status status = TG_OK;
     if (memchr(bytes, '\0', length)) {
         return refuse(m, "a text with a zero byte");
     }
-    while (p->text_capacity - p->text_bytes < (int64_t)length + 1 && status == TG_OK) {
-        status = tg_mem_grow(p->ctx, &p->texts, 1, p->text_bytes, &p->text_capacity);
-    }
-    if (status == TG_OK) {
-        *out = p->text_bytes;
-        memcpy(p->texts + p->text_bytes, bytes, length);
-        p->texts[p->text_bytes + (int64_t)length] = '\0';
-        p->text_bytes += (int64_t)length + 1;
-    }
-    return status;
+    TG_CALL(
+        tg_mem_grow(p->ctx, &p->texts, 1, p->text_bytes, (int64_t)length + 1, &p->text_capacity));
+    *out = p->text_bytes;
+    memcpy(p->texts + p->text_bytes, bytes, length);
+    p->texts[p->text_bytes + (int64_t)length] = '\0';
+    p->text_bytes += (int64_t)length + 1;
+    return TG_OK;
 }
 
 static tg_status push_text(machine *m, int length_bytes) {
@@ -237,7 +229,7 @@ static tg_status remember(machine *m, uint64_t index) {
     if (!has(m, 1) || index > (uint64_t)m->memo_count) {
         return refuse(m, "a number to remember by that is out of turn");
     }
-    status = grow_if_full(m, &m->memo, sizeof *m->memo, m->memo_count, &m->memo_capacity);
+    status = tg_mem_grow(m->p->ctx, &m->memo, sizeof *m->memo, m->memo_count, 1, &m->memo_capacity);
     if (status == TG_OK) {
         m->memo[index] = m->stack[m->depth - 1];
         m->memo_count += (int64_t)index == m->memo_count;

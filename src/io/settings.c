@@ -255,10 +255,8 @@ static tg_status reserve(tg_settings *settings) {
         return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
                        TG_SETTINGS_COUNT);
     }
-    return settings->keys.count < settings->capacity
-               ? TG_OK
-               : tg_mem_grow(settings->ctx, &settings->items, sizeof *settings->items,
-                             settings->keys.count, &settings->capacity);
+    return tg_mem_grow(settings->ctx, &settings->items, sizeof *settings->items,
+                       settings->keys.count, 1, &settings->capacity);
 }
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,

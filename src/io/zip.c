@@ -140,10 +140,8 @@ static bool read_extra(const unsigned char *extra, size_t bytes, tg_zip_member *
 }
 
 static tg_status add_member(tg_zip *zip, const char *name, const tg_zip_member *member) {
-    if (zip->names.count == zip->capacity) {
-        TG_CALL(
-            tg_mem_grow(zip->ctx, &zip->members, sizeof *member, zip->names.count, &zip->capacity));
-    }
+    TG_CALL(
+        tg_mem_grow(zip->ctx, &zip->members, sizeof *member, zip->names.count, 1, &zip->capacity));
     TG_CALL(tg_names_add(&zip->names, "member", name));
     zip->members[zip->names.count - 1] = *member;
     return TG_OK;

@@ -75,10 +75,8 @@ tg_status tg_zipped_detect(const tg_source *source, tg_file_format *out) {
 }
 
 static tg_status add_tensor(tg_zipped *file, const char *name, const tg_zipped_tensor *tensor) {
-    if (file->names.count == file->capacity) {
-        TG_CALL(tg_mem_grow(file->ctx, &file->tensors, sizeof *tensor, file->names.count,
-                            &file->capacity));
-    }
+    TG_CALL(tg_mem_grow(file->ctx, &file->tensors, sizeof *tensor, file->names.count, 1,
+                        &file->capacity));
     TG_CALL(tg_names_add(&file->names, "tensor", name));
     file->tensors[file->names.count - 1] = *tensor;
     return TG_OK;

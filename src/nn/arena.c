@@ -117,5 +117,5 @@ void nn_arena_bind(const nn_arena *arena, void *memory) {
 
 void nn_arena_free(nn_arena *arena) {
     TG_FREE(arena->ctx, arena->buffers);
-    arena->buffer_count = arena->buffer_capacity = 0;
+    arena->buffer_capacity = arena->buffer_count = 0;
 }

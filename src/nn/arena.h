@@ -20,7 +20,8 @@ typedef struct nn_buffer {
 typedef struct nn_arena {
     tg_context *ctx;
     nn_buffer *buffers; /* in the order of placement once solved */
-    int buffer_count, buffer_capacity;
+    int buffer_count;
+    int64_t buffer_capacity;
     size_t bytes; /* of the arena, once solved */
     int end;      /* a time that should have room: what lives then is placed side by side */
     bool is_late; /* of buffers of one size, those that die last are placed first, not the oldest */

@@ -6,10 +6,7 @@
 
 /* Room for one more element in owner->list, which has owner->name_count elements. */
 #define NN_GROW(owner, list, name)                                                                 \
-    nn_list_grow((owner)->ctx, (void **)&(owner)->list, (owner)->name##_count,                     \
-                 &(owner)->name##_capacity, sizeof *(owner)->list)
-
-TG_NODISCARD tg_status nn_list_grow(tg_context *ctx, void **list, int count, int *capacity,
-                                    size_t size);
+    tg_mem_grow((owner)->ctx, &(owner)->list, sizeof *(owner)->list, (owner)->name##_count, 1,     \
+                &(owner)->name##_capacity)
 
 #endif

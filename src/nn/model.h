@@ -104,7 +104,8 @@ typedef struct nn_model {
     nn_gno gno[NN_SIDES];
     nn_block *blocks; /* (n_layers) */
     nn_param *params; /* (param_count) */
-    int param_count, param_capacity;
+    int param_count;
+    int64_t param_capacity;
     size_t weight_bytes;
     size_t dense_bytes; /* of the gradients that are not factored */
     int64_t parameters; /* real numbers */

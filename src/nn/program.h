@@ -124,13 +124,12 @@ typedef struct nn_program {
     int64_t batch;  /* .. and of those that are in flight together (fno.micro_batch) */
     int64_t images; /* that are transformed in one call: 1 on the host, else all in flight */
     nn_value *values;
-    int value_count, value_capacity;
+    int value_count, op_count, phase_count;
+    int64_t value_capacity, op_capacity, phase_capacity;
     nn_op *ops;
-    int op_count, op_capacity;
     int forward_end, backward_begin; /* between them: the loss */
     int backward_end; /* behind it: what runs once for the whole batch, the hand-overs at the end */
     nn_phase *phases;
-    int phase_count, phase_capacity;
     int input, output, target, dout; /* values */
     nn_arena activations, workspace;
     bool keeps_gradients;  /* dense ones until backward has ended, when they leave together: where

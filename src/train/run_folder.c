@@ -111,9 +111,7 @@ tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int6
         char name[64];
         const bool has_step = sscanf(entry->d_name, "step-%" SCNd64, &step) == 1;
         if (has_step && strcmp(entry->d_name, checkpoint_name(step, name)) == 0) {
-            if (*count == capacity) {
-                TG_TRY(tg_mem_grow(folder->ctx, steps, sizeof **steps, *count, &capacity));
-            }
+            TG_TRY(tg_mem_grow(folder->ctx, steps, sizeof **steps, *count, 1, &capacity));
             (*steps)[(*count)++] = step;
         }
     }

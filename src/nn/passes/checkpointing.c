@@ -164,7 +164,7 @@ tg_status nn_pass_checkpoint(nn_program *p) {
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.keeps, s.values));
     choose(&s);
     p->ops = NULL;
-    p->op_count = p->op_capacity = 0;
+    p->op_capacity = p->op_count = 0;
     rewrite(&s);
     tg_mem_free(p->ctx, s.old.ops);
 fail:

@@ -44,7 +44,7 @@ tg_status nn_pass_hand_over(nn_program *p) {
     nn_program old = *p;
     const int factors = nn_sharing_begins(&old);
     p->ops = NULL;
-    p->op_count = p->op_capacity = 0;
+    p->op_capacity = p->op_count = 0;
     for (int i = 0; i < factors && status == TG_OK; i++) {
         nn_op_append(p, &old.ops[i]);
         status = p->keeps_gradients ? TG_OK : send(p, &old, i);

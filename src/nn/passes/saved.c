@@ -212,7 +212,7 @@ tg_status nn_pass_save_small(nn_program *p, tg_backend *be) {
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.restored, s.values));
     choose(&s);
     p->ops = NULL;
-    p->op_count = p->op_capacity = 0;
+    p->op_capacity = p->op_count = 0;
     forward(&s);
     p->forward_end = p->op_count;
     for (int i = s.old.forward_end; i < s.old.backward_begin; i++) {
