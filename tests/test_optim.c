@@ -1,5 +1,6 @@
 /* The optimizer: exact state, accumulation, factored gradients, clipping, schedules, refusals,
  * memory. Trajectories against PyTorch are in test_verify.sh. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,14 +336,15 @@ static void test_nonfinite(void **state) {
         dense_step(&clean, 0);
         float grad[720];
         fill(grad, 720, 500);
-        const float bad[] = {NAN, INFINITY, -INFINITY};
-        for (int i = 0; i < 3; i++) {
+        /* the last three are finite, but squares of them or sums on the way to a core are not */
+        const float bad[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -1e37f, 1e20f};
+        for (int i = 0; i < 6; i++) {
             const float good = grad[100 * i];
             grad[100 * i] = bad[i];
             assert_int_equal(raw_optim_step(r.optim, 0, grad, r.weight), TG_OK);
             grad[100 * i] = good;
         }
-        assert_int_equal(tg_optim_get_stats(r.optim).skipped, 3);
+        assert_int_equal(tg_optim_get_stats(r.optim).skipped, 6);
         for (uint32_t step = 1; step < STEPS; step++) {
             dense_step(&r, step);
             dense_step(&clean, step);
@@ -352,6 +354,9 @@ static void test_nonfinite(void **state) {
         grad[7] = NAN;
         assert_int_equal(raw_optim_step(r.optim, 0, grad, r.weight), TG_E_NUMERIC);
         assert_non_null(strstr(tg_context_error(r.ctx), "fno.weight: 1 entries"));
+        grad[7] = 1e37f;
+        assert_int_equal(raw_optim_step(r.optim, 0, grad, r.weight), TG_E_NUMERIC);
+        assert_non_null(strstr(tg_context_error(r.ctx), "fno.weight: it is so large"));
         assert_memory_equal(r.weight, clean.weight, sizeof r.weight);
         end(&r);
         end(&clean);
@@ -373,6 +378,62 @@ static void test_nonfinite(void **state) {
     assert_int_equal(raw_optim_apply(r.optim, 0, r.weight), TG_OK);
     assert_memory_not_equal(before, r.weight, sizeof before);
     end(&r);
+}
+
+/* A step of gradients of about this size: dense, factored, or five of them added up. */
+static void large_step(rig *r, int way, float size, uint32_t number) {
+    factored f;
+    make_factored(&f, number, 0, BATCH);
+    for (int i = 0; i < 2 * BATCH * 6 * 12; i++) {
+        f.dy[i] *= size;
+    }
+    for (int i = 0; i < 720; i++) {
+        f.dense[i] *= size;
+    }
+    tg_gradient g = dense_gradient(r, 0, f.dense);
+    if (way == 1) {
+        g.dense = NULL;
+        g.x = f.x;
+        g.dy = f.dy;
+        g.batch = BATCH;
+    }
+    const tg_tensor weight = {
+        .dtype = TG_C64, .shape = weight_shape, .data = r->weight, .place = TG_HOST};
+    if (way < 2) {
+        assert_int_equal(tg_optim_step_gradient(r->optim, &g, &weight), TG_OK);
+        return;
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tg_optim_accumulate(r->optim, &g), TG_OK);
+    }
+    assert_int_equal(tg_optim_apply(r->optim, 0, &weight), TG_OK);
+}
+
+/* Whatever the size of gradients, weights and moments stay finite. */
+static void test_large_gradients(void **state) {
+    (void)state;
+    for (int be = 0; be < 2; be++) {
+        for (int m = 0; m < METHODS; m++) {
+            for (int way = 0; way < (m < SUMMED ? 3 : 2); way++) {
+                rig r;
+                begin(&r, backends[be], m, way == 2);
+                for (int e = 10; e < 39; e++) {
+                    large_step(&r, way, powf(10.0f, (float)e), (uint32_t)e);
+                }
+                assert_in_range(tg_optim_get_stats(r.optim).skipped, 20, 26);
+                for (int i = 0; i < 720; i++) {
+                    assert_true(isfinite(r.weight[i]));
+                }
+                for (int b = 0; b < TG_RULE_STATES; b++) {
+                    const tg_moment *moment = &r.optim->slots[0].moments.at[b];
+                    for (int64_t i = 0; moment->memory && i < moment->reals; i++) {
+                        assert_true(isfinite(((const float *)moment->memory)[i]));
+                    }
+                }
+                end(&r);
+            }
+        }
+    }
 }
 
 static void test_zero_gradients(void **state) {
@@ -672,6 +733,7 @@ int main(void) {
         cmocka_unit_test(test_factored_equals_dense),
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_large_gradients),
         cmocka_unit_test(test_zero_gradients),
         cmocka_unit_test(test_gap_schedules),
         cmocka_unit_test(test_learning_rates),

@@ -198,11 +198,11 @@ static void test_parts(void **state) {
     end(&p);
 }
 
-/* NaN is looked for in what stands in the sums when they are applied. */
-static void nan_counts_where_it_is_written(const char *backend) {
+/* NaN is looked for in what stands in the sums when they are applied, and so is overflow. */
+static void nan_counts_where_it_is_written(const char *backend, double bad) {
     const double nothing[2 * SMALL] = {0.0};
     double spoilt[2 * SMALL] = {0.0};
-    spoilt[3] = (double)NAN;
+    spoilt[3] = bad;
     process p = begin(backend, "adam");
     for (int turn = 0; turn < 2; turn++) { /* written over by NaN, or NaN written over */
         tg_tensor host;
@@ -229,8 +229,9 @@ static void nan_counts_where_it_is_written(const char *backend) {
 
 static void test_nan(void **state) {
     (void)state;
-    nan_counts_where_it_is_written("cpu");
-    nan_counts_where_it_is_written("fake");
+    nan_counts_where_it_is_written("cpu", (double)NAN);
+    nan_counts_where_it_is_written("cpu", 1e200);
+    nan_counts_where_it_is_written("fake", (double)NAN);
 }
 
 /* Sums that are discarded, NaN and dense ones too, leave no trace. */

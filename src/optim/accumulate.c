@@ -53,12 +53,12 @@ static tg_status find_sum(tg_optim *optim, const tg_gradient *gradient, tg_slot 
 
 static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                 uint32_t *guard) {
-    TG_CALL(tg_slot_count(optim, slot, gradient, guard));
-    if (!optim->be->ops->stream) {
-        int64_t nonfinite = 0;
-        TG_CALL(tg_guard_read(optim, slot, &nonfinite));
-        slot->nonfinite += nonfinite;
+    if (optim->be->ops->stream) {
+        return tg_slot_count(optim, slot, gradient, guard);
     }
+    int64_t nonfinite = 0;
+    TG_CALL(tg_slot_judge(optim, slot, gradient, &nonfinite));
+    slot->nonfinite += nonfinite;
     return TG_OK;
 }
 
@@ -194,14 +194,15 @@ tg_tensor tg_sum_get(tg_optim *optim, int param) {
 /* NaN and Inf in a sum that the caller may have written, into the guard and, on the host,
  * slot->nonfinite: what stands there decides, not what was added up. */
 static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
+    const int64_t n = slot->dense_sum ? slot->numel : slot->count;
+    const void *values = slot->dense_sum ? slot->dense_sum : slot->sum;
     slot->nonfinite = 0;
     TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
-    TG_CALL(optim->be->ops->count_nonfinite(optim->be, slot->dtype,
-                                            slot->dense_sum ? slot->numel : slot->count,
-                                            slot->dense_sum ? slot->dense_sum : slot->sum, guard));
-    if (!optim->be->ops->stream) {
-        TG_CALL(tg_guard_read(optim, slot, &slot->nonfinite));
+    if (optim->be->ops->stream) {
+        return optim->be->ops->count_nonfinite(optim->be, slot->dtype, n, values, guard);
     }
+    TG_CALL(tg_values_judge(optim, slot->dtype, n, values, &slot->nonfinite));
+    *guard = (uint32_t)(slot->nonfinite < TG_TOO_LARGE ? slot->nonfinite : TG_TOO_LARGE);
     return TG_OK;
 }
 

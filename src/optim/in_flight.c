@@ -1,6 +1,7 @@
 /* Guards, rounds, and the counts of updates made and skipped. */
 #include "optim/in_flight.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "optim/optim.h"
@@ -62,15 +63,16 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
     if (tg_loss_scale_yields(&optim->loss_scale)) {
         return TG_OK; /* told about and counted by the step */
     }
+    char why[64] = "it is so large that its squares overflow";
+    if (nonfinite < TG_TOO_LARGE) {
+        snprintf(why, sizeof why, "%lld entries are NaN or Inf", (long long)nonfinite);
+    }
     if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
-        return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %lld entries are NaN or Inf",
-                       slot->name, (long long)nonfinite);
+        return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %s", slot->name, why);
     }
     optim->stats.skipped++;
-    tg_log(
-        optim->ctx, TG_LOG_WARN,
-        "gradient of %s has %lld entries that are NaN or Inf; its update is skipped (%lld so far)",
-        slot->name, (long long)nonfinite, (long long)optim->stats.skipped);
+    tg_log(optim->ctx, TG_LOG_WARN, "gradient of %s: %s; its update is skipped (%lld so far)",
+           slot->name, why, (long long)optim->stats.skipped);
     return TG_OK;
 }
 

@@ -49,6 +49,9 @@ TG_NODISCARD tg_status tg_guard_read(struct tg_optim *optim, const struct tg_slo
 /* The update is made or queued: its outcome is counted, at once or with its round. */
 void tg_update_end(struct tg_optim *optim, struct tg_slot *slot);
 
+/* In place of a number of NaN and Inf: all are finite, but too large to be squared. */
+#define TG_TOO_LARGE (INT64_C(1) << 31)
+
 /* Counts an update that is not made: an error if the group says so. */
 TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, const struct tg_slot *slot,
                                        int64_t nonfinite);

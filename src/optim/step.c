@@ -375,21 +375,20 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     TG_CALL(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
-    const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
+    const bool waits = is_due || measures || tg_guard_is_read_first(optim, slot);
     const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
                        !tg_projector_takes_factored(slot->projector);
-    call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
-    call.projection_counts = !reads_guard && slot->projector && (gradient->dense || !forms);
-    if (!call.rule_counts && !call.projection_counts) {
-        TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
-    }
-    if (reads_guard) {
+    call.rule_counts = !waits && !slot->projector && gradient->dense;
+    call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
+    if (waits) {
         int64_t nonfinite = 0;
-        TG_CALL(tg_guard_read(optim, slot, &nonfinite));
+        TG_CALL(tg_slot_judge(optim, slot, gradient, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }
         call.guard = NULL;
+    } else if (!call.rule_counts && !call.projection_counts) {
+        TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;

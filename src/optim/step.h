@@ -26,6 +26,13 @@ TG_NODISCARD tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot)
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, uint32_t *guard);
 
+/* The same, waited for; and values as they stand. TG_TOO_LARGE if all are finite but squares of
+ * them would overflow. */
+TG_NODISCARD tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot,
+                                     const tg_gradient *gradient, int64_t *nonfinite);
+TG_NODISCARD tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, int64_t n,
+                                       const void *values, int64_t *nonfinite);
+
 /* An update on its way. */
 typedef struct tg_update {
     const void *values;    /* dense gradient or compressed values */
