@@ -73,19 +73,23 @@ static void print_result(const cli_run *runs, int count, size_t bytes, bool json
     cli_json_print(object);
 }
 
-/* What is no run is left out; CLI_FAILED after a message, or if none is left. */
+/* What is no run is named and left out. So is one that cannot be read, which is CLI_FAILED. */
 static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *count) {
-    int code = CLI_OK;
+    int worst = CLI_OK;
     *count = 0;
-    for (int i = 0; code == CLI_OK && i < args->count; i++) {
-        code = cli_run_open(ctx, args->item[i], &runs[*count]);
-        if (code != CLI_OK || runs[*count].count > 0) {
+    for (int i = 0; i < args->count; i++) {
+        cli_run *run = &runs[*count];
+        int code = cli_run_open(ctx, args->item[i], run);
+        code = code == CLI_OK ? cli_report_check_samples(run) : code;
+        code = code == CLI_OK ? cli_report_check_rollout(run) : code;
+        if (code == CLI_OK && run->count > 0) {
             (*count)++;
         } else {
-            cli_run_close(&runs[*count]);
+            cli_run_close(run);
         }
+        worst = code == CLI_OK ? worst : code;
     }
-    return *count > 0 ? code : CLI_FAILED;
+    return *count > 0 ? worst : CLI_FAILED;
 }
 
 /* A folder of a sweep is a page of its own. */
@@ -119,7 +123,8 @@ static int run(const cli_call *call) {
     cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
     cli_html page = {0};
     char *command = command_line(call);
-    int code = open_runs(ctx, &call->args, runs, &count);
+    const int opened = open_runs(ctx, &call->args, runs, &count);
+    int code = count > 0 ? CLI_OK : CLI_FAILED;
     if (code == CLI_OK) {
         cli_run_name_all(runs, count);
         const cli_report report = {.ctx = ctx,
@@ -141,7 +146,7 @@ static int run(const cli_call *call) {
     free(command);
     cli_html_free(&page);
     tg_context_destroy(&ctx);
-    return code;
+    return code == CLI_OK ? opened : code;
 }
 
 const cli_command cli_cmd_report = {
@@ -153,7 +158,8 @@ const cli_command cli_cmd_report = {
     .description =
         "Each DIR is a run folder of 'tgrad train', finished or still going on. The page holds\n"
         "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
-        "one file without scripts that needs no network. What is no run is named and left out.\n"
+        "one file without scripts that needs no network. What is no run is named and left out; so\n"
+        "is a damaged one, with exit code 1.\n"
         "DIR may be one folder of 'tgrad sweep': a table of means over seeds, in Markdown if the\n"
         "FILE ends in .md, otherwise with plots.\n",
     .examples = "  tgrad report runs/darcy\n"

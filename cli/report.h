@@ -18,7 +18,11 @@ typedef struct cli_report {
     int64_t samples;     /* shown of each test, at most */
 } cli_report;
 
-/* The whole page. CLI_FAILED after a message. */
+/* Whether the arrays of a run are what the page draws. CLI_FAILED after a message. */
+int cli_report_check_samples(const cli_run *run);
+int cli_report_check_rollout(const cli_run *run);
+
+/* The whole page, of runs that were checked. CLI_FAILED after a message. */
 int cli_report_write(cli_html *page, const cli_report *report);
 
 /* ---- Sections, in the order of the page. ---- */

@@ -172,20 +172,34 @@ static int draw_film(cli_html *page, const char *run, const film *f) {
     return code;
 }
 
-/* The frames of a run; none is no failure. */
-static int add_film(cli_html *page, const cli_report *report, int index) {
-    const cli_run *run = &report->run[index];
+static film find_film(const cli_run *run) {
     film f = {.y = tg_archive_find(run->rollout, "y"),
               .pred = tg_archive_find(run->rollout, "pred")};
     f.steps = find_list(run, "steps", &f.frames);
+    return f;
+}
+
+int cli_report_check_rollout(const cli_run *run) {
+    const film f = run->rollout ? find_film(run) : (film){0};
     if (!f.y && !f.pred) {
         return CLI_OK;
     }
-    if (!f.y || !f.pred || !tg_shape_equal(&f.y->shape, &f.pred->shape) || f.y->shape.ndim < 3 ||
+    if (!f.y || !f.pred || !tg_dtype_is_float(f.y->dtype) || !tg_dtype_is_float(f.pred->dtype) ||
+        !tg_shape_equal(&f.y->shape, &f.pred->shape) || f.y->shape.ndim < 3 ||
         f.y->shape.ndim > 5 || f.frames < 1 || f.frames != f.y->shape.dim[0] ||
         tg_shape_numel(&f.y->shape) < 1) {
         return cli_fail("%s/%s: steps, y and pred are not those of the same frames", run->path,
                         CLI_ROLLOUT_FILE);
+    }
+    return CLI_OK;
+}
+
+/* The frames of a run; none is no failure. */
+static int add_film(cli_html *page, const cli_report *report, int index) {
+    const cli_run *run = &report->run[index];
+    film f = find_film(run);
+    if (!f.y) {
+        return CLI_OK;
     }
     cli_html_add(page, "<h4>");
     cli_report_name(page, report, index);

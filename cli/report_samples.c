@@ -23,11 +23,11 @@ typedef struct triple {
 
 /* ---- finding the tensors ---- */
 
-/* The grids G of tensors y_G in any run, ascending; returns how many. */
-static int find_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
+/* The grids G of tensors y_G in any of the runs, ascending; returns how many. */
+static int find_grids(const cli_run *run, int runs, cli_grid grid[CLI_REPORT_TESTS]) {
     int count = 0;
-    for (int i = 0; i < report->count; i++) {
-        const tg_archive *samples = report->run[i].samples;
+    for (int i = 0; i < runs; i++) {
+        const tg_archive *samples = run[i].samples;
         for (int64_t k = 0; samples && k < tg_archive_count(samples); k++) {
             const char *name = tg_archive_name(samples, k);
             if (strncmp(name, "y_", 2) == 0 && cli_grid_is_name(name + 2)) {
@@ -40,8 +40,9 @@ static int find_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS])
 
 static bool fits(const triple *t) {
     const tg_shape *x = &t->x->shape, *y = &t->y->shape;
-    bool good = x->ndim == y->ndim && x->ndim >= 3 && x->ndim <= 5 &&
-                tg_shape_equal(y, &t->pred->shape) && tg_shape_numel(x) > 0 &&
+    bool good = tg_dtype_is_float(t->x->dtype) && tg_dtype_is_float(t->y->dtype) &&
+                tg_dtype_is_float(t->pred->dtype) && x->ndim == y->ndim && x->ndim >= 3 &&
+                x->ndim <= 5 && tg_shape_equal(y, &t->pred->shape) && tg_shape_numel(x) > 0 &&
                 tg_shape_numel(y) > 0 && x->dim[0] == y->dim[0];
     for (int d = 2; good && d < x->ndim; d++) {
         good = x->dim[d] == y->dim[d];
@@ -72,6 +73,17 @@ static int find_triple(const cli_run *run, const char *grid, triple *out) {
                         run->path, grid, grid, grid);
     }
     return CLI_OK;
+}
+
+int cli_report_check_samples(const cli_run *run) {
+    cli_grid grid[CLI_REPORT_TESTS];
+    triple found;
+    int code = CLI_OK;
+    const int count = find_grids(run, 1, grid);
+    for (int r = 0; r < count && code == CLI_OK; r++) {
+        code = find_triple(run, grid[r], &found);
+    }
+    return code;
 }
 
 static bool same_sample(const tg_tensor *a, const tg_tensor *b, int64_t sample) {
@@ -438,7 +450,7 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
     cli_grid grid[CLI_REPORT_TESTS];
     triple all[CLI_REPORT_RUNS];
     int code = CLI_OK;
-    const int count = find_grids(report, grid);
+    const int count = find_grids(report->run, report->count, grid);
     if (count == 0 || report->samples == 0) {
         return CLI_OK;
     }

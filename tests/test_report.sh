@@ -283,8 +283,18 @@ refused 'adam/config.yaml is left out: it is a file, not a folder of a run'
 : >empty/metrics.jsonl
 run 1 empty -o refused.html
 refused 'no epoch of this run has ended'
-run 1 adam absent -o refused.html
-refused 'absent/metrics.jsonl: No such file'
+# damaged <folder> <text>: beside others, such a run is named, and the page has the others.
+damaged() {
+    last="report with $1 beside a run"
+    "$tgrad" report "$1" adam -o others.html --json >out 2>err && complain "$last: exit code 0"
+    [ "$(wc -l <err)" -eq 1 ] || complain "$last: not one sentence"
+    says err "$2"
+    [ "$(grep -c '"name"' out)" -eq 1 ] || complain "$last: not one run"
+    well_formed others.html
+    says others.html '<h1>adam</h1>'
+    rm -f others.html
+}
+damaged absent 'absent/metrics.jsonl: No such file'
 
 # Beside runs, what is none is named and left out: runs/* holds more than runs.
 mkdir -p nothing
@@ -308,20 +318,27 @@ for line in 'not json' '[1]' '{"epoch":"one"}' '{"epoch":2,"test":[]}' '{"epoch"
     { metrics 1 50 && echo "$line" && metrics 1 50; } >empty/metrics.jsonl
     run 1 empty -o refused.html
     refused 'empty/metrics.jsonl:2: this is not a line of metrics'
+    damaged empty 'empty/metrics.jsonl:2: this is not a line of metrics'
 done
 metrics 1 50 >empty/metrics.jsonl
 printf 'a: [1\n' >empty/config.yaml
 run 1 empty -o refused.html
 refused 'empty/config.yaml'
+damaged empty 'empty/config.yaml'
 rm empty/config.yaml && echo nonsense >empty/samples.safetensors
 run 1 empty -o refused.html
 refused 'empty/samples.safetensors'
+damaged empty 'empty/samples.safetensors'
 floats 0 1 2 3 0 1 2 3 0 1 2 3 | samples empty/samples.safetensors F32 3 1,4 16
 run 1 empty -o refused.html
 refused 'x_3, y_3 and pred_3 are not (samples, channels, grid..)'
+damaged empty 'x_3, y_3 and pred_3 are not (samples, channels, grid..)'
 { header '{"y_3":{"dtype":"F32","shape":[1,1,2],"data_offsets":[0,8]}}' && floats 0 1; } >empty/samples.safetensors
 run 1 empty -o refused.html
 refused 'x_3, y_3 and pred_3'
+{ header '{"y":{"dtype":"F32","shape":[1,1,2],"data_offsets":[0,8]}}' && floats 0 1; } >empty/rollout.safetensors
+rm empty/samples.safetensors
+damaged empty 'empty/rollout.safetensors: steps, y and pred are not those of the same frames'
 run 1 adam -o absent/refused.html
 says err 'cannot write absent/refused.html'
 mkdir -p page.html
@@ -330,7 +347,7 @@ if [ -w /dev/full ]; then
     run 1 adam -o /dev/full
     says err 'cannot write /dev/full'
 fi
-run 1 adam "" -o refused.html
+damaged "" 'cannot read'
 for leftover in *.tmp; do
     [ ! -e "$leftover" ] || complain "a temporary file is left: $leftover"
 done
