@@ -63,4 +63,6 @@ expect 1 train darcy.yaml --run no --opt.input_noise 0.1
 says err "opt.physics: noise on x is no solution of the equation"
 expect 1 train darcy.yaml --run no --opt.training_loss hs9
 says err "opt.training_loss: 'hs9' is not a loss" "hs<s> with s in -4 .. 4"
+expect 1 train darcy.yaml --run no --opt.training_loss l1000
+says err "opt.training_loss: 'l1000' is not a loss" "l<p> with p in 1 .. 16"
 [ "$failures" -eq 0 ]

@@ -434,8 +434,9 @@ static void settings(t_side *s) {
         t_true(s, last->absolute == good[i].absolute);
     }
     static const char *const bad[] = {
-        "",     "l",      "l0.5", "h2",     "l2 h1", "l2 +", "-1*l2", "0*l2", "x", "l2+l2+l2+l2+l2",
-        "abs_", "nan*l2", "2 l2", "l2+*h1", "hs",    "hs5",  "hsx"};
+        "",     "l", "l0.5",           "l17",  "l1000",  "h2",   "l2 h1",  "l2 +", "-1*l2",
+        "0*l2", "x", "l2+l2+l2+l2+l2", "abs_", "nan*l2", "2 l2", "l2+*h1", "hs",   "hs5",
+        "hsx"};
     for (int i = 0; i < T_COUNT(bad); i++) {
         tg_loss_config config;
         t_note(s, "'%s'", bad[i]);

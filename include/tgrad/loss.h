@@ -36,7 +36,7 @@ typedef enum tg_physics {
 
 typedef struct tg_loss_term {
     tg_loss_kind kind;
-    double p;      /* of Lp, >= 1; of Hs: s, in -4 .. 4 */
+    double p;      /* of Lp, 1 .. 16; of Hs: s, in -4 .. 4 */
     bool absolute; /* not divided by the target's norm */
     double weight; /* factor in the sum */
 } tg_loss_term;

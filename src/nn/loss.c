@@ -8,7 +8,8 @@
 #include "base/sized.h"
 #include "nn/network.h"
 
-enum { HIGHEST_ORDER = 4 }; /* of a Sobolev norm */
+enum { HIGHEST_ORDER = 4 };  /* of a Sobolev norm */
+enum { HIGHEST_POWER = 16 }; /* |e|^p stays in the range of f64 for |e| in 1e-19 .. 1e19 */
 
 _Static_assert((int)TG_LOSS_WEIGHTS == (int)TG_LOSS_MAX_CHANNELS, "an op has all weights");
 
@@ -67,7 +68,7 @@ static bool take_term(const char **text, tg_loss_term *term) {
         if (!take_number(&at, -HIGHEST_ORDER, HIGHEST_ORDER, &term->p)) {
             return false;
         }
-    } else if (*at++ != 'l' || !take_number(&at, 1.0, 1e3, &term->p)) {
+    } else if (*at++ != 'l' || !take_number(&at, 1.0, HIGHEST_POWER, &term->p)) {
         return false;
     }
     *text = skip_space(at);
@@ -90,9 +91,9 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
     }
     if (!good || *at) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "%s: '%.80s' is not a loss; l2, h1, l<p> with p >= 1, hs<s> with s in "
+                       "%s: '%.80s' is not a loss; l2, h1, l<p> with p in 1 .. %d, hs<s> with s in "
                        "-%d .. %d, abs_l2, abs_h1 and sums of up to %d such as l2 + 0.1*h1 are",
-                       key, text, HIGHEST_ORDER, HIGHEST_ORDER, TG_LOSS_MAX_TERMS);
+                       key, text, HIGHEST_POWER, HIGHEST_ORDER, HIGHEST_ORDER, TG_LOSS_MAX_TERMS);
     }
     *out = config;
     return TG_OK;
