@@ -248,19 +248,21 @@ static void test_channels_last(void **state) {
     tg_dataset_close(&set);
 }
 
-/* Of the layouts of pairs x alone, in files that have no y. */
+/* Of the layouts of pairs x alone, in files that have no y or one with times. */
 static void test_x_alone(void **state) {
     (void)state;
     tg_archive *a = begin();
     add(a, "nu", "nxy", 0, 0, 1);
     add(a, "x-coordinate", "x", 0, 0, 1);
-    const char *const paths[] = {write_file(&a, "nu.h5"), write_matlab(false)};
-    for (int f = 0; f < 2; f++) {
+    const char *const nu = write_file(&a, "nu.h5");
+    for (int f = 0; f < 3; f++) {
+        const char *path = f == 0 ? nu : write_matlab(f == 2);
         tg_dataset_config config = tg_dataset_config_default();
         const int64_t second = 1;
         float x[X * Y];
         config.x_only = true;
-        tg_dataset *set = set_open(ctx, paths[f], &config);
+        config.is_pairs = f == 2;
+        tg_dataset *set = set_open(ctx, path, &config);
         assert_string_equal(tg_dataset_array(set, 0), f == 0 ? "nu" : "a");
         assert_int_equal(tg_dataset_get_facts(set).trajectories, 0);
         assert_int_equal(tg_dataset_get_facts(set).samples, N);

@@ -23,6 +23,7 @@ a = r.standard_normal((7, 8, 6)).astype("f")
 np.savez("pairs.npz", x=a, y=2 * a, note=np.array(["text"]), who=np.array([{}]))
 np.savez("notes.npz", note=np.array(["text"]))
 np.savez("turned.npz", a=a.T, u=2 * a.T, x=a.T, y=2 * a.T, q=a.T)  # as MATLAB stores them
+np.savez("timed.npz", a=a.T, u=np.stack([9 * a.T, -a.T]))
 np.savez("more.npz", x=a[..., None], y=np.stack([a, -a], -1))
 np.save("plain.npy", a)
 np.savez("grouped.npz", **{"g/x": a, "g/y": 2 * a})
@@ -30,8 +31,8 @@ y = a.copy()
 y[6, 2, 2] = np.inf
 np.savez("one_bad.npz", x=a, y=y)
 P
-matlab() { # matlab FILE OPTIONS..: of arrays of turned.npz
-    convert turned.npz turned.h5 "${@:2}"
+matlab() { # matlab FILE OPTIONS..: of arrays of turned.npz, or of those in $from
+    convert "${from:-turned.npz}" turned.h5 "${@:2}"
     { printf 'MATLAB 7.3 MAT-file, Platform: GLNXA64' && head -c 474 /dev/zero && cat turned.h5; } >"$1"
 }
 
@@ -73,6 +74,13 @@ alike mat 7x8x6 all.mat --dataset q
 alike mat 7x8x6 only.mat
 alike mat 7x8x6 plain.npy
 alike mat 7x8x6 pairs.npz --dataset x
+# Of a and u with times, a model of pairs takes a, whatever its arrays were called, one of frames takes u.
+from=timed.npz matlab timed.mat
+alike mat 7x8x6 timed.mat
+train frames_mat timed.mat
+truth frames_mat timed.mat --dataset a
+expect 0 predict frames_mat -i timed.mat -o first.npy --threads 1
+cmp -s first.npy truth.npy && complain "$last: took a"
 expect 0 init all.mat -o proposed.yaml
 exits 0 train proposed.yaml --run proposed --threads 1 --quiet --opt.n_epochs 1
 for file in pairs.npz all.mat; do

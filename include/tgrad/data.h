@@ -84,6 +84,7 @@ typedef struct tg_dataset_config {
     int64_t n_frames;     /* .. and so many follow; 0: all */
     tg_dtype dtype; /* TG_F32 or, of data on grids, TG_F64: what numbers are handed out as, or pairs
                        of them */
+    bool is_pairs;  /* with x_only: an x that stands beside fields in time is meant, not these */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in

@@ -231,16 +231,18 @@ static tg_status find_pdearena(const listing *l, tg_layout *out) {
 }
 
 /* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) beside u or sol are pairs, also
- * alone where x is enough. */
+ * alone where x is enough. a (N, grid..) beside u (N, grid.., T) is x of pairs where these are
+ * wanted, otherwise it is left out. */
 static tg_status find_matlab(const listing *l, const tg_dataset_config *config, tg_layout *out) {
     const char *const names[][2] = {{config->x_name, config->y_name}, {"a", "u"}, {"coeff", "sol"}};
     for (int i = 0; i < 3 && out->count == 0; i++) {
         const char *x = names[i][0] ? names[i][0] : "x", *y = names[i][1] ? names[i][1] : "y";
-        const bool has_y = has(l, y), has_x = has(l, x);
+        const bool has_x = has(l, x);
+        const bool has_y = has(l, y) && !(has_x && config->x_only && config->is_pairs);
         if (has_y ? !has_x && strcmp(y, "u") != 0 : !has_x || !config->x_only) {
             continue;
         }
-        const int x_ndim = shape_of(l, x).ndim, y_ndim = shape_of(l, y).ndim;
+        const int x_ndim = shape_of(l, x).ndim, y_ndim = has_y ? shape_of(l, y).ndim : 0;
         out->is_trajectory = y_ndim == x_ndim + 1 || x_ndim == 0;
         out->form.is_time_last = out->is_trajectory;
         out->n_dim = out->is_trajectory ? y_ndim - 2 : (has_y ? y_ndim : x_ndim) - 1;

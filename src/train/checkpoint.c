@@ -15,6 +15,7 @@
 #define CHECKPOINT "tgrad.checkpoint" /* format of a checkpoint .. */
 #define MODEL      "tgrad.model"      /* .. or of a model file */
 #define IMPORTED   "tgrad.imported"   /* the first weights were another program's */
+#define PAIRS      "tgrad.pairs"      /* trained on pairs, not on windows of trajectories */
 
 #define WAITED "train.waited"
 
@@ -212,12 +213,12 @@ tg_status tg_checkpoint_seal(tg_archive *archive) {
     return tg_archive_set_meta(archive, "tgrad.checksum", sum);
 }
 
-/* Settings, and where the weights came from. */
+/* Settings, and where the weights came from; what they were trained on. */
 static tg_status add_origin(const tg_model *model, const tg_settings *settings,
                             tg_archive *archive) {
-    const tg_status status = add_settings(model->ctx, settings, archive);
-    return status == TG_OK && model->is_imported ? tg_archive_set_meta(archive, IMPORTED, "true")
-                                                 : status;
+    TG_CALL(add_settings(model->ctx, settings, archive));
+    TG_CALL(model->is_on_pairs ? tg_archive_set_meta(archive, PAIRS, "true") : TG_OK);
+    return model->is_imported ? tg_archive_set_meta(archive, IMPORTED, "true") : TG_OK;
 }
 
 tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive) {
@@ -377,6 +378,7 @@ tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
     TG_CALL(tg_fno_load(model->fno, archive, ""));
     TG_CALL(load_modes(model, archive));
     model->is_imported = tg_checkpoint_is_imported(archive);
+    model->is_on_pairs = model->is_on_pairs || tg_archive_meta(archive, PAIRS);
     return tg_checkpoint_load_normalizers(model, archive);
 }
 

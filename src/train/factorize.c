@@ -142,6 +142,7 @@ tg_status tg_model_factorize(const tg_model *model, const tg_fno_config *network
     TG_TRY(tg_model_create(model->ctx, model->settings, &config, out));
     TG_TRY(pass_all(model, (*out)->fno, errors));
     (*out)->is_imported = model->is_imported;
+    (*out)->is_on_pairs = model->is_on_pairs;
     for (int side = 0; side < 2; side++) {
         if (model->encoder[side]) {
             TG_TRY(tg_normalizer_copy(model->ctx, model->encoder[side], &(*out)->encoder[side]));

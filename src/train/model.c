@@ -109,6 +109,7 @@ tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
     tg_dataset_config config;
     TG_NEED(model ? model->ctx : NULL, model, out);
     TG_CALL(tg_run_read_files(model->ctx, &model->config, &config));
+    config.is_pairs = model->is_on_pairs;
     tg_sized_init(out, size, &config, sizeof config);
     return TG_OK;
 }

@@ -14,6 +14,7 @@ struct tg_model {
     bool borrows_fno;          /* it is the caller's */
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
     bool is_imported;          /* its first weights were another program's */
+    bool is_on_pairs;          /* it was trained on pairs, not on windows of trajectories */
     bool is_warned;            /* of what that means on a grid */
     float *points;             /* (most_points) coordinates of a batch at points */
     int64_t most_points;

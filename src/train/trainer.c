@@ -99,6 +99,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     const tg_run_set set = tg_run_train_set(&t->model->config);
     TG_CALL(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
+    t->model->is_on_pairs = facts.trajectories == 0;
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
     tg_run_warn_of_radius(t->ctx, &t->model->config);
