@@ -378,6 +378,11 @@ static int run(const cli_call *call) {
     if (code != CLI_OK) {
         return code;
     }
+    const tg_comm_launch launch = tg_comm_get_launch();
+    if (launch.ranks > 1 && cli_is_first()) {
+        cli_warn("%d ranks do not share a prediction: each makes what its own command line says",
+                 launch.ranks);
+    }
     code = check_output(ctx, call->args.item[0]);
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {

@@ -61,8 +61,12 @@ data=data/burgers_test_32.h5
 with_ranks 2 "$tgrad" eval run2 --data $data --threads 1 --json >eval.2 2>eval.err
 cmp -s eval.1 eval.2 || complain "eval, 2 ranks: $(cat eval.2)"
 [ "$(grep -c 'rank 0 makes it' eval.err)" -eq 1 ] || complain "eval, 2 ranks: $(cat eval.err)"
-with_ranks 2 "$tgrad" predict run2 -i $data -o predicted.npy --threads 1 >predict.out 2>&1
-[ "$(grep -c '^wrote predicted.npy' predict.out)" -eq 2 ] || complain "predict, 2 ranks: $(cat predict.out)"
+with_ranks 2 bash -c '"$0" predict run2 -i "$1" -o predicted.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}.npy --threads 1 --json' \
+    "$tgrad" $data >predict.out 2>predict.err
+[ "$(jq -s -c 'map(.output) | sort' predict.out)" = '["predicted.0.npy","predicted.1.npy"]' ] ||
+    complain "predict, 2 ranks: $(cat predict.out)"
+cmp -s predicted.0.npy predicted.1.npy || complain "predict, 2 ranks: not one file each"
+[ "$(grep -c '2 ranks do not share a prediction' predict.err)" -eq 1 ] || complain "predict: $(cat predict.err)"
 # In f64 they agree to its rounding: to 1e-10 with the factors of the first step, to 1e-6 with others.
 for gap in 1000 4; do
     for ranks in 1 2 4; do
