@@ -423,7 +423,7 @@ static void the_least_scale_is_told(void **state) {
     (void)state;
     recipe how = {.network = HALF, .loss = "1e12*l2", .settings = {"name", "adam"}, .scale = slow};
     rig *r = begin("cpu", &how);
-    (void)train(r, 60);
+    (void)train(r, 55);
     assert_true(tg_optim_loss_scale(r->optim) == 0x1p-10);
     assert_int_equal(r->notes, 26 + 1);
     const tg_optim_stats stats = tg_optim_get_stats(r->optim);

@@ -85,12 +85,23 @@ static void fill(float *x, int64_t n, uint32_t stream) {
     }
 }
 
+static int warnings;
+
+static void count_warning(void *user, tg_log_level level, const char *message) {
+    (void)user;
+    (void)message;
+    warnings += level == TG_LOG_WARN;
+}
+
 static void begin(rig *r, const char *backend, int method, bool accumulates) {
     *r =
         (rig){.params = {{"fno.weight", TG_C64, weight_shape, 0}, {"bias", TG_F32, bias_shape, 0}}};
-    const tg_context_config threads = {
-        .size = sizeof(tg_context_config), .device = -1, .threads = 2, .math = TG_MATH_FP32};
-    assert_int_equal(tg_context_create(&threads, &r->ctx), TG_OK);
+    const tg_context_config config = {.size = sizeof(tg_context_config),
+                                      .device = -1,
+                                      .threads = 2,
+                                      .math = TG_MATH_FP32,
+                                      .log = count_warning};
+    assert_int_equal(tg_context_create(&config, &r->ctx), TG_OK);
     assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
     r->groups[0] = tg_optim_config_default();
     const char *const common[] = {"learning_rate", "0.01", "weight_decay",    "0.1",
@@ -377,6 +388,21 @@ static void test_nonfinite(void **state) {
     assert_int_equal(tg_optim_accumulate(r.optim, &g), TG_OK);
     assert_int_equal(raw_optim_apply(r.optim, 0, r.weight), TG_OK);
     assert_memory_not_equal(before, r.weight, sizeof before);
+    end(&r);
+}
+
+/* A run that skips thousands of updates is not drowned in warnings. */
+static void test_many_are_skipped(void **state) {
+    (void)state;
+    rig r;
+    begin(&r, "cpu", 0, false);
+    const float bias[11] = {NAN};
+    warnings = 0;
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(raw_optim_step(r.optim, 1, bias, r.bias), TG_OK);
+    }
+    assert_int_equal(tg_optim_get_stats(r.optim).skipped, 1000);
+    assert_int_equal(warnings, 64 + 3); /* and the 128th, 256th and 512th */
     end(&r);
 }
 
@@ -733,6 +759,7 @@ int main(void) {
         cmocka_unit_test(test_factored_equals_dense),
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_many_are_skipped),
         cmocka_unit_test(test_large_gradients),
         cmocka_unit_test(test_zero_gradients),
         cmocka_unit_test(test_gap_schedules),

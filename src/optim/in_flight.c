@@ -52,6 +52,8 @@ void tg_in_flight_destroy(tg_optim *optim) {
 
 /* ---- outcomes ---- */
 
+enum { MOST_TOLD = 64 }; /* skipped updates, one by one */
+
 static void note_update(tg_optim *optim, tg_slot *slot) {
     slot->step++;
     slot->moment_step++;
@@ -70,9 +72,12 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
     if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
         return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %s", slot->name, why);
     }
-    optim->stats.skipped++;
-    tg_log(optim->ctx, TG_LOG_WARN, "gradient of %s: %s; its update is skipped (%lld so far)",
-           slot->name, why, (long long)optim->stats.skipped);
+    const int64_t count = ++optim->stats.skipped;
+    if (count <= MOST_TOLD || (count & (count - 1)) == 0) {
+        tg_log(optim->ctx, TG_LOG_WARN, "gradient of %s: %s; its update is skipped (%lld so far%s)",
+               slot->name, why, (long long)count,
+               count < MOST_TOLD ? "" : "; the next warning comes when they have doubled");
+    }
     return TG_OK;
 }
 

@@ -326,11 +326,13 @@ static tg_status check_updates(tg_trainer *t) {
     if (stats.steps > 0) {
         return TG_OK;
     }
-    return tg_fail(t->ctx, TG_E_NUMERIC,
-                   "every update was skipped: %lld losses and %lld gradients were not finite. The "
-                   "weights are those of the beginning; look for very large values in the data "
-                   "(tgrad inspect), or normalize it (data.encode_input, data.encode_output)",
-                   (long long)t->progress.skipped, (long long)(stats.skipped + stats.overflows));
+    return tg_fail(
+        t->ctx, TG_E_NUMERIC,
+        "every update was skipped: %lld losses and %lld gradients were not finite or too "
+        "large. The weights are those of the beginning; look for very large or very "
+        "small values in the data (tgrad inspect), or normalize it (data.encode_input, "
+        "data.encode_output)",
+        (long long)t->progress.skipped, (long long)(stats.skipped + stats.overflows));
 }
 
 static tg_status open_next_stage(tg_trainer *t) {
