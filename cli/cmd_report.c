@@ -96,13 +96,13 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
 static int report_sweep(tg_context *ctx, const char *folder, bool json) {
     size_t bytes = 0;
     const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
-    if (code == CLI_OK && json) {
+    if (bytes > 0 && json) {
         json_t *object = cli_json_object();
         cli_json_set(object, "report", cli_json_text(opt.output));
         cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
         cli_json_set(object, "sweep", cli_json_text(folder));
         cli_json_print(object);
-    } else if (code == CLI_OK) {
+    } else if (bytes > 0) {
         char size[CLI_UNIT_TEXT];
         cli_say("wrote %s: %s", opt.output, cli_bytes_text(bytes, size));
     }

@@ -428,24 +428,26 @@ static void free_folders(char **path, int count) {
     free(path);
 }
 
+/* Of the runs that can be read; CLI_FAILED if there are others. */
 static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table *t,
                       const cli_table_row *row, curve *out) {
-    int runs = 0, code = CLI_OK;
+    int runs = 0, count = 0;
     char **path = run_folders(folder, t, row, &runs);
     cli_run *run = cli_need(calloc((size_t)runs + 1, sizeof *run));
-    for (int r = 0; r < runs && code == CLI_OK; r++) {
-        code = cli_run_open(ctx, path[r], &run[r]);
-    }
-    *out = (curve){0};
-    if (code == CLI_OK) {
-        make_curve(t, run, runs, out);
-    }
     for (int r = 0; r < runs; r++) {
+        if (cli_run_open(ctx, path[r], &run[count]) == CLI_OK) {
+            count++;
+        } else {
+            cli_run_close(&run[count]);
+        }
+    }
+    make_curve(t, run, count, out);
+    for (int r = 0; r < count; r++) {
         cli_run_close(&run[r]);
     }
     free(run);
     free_folders(path, runs);
-    return code;
+    return count == runs ? CLI_OK : CLI_FAILED;
 }
 
 /* What projections lose, of all weights at all refreshes of a row's runs. */
@@ -489,8 +491,9 @@ static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table
     char title[128], metric[TG_GRID_TEXT + 16];
     static const char *const shown[CLI_NORMS] = {"L²", "H¹"};
     int code = CLI_OK;
-    for (int r = 0; r < t->rows && code == CLI_OK; r++) {
-        code = read_curve(ctx, folder, t, &t->row[r], &curves[r]);
+    for (int r = 0; r < t->rows; r++) {
+        const int read = read_curve(ctx, folder, t, &t->row[r], &curves[r]);
+        code = read == CLI_OK ? code : read;
         series[r] = (cli_series){.name = t->row[r].name,
                                  .number = r + 1,
                                  .x = curves[r].x,
@@ -509,9 +512,7 @@ static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table
                              .is_log = true,
                              .series = series,
                              .count = t->rows};
-    if (code == CLI_OK) {
-        cli_chart_draw(page, &chart);
-    }
+    cli_chart_draw(page, &chart);
     for (int r = 0; r < t->rows; r++) {
         free(curves[r].x);
     }
@@ -560,17 +561,18 @@ int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, c
                      size_t *bytes) {
     cli_sweep_table table;
     cli_html page = {0};
-    int code = cli_sweep_table_read(folder, &table);
+    int code = cli_sweep_table_read(folder, &table), drawn = CLI_OK;
+    *bytes = 0;
     if (code == CLI_OK && cli_ends_with(path, ".md")) {
         cli_sweep_markdown(&page, &table);
     } else if (code == CLI_OK) {
-        code = write_page(ctx, folder, &table, heading, &page);
+        drawn = write_page(ctx, folder, &table, heading, &page);
     }
     if (code == CLI_OK) {
         code = cli_write_file(path, page.text, page.used);
-        *bytes = page.used;
+        *bytes = code == CLI_OK ? page.used : 0;
     }
     cli_html_free(&page);
     cli_sweep_table_free(&table);
-    return code;
+    return code == CLI_OK ? drawn : code;
 }

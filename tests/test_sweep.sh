@@ -180,6 +180,14 @@ expect 0 report search -o again.html
 cmp -s again.html search/report.html || complain "$last: another page than the sweep's"
 expect 0 report search -o again.md --json
 cmp -s again.md search/table.md || complain "$last: another table than the sweep's"
+# A run whose metrics are damaged is named; of the others there are curves.
+damaged=$(find search/runs -name metrics.jsonl ! -path '*_lr=*' | sort | head -1)
+sed -i '1s/^/garbage/' "$damaged"
+"$tgrad" report search -o again.html >out 2>err && complain "report of a sweep with a damaged run: exit code 0"
+says err "metrics.jsonl:1: this is not a line of metrics"
+says out "wrote again.html"
+says again.html 'data-metric="test.8.h1"' 'data-metric="error.state"'
+sed -i '1s/^garbage//' "$damaged"
 echo '{}' >search/sweep.json
 expect 1 report search -o again.html
 says err "sweep.json: not what tgrad sweep writes"
