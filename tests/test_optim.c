@@ -322,6 +322,25 @@ static void test_clipping(void **state) {
         assert_int_equal(raw_optim_step(scaled.optim, 1, bias, scaled.bias), TG_OK);
         assert_close("clipped weight", clipped.weight, scaled.weight, 720, 1e-5);
         assert_close("clipped bias", clipped.bias, scaled.bias, 11, 1e-5);
+        /* However large they are, but where a projection is refreshed. */
+        float large[720];
+        fill(large, 720, 1);
+        for (int i = 0; i < 720; i++) {
+            large[i] *= 1e25f;
+        }
+        for (int step = 0; step < 2; step++) {
+            const tg_gradient l = dense_gradient(&clipped, 0, large);
+            tg_optim_clip_begin(clipped.optim);
+            assert_int_equal(sink.receive(sink.user, &l), TG_OK);
+            assert_int_equal(tg_optim_clip(clipped.optim, 1.5, &norm), TG_OK);
+            assert_int_equal(raw_optim_step(clipped.optim, 0, large, clipped.weight), TG_OK);
+            assert_int_equal(tg_optim_get_stats(clipped.optim).skipped, 0);
+        }
+        for (int i = 0; i < 720; i++) {
+            assert_true(isfinite(clipped.weight[i]));
+        }
+        assert_int_equal(raw_optim_step(clipped.optim, 0, large, clipped.weight), TG_OK);
+        assert_int_equal(tg_optim_get_stats(clipped.optim).skipped, 1);
         end(&clipped);
         end(&scaled);
         /* Small gradients are left alone. */

@@ -57,7 +57,7 @@ static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradien
         return tg_slot_count(optim, slot, gradient, guard);
     }
     int64_t nonfinite = 0;
-    TG_CALL(tg_slot_judge(optim, slot, gradient, &nonfinite));
+    TG_CALL(tg_slot_judge(optim, slot, gradient, slot->projector != NULL, &nonfinite));
     slot->nonfinite += nonfinite;
     return TG_OK;
 }
@@ -201,7 +201,7 @@ static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
     if (optim->be->ops->stream) {
         return optim->be->ops->count_nonfinite(optim->be, slot->dtype, n, values, guard);
     }
-    TG_CALL(tg_values_judge(optim, slot->dtype, n, values, &slot->nonfinite));
+    TG_CALL(tg_values_judge(optim, slot->dtype, true, n, values, &slot->nonfinite));
     *guard = (uint32_t)(slot->nonfinite < TG_TOO_LARGE ? slot->nonfinite : TG_TOO_LARGE);
     return TG_OK;
 }

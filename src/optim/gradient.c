@@ -1,5 +1,6 @@
 /* Gradients as they are handed over: checked, made dense, looked at for NaN, Inf and overflow. */
 #include <float.h>
+#include <math.h>
 
 #include "backend/check.h"
 #include "backend/tensor.h"
@@ -87,24 +88,30 @@ tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient 
 
 /* The norm bounds all that is made of a gradient: factors have orthonormal columns, so no entry of
  * a core or of a product on the way there is larger, and no entry of a Gram matrix than its square.
- * 2^20 below the largest number there is room for sums of micro-batches and ranks. */
-static int64_t judge(tg_dtype dtype, int64_t nonfinite, double sum_squares) {
-    const double most = tg_dtype_real(dtype) == TG_F64 ? DBL_MAX : (double)FLT_MAX;
-    return nonfinite > 0 || sum_squares <= most * 0x1p-20 ? nonfinite : TG_TOO_LARGE;
+ * A rule squares what is scaled, a refresh what is not. 2^20 below the largest number there is room
+ * for sums of micro-batches and ranks. */
+static int64_t judge(const tg_optim *optim, tg_dtype dtype, bool refreshes, int64_t nonfinite,
+                     double sum_squares) {
+    const double most = 0x1p-20 * (tg_dtype_real(dtype) == TG_F64 ? DBL_MAX : (double)FLT_MAX);
+    const double scale = optim->grad_scale / optim->loss_scale.used;
+    const double factor = refreshes ? fmax(scale, 1.0) : scale;
+    const bool fits = sqrt(sum_squares) <= most && sum_squares * factor * factor <= most;
+    return nonfinite > 0 || fits ? nonfinite : TG_TOO_LARGE;
 }
 
-tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, int64_t n, const void *values,
-                          int64_t *nonfinite) {
+tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, bool refreshes, int64_t n,
+                          const void *values, int64_t *nonfinite) {
     tg_norms norms;
     TG_CALL(optim->be->ops->norms(optim->be, dtype, n, values, &norms));
-    *nonfinite = judge(dtype, norms.nonfinite, norms.sum_squares);
+    *nonfinite = judge(optim, dtype, refreshes, norms.nonfinite, norms.sum_squares);
     return TG_OK;
 }
 
 tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
-                        int64_t *nonfinite) {
+                        bool refreshes, int64_t *nonfinite) {
     if (gradient->dense) {
-        return tg_values_judge(optim, gradient->dtype, slot->numel, gradient->dense, nonfinite);
+        return tg_values_judge(optim, gradient->dtype, refreshes, slot->numel, gradient->dense,
+                               nonfinite);
     }
     const tg_grad_source source = tg_gradient_source(gradient);
     tg_norms x, dy;
@@ -113,6 +120,7 @@ tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     TG_CALL(optim->be->ops->norms(optim->be, gradient->dtype,
                                   slot->numel / slot->shape.dim[0] * source.batch, source.dy, &dy));
     /* |G| <= |x| |dy| */
-    *nonfinite = judge(slot->dtype, x.nonfinite + dy.nonfinite, x.sum_squares * dy.sum_squares);
+    *nonfinite = judge(optim, slot->dtype, refreshes, x.nonfinite + dy.nonfinite,
+                       x.sum_squares * dy.sum_squares);
     return TG_OK;
 }

@@ -382,7 +382,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
     if (waits) {
         int64_t nonfinite = 0;
-        TG_CALL(tg_slot_judge(optim, slot, gradient, &nonfinite));
+        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due || measures, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }

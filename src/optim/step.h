@@ -27,10 +27,11 @@ TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, uint32_t *guard);
 
 /* The same, waited for; and values as they stand. TG_TOO_LARGE if all are finite but squares of
- * them would overflow. */
+ * them would overflow: as the rule takes them, clipped, or as a refresh does. */
 TG_NODISCARD tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot,
-                                     const tg_gradient *gradient, int64_t *nonfinite);
-TG_NODISCARD tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, int64_t n,
+                                     const tg_gradient *gradient, bool refreshes,
+                                     int64_t *nonfinite);
+TG_NODISCARD tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, bool refreshes, int64_t n,
                                        const void *values, int64_t *nonfinite);
 
 /* An update on its way. */
