@@ -4,6 +4,7 @@
  * bits. BLAS may complain on stderr about arguments it does not like; ours are checked before.
  * LAPACK is column-major: it sees our row-major matrices transposed, and each call below says what
  * that turns the problem into. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "backend/cpu/cpu.h"
 
 #include <cblas.h>
@@ -13,6 +14,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "backend/check.h"
 
@@ -22,13 +25,37 @@ static pthread_mutex_t blas_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int blas_users;
 static int blas_threads_before;
 
-void cpu_blas_open(void) {
+/* OpenBLAS asks again and again for a buffer that a limit on address space (ulimit -v) keeps from
+ * it. So there must be room for one of each thread; the first is taken at once. */
+static tg_status take_room(const tg_backend *be) {
+    const size_t bytes = (size_t)be->threads * (129u << 20);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return TG_OK;
+    }
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return tg_fail(be->ctx, TG_E_MEMORY,
+                       "OpenBLAS takes %zu MiB of address space for %d thread%s, and a limit on it "
+                       "(ulimit -v) leaves less: raise that, or take fewer threads or backend ref",
+                       bytes >> 20, be->threads, be->threads == 1 ? "" : "s");
+    }
+    munmap(room, bytes);
+    float one = 1.0f, product = 0.0f;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, one, &one, 1, &one, 1, 0.0f,
+                &product, 1);
+    return TG_OK;
+}
+
+tg_status cpu_blas_open(const tg_backend *be) {
     pthread_mutex_lock(&blas_mutex);
-    if (blas_users++ == 0) {
+    const tg_status status = blas_users == 0 ? take_room(be) : TG_OK;
+    if (status == TG_OK && blas_users++ == 0) {
         blas_threads_before = openblas_get_num_threads();
         openblas_set_num_threads(1);
     }
     pthread_mutex_unlock(&blas_mutex);
+    return status;
 }
 
 void cpu_blas_close(void) {

@@ -177,11 +177,12 @@ static tg_status cpu_open(tg_backend *be) {
     state->scratch_bytes = CPU_SCRATCH * (size_t)be->threads;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state->partials, be->threads));
     TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, state->scratch, state->scratch_bytes));
+    TG_TRY(cpu_blas_open(be));
     be->state = state;
-    cpu_blas_open();
     return TG_OK;
 fail:
     if (state) {
+        tg_mem_free(be->ctx, state->scratch);
         tg_mem_free(be->ctx, state->partials);
         tg_mem_free(be->ctx, state);
     }

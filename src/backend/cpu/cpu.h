@@ -153,7 +153,7 @@ tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype 
                                  int64_t n);
 
 /* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
-void cpu_blas_open(void);
+TG_NODISCARD tg_status cpu_blas_open(const tg_backend *be);
 void cpu_blas_close(void);
 
 /* Rows [i, i + m) and columns [j, j + n) of C of matrix number `batch`. */
