@@ -4,13 +4,12 @@
  * As many blocks as run at once keep the factors; resident_products.cuh has the numbers in which C
  * comes and is multiplied (IN). A block is two teams of warps that walk over
  * planes of their own and only wait for themselves, so that one multiplies while the other one
- * updates the weight; a warp takes 16 rows of a plane. What a usual plane needs from memory is on
- * its way before its first product, and C and the index set of the next one, too. What the first
- * product leaves in the registers of a lane is what the second one wants there as its left factor,
- * if its k's 2t and 2t + 1 are those of lane t. So C has been used up after the first product, and
- * the next plane's comes in during the second one. What that gives goes through shared memory: rows
- * of a warp follow each other in the weight, and there values are added at the places of kept
- * entries, which a list has, before the warp updates its rows from end to end. */
+ * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
+ * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
+ * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
+ * comes in during the second one. What that gives goes through shared memory: rows of a warp follow
+ * each other in the weight, and there values are added at the places of kept entries, which a list
+ * has, before the warp updates its rows from end to end. */
 #include "backend/cuda/compress/resident_products.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
@@ -64,13 +63,12 @@ static __device__ inline void let_second_go(const plane_team &team) {
 }
 
 /* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
- * `teams` on, for each of them, C of IN::PLANES planes, (part, rows, stride), what becomes of one,
- * (rows, d3), the places of its kept entries in the rows of each warp, and the rank blocks that
- * hold the entries of two planes: their runs, and what these are made from. */
+ * `teams` on, for each of them, C of its plane, (part, rows, stride), what becomes of it, (rows,
+ * d3), the places of its kept entries in the rows of each warp, and the rank blocks that hold the
+ * plane's entries: their runs, and what these are made from. */
 struct resident_layout {
     int steps; /* of IN::STEP rows of C */
     int before, teams;
-    int core, runs, run_words; /* of a plane: bytes of C and runs, and words of the index set */
     int made, places, found, words, ranks, end; /* of a team */
 };
 
@@ -81,15 +79,12 @@ static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s
     at.steps = (s.r2 + IN::STEP - 1) / IN::STEP;
     at.before = s.tiles * column_tiles(s) * 32 * (int)sizeof(typename IN::last);
     at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(typename IN::before);
-    at.core = IN::PARTS * IN::STEP * at.steps * core_stride(s.tiles) * (int)sizeof(float);
-    at.runs = 16 * blocks;
-    at.run_words = 8 * blocks;
-    at.made = IN::PLANES * at.core;
+    at.made = IN::PARTS * IN::STEP * at.steps * core_stride(s.tiles) * (int)sizeof(float);
     at.places = at.made + s.rows * s.d3 * (int)sizeof(float2);
     at.found = at.places + (kept ? s.rows * s.d3 * (int)sizeof(uint16_t) : 0);
-    at.words = at.found + 2 * at.runs * (int)sizeof(kept_run);
-    at.ranks = at.words + 2 * at.run_words * (int)sizeof(uint64_t);
-    at.end = (at.ranks + 2 * blocks * (int)sizeof(uint32_t) + 15) / 16 * 16;
+    at.words = at.found + 16 * blocks * (int)sizeof(kept_run);
+    at.ranks = at.words + blocks * 8 * (int)sizeof(uint64_t);
+    at.end = (at.ranks + blocks * (int)sizeof(uint32_t) + 15) / 16 * 16;
     return at;
 }
 
@@ -219,6 +214,14 @@ static __device__ inline void find_kept(const plane_team &team, int64_t begin, i
     }
 }
 
+/* Their values follow each other; of a few entries beside them, too: no harm. */
+static __device__ inline void prefetch_values(const number<float, 2> *values, int64_t begin,
+                                              int entries, const kept_run *found, int lane) {
+    const int ahead = (int)(begin % 512);
+    prefetch_l2(values + found[ahead / 32].before,
+                values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
+}
+
 /* ---- kept entries ---- */
 
 /* Those of a warp's rows: their places there, and which of the values are theirs. */
@@ -286,58 +289,46 @@ static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P
     }
 }
 
-/* What a lane has of its warp's rows at a time, P parts, of an entry or of two, together. */
-template <class O, int P> struct old_share {
-    static constexpr int COUNT = (2 * AHEAD + P - 1) / P;
-    number<O, P> at[COUNT];
-
-    template <bool WHOLE>
-    __device__ void load(const number<O, 2> *out, int entries, int first, bool reads) {
-        load_share<WHOLE>(at, reinterpret_cast<const number<O, P> *>(out), first, 2 * entries / P,
-                          reads);
-    }
-};
-
-/* The first values of a lane. */
-struct first_values {
-    number<float, 2> at[VALUES];
-};
-
-/* `before`, `value`: what a lane has first. */
-template <bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class IN, class O, int P, class ROWS>
+/* P parts at a time, of an entry or of two. */
+template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class IN, class O, class ROWS>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const ROWS &rows, const typename IN::last *right,
-                                           const cuda_planes &s, float2 *made, int lane,
-                                           old_share<O, P> &before, first_values &value) {
-    constexpr int N = old_share<O, P>::COUNT;
-    number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out);
+                                           const cuda_planes &s, float2 *made, int lane) {
+    constexpr int N = (2 * AHEAD + P - 1) / P;
+    number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out), before[N];
     const number<float, P> *sums = reinterpret_cast<const number<float, P> *>(made);
     const int count = (int)kept.count, size = 2 * to.entries / P;
+    const bool reads = to.beta != 0.0f;
+    number<float, 2> value[VALUES];
+    load_share<WHOLE>(before, out, lane, size, reads);
+    if (KEPT) {
+        load_share<WHOLE>(value, to.values, lane, count);
+    }
     multiply_rows<USUAL>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
     __syncwarp();
     for (int first = lane; KEPT && first < count; first += 32 * VALUES) {
         if (first > lane) {
-            load_share<WHOLE>(value.at, to.values, first, count);
+            load_share<WHOLE>(value, to.values, first, count);
         }
 #pragma unroll
         for (int i = 0; i < VALUES; i++) {
             if (first + 32 * i < count) {
                 float2 *x = made + kept.place[first + 32 * i];
-                x->x += to.lambda * value.at[i].part[0];
-                x->y += to.lambda * value.at[i].part[1];
+                x->x += to.lambda * value[i].part[0];
+                x->y += to.lambda * value[i].part[1];
             }
         }
     }
     __syncwarp();
     for (int first = lane; first == lane || (!USUAL && first < size); first += 32 * N) {
         if (first > lane) {
-            before.template load<WHOLE>(to.out, to.entries, first, to.beta != 0.0f);
+            load_share<WHOLE>(before, out, first, size, reads);
         }
         number<O, P> *at = from_here(out + first);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const bool exists = first < size - 32 * i;
-            const number<float, P> old = widen(before.at[i]);
+            const number<float, P> old = widen(before[i]);
             number<float, P> y = exists ? (sums + first)[32 * i] : number<float, P>();
 #pragma unroll
             for (int p = 0; p < P; p++) {
@@ -404,32 +395,15 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     const int64_t first = (int64_t)blockIdx.x * TEAMS + team.number;
     const unsigned stride = gridDim.x * TEAMS;
 
-    const auto core_of = [&](unsigned round) {
-        return core + round % IN::PLANES * (lies.core / (int)sizeof *core);
-    };
-    const auto fetch = [&](int64_t plane, unsigned round) {
-        if (plane < task.count) {
-            fetch_core<TILES, IN>(s, team, lies.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
-                                  core_of(round));
+    const auto fetch = [&](int64_t plane) {
+        const int64_t begin = call.begin + plane * entries;
+        fetch_core<TILES, IN>(s, team, lies.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
+                              core);
+        if (KEPT) {
+            fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
-    };
-    const auto fetch_words = [&](int64_t plane, unsigned round) {
-        if (KEPT && plane < task.count) {
-            fetch_kept(call.kept, team, call.begin + plane * entries, entries,
-                       words + round % 2 * lies.run_words, ranks + round % 2 * (lies.runs / 16));
-        }
-    };
-    const auto find = [&](int64_t plane, unsigned round) {
-        if (KEPT && plane < task.count) {
-            find_kept(team, call.begin + plane * entries, entries,
-                      words + round % 2 * lies.run_words, ranks + round % 2 * (lies.runs / 16),
-                      found + round % 2 * lies.runs);
-        }
-    };
-    const auto prefetch = [&](int64_t plane) {
-        if (plane < task.count && beta != 0.0f) {
-            const number<O, 2> *rows_at = call.out + call.begin + plane * entries + at;
-            prefetch_l2(rows_at, rows_at + entries_here, lane);
+        if (beta != 0.0f) {
+            prefetch_l2(call.out + begin + at, call.out + begin + at + entries_here, lane);
         }
     };
 
@@ -437,9 +411,6 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     for (int e = team.thread; e < lies.made / 4; e += team.threads) {
         core[e] = 0;
     }
-    prefetch(first); /* which no kernel before it has touched, nor the index set */
-    fetch_words(first, 0);
-    fetch_words(first + stride, 1);
     fetch_fragments(task.last, lies.before, base);
     fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
     copies_wait();
@@ -450,39 +421,22 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         return;
     }
     const int64_t count = task.count;
-    fetch(first, 0);
-    find(first, 0);
+    if (first < count) {
+        fetch(first);
+    }
     bool begins = (int64_t)blockIdx.x * TEAMS + 1 < count;
-    unsigned round = 0;
-    for (int64_t plane = first; plane < count; plane += stride, round++) {
+    for (int64_t plane = first; plane < count; plane += stride) {
         const int64_t begin = call.begin + plane * entries;
         copies_wait();
         wait_for_team(team);
-        if (IN::PLANES == 2) {
-            fetch(plane + stride, round + 1);
+        if (KEPT) {
+            find_kept(team, begin, entries, words, ranks, found);
         }
-        fetch_words(plane + 2 * (int64_t)stride, round);
-        prefetch(plane + stride);
-        const kept_share kept =
-            KEPT ? list_kept(found + round % 2 * lies.runs, (int)(begin % 512) + at, entries_here,
-                             places + at, lane)
-                 : kept_share();
-        const resident_share<O> to = {
-            call.out + begin + at,      begin + at, entries_here, call.values + kept.first, beta,
-            alpha * (float)call.lambda, alpha,      &rounding};
-        const auto *right = reinterpret_cast<const typename IN::last *>(base);
-        old_share<O, AT_ONCE<O>> before;
-        first_values value;
-        if (USUAL) {
-            before.template load<true>(to.out, entries_here, lane, beta != 0.0f);
-            load_share<true>(value.at, to.values, lane, (int)kept.count);
-        }
-        find(plane + stride, round + 1);
         if (begins) {
             let_first_go(team);
         }
         const auto rows =
-            multiply_core<TILES>(core_of(round), lies.steps,
+            multiply_core<TILES>(core, lies.steps,
                                  reinterpret_cast<const typename IN::before *>(base + lies.before) +
                                      share * lies.steps * 32,
                                  lane, alpha);
@@ -490,24 +444,27 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
             let_second_go(team);
             begins = false;
         }
-        if (IN::PLANES == 1) {
-            wait_for_team(team);
-            fetch(plane + stride, round + 1);
+        wait_for_team(team);
+        if (plane + stride < count) {
+            fetch(plane + stride);
         }
-        if (!USUAL && !task.whole) {
-            old_share<O, 2> single;
-            single.template load<false>(to.out, entries_here, lane, beta != 0.0f);
-            load_share<false>(value.at, to.values, lane, (int)kept.count);
-            update_share<KEPT, false, ROUNDED, false, IN>(to, kept, rows, right, s, made + at, lane,
-                                                          single, value);
-            continue;
+        if (KEPT && share == 0) {
+            prefetch_values(call.values, begin, entries, found, lane);
         }
-        if (!USUAL) {
-            before.template load<true>(to.out, entries_here, lane, beta != 0.0f);
-            load_share<true>(value.at, to.values, lane, (int)kept.count);
+        const kept_share kept =
+            KEPT ? list_kept(found, (int)(begin % 512) + at, entries_here, places + at, lane)
+                 : kept_share();
+        const resident_share<O> to = {
+            call.out + begin + at,      begin + at, entries_here, call.values + kept.first, beta,
+            alpha * (float)call.lambda, alpha,      &rounding};
+        const auto *right = reinterpret_cast<const typename IN::last *>(base);
+        if (task.whole) {
+            update_share<AT_ONCE<O>, KEPT, true, ROUNDED, USUAL, IN>(to, kept, rows, right, s,
+                                                                     made + at, lane);
+        } else {
+            update_share<2, KEPT, false, ROUNDED, USUAL, IN>(to, kept, rows, right, s, made + at,
+                                                             lane);
         }
-        update_share<KEPT, true, ROUNDED, USUAL, IN>(to, kept, rows, right, s, made + at, lane,
-                                                     before, value);
     }
 }
 
@@ -515,10 +472,10 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
 template <class O, class IN> using resident_kernel = void (*)(resident_task<O, IN>);
 
-/* `whole`: as in the task. Directions of Adam in f16 have kept entries and short rows. */
+/* Directions of Adam in f16 have kept entries and short rows. */
 template <class O, class IN, bool ROUNDED>
-static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool whole) {
-    if (kept && whole && are_usual(s)) {
+static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
+    if (kept && are_usual(s)) {
         return expand_resident<3, true, O, ROUNDED, true, IN>;
     }
     if constexpr (std::is_same_v<IN, in_f16>) {
@@ -533,10 +490,9 @@ static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool wh
 }
 
 template <class O, class IN>
-static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool whole, bool rounds) {
+static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
     constexpr bool can_round = is_16bit<O>;
-    return rounds ? kernel_of<O, IN, can_round>(s, kept, whole)
-                  : kernel_of<O, IN, false>(s, kept, whole);
+    return rounds ? kernel_of<O, IN, can_round>(s, kept) : kernel_of<O, IN, false>(s, kept);
 }
 
 static int threads_of(const cuda_planes &s) {
@@ -547,7 +503,7 @@ static int threads_of(const cuda_planes &s) {
 template <class O, class IN>
 static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
     const int shared = shared_bytes<IN>(s, kept);
-    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, true, rounds));
+    const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
     int most = 0, blocks = 0;
     const bool fits = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                              cuda_state_of(be)->device) == cudaSuccess &&
@@ -600,7 +556,7 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
         call->whole && (AT_ONCE<O> == 2 || s.d2 % 2 == 0) &&
             is_whole(reinterpret_cast<number<O, AT_ONCE<O>> *>(call->out))};
     return CUDA_CHECK(be,
-                      launch_chained(kernel_of<O, IN>(s, kept, task.whole, rounds),
+                      launch_chained(kernel_of<O, IN>(s, kept, rounds),
                                      shorter(wanted, at_once / TEAMS), threads_of(s),
                                      shared_bytes<IN>(s, kept), cuda_stream(be), plan->chained,
                                      task),

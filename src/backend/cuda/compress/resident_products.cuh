@@ -32,7 +32,7 @@ struct in_tf32 {
     using core = float;
     using last = float4;   /* per 8 k's and tile of 8 columns: real parts of a lane's k's, then.. */
     using before = float4; /* ..imaginary ones; per 16 rows and step */
-    enum { PARTS = 2, STEP = 4, PLANES = 1 }; /* of C, rows of it, and how many there is room for */
+    enum { PARTS = 2, STEP = 4 }; /* of C, and rows of it */
 
     static __device__ last last_fragment(const factor_reader &f, int tiles, int e) {
         const int lane = e % 32, g = lane / 4, t = lane % 4;
@@ -50,7 +50,7 @@ struct in_f16 {
     using core = uint32_t;
     using last = uint2;   /* numbers 2t and 2t + 1 */
     using before = uint4; /* numbers t and t + 4 of rows g and g + 8 */
-    enum { PARTS = 1, STEP = 8, PLANES = 2 };
+    enum { PARTS = 1, STEP = 8 };
 
     static __device__ last last_fragment(const factor_reader &f, int tiles, int e) {
         const int lane = e % 32, g = lane / 4, t = lane % 4;

@@ -19,15 +19,9 @@ enum {
     VALUES = 2 * AT_ONCE * WG_THREADS /* ..and entries of a warpgroup that are moved at once */
 };
 
-enum { RING = 4 }; /* steps of 8 numbers, all but one of which are on their way */
-
-/* Whether there is room in shared memory for the moments of tiles. */
-static constexpr __host__ __device__ bool is_staged(int dim) {
-    return dim <= 64;
-}
-/* Bytes of them for a warpgroup, whose threads have both moments of two entries in N / 4 rows. */
-static constexpr __host__ __device__ int staged_bytes(int n, int dim) {
-    return is_staged(dim) ? n / 4 * 24 * WG_THREADS : 0;
+/* A step of the ring is 8 numbers; all but one of them are on their way. */
+static constexpr __host__ __device__ int ring_of(int dim) {
+    return dim <= 64 ? 8 : 4;
 }
 static constexpr __host__ __device__ int groups_of(int dim) {
     return dim <= 64 ? 3 : 2;
@@ -50,7 +44,7 @@ struct core_adam_task {
 /* Where U lies: parts of the factor to the core, then of those back, back_of numbers at a time; in
  * f16 both parts of the first half of these, then of the second one. */
 struct core_adam_layout {
-    int part, back, back_part, ring, moments, all;
+    int part, back, back_part, ring, all;
 };
 
 template <int N, int DIM> static __host__ __device__ inline core_adam_layout layout_of(int dim) {
@@ -59,8 +53,7 @@ template <int N, int DIM> static __host__ __device__ inline core_adam_layout lay
     at.back = 2 * at.part;
     at.back_part = part_bytes<back_of(DIM)>(N); /* filled up, as factors are */
     at.ring = at.back + DIM / back_of(DIM) * 2 * at.back_part;
-    at.moments = at.ring + groups_of(DIM) * 4 * RING * STEP_BYTES;
-    at.all = 1024 + at.moments + groups_of(DIM) * staged_bytes(N, DIM);
+    at.all = 1024 + at.ring + groups_of(DIM) * 4 * ring_of(DIM) * STEP_BYTES;
     return at;
 }
 
@@ -118,25 +111,6 @@ template <bool WIDE> struct moments_at {
             to_m[0] = x.x, to_m[1] = x.y, to_m[2] = y.x, to_m[3] = y.y;
             to_v[0] = __ldcs(v + (row + first)), to_v[1] = __ldcs(v + (row + second));
         }
-    }
-    /* The same by asynchronous copies, to where they are taken from: a thread's own place. */
-    __device__ void fetch(int row, float *to_m, float *to_v) const {
-        if constexpr (WIDE) {
-            copy_async<16>(to_m, m + (row + first));
-            copy_async<8>(to_v, v + (row + first));
-        } else {
-            copy_async<8>(to_m, m + (row + first));
-            copy_async<8>(to_m + 2, m + (row + second));
-            copy_async<4>(to_v, v + (row + first));
-            copy_async<4>(to_v + 1, v + (row + second));
-        }
-    }
-    static __device__ void take(const float *from_m, const float *from_v, float (&to_m)[4],
-                                float (&to_v)[2]) {
-        const float4 x = *reinterpret_cast<const float4 *>(from_m);
-        const float2 y = *reinterpret_cast<const float2 *>(from_v);
-        to_m[0] = x.x, to_m[1] = x.y, to_m[2] = x.z, to_m[3] = x.w;
-        to_v[0] = y.x, to_v[1] = y.y;
     }
     __device__ void store(int row, bool exists, const float (&x)[4], const float (&y)[2]) const {
         if (WIDE && exists && has_first) {
@@ -225,78 +199,36 @@ template <int K> struct direction<K, true> {
     }
 };
 
-/* The rows of the core that a thread has, of N numbers: 2t, 2t + 1, 2t + 8, .. Numbers behind the
- * last one are multiplied by 0; the last one is read in their place. */
-struct core_rows {
-    int number, made, row;
-
-    __device__ core_rows(const mode_call &s, int lane)
-        : number(lane % 4 * 2), made(s.made), row((int)s.row) {
-    }
-    __device__ bool exists(int r) const {
-        return number + r / 2 * 8 + r % 2 < made;
-    }
-    __device__ int at(int r) const {
-        return min(number + r / 2 * 8 + r % 2, made - 1) * row;
-    }
-};
-
-/* Where a thread has the moments of a tile that it has asked for. */
-template <int N> struct staged_moments {
-    float *m, *v;
-
-    __device__ staged_moments(char *own) {
-        const int thread = (int)threadIdx.x % WG_THREADS;
-        m = reinterpret_cast<float *>(own) + 4 * thread;
-        v = reinterpret_cast<float *>(own) + N / 4 * 4 * WG_THREADS + 2 * thread;
-    }
-    __device__ float *m_of(int r) const {
-        return m + r * 4 * WG_THREADS;
-    }
-    __device__ float *v_of(int r) const {
-        return v + r * 2 * WG_THREADS;
-    }
-    template <bool WIDE>
-    __device__ void fetch(const core_adam_task &task, int64_t first, int lane) const {
-        const moments_at<WIDE> moments(task, (int)first + lane / 4 * 2);
-        const core_rows rows(task.call, lane);
-#pragma unroll
-        for (int r = 0; r < N / 4; r++) {
-            moments.fetch(rows.at(r), m_of(r), v_of(r));
-        }
-    }
-};
-
 /* Adam on what the first product has given: its direction, 0 where a column does not belong to the
- * core. STAGED: moments have been asked for. */
-template <int N, bool WIDE, bool STAGED, bool HALF>
+ * core. Numbers behind the last one are multiplied by 0. */
+template <int N, bool WIDE, bool HALF>
 static __device__ inline void move_core(const core_adam_task &task, const adam_rates<float> &rates,
                                         int64_t first, int lane, const float (&re)[N / 2],
-                                        const float (&im)[N / 2], const staged_moments<N> &staged,
-                                        direction<N / 8, HALF> *to) {
-    constexpr int ROWS = N / 4, AHEAD = STAGED ? 1 : 8; /* whose moments are on their way */
+                                        const float (&im)[N / 2], direction<N / 8, HALF> *to) {
+    constexpr int ROWS = N / 4; /* of a thread: numbers 2t, 2t + 1, 2t + 8, .. */
+    constexpr int AHEAD = N > 48 ? 8 : WIDE && HALF ? 6 : 4; /* whose moments are on their way */
+    const mode_call &s = task.call;
     const moments_at<WIDE> moments(task, (int)first + lane / 4 * 2);
-    const core_rows rows(task.call, lane);
+    const int row = (int)s.row, made = s.made, number = lane % 4 * 2;
+    const auto number_of = [&](int r) { return number + r / 2 * 8 + r % 2; };
+    const auto row_of = [&](int r) { return min(number_of(r), made - 1) * row; };
     float m[AHEAD][4], v[AHEAD][2];
 #pragma unroll
-    for (int r = 0; r < AHEAD && !STAGED; r++) {
-        moments.load(rows.at(r), m[r], v[r]);
+    for (int r = 0; r < AHEAD; r++) {
+        moments.load(row_of(r), m[r], v[r]);
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const int d = r / 2 * 4 + r % 2, q = r % AHEAD;
         float u[4];
-        if (STAGED) {
-            moments.take(staged.m_of(r), staged.v_of(r), m[q], v[q]);
-        }
         advance_pair<HALF>(rates, re[d], im[d], &m[q][0], &m[q][1], &v[q][0], &u[0], &u[1]);
         advance_pair<HALF>(rates, re[d + 2], im[d + 2], &m[q][2], &m[q][3], &v[q][1], &u[2], &u[3]);
-        moments.store(rows.at(r), rows.exists(r), m[q], v[q]);
-        if (!STAGED && r % AHEAD == AHEAD - 1) {
+        moments.store(row_of(r), number_of(r) < made, m[q], v[q]);
+        if (r % AHEAD == AHEAD - 1) {
             keep_order(lane);
         }
-        if (!STAGED && r + AHEAD < ROWS) {
-            moments.load(rows.at(r + AHEAD), m[q], v[q]);
+        if (r + AHEAD < ROWS) {
+            moments.load(row_of(r + AHEAD), m[q], v[q]);
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -438,7 +370,7 @@ static __device__ inline void move_all_values(const core_adam_task &task,
 template <int N, int DIM, bool WIDE, bool HALF>
 static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
     adam_in_core(const __grid_constant__ core_adam_task task) {
-    constexpr bool STAGED = is_staged(DIM);
+    constexpr int RING = ring_of(DIM);
     extern __shared__ char shared[];
     char *u = shared + (1024 - shared_at(shared) % 1024) % 1024;
     const mode_call &s = task.call;
@@ -462,21 +394,11 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         }
         copies_commit();
     };
-    /* Moments of a tile come with the step that is RING behind its first one; those of the first
-     * tile, which no kernel before this one has touched, with its first step. */
-    const staged_moments<N> staged(u + at.moments + warp / 4 * staged_bytes(N, DIM));
-    const auto fetch_moments = [&](int64_t of) {
-        if (STAGED && of < tiles) {
-            staged.template fetch<WIDE>(task, of * 64 + warp % 4 * 16, lane);
-        }
-    };
-    fetch_moments(tile);
     lay_out<N, back_of(DIM), HALF>(s, at, u);
     wg_publish();
     kernel_before_wait();
     kernel_behind_go();
     if (task.step.guard && *task.step.guard > 0) {
-        copies_wait(); /* nothing is under way to a block that has ended */
         return;
     }
     const auto rates = read_rates<float>(task.step);
@@ -515,11 +437,7 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         }
         wg_fence(re);
         wg_fence(im);
-        if (STAGED && steps < RING) {
-            copies_wait();
-        }
-        move_core<N, WIDE, STAGED>(task, rates, first, lane, re, im, staged, &by);
-        fetch_moments(tile + stride);
+        move_core<N, WIDE>(task, rates, first, lane, re, im, &by);
         keep_order(lane);
         go_back<DIM / BACK>(s, at, u, first, lane, by, reinterpret_cast<float(&)[BACK / 2]>(re),
                             reinterpret_cast<float(&)[BACK / 2]>(im));
