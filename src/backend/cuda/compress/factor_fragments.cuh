@@ -98,6 +98,16 @@ __device__ inline void for_each_term(const factor_reader &f, F put) {
     });
 }
 
+/* U[i][j] in f16 as number k of what makes column i of a product, with N columns of both parts. */
+template <int N> __device__ inline void put_half_number(char *matrix, int i, int k, float2 u) {
+    const uint32_t pair = half_pair(u.x, u.y);
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+        *reinterpret_cast<uint32_t *>(matrix + wg_at<N>(2 * i + part, k)) =
+            half_pair_for(pair, part);
+    }
+}
+
 /* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */
 __device__ inline float2 towards(float2 u, int to) {
     return to == 0 ? u : make_float2(-u.y, u.x);

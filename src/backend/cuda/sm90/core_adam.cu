@@ -68,14 +68,8 @@ static __device__ inline void lay_out(const mode_call &s, const core_adam_layout
         *reinterpret_cast<float *>(there) = to_tf32(u.x);
         *reinterpret_cast<float *>(there + at.part) = to_tf32(u.y);
         if constexpr (HALF) {
-            const uint32_t pair = half_pair(u.x, u.y);
-            back += i / (BACK / 2) * at.back_part;
-#pragma unroll
-            for (int part = 0; part < 2; part++) {
-                const int n = 2 * (i % (BACK / 2)) + part;
-                *reinterpret_cast<uint32_t *>(back + wg_at<BACK>(n, row_of_channel(j))) =
-                    half_pair_for(pair, part);
-            }
+            put_half_number<BACK>(back + i / (BACK / 2) * at.back_part, i % (BACK / 2),
+                                  row_of_channel(j), u);
         } else {
             back += i / BACK * 2 * at.back_part + wg_at<BACK>(i % BACK, row_of_channel(j));
             *reinterpret_cast<float *>(back) = to_tf32(u.x);

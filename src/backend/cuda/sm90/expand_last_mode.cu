@@ -51,6 +51,25 @@ static __host__ __device__ inline expand_layout layout_of(int n, bool split, int
     return at;
 }
 
+/* U^T as second factor, columns being the parts of entries; imaginary parts of numbers are channels
+ * of the first factor behind the real ones. */
+template <int N, bool SPLIT>
+static __device__ inline void lay_out(const factor_reader &u, int right, int term_bytes,
+                                      char *factor) {
+    wg_zero<N>(factor, (SPLIT ? 2 : 1) * ((2 * right + 31) / 32 * 32));
+    __syncthreads();
+    for_each_term<SPLIT>(u, [&](int i, int j, float2 entry, int term) {
+        char *matrix = factor + term * term_bytes;
+#pragma unroll
+        for (int to = 0; to < 2; to++) {
+            const float2 parts = back_to(entry, to);
+            const int re = row_of_channel(j), im = row_of_channel(j + right);
+            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, re)) = parts.x;
+            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, im)) = parts.y;
+        }
+    });
+}
+
 /* ---- all of it ---- */
 
 template <int N, int STEPS, class O, bool SPLIT>
@@ -93,7 +112,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         }
         barriers_made();
     }
-    lay_out_last<N, SPLIT>(task.u, task.right, 1, task.right, at.term, factor);
+    lay_out<N, SPLIT>(task.u, task.right, at.term, factor);
     wg_publish();
     __syncthreads();
     kernel_before_wait();

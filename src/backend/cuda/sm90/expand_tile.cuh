@@ -8,25 +8,6 @@
 
 enum { TILE = 64 };
 
-/* U^T of the last mode as second factor, columns being the parts of entries; parts of number j are
- * channels of the first factor, `part` apart and `step` behind those of the number before. */
-template <int N, bool SPLIT>
-static __device__ inline void lay_out_last(const factor_reader &u, int right, int step, int part,
-                                           int term_bytes, char *factor) {
-    wg_zero<N>(factor, (SPLIT ? 2 : 1) * ((2 * right + 31) / 32 * 32));
-    __syncthreads();
-    for_each_term<SPLIT>(u, [&](int i, int j, float2 entry, int term) {
-        char *matrix = factor + term * term_bytes;
-#pragma unroll
-        for (int to = 0; to < 2; to++) {
-            const float2 parts = back_to(entry, to);
-            const int re = row_of_channel(step * j), im = row_of_channel(step * j + part);
-            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, re)) = parts.x;
-            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, im)) = parts.y;
-        }
-    });
-}
-
 /* beta w + alpha sum, of rows m and m + 32 of a tile. */
 template <int N, class O>
 static __device__ inline void update_rows(const float (&sum)[N / 2], float alpha, float beta, int m,

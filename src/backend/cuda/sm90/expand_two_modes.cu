@@ -90,14 +90,8 @@ static __device__ inline void load_rows(const factor_reader &v, int m, int t,
 static __device__ inline void lay_out(const factor_reader &u, char *factor) {
     wg_zero<N>(factor, (RIGHT_STEPS + 3) / 4 * 32);
     __syncthreads();
-    for_each_number(u, [&](int i, int j, float2 entry) {
-        const uint32_t pair = half_pair(entry.x, entry.y);
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            *reinterpret_cast<uint32_t *>(factor + wg_at<N>(2 * i + part, j)) =
-                half_pair_for(pair, part);
-        }
-    });
+    for_each_number(u,
+                    [&](int i, int j, float2 entry) { put_half_number<N>(factor, i, j, entry); });
 }
 
 /* T as first factor. */

@@ -110,14 +110,8 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     };
     wg_zero<N>(u, (s.summed + 31) / 32 * 32);
     __syncthreads();
-    for_each_number<N <= 128 ? 5 : 12>(s.u, [&](int i, int j, float2 entry) {
-        const uint32_t pair = half_pair(entry.x, entry.y);
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            *reinterpret_cast<uint32_t *>(u + wg_at<N>(2 * i + part, j)) =
-                half_pair_for(pair, part);
-        }
-    });
+    for_each_number<N <= 128 ? 5 : 12>(
+        s.u, [&](int i, int j, float2 entry) { put_half_number<N>(u, i, j, entry); });
     wg_publish();
     kernel_before_wait();
     kernel_behind_go();
