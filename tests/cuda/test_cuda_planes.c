@@ -14,8 +14,9 @@
  * they are contracted; what Hopper GPUs take without a chunk of the tensor in memory; the last mode
  * alone, or others, as refreshes contract them; planes of a gradient in memory that are contracted
  * where they lie, an odd number of them and many; planes of 128 rows, few and more than a GPU has
- * multiprocessors; an array that is formed through shared memory; and cores that Adam moves where
- * they are made, in one round and in two. */
+ * multiprocessors; arrays that are formed through shared memory; cores that Adam moves where they
+ * are made, in one round and in two; and what is formed and contracted with mode 1 at once, with
+ * few and many channels and samples, with more of them than a GPU takes at once, and in chunks. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
@@ -40,7 +41,12 @@ static const struct {
     {4, {2, 3, 40, 36}, {2, 2, 30, 24}, 4},    {4, {8, 16, 40, 34}, {5, 9, 33, 20}, 4},
     {4, {64, 3, 16, 33}, {43, 2, 11, 22}, 4},  {4, {61, 4, 24, 33}, {41, 3, 17, 23}, 2},
     {4, {128, 4, 24, 65}, {86, 3, 17, 44}, 2}, {4, {66, 99, 12, 40}, {45, 67, 8, 40}, 2},
+    {4, {8, 16, 40, 34}, {5, 9, 33, 20}, 12},  {4, {16, 64, 64, 33}, {11, 43, 43, 22}, 8},
+    {4, {16, 32, 36, 20}, {9, 17, 29, 17}, 5}, {4, {16, 48, 40, 34}, {7, 47, 33, 20}, 3},
+    {4, {80, 16, 64, 33}, {50, 9, 43, 22}, 3}, {4, {16, 16, 48, 33}, {3, 1, 30, 21}, 1},
+    {4, {96, 64, 64, 33}, {5, 43, 5, 17}, 1},
 };
+enum { LARGE = sizeof shapes / sizeof shapes[0] - 1 }; /* the last one, which takes seconds */
 
 static bool is_fp32; /* products are those of f32 */
 
@@ -329,7 +335,7 @@ static void gram_of_many_columns(void **state) {
 
 /* In the first so many of four ways for every shape. */
 static void compare(void (*script)(t_side *s, const void *what), int ways) {
-    for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
+    for (int i = 0; i < LARGE * 4; i++) {
         const plane_case c = {.shape = i / 4,
                               .kept = i % 2 == 1,
                               .adds = i / 2 % 2 == 1,
@@ -346,6 +352,12 @@ static void to_the_core(void **state) {
     compare(count, 2);
 }
 
+/* What is formed and contracted with mode 1 at once has room for a third of a gradient. */
+static void to_the_core_in_chunks(void **state) {
+    (void)state;
+    t_gpu_compare(TG_C64, compress, &(plane_case){.shape = LARGE, .kept = true, .aligned = true});
+}
+
 static void and_back(void **state) {
     (void)state;
     compare(expand, 4);
@@ -355,7 +367,7 @@ static void and_back(void **state) {
 /* Of shapes with factors of all modes; not aligned, with what is not finite, with the core in
  * memory, and weights in bf16. */
 static void there_and_back(void **state) {
-    static const int of[] = {0, 6, 12, 15, 17, 29, 32, 35, 36, 37, 38, 39};
+    static const int of[] = {0, 6, 12, 15, 17, 29, 32, 35, 36, 37, 38, 39, 40, 41, 42, 44, 45};
     (void)state;
     for (int i = 0; i < 5 * (int)(sizeof of / sizeof of[0]); i++) {
         const plane_case c = {.shape = of[i / 5],
@@ -385,7 +397,9 @@ static int begin_fp32(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tf32[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back),
+    const struct CMUnitTest tf32[] = {cmocka_unit_test(to_the_core),
+                                      cmocka_unit_test(and_back),
+                                      cmocka_unit_test(to_the_core_in_chunks),
                                       cmocka_unit_test(gram_of_many_columns),
                                       cmocka_unit_test(back_with_values_alone),
                                       cmocka_unit_test(there_and_back)};

@@ -58,10 +58,13 @@ static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cu
 
 /* Whether the kernel that forms a gradient counts what is not finite in its factors. */
 static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    return op->core && !op->source.dense && op->masked && op->bitmap &&
-           !cuda_sm90_form_fits(be, op, plan) && suits_planes(be, op, plan) &&
-           plan->dim0 % plan->chunk == 0 &&
-           cuda_form_array_fits(&op->source, &op->modes, plan->chunk);
+    if (!op->core || op->source.dense || !op->masked || !op->bitmap ||
+        cuda_sm90_form_fits(be, op, plan)) {
+        return false;
+    }
+    return cuda_sm90_mode_one_chunk(be, op, plan) > 0 ||
+           (suits_planes(be, op, plan) && plan->dim0 % plan->chunk == 0 &&
+            cuda_form_array_fits(&op->source, &op->modes, plan->chunk));
 }
 
 /* As many indices of mode 0 at a time as the room of both buffers is enough for. */
@@ -78,7 +81,8 @@ static tg_status project_planes(tg_backend *be, const tg_compress *op, const cud
             static_cast<const char *>(op->source.dense) + begin * plan->unit * entry_size;
         char *end = cuda_plan_state(plan, op->workspace, plan->steps, begin);
         char *now = plan->steps == 2 ? end : cuda_plan_at(plan, op->workspace, plan->buffer[0]);
-        TG_TRY(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, in, now));
+        TG_TRY(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, false, in,
+                                  now));
         chain.chained = true;
         if (plan->steps == 3) {
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
@@ -91,9 +95,36 @@ fail:
     return status;
 }
 
+/* Mode 1 first, where the gradient is formed, then the planes of what that gives. */
+static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const int64_t chunk = cuda_sm90_mode_one_chunk(be, op, plan);
+    char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
+    tg_compress formed = *op; /* nothing is masked or counted any more */
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    formed.guard = NULL;
+    chain.chained = true;
+    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_TRY(cuda_sm90_mode_one_runs(be, op, &chain));
+    for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
+        const int64_t count = shorter(chunk, plan->dim0 - begin);
+        TG_TRY(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
+        TG_TRY(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
+                                  cuda_plan_state(plan, op->workspace, plan->steps, begin)));
+    }
+    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
+                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                    op->beta, op->core));
+fail:
+    return status;
+}
+
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (cuda_sm90_form_fits(be, op, plan)) {
         return project_large(be, op, plan);
+    }
+    if (cuda_sm90_mode_one_chunk(be, op, plan) > 0) {
+        return project_mode_one(be, op, plan);
     }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
@@ -130,7 +161,7 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
             q = 2;
             char *next = cuda_plan_state(plan, op->workspace, q, begin);
             TG_TRY(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
-                                              now, next)
+                                              false, now, next)
                          : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }

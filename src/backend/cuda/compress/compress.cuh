@@ -22,7 +22,9 @@
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (last_two_modes.cuh), and on the way back the update is made in it. Where they are not,
+ * instead (last_two_modes.cuh), and on the way back the update is made in it. On Hopper GPUs mode 1
+ * may come before them on the way to the core, by the kernel that forms the gradient from its
+ * factors, whose kept entries rule out contracting these instead. Where they are not rounded,
  * the kernels for Hopper GPUs take a number as the sum of two in TF32, and three of the four
  * products: 21 bits of each are right, and tensor cores are seven times as fast as f32.
  *
@@ -501,10 +503,23 @@ tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call);
 /* contract_planes.cu: whether products of warpgroups take the last two modes to the core; and of
  * planes that follow each other, whose rows do too, those of the indices [begin, begin + count) of
  * mode 0. `gathers`: they are of the gradient itself, whose kept entries go to op->values and are 0
- * from then on. */
+ * from then on. `after_mode_one`: that mode has been contracted, and its indices
+ * follow the parts of what comes out. */
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                             int64_t begin, int64_t count, bool gathers, const void *in, void *out);
+                             int64_t begin, int64_t count, bool gathers, bool after_mode_one,
+                             const void *in, void *out);
+
+/* form_mode_one.cu: how many indices of mode 0 at a time, of a gradient whose kept entries are
+ * gathered and masked, are formed and contracted with the factor of mode 1 by one kernel, before
+ * the planes of what that gives are contracted: as many as there is room for in the buffers, 0
+ * where the kernel does not suit; and indices [begin, begin + count) of mode 0 by it, as planes
+ * that follow each other. With op->guard what is not finite is counted as in form_array.cu. */
+int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
+                                 const cuda_plan *plan);
+tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                                  int64_t begin, int64_t count, void *out);
 
 /* ---- large chunks on Hopper GPUs (sm90/) ---- */
 

@@ -38,7 +38,8 @@ struct contract_task {
     int64_t begin; /* the first entry */
     float2 *values;
     float scale;
-    float *out;      /* (planes, part, r2, right) */
+    float *out;      /* (planes / together, part, together, r2, right) */
+    int together;    /* planes */
     uint32_t *guard; /* NULL: nothing is counted */
 };
 
@@ -248,16 +249,19 @@ struct columns_of_t {
     }
 };
 
-static __device__ inline void store_plane(const contract_task &task, float *out, int t,
+static __device__ inline void store_plane(const contract_task &task, int plane, int j3, int t,
                                           const float (&re)[N / 2], const float (&im)[N / 2]) {
-    float *row = out + 2 * t * task.right;
+    const int before = plane / task.together * task.together; /* with both parts */
+    const int part = task.together * task.r2 * task.right;
+    float *row =
+        task.out + (int64_t)(plane + before) * task.r2 * task.right + j3 + 2 * t * task.right;
 #pragma unroll
     for (int j = 0; j < N / 8; j++, row += 8 * task.right) {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (8 * j + 2 * t + e < task.r2) {
                 store_two(row + e * task.right, re[4 * j + e], re[4 * j + 2 + e]);
-                store_two(row + (task.r2 + e) * task.right, im[4 * j + e], im[4 * j + 2 + e]);
+                store_two(row + part + e * task.right, im[4 * j + e], im[4 * j + 2 + e]);
             }
         }
     }
@@ -440,7 +444,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
         }
         const int plane = pair * TOGETHER + h_of;
         if (16 * warp + 2 * g < width && plane < task.planes) {
-            store_plane(task, task.out + (int64_t)plane * 2 * task.r2 * task.right + j3, t, re, im);
+            store_plane(task, plane, j3, t, re, im);
         }
     }
     if (COUNTS && task.guard) {
@@ -471,12 +475,13 @@ template <bool USUAL> static void (*kernel_of(bool gathers, bool counts))(contra
 }
 
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                             int64_t begin, int64_t count, bool gathers, const void *in,
-                             void *out) {
+                             int64_t begin, int64_t count, bool gathers, bool after_mode_one,
+                             const void *in, void *out) {
     const cuda_planes &s = plan->planes;
     contract_task task = contract_task();
     task.in = static_cast<const float2 *>(in);
-    task.planes = (int)(count * plan->step[1].left);
+    task.together = after_mode_one ? (int)plan->step[2].factor.rank : 1;
+    task.planes = (int)(count * (after_mode_one ? task.together : plan->step[1].left));
     task.d2 = s.d2;
     task.d3 = s.d3;
     task.r2 = s.r2;

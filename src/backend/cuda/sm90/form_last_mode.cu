@@ -213,15 +213,9 @@ struct row_former {
         const uint32_t bit = 1u << (4 * s % 32);
         const uint32_t at = run[h].before + (uint32_t)__popc(run[h].mask & (bit - 1));
         const bool keeps = run[h].mask & bit;
-        store_if(keeps, values + at, scale * *re, scale * *im);
+        store_two_if(keeps, values + at, scale * *re, scale * *im);
         *re = keeps ? 0.0f : *re;
         *im = keeps ? 0.0f : *im;
-    }
-    /* Without a branch, which some lane of a warp would take nearly always. */
-    static __device__ void store_if(bool does, float2 *to, float x, float y) {
-        WG_ASM("{ .reg .pred does; setp.ne.b32 does, %0, 0;"
-               "@does st.global.cs.v2.f32 [%1], {%2, %3}; }" ::"r"((int)does),
-               "l"(__cvta_generic_to_global(to)), "f"(x), "f"(y));
     }
     __device__ float4 gather(int s, float4 g) {
         gather(s, 0, &g.x, &g.z);

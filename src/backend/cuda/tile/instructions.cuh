@@ -125,6 +125,14 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
                  : "memory");
 }
 
+/* Two that are read once, if it does: without a branch, which some lane of a warp would take nearly
+ * always. */
+__device__ inline void store_two_if(bool does, float2 *to, float a, float b) {
+    asm volatile("{ .reg .pred does; setp.ne.b32 does, %0, 0;"
+                 "@does st.global.cs.v2.f32 [%1], {%2, %3}; }" ::"r"((int)does),
+                 "l"(__cvta_generic_to_global(to)), "f"(a), "f"(b));
+}
+
 /* BYTES (4, 8 or 16) from global to shared memory, both aligned to them, past the registers; zeros
  * where they do not count. They are there for the thread after copies_wait(), for others after a
  * barrier behind it. 16 bytes do not go through the L1; NEIGHBOURS: what is beside them comes along
