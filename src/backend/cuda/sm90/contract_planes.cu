@@ -309,7 +309,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     if (fetches && lane == 0) {
         for (int h = 0; h < TOGETHER; h++) {
             barrier_init(full + h, 1);
-            barrier_init(empty + h, 4);
+            barrier_init(empty + h, WG_THREADS);
         }
         barriers_made();
     }
@@ -387,10 +387,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             plane_rows rows;
             rows.load(task, reinterpret_cast<const float2 *>(plane_of(h)), 4 * g + warp, t);
             if (h == 0) {
-                __syncwarp();
-                if (lane == 0) {
-                    barrier_arrive(empty);
-                }
+                barrier_arrive(empty);
             }
             float sum[N / 2];
 #pragma unroll
@@ -438,10 +435,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
         }
         wg_fence(re);
         wg_fence(im);
-        __syncwarp();
-        if (lane == 0) {
-            barrier_arrive(empty + 1);
-        }
+        barrier_arrive(empty + 1);
         const int plane = pair * TOGETHER + h_of;
         if (16 * warp + 2 * g < width && plane < task.planes) {
             store_plane(task, plane, j3, t, re, im);
