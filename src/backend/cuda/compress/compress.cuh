@@ -503,8 +503,8 @@ tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call);
 /* contract_planes.cu: whether products of warpgroups take the last two modes to the core; and of
  * planes that follow each other, whose rows do too, those of the indices [begin, begin + count) of
  * mode 0. `gathers`: they are of the gradient itself, whose kept entries go to op->values and are 0
- * from then on. `after_mode_one`: that mode has been contracted, and its indices
- * follow the parts of what comes out. */
+ * from then on. `after_mode_one`: that mode has been contracted, and its indices follow the parts
+ * of what comes out. */
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
@@ -513,8 +513,9 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
 /* form_mode_one.cu: how many indices of mode 0 at a time, of a gradient whose kept entries are
  * gathered and masked, are formed and contracted with the factor of mode 1 by one kernel, before
  * the planes of what that gives are contracted: as many as there is room for in the buffers, 0
- * where the kernel does not suit; and indices [begin, begin + count) of mode 0 by it, as planes
- * that follow each other. With op->guard what is not finite is counted as in form_array.cu. */
+ * where the kernel does not suit; the index set as that kernel wants it, at the end of the buffers;
+ * and indices [begin, begin + count) of mode 0 by it, as planes that follow each other. With
+ * op->guard what is not finite is counted as in form_array.cu. */
 int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
                                  const cuda_plan *plan);
 tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
