@@ -96,8 +96,8 @@ fail:
 }
 
 /* Mode 1 first, where the gradient is formed, then the planes of what that gives. */
-static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    const int64_t chunk = cuda_sm90_mode_one_chunk(be, op, plan);
+static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                                  int64_t chunk) {
     char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
     tg_compress formed = *op; /* nothing is masked or counted any more */
     cuda_plan chain = *plan;
@@ -123,8 +123,9 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
     if (cuda_sm90_form_fits(be, op, plan)) {
         return project_large(be, op, plan);
     }
-    if (cuda_sm90_mode_one_chunk(be, op, plan) > 0) {
-        return project_mode_one(be, op, plan);
+    const int64_t mode_one = cuda_sm90_mode_one_chunk(be, op, plan);
+    if (mode_one > 0) {
+        return project_mode_one(be, op, plan, mode_one);
     }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */

@@ -498,6 +498,16 @@ struct cuda_array_call {
 bool cuda_form_array_fits(const tg_grad_source *source, const tg_multimode *modes, int64_t count);
 tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call);
 
+/* Whether a gradient comes in factors and its kept entries go to op->values while it is formed, all
+ * of it aligned as kernels that form it on their way want it. */
+static inline bool cuda_is_taken_out(const tg_compress *op) {
+    const tg_grad_source *source = &op->source;
+    return !source->dense && source->store == TG_STORE_FULL && op->masked && op->bitmap &&
+           op->values && op->beta == 0.0 &&
+           ((uintptr_t)source->x | (uintptr_t)source->dy) % 16 == 0 &&
+           (uintptr_t)op->values % sizeof(float2) == 0;
+}
+
 /* ---- planes on Hopper GPUs (sm90/) ---- */
 
 /* contract_planes.cu: whether products of warpgroups take the last two modes to the core; and of

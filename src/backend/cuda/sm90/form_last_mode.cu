@@ -224,10 +224,6 @@ struct row_former {
     }
 };
 
-static __device__ inline float4 to_tf32(float4 x) {
-    return make_float4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
-}
-
 /* conj(U) as second factor: rows are the parts of 4 entries, real ones first. */
 template <int N, bool SPLIT>
 static __device__ inline void lay_out(const form_task &task, const form_layout &at, char *factor) {
@@ -477,13 +473,9 @@ bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     form_task task = form_task();
-    const bool plain = !source->dense && source->store == TG_STORE_FULL && op->masked &&
-                       op->bitmap && op->values && op->beta == 0.0;
-    if (!cuda_state_of(be)->is_hopper || !plain || plan->large_chunk == 0 ||
+    if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
-        s.d2 % ROWS != 0 || s.d3 > MOST_ENTRIES || s.d3 % 2 == 0 || s.right > 48 ||
-        (uintptr_t)source->x % 16 != 0 || (uintptr_t)source->dy % 16 != 0 ||
-        (uintptr_t)op->values % 8 != 0) {
+        s.d2 % ROWS != 0 || s.d3 > MOST_ENTRIES || s.d3 % 2 == 0 || s.right > 48) {
         return false;
     }
     share_out(be, plan, source->batch, &task);

@@ -43,6 +43,11 @@ struct mode_task {
     uint32_t *guard; /* NULL: nothing is counted */
 };
 
+/* Units with the same frequencies. */
+static __host__ __device__ inline int units_across(const mode_task &task) {
+    return (task.count + ROUNDS * INDICES - 1) / (ROUNDS * INDICES);
+}
+
 /* Bytes of shared memory. */
 struct mode_layout {
     int factor, dy, x, out, kept, all; /* x: of a round */
@@ -183,8 +188,7 @@ template <int SAMPLES> struct former {
             const float2 low = *reinterpret_cast<const float2 *>(at);
             const float2 high = *reinterpret_cast<const float2 *>(at + 8 * SAMPLES * ROW);
             /* a product, as otherwise the compiler moves them together before each use */
-            first[j] =
-                make_float4(to_tf32(low.x), to_tf32(high.x), to_tf32(low.y), to_tf32(high.y));
+            first[j] = to_tf32(make_float4(low.x, high.x, low.y, high.y));
             const float4 is = cut(first[j]);
             second[j] = make_float4(low.x - is.x, high.x - is.y, low.y - is.z, high.y - is.w);
         }
@@ -207,7 +211,7 @@ template <int SAMPLES> struct former {
     }
     /* A kept entry goes to values and is 0 from then on. */
     __device__ void gather(const kept_run *run, float *re, float *im) const {
-        const uint2 mask_before = *reinterpret_cast<const uint2 *>(run);
+        const uint2 mask_before = *reinterpret_cast<const uint2 *>(run); /* in one load */
         const bool keeps = mask_before.x & bit;
         const uint32_t at = mask_before.y + (uint32_t)__popc(mask_before.x & (bit - 1));
         store_two_if(keeps, values + at, scale * *re, scale * *im);
@@ -226,8 +230,7 @@ static __device__ inline void multiply(former<SAMPLES> from, int parts, uint64_t
         for (int s = 0; s < PART_STEPS; s++) {
             wg_hold(next);
             /* in registers of their own, as the next ones are formed during the product */
-            const float4 a =
-                make_float4(to_tf32(next.x), to_tf32(next.y), to_tf32(next.z), to_tf32(next.w));
+            const float4 a = to_tf32(next);
             wg_begin();
             wg_product(sum, a, wg_rows<N>(factor, PART_STEPS * part + s), part + s > 0);
             wg_end();
@@ -303,8 +306,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
     from.is_odd = g % 2;
     from.values = task.values;
     from.scale = task.scale;
-    const int across = (task.count + ROUNDS * INDICES - 1) / (ROUNDS * INDICES);
-    const int units = task.frequencies / WIDTH * across;
+    const int across = units_across(task), units = task.frequencies / WIDTH * across;
     uint32_t bad = 0;
     wg_zero<N>(u, 2 * task.dim1);
     __syncthreads();
@@ -379,17 +381,13 @@ static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
-    const bool plain = !source->dense && source->store == TG_STORE_FULL && op->masked &&
-                       op->bitmap && op->values && op->beta == 0.0;
     int most = 0;
-    return plain && cuda_sm90_contract_fits(be, &s) && plan->gathers && plan->steps == 3 &&
-           plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
+    return cuda_is_taken_out(op) && cuda_sm90_contract_fits(be, &s) && plan->gathers &&
+           plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
            plan->step[2].dim == dim1 && plan->step[2].factor.rank <= 48 &&
            plan->dim0 % INDICES == 0 && dim1 % PART == 0 && dim1 <= CHANNELS &&
            frequencies % WIDTH == 0 && frequencies <= MOST_WINDOWS * WIDTH && source->batch > 0 &&
-           source->batch <= 8 &&
-           ((uintptr_t)source->x | (uintptr_t)source->dy | (uintptr_t)op->workspace) % 16 == 0 &&
-           (uintptr_t)op->values % sizeof(float2) == 0 &&
+           source->batch <= 8 && (uintptr_t)op->workspace % 16 == 0 &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
            bytes_of(dim1, plan->step[2].factor.rank, source->batch) <= most;
@@ -442,8 +440,7 @@ tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const c
     task.scale = (float)op->scale;
     task.out = static_cast<float2 *>(out);
     task.guard = op->guard;
-    const int64_t across = (count + ROUNDS * INDICES - 1) / (ROUNDS * INDICES);
-    const int64_t units = task.frequencies / WIDTH * across;
+    const int64_t units = (int64_t)task.frequencies / WIDTH * units_across(task);
     return with_sizes<tg_status>(factor->rank, task.batch, [&](auto n, auto samples) {
         constexpr int N = decltype(n)::value, SAMPLES = decltype(samples)::value;
         return CUDA_CHECK(be,

@@ -27,6 +27,10 @@ __device__ inline float to_tf32(float x) {
     return x * TF32_CUT;
 }
 
+__device__ inline float4 to_tf32(float4 x) {
+    return make_float4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
+}
+
 /* A number as the sum of two in TF32, the first one the nearest. */
 struct tf32_terms {
     float first, second;
