@@ -71,6 +71,25 @@ expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
     "two runs would be called a-b_rnak=0.1_s0" "'x' is not a whole number"
 [ ! -e bad ] || complain "a refused sweep made its folder"
+# Rows that differ only in what nothing reads are one row twice, whatever their texts.
+cat >same.yaml <<'Y'
+base: base.yaml
+settings: {data.root: nowhere, opt.name: tensorgrad}
+variants:
+  first: {opt.rank: 0.3}
+  second: {opt.sparse_ratio: 5.0e-2, opt.gamma: 0.9}
+  third: {opt.n_epochs: 3}
+  matrix: {opt.name: galore}
+  dense: {opt.name: adam}
+  slower: {opt.name: adam, opt.update_proj_gap: 7}
+  apollo: {opt.name: adam, opt.rule: apollo}
+  other apollo: {opt.name: adam, opt.rule: apollo, opt.rank: 0.5}
+Y
+expect 1 sweep same.yaml --out bad --dry-run
+says err "same.yaml: 2 mistakes" "rows first and second are the same run" "rows dense and slower are the same run"
+printf 'base: base.yaml\nsettings: {data.root: nowhere, opt.name: lowrank}\naxes: {opt.sparse_type: [topk, randk]}\n' >same.yaml
+expect 1 sweep same.yaml --out bad
+says err "rows sparse_type=topk and sparse_type=randk are the same run"
 expect 1 sweep small.yaml --out bad --scale tiny
 says err "smoke, grid, listed and paper"
 expect 1 sweep small.yaml --out bad --data.batch_size 900000 --fno.hidden_channels 9000

@@ -143,6 +143,12 @@ TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *data
 TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
                                                 tg_settings **out);
 
+/* Every key of the run with the value that it acts on: keys that its method or schedule does not
+ * read (opt.rank without a low-rank branch, opt.gamma with a cosine) have their defaults. Two runs
+ * with the same result are the same run. The caller destroys it. */
+TG_API TG_NODISCARD tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings,
+                                                 tg_settings **out);
+
 /* ---- The memory of a run, before there is one ---- */
 
 #define TG_TRAIN_PHASES 48
