@@ -5,6 +5,8 @@ support=$(realpath "$(dirname "$0")")/support
 experiments=$(realpath "$2")/experiments
 # shellcheck source=support/checks.sh
 . "$support/checks.sh"
+# shellcheck source=support/json.sh
+. "$support/json.sh"
 
 # Whether a file says what the paper has: values, or that there are none.
 tells_published() {
@@ -16,6 +18,11 @@ tells_published() {
 equal_rows() { # equal_rows results.jsonl
     grep '"search":false' "$1" | sed -E 's/.*"seed":([^,]*),.*"train_loss":([^,]*),"test":(\{[^}]*\}).*/\1 \2 \3/
         s/.*"seed":([^,]*),.*"memory":(\{[^}]*\}).*/\1 \2/' | sort | uniq -d
+}
+
+# The planned optimizer state of a run in the flattened JSON of a dry run.
+state_of() { # state_of FILE RUN
+    awk -v name="$2_s0" '$1 ~ /[.]name$/ { is_run = $2 == name } is_run && $1 ~ /[.]state$/ { print $2 }' "$1"
 }
 
 printf '# Ours, not in\n# the paper.\ntitle: x\n' >said.yaml
@@ -68,5 +75,18 @@ says err "generate: " "9 points are fewer than the finest resolution, 16"
 expect 0 sweep "$experiments/ns1024_memory.yaml" --out memory --scale smoke
 says memory/table.md '| 52 GB |' '| 46 GB |' '| 29 GB |'
 [ -z "$(equal_rows memory/results.jsonl)" ] || complain "$last: equal rows"
+
+
+# GaLore's share is that of Adam's state at every unfolding, but for its vectors.
+expect 0 sweep "$experiments/galore_unfoldings.yaml" --out dry --dry-run --json --fno.n_layers 1 --data.batch_size 1
+flat out >plan
+adam=$(state_of plan Adam)
+for share in 0.25 0.50 0.75; do
+    for d in 1 2 3; do
+        awk -v r=$share -v adam="$adam" -v s="$(state_of plan "GaLore-d=${d}_rank=$share")" \
+            'BEGIN { exit !(s > 0.9 * r * adam && s < 1.5 * r * adam) }' ||
+            complain "GaLore d = $d at $share holds $(state_of plan "GaLore-d=${d}_rank=$share") bytes, Adam $adam"
+    done
+done
 
 [ $failures -eq 0 ]
