@@ -49,10 +49,13 @@ typedef enum tg_nonfinite_policy {
 /* How the moments are kept; the arithmetic on them is f32. */
 typedef enum tg_state_precision {
     TG_STATES_FULL,
-    TG_STATES_HALF, /* bf16, by stochastic rounding */
-    TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
+    TG_STATES_HALF, /* bf16 */
+    TG_STATES_8BIT, /* a byte a number and a scale for every 256; parameters with fewer than 4096
                        values (rank auto: entries) stay full */
+    TG_STATES_F16   /* below 6e-8 it is 0, which takes the second moment of most gradients */
 } tg_state_precision;
+
+typedef enum tg_state_rounding { TG_ROUND_STOCHASTIC, TG_ROUND_NEAREST } tg_state_rounding;
 
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
 typedef struct tg_optim_config {
@@ -62,7 +65,7 @@ typedef struct tg_optim_config {
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
     tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
-    tg_state_precision state_precision; /* state_precision: full | half | 8bit */
+    tg_state_precision state_precision; /* state_precision: full | half | 8bit | f16 */
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
@@ -84,6 +87,7 @@ typedef struct tg_optim_config {
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
                               the weight too, by its signs times this times the rate */
+    tg_state_rounding state_rounding; /* state_rounding: stochastic | nearest */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
