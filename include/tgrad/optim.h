@@ -154,7 +154,7 @@ typedef struct tg_optim_setup {
 
 typedef struct tg_optim tg_optim;
 
-/* The optimizer of these parameters, all moments zero. */
+/* The optimizer of these parameters, all moments zero. Clamped ranks are logged. */
 TG_API TG_NODISCARD tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup,
                                               tg_optim **out);
 TG_API void tg_optim_destroy(tg_optim **optim);
@@ -163,6 +163,15 @@ TG_API void tg_optim_destroy(tg_optim **optim);
  * workspace, gradients (index by tg_mem_category). */
 TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                             size_t bytes[TG_MEM_CATEGORIES]);
+
+/* A rank that was set and that no weight of its shape has: of the first such parameter. */
+typedef struct tg_clamped_rank {
+    int params;           /* how many there are; 0: none, and nothing below matters */
+    char name[128];       /* of the first */
+    int64_t asked, taken; /* ranks */
+    double share;         /* of its entries, kept as values */
+    char note[640];       /* all of this in a sentence, with what to set */
+} tg_clamped_rank;
 
 /* The same by place, and what an update that refreshes holds beside it for its own time: scratch of
  * decompositions and, with accumulation, dense sums. */
@@ -178,6 +187,7 @@ typedef struct tg_optim_memory {
      * one, and bytes of an update that their owners send. */
     int sharded;
     size_t elsewhere, updates;
+    tg_clamped_rank clamped;
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,

@@ -180,8 +180,6 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
     return tg_setting_get(&table[index], &full, text, capacity);
 }
 
-enum { EVERY_RANK = 1 << 20 }; /* more than a mode is large: a rank is cut to its mode's size */
-
 /* Decomposition settings have one key for both branches. */
 static void share_with_second(tg_projector_config *config) {
     config->second.svd_type = config->first.svd_type;
@@ -208,7 +206,7 @@ static tg_status set_key(tg_context *ctx, tg_optim_config *config, const char *k
     tg_status status = tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
     if (status == TG_OK && rank && rank->count == 1 && rank->value[0] == 1.0 &&
         strchr(value, '.')) {
-        rank->value[0] = EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
+        rank->value[0] = TG_EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
     }
     if (status == TG_OK) {
         share_with_second(&config->projector);
