@@ -168,8 +168,9 @@ typedef struct tg_train_memory {
     size_t peak_total[TG_PLACES];
     int peak_phase[TG_PLACES];                 /* where the total is highest */
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
-    size_t inference;  /* a forward pass alone on a training batch, weights included */
-    size_t ranked;     /* opt.rank auto: moments, factors and index sets that it chooses within */
+    size_t inference; /* a forward pass alone on a training batch, weights included */
+    size_t ranked;    /* opt.rank auto: moments, factors and index sets that it chooses within */
+    tg_clamped_rank clamped;
     char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
     /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced;
      * automatic ranks: at most). */
