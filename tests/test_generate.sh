@@ -139,6 +139,18 @@ for signal in INT KILL; do
     same_folder steady-flow flow
 done
 
+# How the pairs of a flow are split is in the files, beside the part that a file is.
+for split in later shuffled; do
+    run 0 "${flow[@]}" --split $split --trajectories 2 -o $split
+    "$tgrad" inspect $split/kolmogorov_test_32.h5 >out 2>err
+    says out "kolmogorov.split: $split" 'split: test' 'trajectories: 2'
+done
+cmp -s later/kolmogorov_test_32.h5 shuffled/kolmogorov_test_32.h5 && complain "both splits are one"
+run 1 "${flow[@]}" --split later --trajectories 2 -o shuffled
+says err 'kolmogorov.split is shuffled there and later here'
+run 2 kolmogorov --split random -o x
+says err "kolmogorov.split: expected one of later, shuffled, found 'random'"
+
 # ---- two at once, no room ----
 
 rm -rf both
