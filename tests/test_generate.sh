@@ -151,6 +151,21 @@ says err 'kolmogorov.split is shuffled there and later here'
 run 2 kolmogorov --split random -o x
 says err "kolmogorov.split: expected one of later, shuffled, found 'random'"
 
+# A device renders the grids that resolve the flow and the host the others: the same data.
+fake=$(realpath "$3")/bin/tgrad_fake
+flow=(kolmogorov --n-train 5 --n-test 3 -r 32 --test-resolution '32,12,27' --grid 40 --start 1
+    --lag 4 --viscosity 0.01 --split shuffled)
+run 0 "${flow[@]}" -o host
+"$fake" generate "${flow[@]}" --backend cuda -o device >out 2>err || complain "device: $(cat err)"
+for file in train_32 test_32 test_12 test_27; do
+    for folder in host device; do
+        "$tgrad" inspect $folder/kolmogorov_$file.h5 2>err |
+            awk '$1 == "x" || $1 == "y" {printf "%s %s %.4f %.4f\n", $1, $3, $4, $5}'
+    done >numbers
+    [ "$(wc -l <numbers)" -eq 4 ] && [ "$(sort -u numbers | wc -l)" -eq 2 ] ||
+        complain "a device makes another $file: $(cat numbers)"
+done
+
 # ---- two at once, no room ----
 
 rm -rf both
