@@ -151,6 +151,17 @@ says err 'kolmogorov.split is shuffled there and later here'
 run 2 kolmogorov --split random -o x
 says err "kolmogorov.split: expected one of later, shuffled, found 'random'"
 
+# A run's report has it, too, from the run's own folder.
+cat >flow.yaml <<'Y'
+fno: {n_modes: [6, 6], in_channels: 1, out_channels: 1, hidden_channels: 4, n_layers: 1}
+opt: {name: adam, n_epochs: 1}
+data: {root: shuffled, set: kolmogorov, train_resolution: 32, test_resolutions: 32}
+Y
+exits 0 train flow.yaml --run flow-run
+rm -r shuffled
+exits 0 report flow-run -o flow.html
+says flow.html 'on test pairs that are shuffled' '<code>trajectories</code></th><td><code>2<'
+
 # A device renders the grids that resolve the flow and the host the others: the same data.
 fake=$(realpath "$3")/bin/tgrad_fake
 flow=(kolmogorov --n-train 5 --n-test 3 -r 32 --test-resolution '32,12,27' --grid 40 --start 1
