@@ -1,5 +1,4 @@
 /* From the text of a list to its entries. */
-#define _POSIX_C_SOURCE 200809L /* strndup */
 #include "sweep_words.h"
 
 #include <stdlib.h>

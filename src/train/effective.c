@@ -54,6 +54,9 @@ static void clean_projector(tg_projector_config *projector) {
 
 static void clean_optimizer(tg_optim_config *opt) {
     const tg_optim_config usual = tg_optim_config_default();
+    if (opt->state_precision == TG_STATES_FULL) {
+        opt->state_rounding = usual.state_rounding;
+    }
     const bool is_entrywise = opt->rule == TG_RULE_ADAM || opt->rule == TG_RULE_LION;
     if (opt->is_projected) {
         clean_projector(&opt->projector);
@@ -63,7 +66,6 @@ static void clean_optimizer(tg_optim_config *opt) {
         opt->update_proj_gap_mode = usual.update_proj_gap_mode;
         opt->min_entries = usual.min_entries;
         opt->moments_on_refresh = usual.moments_on_refresh;
-        opt->residual_scale = usual.residual_scale;
     }
     if (opt->update_proj_gap_mode == TG_GAP_FIXED) {
         opt->update_proj_gap_end = usual.update_proj_gap_end;
