@@ -30,17 +30,8 @@ const char *cli_sweep_within(const char *key, const char *section) {
     return strncmp(key, section, length) == 0 && key[length] == '.' ? key + length + 1 : NULL;
 }
 
-static int find_axis(const cli_sweep_builder *b, const char *key) {
-    for (int a = 0; a < b->out->axes; a++) {
-        if (strcmp(b->out->axis[a], key) == 0) {
-            return a;
-        }
-    }
-    return -1;
-}
-
-/* Whether a scale has set an axis of the file to null. */
-static bool is_axis_taken_away(const cli_sweep_builder *b, const char *key) {
+/* Whether the file has this axis, even if a scale has taken it away. */
+static bool is_axis(const cli_sweep_builder *b, const char *key) {
     char name[2][256];
     snprintf(name[0], sizeof name[0], "axes.%s", key);
     snprintf(name[1], sizeof name[1], "list.%s", key);
@@ -54,8 +45,8 @@ tg_status cli_sweep_put_section(const cli_sweep_builder *b, const char *section,
         key = key && name ? cli_sweep_within(key, name) : key;
         const bool is_published =
             key && name && (strcmp(key, "published") == 0 || cli_sweep_within(key, "published"));
-        const bool is_unvaried = key && name && cli_word_is_null(tg_settings_value(b->file, i)) &&
-                                 (find_axis(b, key) >= 0 || is_axis_taken_away(b, key));
+        const bool is_unvaried =
+            key && name && cli_word_is_null(tg_settings_value(b->file, i)) && is_axis(b, key);
         if (key && !is_published && !is_unvaried) {
             CLI_CALL(tg_settings_set(to, key, tg_settings_value(b->file, i),
                                      tg_settings_origin(b->file, i)));
@@ -91,8 +82,7 @@ static bool is_varied(const cli_sweep_builder *b, const char *variant, int axis)
     return true;
 }
 
-/* Values of an axis for a variant; of the list, where entries go together, those of the shortest.
- */
+/* How many values of an axis a variant goes through; in the list, as many as the shortest has. */
 static int value_count(const cli_sweep_builder *b, const char *variant, int axis) {
     int count = b->axis[axis].count;
     for (int a = b->grid; axis >= b->grid && a < b->out->axes; a++) {
@@ -101,7 +91,8 @@ static int value_count(const cli_sweep_builder *b, const char *variant, int axis
     return count < 1 || is_varied(b, variant, axis) ? count : 1;
 }
 
-/* The value of an axis in a row; NULL where the variant has null, or another one of the list. */
+/* The value of an axis in a row; NULL where the variant has null, or a value of its own for another
+ * axis of the list. */
 static const char *axis_value(const cli_sweep_builder *b, const char *variant, int axis,
                               const int *at) {
     if (is_varied(b, variant, axis)) {
@@ -120,7 +111,7 @@ static int row_count(const cli_sweep_builder *b, const char *variant) {
     return rows;
 }
 
-/* Which value of each axis a row of a variant has; entries of the list go on first. */
+/* Which value of each axis a row of a variant has; entries of the list vary fastest. */
 static void place_row(const cli_sweep_builder *b, const char *variant, int row,
                       int at[CLI_SWEEP_KEYS]) {
     for (int a = b->out->axes - 1; a >= 0; a--) {

@@ -186,6 +186,17 @@ static int find_baseline(const cli_sweep_table *t, int row) {
     return -1;
 }
 
+/* {column: value}; folders of earlier versions have the only value as it is. */
+static json_t *published_of(json_t *cell) {
+    const char *only = text_at(cell, "published");
+    if (only) {
+        json_t *columns = cli_json_object();
+        cli_json_set(columns, "", cli_json_text(only));
+        cli_json_set(cell, "published", columns);
+    }
+    return json_object_get(cell, "published");
+}
+
 /* Columns in the order in which the rows have them. */
 static void add_published_columns(json_t *columns, json_t *published) {
     const char *name;
@@ -223,13 +234,13 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     find_grids(out);
     out->row = cli_need(calloc(json_array_size(cells) + 1, sizeof *out->row));
     for (size_t c = 0; c < json_array_size(cells); c++) {
-        const json_t *cell = json_array_get(cells, c);
+        json_t *cell = json_array_get(cells, c);
         cli_table_row *row = &out->row[out->rows++];
         const char *variant = text_at(cell, "variant");
         row->name = text_at(cell, "name");
         row->label = variant && variant[0] ? variant : row->name;
         row->values = json_object_get(cell, "values");
-        row->published = json_object_get(cell, "published");
+        row->published = published_of(cell);
         add_published_columns(out->published, row->published);
         row->p = (double)NAN;
         if (!row->name || json_array_size(row->values) != json_array_size(out->axes)) {

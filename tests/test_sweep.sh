@@ -261,6 +261,12 @@ T
 while read -r row; do
     grep -qF "$row" columns/table.md || complain "$last: no row '$row'"
 done <wanted
+sed -E ':a; N; $!ba; s/\{\s*"": ("[^"]*")\s*\}/\1/g' columns/sweep.json >old.json # as earlier versions wrote it
+grep -q '"published": "1.2"' old.json || complain "no old sweep.json"
+cp old.json columns/sweep.json
+cp columns/table.md now.md
+expect 0 report columns -o again.md
+cmp -s again.md now.md || complain "$last: another table than with {column: value}"
 sed -i 's/GB, 3.2/GB, 3.2, 3.3/' published.yaml
 expect 1 sweep published.yaml --out bad
 says err "variants.d.published.train has 3 values for 2 rows of the variant, or 2 of the first axis"
