@@ -172,6 +172,9 @@ static void print_text(const subject *s, const speeds *at) {
         printf("automatic ranks choose within %s of moments, factors and index sets\n",
                cli_bytes_text(m->ranked, text));
     }
+    if (m->clamped.params > 0) {
+        cli_say("%s", m->clamped.note);
+    }
     if (s->has_data && m->missing[0]) {
         cli_say("data are not counted: %s", m->missing);
     }
@@ -210,6 +213,20 @@ static json_t *json_of_grid(const subject *s) {
     return grid;
 }
 
+static json_t *json_of_clamped(const tg_clamped_rank *clamped) {
+    if (clamped->params == 0) {
+        return json_null();
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "parameter", cli_json_text(clamped->name));
+    cli_json_set(object, "parameters", cli_json_integer(clamped->params));
+    cli_json_set(object, "asked", cli_json_integer(clamped->asked));
+    cli_json_set(object, "taken", cli_json_integer(clamped->taken));
+    cli_json_set(object, "share", cli_json_real(clamped->share));
+    cli_json_set(object, "note", cli_json_text(clamped->note));
+    return object;
+}
+
 static void print_json(const subject *s, const speeds *at) {
     const tg_train_memory *m = &s->memory;
     json_t *object = cli_json_object(), *phases = cli_json_array();
@@ -233,6 +250,7 @@ static void print_json(const subject *s, const speeds *at) {
     if (m->ranked > 0) {
         cli_json_set(object, "automatic_ranks", cli_json_integer((int64_t)m->ranked));
     }
+    cli_json_set(object, "clamped_rank", json_of_clamped(&m->clamped));
     if (ranks > 1) {
         cli_json_set(object, "ranks", json_of_exchange(m, at));
     }

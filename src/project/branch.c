@@ -116,7 +116,7 @@ void tg_rank_limits(const tg_shape *shape, int64_t most, int64_t *out) {
 }
 
 tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                          const tg_shape *shape, int64_t *out) {
+                          const tg_shape *shape, int64_t *out, int64_t *asked) {
     if (rank->count == TG_RANK_AUTO) {
         return tg_fail(ctx, TG_E_CONFIG, "%srank: auto is for proj_type low_rank alone", key);
     }
@@ -136,17 +136,29 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
             return bad_rank(ctx, key, rank, entry, shape);
         }
         const int64_t dim = shape->dim[d];
-        int64_t r;
+        int64_t rounded_up = 0;
         if (value >= 1.0) {
-            r = value < (double)dim ? (int64_t)value : dim;
+            asked[d] = (int64_t)value;
         } else if (rank->count == 1) { /* a share of all entries, spread over the modes */
-            r = dim == 1 ? 1 : (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim) + 1;
+            asked[d] = (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim);
+            rounded_up = 1;
         } else {
-            r = (int64_t)(value * (double)dim);
+            asked[d] = (int64_t)(value * (double)dim);
         }
-        out[d] = tg_min(tg_max(r, 1), most[d]);
+        out[d] = tg_min(tg_max(asked[d] + rounded_up, 1), most[d]);
     }
     return TG_OK;
+}
+
+int tg_branch_clamped_mode(const tg_branch *branch) {
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        const bool is_limited =
+            branch->modes.dim[d] > 1 && branch->asked[d] != TG_EVERY_RANK && !branch->is_auto;
+        if (is_limited && branch->modes.factor[d] && branch->modes.rank[d] < branch->asked[d]) {
+            return d;
+        }
+    }
+    return -1;
 }
 
 tg_status tg_branch_allocate(tg_branch *branch) {

@@ -64,6 +64,7 @@ struct tg_branch {
     bool restarts;             /* they changed since the last refresh */
     int64_t most;              /* is_auto: values at most; 0: any number */
     int64_t max_rank[TG_MAX_NDIM];
+    int64_t asked[TG_MAX_NDIM]; /* the ranks of `modes` as they were set, before any limit */
 
     /* sparse */
     tg_bitmap bitmap; /* owned */
@@ -102,8 +103,15 @@ double tg_branch_back_scale(const tg_branch *branch);
 /* Directions per mode that fit into `most` values (0: any number). */
 void tg_rank_limits(const tg_shape *shape, int64_t most, int64_t *out);
 
-/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. */
+/* The rank that a fraction of 1.0 becomes: all of a mode, however large it is. */
+enum { TG_EVERY_RANK = 1 << 20 };
+
+/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. `asked`: the same
+ * before they are limited by what the shape has, without the rounding up of the rule. */
 TG_NODISCARD tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                                       const tg_shape *shape, int64_t *out);
+                                       const tg_shape *shape, int64_t *out, int64_t *asked);
+
+/* The first mode whose rank is less than what was set, or -1. All of a mode is as set. */
+int tg_branch_clamped_mode(const tg_branch *branch);
 
 #endif

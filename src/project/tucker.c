@@ -26,7 +26,7 @@ static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     tg_rank_limits(&branch->shape, branch->most, branch->max_rank);
     TG_CALL(branch->is_auto ? TG_OK
                             : tg_rank_resolve(ctx, branch->key, &branch->config.rank,
-                                              &branch->shape, branch->max_rank));
+                                              &branch->shape, branch->max_rank, branch->asked));
     branch->modes.dtype = branch->dtype;
     branch->modes.ndim = branch->shape.ndim;
     branch->count = 1;

@@ -436,7 +436,8 @@ tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *setti
     return TG_OK;
 }
 
-tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {
+tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
+                              const tg_settings *settings, tg_settings **out) {
     char text[sizeof(tg_list_text) + 64];
     tg_status status = TG_OK;
     *out = NULL;
@@ -464,19 +465,6 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_s
         TG_TRY(put(*out, "distributed", distributed_table[i].key,
                    tg_setting_get(&distributed_table[i], &config->distributed, text, sizeof text)));
     }
-    return TG_OK;
-fail:
-    tg_settings_destroy(out);
-    return status;
-}
-
-/* Later stages are told by their own keys: the others are those of the first one. */
-tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
-    tg_run_config first;
-    tg_status status = TG_OK;
-    *out = NULL;
-    TG_TRY(tg_run_config_read(ctx, settings, 1, false, &first));
-    TG_TRY(tg_run_config_write(ctx, &first, out));
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key = tg_settings_key(settings, i), *rest;
         if (tg_stage_of(key, &rest) > 1) {
@@ -487,4 +475,11 @@ tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg
 fail:
     tg_settings_destroy(out);
     return status;
+}
+
+tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    tg_run_config first;
+    *out = NULL;
+    TG_CALL(tg_run_config_read(ctx, settings, 1, false, &first));
+    return tg_run_config_write(ctx, &first, settings, out);
 }

@@ -159,9 +159,10 @@ TG_NODISCARD tg_status tg_source_config_check(tg_context *ctx, const tg_source_c
 /* Every key of section fno with its value, into settings that may have some of them. */
 TG_NODISCARD tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings);
 
-/* Every key with its value. */
+/* Every key of the first stage with its value, and the keys of later stages in `settings` (NULL:
+ * none). */
 TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
-                                           tg_settings **out);
+                                           const tg_settings *settings, tg_settings **out);
 
 /* Every key of a run with its value, stages included: what config.yaml and checkpoints hold. */
 TG_NODISCARD tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings,

@@ -287,6 +287,7 @@ static tg_status add_optimizer(planner *p) {
         add_sums(p, &made.setup);
     }
     p->out->ranked = p->optim.ranked;
+    p->out->clamped = p->optim.clamped;
 fail:
     tg_run_setup_free(p->ctx, &made);
     tg_fno_destroy(&outline);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/run_datasets.h"
 #include "train/trainer.h"
 
 static tg_status keep_samples(const char *name, const char *grid, tg_tensor *from,
@@ -39,6 +40,32 @@ fail:
     return status;
 }
 
+/* What the file of the first test says of itself if `tgrad generate` made it: its metadata, as
+ * "test_data.<key>". Any other file says nothing here, and is no error. */
+static tg_status add_origin(tg_trainer *t, tg_archive *archive) {
+    const tg_run_config *config = &t->model->config;
+    const tg_run_set set = tg_run_test_set(config, 0);
+    tg_dataset_config reading;
+    char path[TG_PATH], key[128];
+    tg_h5 *file = NULL;
+    tg_archive *meta = NULL;
+    tg_status status = TG_OK;
+    if (tg_run_find_set(t->ctx, config, &set, path, sizeof path, &reading) != TG_OK ||
+        tg_h5_open(t->ctx, path, &file) != TG_OK) {
+        return TG_OK;
+    }
+    TG_TRY(tg_archive_create(t->ctx, &meta));
+    TG_TRY(tg_h5_read_meta(file, meta));
+    for (int64_t i = 0; tg_archive_meta(meta, "equation") && i < tg_archive_meta_count(meta); i++) {
+        snprintf(key, sizeof key, "test_data.%s", tg_archive_meta_key(meta, i));
+        TG_TRY(tg_archive_set_meta(archive, key, tg_archive_meta_value(meta, i)));
+    }
+fail:
+    tg_archive_destroy(&meta);
+    tg_h5_close(&file);
+    return status;
+}
+
 /* The step whose predictions they are. */
 static const char *step_text(const tg_trainer *t, char text[32]) {
     snprintf(text, 32, "%lld", (long long)t->progress.step);
@@ -55,6 +82,7 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
     for (int i = 0; i < tg_run_tests(&t->model->config.data); i++) {
         TG_TRY(add_samples(t, i, archive));
     }
+    TG_TRY(add_origin(t, archive));
     TG_TRY(tg_safetensors_write(t->ctx, path, archive));
 fail:
     tg_archive_destroy(&archive);
