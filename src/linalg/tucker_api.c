@@ -213,7 +213,7 @@ tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
     TG_TRY(make_resident(ctx, x, &r));
     TG_TRY(tg_stable_rank_of(r.be, x->dtype, &x->shape, r.x, per_mode));
     for (int d = 0; d < x->shape.ndim; d++) {
-        *multilinear = per_mode[d] <= *multilinear ? *multilinear : per_mode[d];
+        *multilinear = per_mode[d] > *multilinear ? per_mode[d] : *multilinear;
     }
 fail:
     end_resident(&r);
