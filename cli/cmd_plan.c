@@ -17,7 +17,7 @@ static const char *step_ms;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
-                    "ns128, ns1024, darcy421, burgers, em or gino, no file", NULL),
+                    "ns128, ns1024(_max_memory), darcy421, burgers, em or gino, no file", NULL),
     CLI_OPTION_TEXT("opt", 0, &method, NULL, "NAME", "adam, lowrank, tensorgrad, ..",
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),

@@ -156,10 +156,12 @@ static void test_stops_with_projections(void **state) {
     run_record whole;
     check_stops("projected",
                 MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
-                     "opt.update_proj_gap", "4"),
+                     "opt.update_proj_gap", "4", "opt.track_stable_rank", "true"),
                 &whole);
     test_same_file(run_file("projected", "projections.jsonl"),
                    run_file("projected_3", "projections.jsonl"));
+    test_same_file(run_file("projected", "stable_ranks.jsonl"),
+                   run_file("projected_3", "stable_ranks.jsonl"));
     FILE *file = fopen(run_file("projected", "projections.jsonl"), "r");
     char line[4096];
     int lines = 0;

@@ -48,6 +48,8 @@ static const tg_setting loop_table[] = {
     LOOP(DOUBLE, max_grad_norm, 0, 1e30, "clip the global norm of the gradient to this; 0: off"),
     LOOP(INT64, eval_interval, 1, 1e9,
          "epochs between evaluations; the last one is always evaluated"),
+    LOOP(BOOL, track_stable_rank, 0, 0,
+         "log stable ranks of gradients, at the start and every evaluation"),
     LOOP(INT64, save_every, 1, 1e9, "epochs between checkpoints"),
     LOOP(INT64, keep_checkpoints, 1, 1e6, "newest checkpoints kept, beside the best"),
     LOOP(INT64, early_stopping, 0, 1e9,

@@ -23,6 +23,7 @@ typedef struct tg_loop_config {
     int64_t eval_interval;    /* epochs between evaluations; the last epoch is always evaluated */
     int64_t save_every;       /* epochs between checkpoints */
     int64_t keep_checkpoints; /* newest ones kept, >= 1, beside the best */
+    bool track_stable_rank;   /* of gradients, at every evaluation (stable_ranks.c) */
     int64_t early_stopping;   /* evaluations without a lower error that end the run; 0: off */
     int64_t nonfinite_limit;  /* non-finite losses in a row that end the run */
     char loss_scale[32];      /* text for tg_loss_scale_config_parse */
