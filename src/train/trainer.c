@@ -114,7 +114,9 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     TG_CALL(open_tests(t));
     TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
     TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
-    return tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule);
+    return t->progress.stage == t->model->config.schedule_stage
+               ? tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule)
+               : TG_OK;
 }
 
 /* ---- optimizer ---- */
