@@ -181,6 +181,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                                 .threads = tg_context_threads(ctx),
                                 .ranks = tg_comm_ranks(t->comm)};
     TG_TRY(tg_trainer_open_stage(t));
+    TG_TRY(tg_trainer_read_origin(t));
     TG_TRY(make_optimizer(t));
     memcpy(t->planned, planned, sizeof planned);
     tg_settings_destroy(&whole);
@@ -266,6 +267,7 @@ void tg_trainer_destroy(tg_trainer **trainer) {
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_test_errors_destroy(&t->errors[i]);
     }
+    tg_archive_destroy(&t->origin);
     tg_optim_destroy(&t->optim);
     tg_model_destroy(&t->model);
     tg_run_folder_close(&t->folder);
