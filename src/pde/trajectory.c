@@ -8,7 +8,11 @@
  *
  * The state is kept in <folder>/<name>.state, from time to time and at the end of a run, so that
  * an interrupted run continues where it was and gives the same bits. Frames that were stored after
- * the state are made again, with the same result. */
+ * the state are made again, with the same result.
+ *
+ * A thread writes a frame while the next one is computed: at 1024 x 1024 points checksums and files
+ * take the host about as long as a GPU needs for a frame. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +38,20 @@ typedef struct stretch {
     int64_t trajectory, frame, pair, count;
 } stretch;
 
+enum { MAX_PUTS = TG_SAMPLE_PARTS * TG_PDE_MAX_FILES };
+
+/* A rendered frame, and where it belongs. */
+typedef struct batch {
+    float *field[TG_PDE_MAX_FILES]; /* by view */
+    struct put {
+        tg_sample_file *file;
+        tg_sample_part part;
+        int64_t sample;
+        const float *field;
+    } put[MAX_PUTS];
+    int count;
+} batch;
+
 typedef struct flow {
     tg_generator *g;
     tg_gen_run *run;
@@ -46,7 +64,14 @@ typedef struct flow {
     int64_t before;            /* frames of the trajectories before this one */
     int views;
     int view_of[TG_PDE_MAX_FILES]; /* of the solver, by file */
-    float *field;                  /* one frame at the finest resolution */
+
+    batch batches[2]; /* one is filled while the other is written */
+    int turn;         /* the one that is filled */
+    tg_context writer;
+    pthread_t thread;
+    bool has_thread;
+    const batch *written;
+    tg_status status; /* of the writing */
 } flow;
 
 /* ---- which frames are whose ---- */
@@ -209,8 +234,8 @@ static int64_t pair_of(const flow *w, tg_sample_part part) {
     return -1;
 }
 
-/* Writes the present frame at a view's resolution wherever it belongs and is missing. */
-static tg_status store_view(flow *w, int view) {
+/* Renders the present frame at a view's resolution if it is missing from a file. */
+static tg_status render_view(flow *w, int view, batch *out) {
     bool is_rendered = false;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
         const tg_sample_part part = (tg_sample_part)p;
@@ -224,11 +249,46 @@ static tg_status store_view(flow *w, int view) {
                 continue;
             }
             if (!is_rendered) {
-                TG_CALL(w->g->pde->trajectory->render(w->solver, view, w->field));
+                TG_CALL(w->g->pde->trajectory->render(w->solver, view, out->field[view]));
                 is_rendered = true;
             }
-            TG_CALL(tg_sample_file_put(w->g->ctx, file->store, part, sample, w->field));
+            out->put[out->count++] = (struct put){file->store, part, sample, out->field[view]};
         }
+    }
+    return TG_OK;
+}
+
+static void *write_batch(void *user) {
+    flow *w = user;
+    for (int i = 0; i < w->written->count && w->status == TG_OK; i++) {
+        const struct put *p = &w->written->put[i];
+        w->status = tg_sample_file_put(&w->writer, p->file, p->part, p->sample, p->field);
+    }
+    return NULL;
+}
+
+/* Waits until the last frame is in its files. */
+static tg_status finish_writing(flow *w) {
+    if (w->has_thread) {
+        pthread_join(w->thread, NULL);
+        w->has_thread = false;
+    }
+    return tg_context_adopt(w->g->ctx, &w->writer, w->status);
+}
+
+/* Writes the present frame wherever it is missing, once the one before is written. */
+static tg_status store_frame(flow *w) {
+    batch *b = &w->batches[w->turn];
+    b->count = 0;
+    for (int v = 0; v < w->views; v++) {
+        TG_CALL(render_view(w, v, b));
+    }
+    TG_CALL(finish_writing(w));
+    w->written = b;
+    w->turn = 1 - w->turn;
+    w->has_thread = b->count > 0 && pthread_create(&w->thread, NULL, write_batch, w) == 0;
+    if (!w->has_thread) {
+        (void)write_batch(w);
     }
     return TG_OK;
 }
@@ -259,16 +319,16 @@ static tg_status run_frames(flow *w, bool *stopped) {
     tg_status status = TG_OK;
     double saved = tg_seconds();
     while (true) {
-        for (int v = 0; v < w->views; v++) {
-            TG_TRY(store_view(w, v));
-        }
+        TG_TRY(store_frame(w));
         w->run->progress.done = w->before + w->frame + w->g->pace.spin_up + 1;
         *stopped = !tg_gen_tick(w->run) && !is_last_frame(w);
         if (*stopped || (tg_seconds() - saved > SAVE_INTERVAL && !is_last_frame(w))) {
+            TG_TRY(finish_writing(w));
             TG_TRY(save_state(w));
             saved = tg_seconds();
         }
         if (*stopped || is_last_frame(w)) {
+            TG_TRY(finish_writing(w));
             return TG_OK;
         }
         TG_TRY(advance(w));
@@ -283,7 +343,7 @@ fail:
 static tg_status open_flow(flow *w) {
     tg_generator *g = w->g;
     tg_context *ctx = g->ctx;
-    int64_t resolution[TG_PDE_MAX_FILES], finest = 0;
+    int64_t resolution[TG_PDE_MAX_FILES];
     for (int i = 0; i < g->file_count; i++) {
         const int64_t n = g->files[i].resolution;
         int v = 0;
@@ -293,13 +353,15 @@ static tg_status open_flow(flow *w) {
         w->view_of[i] = v;
         resolution[v] = n;
         w->views = v == w->views ? v + 1 : w->views;
-        finest = n > finest ? n : finest;
+    }
+    for (int i = 0; i < 2 * w->views; i++) {
+        TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->batches[i % 2].field[i / 2],
+                         tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
     }
     const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 16;
     w->path = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
     TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
     snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
-    TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g, TG_SAMPLE_X, finest)));
     TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
     const tg_pde_setup setup = {.ctx = ctx,
                                 .be = w->be,
@@ -314,7 +376,7 @@ static tg_status open_flow(flow *w) {
 
 tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
-    flow w = {.g = g, .run = run};
+    flow w = {.g = g, .run = run, .writer = tg_context_branch(g->ctx)};
     TG_TRY(plan_stretches(&w));
     run->progress.unit = "frames";
     run->progress.total = frames_before(&w, INT64_MAX);
@@ -337,10 +399,15 @@ tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
         unlink(w.path);
     }
 fail:
+    if (w.has_thread) {
+        pthread_join(w.thread, NULL);
+    }
     tg_pde_close(g->pde, g->ctx, &w.solver);
     tg_backend_close(&w.device);
     tg_backend_close(&w.be);
-    tg_mem_free(g->ctx, w.field);
+    for (int i = 0; i < 2 * w.views; i++) {
+        tg_mem_free(g->ctx, w.batches[i % 2].field[i / 2]);
+    }
     tg_mem_free(g->ctx, w.path);
     tg_mem_free(g->ctx, w.stretches);
     return status;

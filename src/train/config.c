@@ -171,6 +171,7 @@ tg_run_config tg_run_config_default(void) {
         .fno = tg_fno_config_default(),
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
+        .schedule_stage = 1,
         .loss_scale = tg_loss_scale_config_default(),
         .distributed = {.timeout = 600.0},
         .ranks = 1,
@@ -318,11 +319,17 @@ static bool is_of_beginning(const char *key) {
     return strcmp(key, "opt.init") == 0 || strncmp(key, "data.encode", 11) == 0;
 }
 
+/* Whether a stage with this key begins a schedule of its own. */
+static bool is_of_schedule(const char *key) {
+    const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
+    return strcmp(name, "learning_rate") == 0 || has_key(tg_lr_schedule_config_key, name);
+}
+
 /* What a later stage may set: the network and the optimizer's state live on. */
 static bool may_change(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
-    return strncmp(key, "data.", 5) == 0 || strcmp(name, "learning_rate") == 0 ||
-           has_key(tg_lr_schedule_config_key, name) || tg_setting_find(loop_table, LOOP_ROWS, name);
+    return strncmp(key, "data.", 5) == 0 || is_of_schedule(key) ||
+           tg_setting_find(loop_table, LOOP_ROWS, name);
 }
 
 /* A key by its name here; both names with different values are an error. */
@@ -377,6 +384,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         if (status != TG_OK) {
             return at_origin(ctx, status, tg_settings_origin(settings, i));
         }
+        config->schedule_stage = is_of_schedule(key) ? stage : config->schedule_stage;
     }
     return TG_OK;
 }

@@ -86,8 +86,9 @@ typedef struct tg_run_config {
     tg_distributed_config distributed;
     tg_loss_config loss;
     tg_loss_scale_config loss_scale;
-    bool accumulates; /* in one of the stages: the optimizer is made for all of them */
-    int ranks;        /* that share every batch: no setting, but set after reading them */
+    bool accumulates;   /* in one of the stages: the optimizer is made for all of them */
+    int schedule_stage; /* whose keys began the schedule; later stages continue it */
+    int ranks;          /* that share every batch: no setting, but set after reading them */
 } tg_run_config;
 
 /* Nothing set by anyone: most keys have a default, the network's modes have none. */

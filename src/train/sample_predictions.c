@@ -40,30 +40,44 @@ fail:
     return status;
 }
 
-/* What the file of the first test says of itself if `tgrad generate` made it: its metadata, as
- * "test_data.<key>". Any other file says nothing here, and is no error. */
-static tg_status add_origin(tg_trainer *t, tg_archive *archive) {
-    const tg_run_config *config = &t->model->config;
-    const tg_run_set set = tg_run_test_set(config, 0);
-    tg_dataset_config reading;
-    char path[TG_PATH], key[128];
-    tg_h5 *file = NULL;
-    tg_archive *meta = NULL;
+/* The metadata of a file, if `tgrad generate` made it. */
+static tg_status read_origin(tg_context *ctx, const char *path, tg_archive **out) {
     tg_status status = TG_OK;
-    if (tg_run_find_set(t->ctx, config, &set, path, sizeof path, &reading) != TG_OK ||
-        tg_h5_open(t->ctx, path, &file) != TG_OK) {
-        return TG_OK;
-    }
-    TG_TRY(tg_archive_create(t->ctx, &meta));
-    TG_TRY(tg_h5_read_meta(file, meta));
-    for (int64_t i = 0; tg_archive_meta(meta, "equation") && i < tg_archive_meta_count(meta); i++) {
-        snprintf(key, sizeof key, "test_data.%s", tg_archive_meta_key(meta, i));
-        TG_TRY(tg_archive_set_meta(archive, key, tg_archive_meta_value(meta, i)));
+    tg_h5 *file = NULL;
+    tg_file_format format;
+    TG_TRY(tg_file_detect(ctx, path, &format));
+    if (format == TG_FILE_HDF5) {
+        TG_TRY(tg_h5_open(ctx, path, &file));
+        TG_TRY(tg_archive_create(ctx, out));
+        TG_TRY(tg_h5_read_meta(file, *out));
     }
 fail:
-    tg_archive_destroy(&meta);
     tg_h5_close(&file);
-    return status;
+    if (status != TG_OK || !tg_archive_meta(*out, "equation")) {
+        tg_archive_destroy(out);
+    }
+    return status == TG_E_FORMAT ? TG_OK : status; /* attributes that cannot be read say nothing */
+}
+
+tg_status tg_trainer_read_origin(tg_trainer *t) {
+    const tg_run_config *config = &t->model->config;
+    tg_dataset_config reading;
+    char path[TG_PATH];
+    if (tg_run_tests(&config->data) == 0) {
+        return TG_OK;
+    }
+    const tg_run_set set = tg_run_test_set(config, 0);
+    TG_CALL(tg_run_find_set(t->ctx, config, &set, path, sizeof path, &reading));
+    return read_origin(t->ctx, path, &t->origin);
+}
+
+static tg_status add_origin(const tg_trainer *t, tg_archive *archive) {
+    char key[128];
+    for (int64_t i = 0; i < tg_archive_meta_count(t->origin); i++) {
+        snprintf(key, sizeof key, "test_data.%s", tg_archive_meta_key(t->origin, i));
+        TG_CALL(tg_archive_set_meta(archive, key, tg_archive_meta_value(t->origin, i)));
+    }
+    return TG_OK;
 }
 
 /* The step whose predictions they are. */

@@ -46,6 +46,7 @@ struct tg_trainer {
     bool has_entered; /* the folder is this run's */
     int64_t newest;   /* checkpoint in the folder when it was looked at; -1: none */
     int stages;
+    tg_archive *origin; /* metadata of the first test's file; NULL: not made by `tgrad generate` */
     tg_progress progress;
 
     /* of the current stage */
@@ -116,6 +117,8 @@ TG_NODISCARD tg_status tg_stable_ranks_add_bytes(tg_backend *be, const tg_run_co
 /* x, y and predictions of up to so many test samples at every resolution (sample_predictions.c). */
 enum { TG_SAMPLES_SHOWN = 4 };
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
+/* Reads `origin`, which goes with them. */
+TG_NODISCARD tg_status tg_trainer_read_origin(tg_trainer *t);
 /* Whether those of this step are in the folder. */
 bool tg_trainer_has_samples(const tg_trainer *t);
 
