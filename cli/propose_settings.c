@@ -196,6 +196,48 @@ fail:
     return status;
 }
 
+bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name) {
+    const bool is_numbered =
+        proposal->facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
+    bool is_used = is_numbered || format == TG_FILE_NPY;
+    for (size_t i = 0; i < proposal->array_count && !is_used; i++) {
+        is_used = strcmp(name, proposal->arrays[i]) == 0;
+    }
+    return is_used;
+}
+
+tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
+                                 int64_t *count) {
+    cli_source source = {0};
+    tg_status status = cli_source_open(ctx, path, &source);
+    *count = 0;
+    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+        tg_tensor_stats stats = {0};
+        if (cli_proposal_uses(proposal, source.format, cli_source_name(&source, i))) {
+            status = cli_source_stats(&source, i, &stats);
+        }
+        *count += stats.nan_count + stats.inf_count;
+    }
+    cli_source_close(&source);
+    return status;
+}
+
+char *cli_propose_command(tg_context *ctx, const char *path) {
+    cli_source source = {0};
+    char *command = NULL;
+    if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 2) {
+        const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
+        const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
+                               strcmp(y, "y") == 0;
+        command = has_plain ? NULL
+                            : cli_format("say which of the two is the input: tgrad init %s --x-name "
+                                         "%s --y-name %s, or the other way round",
+                                         path, x, y);
+    }
+    cli_source_close(&source);
+    return command;
+}
+
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {
     const tg_dataset_facts *facts = &proposal->facts;
     char grid[TG_GRID_TEXT];
