@@ -4,7 +4,6 @@
 
 #include "output.h"
 #include "propose_settings.h"
-#include "run_settings.h"
 
 static struct {
     const char *output; /* NULL or "-": the terminal */
@@ -54,15 +53,15 @@ static int finish(tg_context *ctx, const char *path, const cli_proposal *proposa
                  "or leave out the samples that have them",
                  path, (long long)nonfinite);
     }
-    if (!opt.output || strcmp(opt.output, "-") == 0) {
-        char *text = cli_settings_text(proposal->settings);
+    const bool is_shown = !opt.output || strcmp(opt.output, "-") == 0;
+    char *text = cli_proposal_text(proposal);
+    const int code = is_shown ? CLI_OK : cli_write_file(opt.output, text, strlen(text));
+    if (is_shown) {
         fputs(text, stdout);
-        free(text);
-        return CLI_OK;
     }
-    const tg_status status = tg_settings_write_yaml(ctx, opt.output, proposal->settings);
-    if (status != TG_OK) {
-        return cli_fail_status(ctx, status);
+    free(text);
+    if (is_shown || code != CLI_OK) {
+        return code;
     }
     cli_say("%s: layout %s, %lld samples %s, %lld -> %lld channels", opt.output,
             tg_layout_name(facts->layout), (long long)facts->samples,
@@ -108,7 +107,7 @@ const cli_command cli_cmd_init = {
         "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB\n"
         "7.3 arrange them. Layout, channels and grid come from the file; the last tenth of the\n"
         "samples or trajectories is for tests; the batch is the largest up to 16 that memory\n"
-        "holds.\n"
+        "holds. The loss is l2 + h1: h1 alone lets means and large scales drift.\n"
         "\n"
         "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
         "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"

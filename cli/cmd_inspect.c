@@ -7,7 +7,6 @@
 
 #include "output.h"
 #include "propose_settings.h"
-#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
@@ -133,7 +132,7 @@ static void print_layout(const view *v) {
         return;
     }
     cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
-    char *text = cli_settings_text(v->proposal.settings);
+    char *text = cli_proposal_text(&v->proposal);
     printf("\n%s", text);
     free(text);
 }
@@ -161,7 +160,7 @@ static json_t *json_of_layout(const view *v) {
     for (size_t i = 0; i < v->proposal.array_count; i++) {
         cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
     }
-    char *text = cli_settings_text(v->proposal.settings);
+    char *text = cli_proposal_text(&v->proposal);
     cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
     cli_json_set(object, "arrays", arrays);
     cli_json_set(object, "left_out", json_names(v, LEFT_OUT));

@@ -10,10 +10,16 @@
 
 #include "output.h"
 #include "propose_points.h"
+#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
 enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+
+/* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
+ * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
+#define LOSS         "l2 + h1"
+#define LOSS_COMMENT "  # h1 for fine structure, l2 for means and large scales"
 
 static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
     char text[32];
@@ -107,6 +113,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.encode_input", "true", 0, fit != NULL},
         {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
+        {"opt.training_loss", LOSS, 0, fit != NULL},
     };
     const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
     free(tested);
@@ -222,6 +229,18 @@ tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_pr
     return status;
 }
 
+char *cli_proposal_text(const cli_proposal *proposal) {
+    char *text = cli_settings_text(proposal->settings);
+    const char *line = strstr(text, "training_loss: \"" LOSS "\"\n");
+    if (!line) {
+        return text;
+    }
+    const char *end = strchr(line, '\n');
+    char *full = cli_format("%.*s%s%s", (int)(end - text), text, LOSS_COMMENT, end);
+    free(text);
+    return full;
+}
+
 char *cli_propose_command(tg_context *ctx, const char *path) {
     cli_source source = {0};
     char *command = NULL;
@@ -229,10 +248,11 @@ char *cli_propose_command(tg_context *ctx, const char *path) {
         const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
         const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
                                strcmp(y, "y") == 0;
-        command = has_plain ? NULL
-                            : cli_format("say which of the two is the input: tgrad init %s --x-name "
-                                         "%s --y-name %s, or the other way round",
-                                         path, x, y);
+        command = has_plain
+                      ? NULL
+                      : cli_format("say which of the two is the input: tgrad init %s --x-name "
+                                   "%s --y-name %s, or the other way round",
+                                   path, x, y);
     }
     cli_source_close(&source);
     return command;
