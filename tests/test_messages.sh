@@ -46,6 +46,16 @@ says err "absent.h5: cannot open: No such file or directory"
 grep -q "plan" err && complain "a missing file is one of plans: $(cat err)"
 [ "$(wc -l <err)" -eq 1 ] || complain "more than one line for a missing file"
 
+# ---- more than the data have: modes, samples in a batch ----
+
+exits 0 train config.yaml --run much --threads 1 --fno.n_modes 16,20 --fno.hidden_channels 16
+# 16 x 16 weights of 8 bytes at 4 x 11 of 16 x 11 frequencies are unused
+says err "fno.n_modes: 16x20, but the training grid of 12x20 has only 12x20" "not trained (0.0859 MiB): set fno.n_modes: 12x20"
+expect 0 train config.yaml --run fits --threads 1 --fno.n_modes 12x20
+exits 0 train config.yaml --run large --threads 1 --data.batch_size 9
+says err "data.batch_size: 9, but there are only 8 samples" "set data.batch_size: 4 or less"
+expect 0 train config.yaml --run whole --threads 1 --data.batch_size 8
+
 # ---- channels last without --order ----
 
 arrays last.safetensors x 8,12,20,3 y 8,12,20,2
