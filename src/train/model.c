@@ -149,27 +149,27 @@ static const char *find_checkpoint(const char *path, char found[TG_PATH]) {
     return NULL;
 }
 
-tg_status tg_model_load(tg_context *ctx, const char *given, tg_model **out) {
-    TG_NEED_OUT(ctx, out, ctx, given);
+tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
+    TG_NEED_OUT(ctx, out, ctx, path);
     char found[TG_PATH];
-    const char *path = find_checkpoint(given, found);
-    if (!path) {
+    const char *file = find_checkpoint(path, found);
+    if (!file) {
         return tg_fail(ctx, TG_E_IO,
                        "%s: it is a folder without checkpoints/best.safetensors or "
                        "checkpoints/recent.safetensors",
-                       given);
+                       path);
     }
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
     tg_run_config config;
-    TG_TRY(tg_checkpoint_read(ctx, path, false, &archive));
-    TG_TRY(tg_checkpoint_settings(ctx, path, archive, &settings));
+    TG_TRY(tg_checkpoint_read(ctx, file, false, &archive));
+    TG_TRY(tg_checkpoint_settings(ctx, file, archive, &settings));
     TG_TRY(tg_run_config_read_network(ctx, settings, tg_checkpoint_stage(archive), &config));
     TG_TRY(tg_model_create(ctx, settings, &config, out));
     TG_TRY(tg_checkpoint_load_model(*out, archive));
-    TG_TRY(tg_model_check_normalizers(*out, path));
-    TG_TRY(check_complete(*out, path));
+    TG_TRY(tg_model_check_normalizers(*out, file));
+    TG_TRY(check_complete(*out, file));
 fail:
     tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);
