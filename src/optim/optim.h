@@ -89,8 +89,8 @@ struct tg_optim {
     double norm_squares; /* of gradients with the loss scale in them */
     tg_loss_scale loss_scale;
     tg_optim_stats stats;
-    int64_t warnings;     /* steps that were told to have refused updates, .. */
-    int64_t warned_of;    /* .. the last of them, counted from 1 */
+    int64_t warnings;  /* steps that were told to have refused updates, .. */
+    int64_t warned_of; /* .. the last of them, counted from 1 */
     tg_optim_times times;
     bool times_parts; /* on a stream: waiting for each */
 };

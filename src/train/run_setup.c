@@ -158,7 +158,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
     status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
-    if (status == TG_E_CONFIG && memory->missing[0]) { /* who trains hears of the file, not of the plan */
+    if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, no plan */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }
     TG_TRY(status);
