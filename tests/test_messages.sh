@@ -56,7 +56,7 @@ exits 0 train config.yaml --run much --threads 1 --fno.n_modes 16,20 --fno.hidde
 says err "fno.n_modes: 16x20, but the training grid of 12x20 has only 12x20" "not trained (0.0859 MiB): set fno.n_modes: 12x20"
 expect 0 train config.yaml --run fits --threads 1 --fno.n_modes 12x20
 exits 0 train config.yaml --run large --threads 1 --data.batch_size 9
-says err "data.batch_size: 9, but there are only 8 samples" "set data.batch_size: 4 or less"
+says err "data.batch_size: 9, but the training set has 8 samples" "set data.batch_size: 4"
 expect 0 train config.yaml --run whole --threads 1 --data.batch_size 8
 
 # ---- channels last without --order ----

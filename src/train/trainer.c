@@ -102,9 +102,9 @@ static void warn_of_batch(const tg_trainer *t, const tg_dataset_facts *facts) {
     const int64_t batch = t->model->config.data.batch_size;
     if (batch > facts->samples) {
         tg_log(t->ctx, TG_LOG_WARN,
-               "data.batch_size: %lld, but there are only %lld samples, so that an epoch is one "
-               "step: set data.batch_size: %lld or less",
-               (long long)batch, (long long)facts->samples,
+               "data.batch_size: %lld, but the training set has %lld sample%s, so that an epoch is "
+               "one step: set data.batch_size: %lld",
+               (long long)batch, (long long)facts->samples, facts->samples == 1 ? "" : "s",
                (long long)(facts->samples > 1 ? facts->samples / 2 : 1));
     }
 }
