@@ -192,8 +192,8 @@ for ((death = 0; death < deaths; death++)); do
     if [ $signal = TERM ] && [ $code -eq 143 ] && all_epochs; then
         : # it came when all was done, and nothing was left to listen
     elif [ $signal = TERM ]; then
-        [ $code -eq 0 ] || complain "SIGTERM, exit code $code: $(tail -5 torn.out)"
-        grep -qE 'stopped by (signal 15|another rank) after|^finished' torn.out || complain "SIGTERM: $(tail -5 torn.out)"
+        [ $code -eq 143 ] || grep -q '^finished' torn.out || complain "SIGTERM, exit code $code: $(tail -5 torn.out)"
+        grep -qE 'stopped by signal 15 after|^finished' torn.out || complain "SIGTERM: $(tail -5 torn.out)"
     elif ! grep -q '^finished' torn.out; then
         [ $code -ne 0 ] || complain "SIGKILL, exit code 0"
         grep -qi 'signal 9\|Killed\|died' torn.out || complain "SIGKILL without a sentence: $(tail -5 torn.out)"

@@ -237,6 +237,7 @@ typedef struct tg_train_watch {
 
 typedef struct tg_train_end {
     bool is_finished;      /* false: stopped by should_stop */
+    bool has_diverged;     /* at its end: tg_trainer_run fails with TG_E_NUMERIC and says how */
     int64_t epoch, step;   /* reached */
     char checkpoint[1024]; /* the last one written */
     int64_t skipped;       /* batches and updates skipped for non-finite values, of the run */
@@ -277,7 +278,8 @@ TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 
-/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end. */
+/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end, as it
+ * does, with its error, of a run that has diverged. */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
 /* Where the run stands. */
 TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
@@ -286,7 +288,8 @@ TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
 
 /* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: nobody looks
- * on. Comes after one of start, replace and resume. */
+ * on. Comes after one of start, replace and resume. A run that has diverged when it ends is written
+ * as any other and then TG_E_NUMERIC, with its last good checkpoint named; *end is filled in. */
 TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
                                              tg_train_end *end);
 

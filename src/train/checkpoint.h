@@ -13,6 +13,15 @@
 #include "backend/tensor.h"
 #include "train/model.h"
 
+/* In which way a run has diverged; the numbers stand in checkpoints. */
+typedef enum tg_divergence {
+    TG_DIVERGED_NOT,
+    TG_DIVERGED_LOSS,    /* more than half of the samples of an epoch had no finite loss */
+    TG_DIVERGED_WEIGHTS, /* NaN or Inf */
+    TG_DIVERGED_ERROR,   /* the test error is not finite any more */
+    TG_DIVERGED_COUNT
+} tg_divergence;
+
 /* Progress of a run: plain numbers, saved as they are. */
 typedef struct tg_progress {
     int64_t stage;       /* 1-based */
@@ -31,6 +40,7 @@ typedef struct tg_progress {
     int64_t waited;      /* evaluations since then, if that can end the run */
     double losses[2];    /* of the last epoch and the one before; NaN: none (incremental.c) */
     tg_lr_schedule schedule;
+    tg_divergence diverged; /* by its last epoch */
 } tg_progress;
 
 /* Everything that a checkpoint holds but its checksum. On the host weights and state are seen where
@@ -60,7 +70,8 @@ TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, boo
 
 TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,
                                               const tg_archive *archive, tg_settings **out);
-int tg_checkpoint_stage(const tg_archive *archive); /* 1 of a model file */
+bool tg_checkpoint_is_model(const tg_archive *archive); /* a model file, without a run's progress */
+int tg_checkpoint_stage(const tg_archive *archive);     /* 1 of a model file */
 
 /* Whether the weights of a file, a checkpoint or not, were another program's at first. */
 bool tg_checkpoint_is_imported(const tg_archive *archive);

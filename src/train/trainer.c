@@ -41,7 +41,7 @@ static tg_status open_tests(tg_trainer *t) {
         name_test(t, i);
         t->test_count = i + 1;
     }
-    return TG_OK;
+    return tg_trainer_choose_metric(t);
 }
 
 static void close_stage(tg_trainer *t) {

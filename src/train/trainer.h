@@ -54,6 +54,7 @@ struct tg_trainer {
     tg_prefetch *prefetch;
     test_set tests[TG_MAX_TESTS];
     int test_count;
+    int best_test;                       /* of them the one that opt.best_metric is about */
     tg_test_errors errors[TG_MAX_TESTS]; /* of the last evaluation */
     bool is_evaluated;                   /* the epoch under way */
 
@@ -79,6 +80,21 @@ TG_NODISCARD tg_status tg_trainer_agree(const tg_trainer *t, tg_status status);
 
 /* Settings, data and buffers of progress.stage (trainer.c). */
 TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
+
+/* The test set of opt.best_metric, of those of the stage; its error of an epoch, NaN if that was
+ * not evaluated (best_metric.c). */
+TG_NODISCARD tg_status tg_trainer_choose_metric(tg_trainer *t);
+double tg_trainer_best_error(const tg_trainer *t, const tg_train_epoch *epoch);
+
+/* Whether the training of an epoch came to numbers, for progress.diverged; before its counters
+ * begin anew. `is_last`: of the run (divergence.c). */
+TG_NODISCARD tg_status tg_trainer_judge_epoch(tg_trainer *t, const tg_train_epoch *epoch,
+                                              bool is_last);
+/* Fails with what a run that has diverged has to say, and TG_OK otherwise. */
+TG_NODISCARD tg_status tg_trainer_check_divergence(tg_trainer *t);
+/* "; the last good checkpoint is .., of epoch 3": the newest whose run had not diverged. */
+enum { TG_GOOD_TEXT = TG_PATH + 80 };
+const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]);
 
 /* Takes the folder: all that was to be checked is good, and only from here on files change
  * (resume.c). */
