@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from . import _arrays, _config
-from ._library import Context, Error, c, lib
+from ._library import Context, Error, c, lib, text
 
 _log = logging.getLogger("libtgrad")
 _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
@@ -26,17 +26,12 @@ def open_context(backend: str | None = None, threads: int = 0) -> Context:
                    log=lambda level, line: _log.log(_LEVELS[level], "%s", line))
 
 
-def find_checkpoint(path) -> pathlib.Path:
-    """A file, or of a run folder its best checkpoint, else the newest."""
-    path = pathlib.Path(path)
-    if not path.is_dir():
-        return path
-    for name in ("best", "recent"):
-        file = path / "checkpoints" / f"{name}.safetensors"
-        if file.exists():
-            return file
-    raise Error(f"{path} is a folder without checkpoints/best.safetensors or "
-                "checkpoints/recent.safetensors", c.TG_E_IO)
+def find_checkpoint(context: Context, path, which: str | int | None = None) -> pathlib.Path:
+    """A file, or of a run folder the checkpoint that is meant; None: the best, else the last."""
+    file = ctypes.create_string_buffer(4096)
+    which = None if which is None else str(which).encode()
+    context.check(lib.tg_run_checkpoint(context, os.fspath(path).encode(), which, file, len(file)))
+    return pathlib.Path(os.fsdecode(file.value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +66,13 @@ class Model:
         context.own(self, lib.tg_model_destroy, handle)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, *, config: Any = None, backend: str | None = None,
-             threads: int = 0) -> Model:
-        """A run folder (its best checkpoint), a checkpoint or a model file; with `config`, a YAML file
-        or a mapping with section "fno", a file of weights by neuraloperator's names."""
+    def load(cls, path: str | os.PathLike, *, checkpoint: str | int | None = None, config: Any = None,
+             backend: str | None = None, threads: int = 0) -> Model:
+        """A run folder, of which `checkpoint` is "best" (or None), "last" or the number of a step, a
+        checkpoint or a model file; with `config`, a YAML file or a mapping with section "fno", a file of
+        weights by neuraloperator's names."""
         context, handle = open_context(backend, threads), ctypes.c_void_p()
-        file = os.fspath(find_checkpoint(path)).encode()
+        file = os.fspath(find_checkpoint(context, path, checkpoint)).encode()
         if config is None:
             context.check(lib.tg_model_load(context, file, handle))
         else:
@@ -93,6 +89,11 @@ class Model:
     def settings(self) -> dict:
         """What the model was made with, by section."""
         return _config.as_dict(lib.tg_model_settings(self._handle))
+
+    @property
+    def checkpoint(self) -> str:
+        """Where in its run a checkpoint was written: "best, epoch 8 of 15 (by h1)"; "" of other models."""
+        return text(lib.tg_model_get_origin(self._handle).text)
 
     @property
     def _network(self):

@@ -296,6 +296,10 @@ static const tg_tensor *find_array(const tg_archive *archive, const char *name, 
     return tensor && tensor->dtype == dtype && tg_tensor_numel(tensor) == count ? tensor : NULL;
 }
 
+bool tg_checkpoint_is_model(const tg_archive *archive) {
+    return !tg_archive_meta(archive, CHECKPOINT);
+}
+
 bool tg_checkpoint_is_sealed(const tg_archive *archive) {
     return tg_archive_meta(archive, CHECKPOINT) || tg_archive_meta(archive, MODEL);
 }
@@ -319,7 +323,7 @@ static tg_status check_contents(tg_context *ctx, const char *path, const tg_arch
 
 tg_status tg_checkpoint_check(tg_context *ctx, const char *path, bool is_run,
                               const tg_archive *archive) {
-    const bool is_model = !tg_archive_meta(archive, CHECKPOINT);
+    const bool is_model = tg_checkpoint_is_model(archive);
     const char *format = tg_archive_meta(archive, is_model ? MODEL : CHECKPOINT);
     if (!format) {
         return tg_fail(ctx, TG_E_FORMAT,

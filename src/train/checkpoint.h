@@ -84,4 +84,8 @@ TG_NODISCARD tg_status tg_checkpoint_load_model(tg_model *model, const tg_archiv
 TG_NODISCARD tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path,
                                                    const tg_archive *archive, tg_progress *out);
 
+/* Fills in model->origin, of a model that was just loaded from the checkpoint at `path`. */
+TG_NODISCARD tg_status tg_model_keep_origin(tg_model *model, const char *path,
+                                            const tg_archive *archive);
+
 #endif
