@@ -240,10 +240,13 @@ tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *arc
     return tg_safetensors_write(ctx, path, archive);
 }
 
+size_t tg_checkpoint_bytes(const size_t held[TG_MEM_CATEGORIES]) {
+    return held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] + held[TG_MEM_FACTORS] +
+           held[TG_MEM_INDICES];
+}
+
 size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
-    return be->ops->place == TG_HOST ? 0
-                                     : held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] +
-                                           held[TG_MEM_FACTORS] + held[TG_MEM_INDICES];
+    return be->ops->place == TG_HOST ? 0 : tg_checkpoint_bytes(held);
 }
 
 /* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it

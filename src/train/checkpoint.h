@@ -52,7 +52,10 @@ TG_NODISCARD tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *op
 /* The file, with its checksum. */
 TG_NODISCARD tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive);
 
-/* Bytes of those copies, of a run that holds so much where the backend computes. */
+/* Bytes of the tensors, of a run that holds so much where the backend computes, and of those
+ * copies.
+ */
+size_t tg_checkpoint_bytes(const size_t held[TG_MEM_CATEGORIES]);
 size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]);
 
 /* Sets the checksum of an archive that is complete otherwise. */

@@ -223,6 +223,7 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
         p->waited = is_best ? 0 : p->waited + 1;
     }
     TG_CALL(tg_trainer_judge_epoch(t, &epoch, is_last_epoch(t)));
+    t->best_before = p->best;
     p->best = is_best ? error : p->best;
     t->is_evaluated = false;
     t->time = (tg_train_time){0};
@@ -385,8 +386,8 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};
-    TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t)));
     const int64_t epochs = epochs_of_all_stages(t);
+    TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t, is_at_end(t) ? 0 : epochs - t->progress.epoch)));
     tg_run_position at = position_of(t);
     TG_TRY(tg_trainer_agree(t, is_at_end(t) ? complete_checkpoint(t) : TG_OK));
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;

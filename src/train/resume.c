@@ -311,13 +311,14 @@ static tg_status look_again(tg_trainer *t) {
                : status;
 }
 
-tg_status tg_trainer_enter(tg_trainer *t) {
+tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left) {
     if (t->entry == TG_ENTRY_NONE) {
         return tg_fail(t->ctx, TG_E_ARGUMENT, "a trainer is started or resumed before it runs");
     }
     if (t->has_entered || !tg_trainer_writes(t)) {
         return TG_OK;
     }
+    TG_CALL(tg_trainer_check_room(t, epochs_left));
     TG_CALL(tg_run_folder_make(&t->folder));
     TG_CALL(tg_run_folder_lock(&t->folder, true));
     TG_CALL(look_again(t));

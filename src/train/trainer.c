@@ -170,7 +170,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                        "distributed.backend: nccl takes a communicator (tg_trainer_create_comm)"));
     }
     t->comm = tg_run_exchanges(&config) ? comm : NULL;
-    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
+    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned, &t->checkpoint_bytes));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1,

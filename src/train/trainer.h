@@ -23,7 +23,9 @@ typedef struct tg_saving {
     tg_run_folder folder;
     tg_archive *archive; /* what is written; NULL: nothing is */
     int64_t step, keep;
-    bool is_best, is_newest; /* names that it gets */
+    bool is_best, is_newest;    /* names that it gets */
+    bool lacks_best;            /* .. but the first one, which could not be written */
+    double error, error_before; /* lowest so far: with this one, and without */
     bool has_thread;
     pthread_t thread;
     atomic_bool is_written;
@@ -41,6 +43,7 @@ struct tg_trainer {
     tg_model *model;
     tg_optim *optim;
     size_t planned[TG_MEM_CATEGORIES]; /* bytes that it holds at its highest, by its plan */
+    size_t checkpoint_bytes;           /* of a checkpoint's tensors, likewise */
     tg_run_folder folder;
     tg_entry entry;
     bool has_entered; /* the folder is this run's */
@@ -70,6 +73,7 @@ struct tg_trainer {
     double run_seconds;  /* of all steps timed in this process */
     int64_t run_steps;
     tg_saving saving;
+    double best_before;            /* lowest error before the last evaluation */
     char last_checkpoint[TG_PATH]; /* that was written, or resumed from */
 };
 
@@ -96,14 +100,19 @@ TG_NODISCARD tg_status tg_trainer_check_divergence(tg_trainer *t);
 enum { TG_GOOD_TEXT = TG_PATH + 80 };
 const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]);
 
-/* Takes the folder: all that was to be checked is good, and only from here on files change
- * (resume.c). */
-TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t);
+/* Takes the folder, to train so many epochs: all that was to be checked is good but for the room on
+ * the disk, and only after that files change (resume.c). */
+TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left);
+
+/* Refuses a run whose checkpoints have no room on the disk, or warns of it; with so many epochs to
+ * train (disk_room.c). */
+TG_NODISCARD tg_status tg_trainer_check_room(const tg_trainer *t, int64_t epochs_left);
 
 #define TG_BEST "checkpoints/best.safetensors"
 
 /* A checkpoint of now, as the best one, the newest one or both. It may be written while the run
- * goes on, and fail later: then the next of these calls fails (saving.c). */
+ * goes on, and fail later: then the next of these calls fails. A best one that cannot be written is
+ * a warning: the one before stays (saving.c). */
 TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest);
 /* Whether the last one is good, if that is known by now. */
 TG_NODISCARD tg_status tg_trainer_check_saved(tg_trainer *t);
