@@ -184,13 +184,29 @@ class Model:
 
     __call__ = predict
 
-    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
+    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16, split: str | None = None) -> TestErrors:
         """Errors over a test set: arrays x and y, or the path of a data file, which is read as those of the
-        model's training were. Points have no h1: NaN."""
+        model's training were. Of a file that was trained on in part `split` is "test" (or None), "train" or
+        "all". Points have no h1: NaN."""
         with self._turn:
-            return self._evaluate(x, y, batch)
+            return self._evaluate(x, y, batch, split)
 
-    def _evaluate(self, x, y, batch):
+    def _take_part(self, path, split, config):
+        """Puts the samples of a file that are meant into the config of its dataset."""
+        found = c.tg_model_split()
+        self._context.check(lib.tg_model_get_split(self._handle, path, found))
+        split = split or ("test" if found.tests else "all")
+        if split not in ("train", "test", "all"):
+            raise Error(f"split: {split!r} is not train, test or all", c.TG_E_ARGUMENT)
+        if split != "all" and not (found.trained if split == "train" else found.tests):
+            raise Error(f"split: the model was trained on {'all' if found.trained else 'nothing'} of "
+                        f"{os.fsdecode(path)}", c.TG_E_ARGUMENT)
+        if split == "test":
+            config.first_sample, config.n_samples = found.first_test, found.tests
+        elif split == "train":
+            config.n_samples = found.trained
+
+    def _evaluate(self, x, y, batch, split):
         context, dataset = self._context, ctypes.c_void_p()
         config, plain = c.tg_dataset_config(), c.tg_dataset_config()
         lib.tg_dataset_config_init(plain, ctypes.sizeof(plain))
@@ -203,7 +219,9 @@ class Model:
         if y is None and not isinstance(x, (str, os.PathLike)):
             raise Error("y: the outputs that arrays x should have are missing", c.TG_E_ARGUMENT)
         if y is None:
-            context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
+            path = os.fspath(x).encode()
+            self._take_part(path, split, config)
+            context.check(lib.tg_dataset_open(context, path, None, config, dataset))
             arrays = ()
         else:
             arrays = ((self._places(x, "x"), numpy.ascontiguousarray(_arrays.to_numpy(y, "y"), self._dtype))
