@@ -16,7 +16,7 @@
 /* In which way a run has diverged; the numbers stand in checkpoints. */
 typedef enum tg_divergence {
     TG_DIVERGED_NOT,
-    TG_DIVERGED_LOSS,    /* more than half of the samples of an epoch had no finite loss */
+    TG_DIVERGED_LOSS,    /* more than half of the batches of an epoch had no finite loss */
     TG_DIVERGED_WEIGHTS, /* NaN or Inf */
     TG_DIVERGED_ERROR,   /* the test error is not finite any more */
     TG_DIVERGED_COUNT

@@ -24,12 +24,18 @@ static tg_status look_at_weights(const tg_trainer *t, bool *is_broken) {
     return TG_OK;
 }
 
+/* Batches of the epoch with a finite loss: all but the last one are of the same size. */
+static int64_t finite_batches(const tg_trainer *t) {
+    const int64_t size = t->model->config.data.batch_size;
+    return (t->progress.samples + size - 1) / size;
+}
+
 tg_status tg_trainer_judge_epoch(tg_trainer *t, const tg_train_epoch *epoch, bool is_last) {
     tg_progress *p = &t->progress;
     bool is_broken = false;
     TG_CALL(is_last ? look_at_weights(t, &is_broken) : TG_OK);
     const bool has_error = epoch->test_count > 0 && isfinite(p->best); /* an earlier one */
-    p->diverged = 2 * p->samples < tg_dataset_get_facts(t->train).samples   ? TG_DIVERGED_LOSS
+    p->diverged = 2 * finite_batches(t) < tg_loader_batches(t->loader)      ? TG_DIVERGED_LOSS
                   : is_broken                                               ? TG_DIVERGED_WEIGHTS
                   : has_error && !isfinite(tg_trainer_best_error(t, epoch)) ? TG_DIVERGED_ERROR
                                                                             : TG_DIVERGED_NOT;
