@@ -41,7 +41,7 @@ static tg_status open_tests(tg_trainer *t) {
         name_test(t, i);
         t->test_count = i + 1;
     }
-    return TG_OK;
+    return tg_trainer_choose_metric(t);
 }
 
 static void close_stage(tg_trainer *t) {
@@ -207,7 +207,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                        "distributed.backend: nccl takes a communicator (tg_trainer_create_comm)"));
     }
     t->comm = tg_run_exchanges(&config) ? comm : NULL;
-    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
+    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned, &t->checkpoint_bytes));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1,
