@@ -492,8 +492,8 @@ static void a_run_without_room_is_refused(void **state) {
         set_ok(ctx, tg_trainer_start(t));
         room = 2 * needed - 1; /* one that is whole, and one that is written */
         assert_int_equal(tg_trainer_run(t, NULL, &end), TG_E_IO);
-        snprintf(sentence, sizeof sentence, "a checkpoint of this run takes %.4g MiB of the disk",
-                 (double)needed / 0x1p20);
+        snprintf(sentence, sizeof sentence, "this run needs %.4g MiB of the disk for checkpoints",
+                 (double)(2 * needed) / 0x1p20);
         set_expect_sentence(ctx, sentence);
         assert_true(access(test_path("room"), F_OK) != 0);
         room = 3 * needed - 1; /* .. and one more that is kept */
@@ -533,7 +533,8 @@ static void older_checkpoints_make_room(void **state) {
     room = UINT64_MAX - 1;
     set_ok(ctx, tg_trainer_start(t));
     set_ok(ctx, tg_trainer_run(t, &watch, &end));
-    assert_non_null(strstr(heard, "1 older checkpoint made room for a new one"));
+    assert_non_null(
+        strstr(heard, "the disk is nearly full: older checkpoints make room for new ones"));
     assert_int_equal(size_of(folder, 2), -1);
     assert_true(size_of(folder, 4) > 0 && size_of(folder, 6) > 0);
     tg_trainer_destroy(&t);

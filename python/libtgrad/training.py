@@ -109,8 +109,9 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     init       weights to begin with: neuraloperator's, or those of a checkpoint, a model file or a run
     on_epoch   is called after each epoch with a mapping like a line of metrics.jsonl
 
-    Ctrl-C, or the interrupt of a notebook, ends after the step under way: a checkpoint is saved, then
-    KeyboardInterrupt is raised, and `resume=True` goes on.
+    A run that has diverged is an Error, which names its last good checkpoint. Ctrl-C, or the interrupt of
+    a notebook, ends after the step under way: a checkpoint is saved, then KeyboardInterrupt is raised, and
+    `resume=True` goes on.
     """
     context, trainer = open_context(backend, threads), ctypes.c_void_p()
     wanted = dict(_config.flat(overrides or {}))

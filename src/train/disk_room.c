@@ -1,8 +1,8 @@
 /* Room for checkpoints on the disk, before a run and while it goes on.
  *
  * At their most there are opt.keep_checkpoints, the best one and one that is being written. With
- * less room a run still ends well: older checkpoints make room for new ones, and a best one that
- * cannot be written is a warning. It needs two, one that is whole and one that is being written. */
+ * less room a run still ends well, as older checkpoints make room for new ones, as long as there is
+ * room for the last one, the best one and the one that is being written. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -69,14 +69,17 @@ tg_status tg_trainer_check_room(const tg_trainer *t, int64_t epochs_left) {
     const int64_t most = loop->keep_checkpoints + 1 + has_best;
     const int64_t files = epochs_left + (replaces ? 0 : there);
     const int64_t count = files < most ? files : most;
-    const uint64_t all = (uint64_t)count * bytes, least = (uint64_t)(count < 2 ? 1 : 2) * bytes;
+    const int64_t fewest = count < 2 + has_best ? count : 2 + has_best;
+    const uint64_t all = (uint64_t)count * bytes, least = (uint64_t)fewest * bytes;
     const char *folder = t->folder.path;
     if (least > left + present) {
-        return tg_fail(t->ctx, TG_E_IO,
-                       "%s: a checkpoint of this run takes %.4g MiB of the disk, the next one is "
-                       "written beside it, and %.4g MiB are free; make room, or take a folder on "
-                       "another disk",
-                       folder, (double)bytes / 0x1p20, (double)(left + present) / 0x1p20);
+        return tg_fail(
+            t->ctx, TG_E_IO,
+            "%s: this run needs %.4g MiB of the disk for checkpoints (the last one%s and "
+            "one being written, %.4g MiB each), and %.4g MiB are free; make room, or take "
+            "a folder on another disk",
+            folder, (double)least / 0x1p20, best, (double)bytes / 0x1p20,
+            (double)(left + present) / 0x1p20);
     }
     if (all > left + present) {
         tg_log(t->ctx, TG_LOG_WARN,
@@ -90,20 +93,16 @@ tg_status tg_trainer_check_room(const tg_trainer *t, int64_t epochs_left) {
     return TG_OK;
 }
 
-tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes) {
+tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes, int *dropped) {
     char path[TG_PATH];
-    int64_t *steps = NULL, count = 0, dropped = 0;
+    int64_t *steps = NULL, count = 0;
     uint64_t left = 0;
     tg_status status = TG_OK;
+    *dropped = 0;
     TG_TRY(tg_run_folder_steps(folder, &steps, &count));
     while (count > 1 && find_room(folder->path, &left) && left < bytes + HEADER) {
         TG_TRY(tg_run_folder_checkpoint(folder, steps[--count], path));
-        dropped += unlink(path) == 0;
-    }
-    if (dropped > 0) {
-        tg_log(folder->ctx, TG_LOG_WARN,
-               "%s: the disk is nearly full; %lld older checkpoint%s made room for a new one",
-               folder->path, (long long)dropped, dropped == 1 ? "" : "s");
+        *dropped += unlink(path) == 0;
     }
 fail:
     tg_mem_free(folder->ctx, steps);

@@ -21,6 +21,19 @@ static uint64_t bytes_of(const tg_archive *archive) {
     return bytes;
 }
 
+/* Older checkpoints go where the disk is full, which is told once. */
+static tg_status make_room(tg_saving *s) {
+    int dropped = 0;
+    TG_CALL(tg_run_folder_make_room(&s->folder, bytes_of(s->archive), &dropped));
+    if (dropped > 0 && !s->is_short_of_room) {
+        s->is_short_of_room = true;
+        tg_log(&s->ctx, TG_LOG_WARN,
+               "%s: the disk is nearly full: older checkpoints make room for new ones",
+               s->folder.path);
+    }
+    return TG_OK;
+}
+
 /* The best one, without which a run goes on. */
 static void write_best(tg_saving *s, const char *path) {
     s->lacks_best = tg_checkpoint_write(&s->ctx, path, s->archive) != TG_OK;
@@ -36,7 +49,7 @@ static tg_status make_files(tg_saving *s) {
     TG_CALL(tg_run_folder_file(&s->folder, TG_BEST, best));
     TG_CALL(tg_run_folder_checkpoint(&s->folder, s->step, newest));
     TG_CALL(tg_run_folder_sync(&s->folder));
-    TG_CALL(s->is_newest ? tg_run_folder_make_room(&s->folder, bytes_of(s->archive)) : TG_OK);
+    TG_CALL(s->is_newest ? make_room(s) : TG_OK);
     if (s->is_best) {
         write_best(s, best);
     }

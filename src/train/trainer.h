@@ -25,6 +25,7 @@ typedef struct tg_saving {
     tg_archive *archive; /* what is written; NULL: nothing is */
     int64_t step, keep;
     bool is_best, is_newest;    /* names that it gets */
+    bool is_short_of_room;      /* the disk is nearly full, as was told */
     bool lacks_best;            /* .. but the first one, which could not be written */
     double error, error_before; /* lowest so far: with this one, and without */
     bool has_thread;
