@@ -42,7 +42,7 @@ static const tg_setting params[] = {
     TG_PDE_ROW(INT64, lag, 1.0, 1e6, "frames from x to y"),
     TG_PDE_ROW(INT64, stride, 1.0, 1e6, "frames from one x to the next"),
     TG_PDE_ROW(INT64, trajectories, 1.0, 1000.0, "independent starts that share the pairs"),
-    TG_SETTING_CHOICE(config, split, splits, "test pairs: later, or shuffled (of all)"),
+    TG_SETTING_CHOICE(config, split, splits, "test pairs: later, or shuffled"),
     TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "cells that a time step moves at most"),
     TG_PDE_GRID("1024"),
 };
