@@ -95,7 +95,12 @@ tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_o
             (const tg_optim_config *)(const void *)(group + (size_t)i * stride);
         TG_CALL(tg_optim_config_read(ctx, config, &groups[i]));
     }
-    return check(ctx, out);
+    TG_CALL(check(ctx, out));
+    for (int i = 0; i < out->group_count; i++) {
+        const bool is_limited = groups[i].is_projected && groups[i].memory_budget > 0.0;
+        TG_CALL(is_limited ? tg_optim_fit_ranks(ctx, out, i, &groups[i]) : TG_OK);
+    }
+    return TG_OK;
 }
 
 void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup) {

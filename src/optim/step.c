@@ -16,15 +16,13 @@ static double read_clock(const tg_optim *optim, bool waits) {
 }
 
 bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
-    return slot->last_refresh < 0 || slot->must_refresh ||
-           slot->step - slot->last_refresh >=
-               tg_refresh_gap(&optim->groups[slot->group], slot->step);
+    return slot->last_refresh < 0 || slot->step - slot->last_refresh >=
+                                         tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
 
 tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     const bool had_moments = slot->last_refresh >= 0;
     slot->last_refresh = slot->step;
-    slot->must_refresh = false;
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
         if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
@@ -55,7 +53,7 @@ static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *g
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
     if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* what neither of them carries */
-        slot->error = slot->ranked ? sqrt(slot->projector->rest) : (double)NAN;
+        slot->error = (double)NAN;
     }
     return TG_OK;
 }
@@ -233,12 +231,9 @@ tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gra
 }
 
 tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                      bool refreshes, bool measures, void *small) {
+                                      bool refreshes, void *small) {
     if (refreshes) {
         TG_CALL(refresh(optim, slot, gradient));
-    }
-    if (measures) { /* before there are values: it works in their memory, too */
-        TG_CALL(tg_auto_rank_observe(optim, slot, gradient));
     }
     TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, NULL, small));
     if (refreshes) {
@@ -303,15 +298,14 @@ static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradien
 }
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                     bool refreshes, bool measures, tg_update *call) {
-    if (!refreshes && !measures && !uses_residual(optim, slot) && !optim->times_parts &&
+                                     bool refreshes, tg_update *call) {
+    if (!refreshes && !uses_residual(optim, slot) && !optim->times_parts &&
         slot->moments.rule == &tg_rule_adam && tg_projector_steps_at_once(slot->projector)) {
         return update_at_once(optim, slot, gradient, call);
     }
     TG_CALL(call->projection_counts
                 ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
-                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures,
-                                              optim->small));
+                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, optim->small));
     void *residual = NULL;
     if (uses_residual(optim, slot)) {
         residual = (char *)optim->small + optim->residual_offset;
@@ -333,8 +327,8 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
 static bool begins_by_projecting(const tg_optim *optim, const tg_slot *slot,
                                  const tg_gradient *gradient) {
     return slot->projector && gradient->dense && !tg_slot_is_due(optim, slot) &&
-           !tg_auto_rank_is_active(optim, slot) && !tg_guard_is_read_first(optim, slot) &&
-           !uses_residual(optim, slot) && !optim->shares_workspace;
+           !tg_guard_is_read_first(optim, slot) && !uses_residual(optim, slot) &&
+           !optim->shares_workspace;
 }
 
 tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
@@ -372,17 +366,15 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
     TG_CALL(tg_update_begin(optim, slot, &call.guard));
-    TG_CALL(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
-    const bool measures = tg_auto_rank_observes(optim, slot, is_due);
-    const bool waits = is_due || measures || tg_guard_is_read_first(optim, slot);
-    const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
+    const bool waits = is_due || tg_guard_is_read_first(optim, slot);
+    const bool forms = !slot->projector || is_due || uses_residual(optim, slot) ||
                        !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !waits && !slot->projector && gradient->dense;
     call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
     if (waits) {
         int64_t nonfinite = 0;
-        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due || measures, &nonfinite));
+        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }
@@ -398,7 +390,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
         call.grad_store = tg_storage_of(ready.dtype);
         return tg_slot_update(optim, slot, &call);
     }
-    return tg_slot_project_and_update(optim, slot, &ready, is_due, measures, &call);
+    return tg_slot_project_and_update(optim, slot, &ready, is_due, &call);
 }
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
