@@ -63,7 +63,6 @@ static const char *const one_dimension[] = {"data.set",
 
 /* Rules that have no kernel for devices. */
 static const variant host_variants[] = {
-    {"signs of the residual", {"opt.name", "tensorgrad", "opt.residual_scale", "0.5"}},
     {"apollo", {"opt.rule", "apollo", "opt.rank", "2", "opt.min_entries", "10"}},
     {"muon", {"opt.rule", "muon", "opt.min_entries", "10"}},
 };

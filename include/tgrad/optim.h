@@ -79,8 +79,6 @@ typedef struct tg_optim_config {
     tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
-    double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
-                              the weight too, by its signs times this times the rate */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);

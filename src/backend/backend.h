@@ -214,7 +214,6 @@ typedef struct tg_adam {
 typedef enum tg_rule_kernel {
     TG_KERNEL_ADAM,
     TG_KERNEL_GRADIENT, /* u = g */
-    TG_KERNEL_SIGN,     /* u = sign(g) */
     TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
     TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
 } tg_rule_kernel;

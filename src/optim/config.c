@@ -110,8 +110,6 @@ static const tg_setting table[] = {
      "as scale_by_mask_ratio, for the second branch"},
     {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
      "weight of the sparse branch in the update"},
-    OPT(DOUBLE, residual_scale, 0, 1e6,
-        "rate of a sign update of what is left out, in learning rates; 0: none"),
     {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
      "cold start of a Tucker decomposition: Gram matrices or sketches"},
     {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
@@ -244,13 +242,6 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                     "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
     TG_CALL(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
                     "an update rule"));
-    TG_CALL(require(ctx, c->residual_scale >= 0.0 && isfinite(c->residual_scale), "residual_scale",
-                    c->residual_scale, "a finite number >= 0"));
-    if (c->is_projected && c->residual_scale > 0.0 && c->projector.scheme == TG_SCHEME_SUM) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "opt.residual_scale: branches side by side overlap and leave no residual; "
-                       "take optimizer_type: tensorgrad");
-    }
     if (c->rule == TG_RULE_APOLLO && c->projector.first.rank.count != 1) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.rank: apollo has one random projection; take a fraction below 1 or an "

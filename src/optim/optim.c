@@ -194,19 +194,14 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-static void add_small(tg_workspace *workspace, size_t small, size_t residual) {
+static void add_small(tg_workspace *workspace, size_t small) {
     if (small > 0) {
-        tg_workspace_reserve(workspace, small_offset(workspace) + small + residual, 0, 0);
+        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
     }
 }
 
-/* Bytes of a projected parameter's compressed values, and of what they leave if that is used. */
-static void raise_small(const tg_optim_config *config, tg_dtype dtype, int64_t count, int64_t numel,
-                        size_t *small, size_t *residual) {
-    const size_t values = (size_t)count * tg_dtype_size(dtype);
-    const size_t whole = config->residual_scale > 0.0 ? (size_t)numel * tg_dtype_size(dtype) : 0;
-    *small = tg_max_size(*small, tg_align(values));
-    *residual = tg_max_size(*residual, whole);
+static size_t small_bytes(tg_dtype dtype, int64_t count) {
+    return tg_align((size_t)count * tg_dtype_size(dtype));
 }
 
 /* An update that refreshes: what decompositions take while they run, beside the dense sums that are
@@ -226,7 +221,7 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
-    size_t sums = 0, small = 0, residual = 0;
+    size_t sums = 0, small = 0;
     int *owner = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
     TG_TRY(tg_shard_assign(ctx, setup, owner));
@@ -240,8 +235,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
-            raise_small(&setup->groups[param->group], dtype, plan.count, (int64_t)entries, &small,
-                        &residual);
+            small = tg_max_size(small, small_bytes(dtype, plan.count));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
@@ -251,8 +245,8 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
-    out->step_work = small_offset(scratch) + small + residual;
-    add_small(scratch, small, residual);
+    out->step_work = small_offset(scratch) + small;
+    add_small(scratch, small);
 fail:
     tg_mem_free(ctx, owner);
     return status;
@@ -345,18 +339,16 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
 
 /* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
-    size_t small = 0, residual = 0, dense = 0;
+    size_t small = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
         if (slot->projector) {
-            raise_small(&optim->groups[slot->group], slot->dtype, slot->count, slot->numel, &small,
-                        &residual);
+            small = tg_max_size(small, small_bytes(slot->dtype, slot->count));
         }
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
-    add_small(&optim->workspace, small, residual);
-    optim->residual_offset = small;
+    add_small(&optim->workspace, small);
     optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
                                          .dense_bytes = setup->takes_factored ? dense : 0};
     const size_t own = rule_bytes(setup);

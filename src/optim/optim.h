@@ -62,7 +62,6 @@ struct tg_optim {
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in it: compressed values of the parameter being updated */
-    size_t residual_offset; /* and behind them, what they leave of its gradient: residual_scale */
     void *rule_work;        /* scratch of rules of whole weights, or NULL */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for 16-bit numbers only */

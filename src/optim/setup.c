@@ -44,22 +44,12 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     return TG_OK;
 }
 
-static tg_status check_residual(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
-    return config->residual_scale > 0.0 && accumulates && config->is_projected
-               ? tg_fail(ctx, TG_E_CONFIG,
-                         "opt.residual_scale: sums of several batches or processes are kept "
-                         "compressed, without what a projection leaves; take 0, or one batch per "
-                         "update on one process")
-               : TG_OK;
-}
-
 static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
     if (setup->param_count < 0 || (setup->param_count > 0 && !setup->params)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d parameters", setup->param_count);
     }
     for (int i = 0; i < setup->group_count; i++) {
         TG_CALL(tg_optim_config_check(ctx, &setup->groups[i]));
-        TG_CALL(check_residual(ctx, &setup->groups[i], setup->accumulates));
     }
     for (int i = 0; i < setup->param_count; i++) {
         TG_CALL(check_param(ctx, setup, i));

@@ -242,42 +242,6 @@ tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_g
     return TG_OK;
 }
 
-/* ---- what the projection leaves, by its signs ---- */
-
-static bool uses_residual(const tg_optim *optim, const tg_slot *slot) {
-    return slot->projector && optim->groups[slot->group].residual_scale > 0.0;
-}
-
-/* residual = G - back(project(G)), the latter in optim->small. */
-static tg_status form_residual(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                               void *residual) {
-    const tg_backend_ops *ops = optim->be->ops;
-    TG_CALL(ops->convert(optim->be, slot->numel, gradient->dtype, gradient->dense, slot->dtype,
-                         residual));
-    return tg_projector_subtract(slot->projector, optim->small, residual);
-}
-
-/* w <- w - (1 - lr wd) lr residual_scale sign(residual), behind the update that has decayed it. */
-static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_rates *rates,
-                                 const void *residual, const tg_update *call) {
-    const tg_optim_config *config = &optim->groups[slot->group];
-    tg_rng rounding = slot->rounding;
-    rounding.seed = ~rounding.seed; /* other random bits than those of the update */
-    rounding.step = rates->step;
-    const tg_adam signs = {.dtype = slot->dtype,
-                           .n = slot->numel,
-                           .split = config->complex_adam == TG_ADAM_SPLIT,
-                           .grad = residual,
-                           .scale = 1.0,
-                           .weight = call->weight,
-                           .alpha = -rates->beta * config->learning_rate * config->residual_scale,
-                           .beta = 1.0,
-                           .weight_store = slot->weight_store,
-                           .rounding = &rounding,
-                           .guard = call->guard};
-    return optim->be->ops->rule_step(optim->be, &signs, TG_KERNEL_SIGN);
-}
-
 /* Projection, Adam and the way back by one call, where nobody asks for what lies between, nor for
  * the time of each. */
 static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
@@ -299,25 +263,15 @@ static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradien
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                      bool refreshes, tg_update *call) {
-    if (!refreshes && !uses_residual(optim, slot) && !optim->times_parts &&
-        slot->moments.rule == &tg_rule_adam && tg_projector_steps_at_once(slot->projector)) {
+    if (!refreshes && !optim->times_parts && slot->moments.rule == &tg_rule_adam &&
+        tg_projector_steps_at_once(slot->projector)) {
         return update_at_once(optim, slot, gradient, call);
     }
     TG_CALL(call->projection_counts
                 ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
                 : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, optim->small));
-    void *residual = NULL;
-    if (uses_residual(optim, slot)) {
-        residual = (char *)optim->small + optim->residual_offset;
-        TG_CALL(form_residual(optim, slot, gradient, residual));
-    }
     call->values = optim->small;
-    const tg_rates rates = plain_rates(optim, slot); /* before the step is counted */
-    TG_CALL(tg_slot_update(optim, slot, call));
-    if (residual) {
-        TG_CALL(follow_residual(optim, slot, &rates, residual, call));
-    }
-    return TG_OK;
+    return tg_slot_update(optim, slot, call);
 }
 
 /* ---- a projection before its update ---- */
@@ -327,8 +281,7 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
 static bool begins_by_projecting(const tg_optim *optim, const tg_slot *slot,
                                  const tg_gradient *gradient) {
     return slot->projector && gradient->dense && !tg_slot_is_due(optim, slot) &&
-           !tg_guard_is_read_first(optim, slot) && !uses_residual(optim, slot) &&
-           !optim->shares_workspace;
+           !tg_guard_is_read_first(optim, slot) && !optim->shares_workspace;
 }
 
 tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
@@ -368,8 +321,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     TG_CALL(tg_update_begin(optim, slot, &call.guard));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool waits = is_due || tg_guard_is_read_first(optim, slot);
-    const bool forms = !slot->projector || is_due || uses_residual(optim, slot) ||
-                       !tg_projector_takes_factored(slot->projector);
+    const bool forms = !slot->projector || is_due || !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !waits && !slot->projector && gradient->dense;
     call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
     if (waits) {

@@ -453,12 +453,6 @@ tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back
     return p->be->ops->expand(p->be, &op);
 }
 
-tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out) {
-    const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
-    const tg_expand op = expand_of(p, small, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out);
-    return p->be->ops->expand(p->be, &op);
-}
-
 bool tg_projector_steps_at_once(const tg_projector *p) {
     return p->be->ops->step_compressed && !is_low_rank_first(p);
 }
@@ -496,5 +490,8 @@ tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, cons
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
     TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, NULL, small->data));
     TG_CALL(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
-    return tg_projector_subtract(p, small->data, out->data);
+    const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
+    const tg_expand op =
+        expand_of(p, small->data, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data);
+    return p->be->ops->expand(p->be, &op);
 }

@@ -58,9 +58,6 @@ TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gra
                                          uint32_t *guard, const tg_adam *adam, const tg_back *back,
                                          void *small, void *out);
 
-/* out (numel) <- out - back(small), every branch with weight 1. */
-TG_NODISCARD tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out);
-
 /* What stands in the rates for alpha. */
 double tg_projector_rate(const tg_projector *p, double alpha);
 

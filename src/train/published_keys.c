@@ -97,6 +97,8 @@ static const struct {
     {"opt.reset_sparse_optimizer_states", "false", "take opt.moments_on_refresh: reset"},
     {"opt.resume_from_dir", "null|./ckpts", "take --resume auto or --resume FILE"},
     {"opt.rank_tolerance", "0", "it was removed; take opt.memory_budget, or opt.rank"},
+    {"opt.residual_scale", "0",
+     "it was removed; what a projection leaves of a gradient moves nothing"},
     {"opt.save_dir", "null|./ckpts", "take --run DIR"},
 };
 
