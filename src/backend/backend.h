@@ -321,8 +321,6 @@ struct tg_backend_ops {
     tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
-    tg_status (*dot)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                     tg_scalar *out); /* sum conj(x) y */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
     /* *count (of the backend's memory) += elements with a NaN or Inf part; stays where it is once
@@ -392,11 +390,6 @@ struct tg_backend_ops {
                                  int64_t k, tg_bitmap *bitmap);
     /* Fills ranks and count from words. */
     tg_status (*bitmap_rank)(tg_backend *be, tg_bitmap *bitmap);
-    tg_status (*bitmap_gather)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                               const void *x, void *values); /* kept entries, in index order */
-    tg_status (*bitmap_scatter)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                tg_scalar alpha, const void *values,
-                                void *x); /* x[kept] += alpha values */
     tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                               const void *x,
                               void *out); /* out = x with the kept entries 0; out may be x */

@@ -123,32 +123,9 @@ static tg_status fake_grad_dense(tg_backend *be, const tg_multimode *modes,
 typedef struct bitmap_args {
     tg_dtype dtype;
     tg_bitmap bitmap;
-    tg_scalar alpha;
     const void *x;
     void *out;
 } bitmap_args;
-
-static tg_status run_bitmap_gather(tg_backend *host, void *arguments) {
-    const bitmap_args *a = arguments;
-    return host->ops->bitmap_gather(host, a->dtype, &a->bitmap, a->x, a->out);
-}
-
-static tg_status fake_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                    const void *x, void *values) {
-    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, values};
-    return fake_submit(be, run_bitmap_gather, &a, sizeof a);
-}
-
-static tg_status run_bitmap_scatter(tg_backend *host, void *arguments) {
-    const bitmap_args *a = arguments;
-    return host->ops->bitmap_scatter(host, a->dtype, &a->bitmap, a->alpha, a->x, a->out);
-}
-
-static tg_status fake_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                     tg_scalar alpha, const void *values, void *x) {
-    const bitmap_args a = {dtype, *bitmap, alpha, values, x};
-    return fake_submit(be, run_bitmap_scatter, &a, sizeof a);
-}
 
 static tg_status run_bitmap_clear(tg_backend *host, void *arguments) {
     const bitmap_args *a = arguments;
@@ -157,7 +134,7 @@ static tg_status run_bitmap_clear(tg_backend *host, void *arguments) {
 
 static tg_status fake_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                    const void *x, void *out) {
-    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, out};
+    const bitmap_args a = {dtype, *bitmap, x, out};
     return fake_submit(be, run_bitmap_clear, &a, sizeof a);
 }
 
@@ -206,8 +183,6 @@ void fake_fill_compress(tg_backend_ops *ops) {
     ops->select_random = fake_select_random;
     ops->select_weighted = fake_select_weighted;
     ops->bitmap_rank = fake_bitmap_rank;
-    ops->bitmap_gather = fake_bitmap_gather;
-    ops->bitmap_scatter = fake_bitmap_scatter;
     ops->bitmap_clear = fake_bitmap_clear;
     ops->compress_workspace = fake_compress_workspace;
     ops->compress = fake_compress;
