@@ -15,8 +15,8 @@ enum { CLI_SWEEP_KEYS = 16, CLI_SWEEP_TRIALS = 4096 }; /* axes, and trials, at m
 typedef struct cli_cell {
     char *name;                  /* of its trials' folders, without the seed */
     char *variant;               /* "" if the file names none */
-    char *value[CLI_SWEEP_KEYS]; /* of each axis */
-    char *published;             /* what the paper has for it; NULL: nothing */
+    char *value[CLI_SWEEP_KEYS]; /* of each axis; NULL: the variant is not varied along it */
+    json_t *published;           /* the paper's values by column; "": the only one */
     tg_settings *settings;       /* of its trials, but for seed and searched rate */
     size_t peak[TG_PLACES];      /* bytes by its plan */
     size_t state;                /* of them moments, factors and index sets */

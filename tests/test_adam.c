@@ -277,6 +277,7 @@ static void rounding_to_the_bit(t_side *s) {
                             .alpha = 0x1p-12,
                             .beta = 1.0,
                             .weight_store = store,
+                            .state_nearest = split, /* it is for the moments alone */
                             .rounding = split ? &other : &rounding,
                             .rates = split ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
         t_ok(s, s->ops->adam(s->be, &op));

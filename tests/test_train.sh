@@ -286,6 +286,14 @@ train clip --opt.max_grad_norm 0.5 --opt.n_epochs 1 -q >log 2>&1 || fail "clippi
 train stages --opt.n_epochs 1 --stage2.opt.n_epochs 2 --stage2.data.batch_size 20 >log 2>&1 ||
     fail "two stages: $(cat log)"
 [ "$(wc -l <stages/metrics.jsonl)" -eq 3 ] || fail "two stages have three epochs"
+# They share one schedule, also when they are read back from the run's settings.
+halved="0.004 0.004 0.002 0.002"
+rates() { sed -nE 's/.*"lr":([0-9.e-]+),.*/\1/p' "$1/metrics.jsonl" | xargs; }
+train one_schedule --opt.n_epochs 1 --opt.learning_rate 0.004 --opt.scheduler StepLR --opt.step_size 2 \
+    --stage2.opt.n_epochs 3 --stage2.data.batch_size 20 >log 2>&1 || fail "one schedule: $(cat log)"
+[ "$(rates one_schedule)" = "$halved" ] || fail "one schedule of two stages: $(rates one_schedule)"
+"$tgrad" train one_schedule/config.yaml --run again_schedule -q >log 2>&1 || fail "again: $(cat log)"
+[ "$(rates again_schedule)" = "$halved" ] || fail "config.yaml of two stages: $(rates again_schedule)"
 for batch in 8 4; do # a later stage that adds up two batches is one with batches twice as large
     train added$batch --opt.name tensorgrad --opt.n_epochs 1 --stage2.opt.n_epochs 1 --stage2.data.batch_size $batch \
         --stage2.opt.accumulation_steps $((8 / batch)) -q >log 2>&1 || fail "batches of $batch: $(cat log)"

@@ -131,8 +131,16 @@ static void test_stops_with_a_plateau(void **state) {
     assert_true(reductions >= 1 && kept >= 2); /* otherwise patience would not be tested */
 }
 
+static void expect_rates(const run_record *whole, const double *rates, int count) {
+    assert_int_equal(whole->epochs, count);
+    for (int i = 0; i < count; i++) {
+        assert_true(fabs(whole->epoch[i].learning_rate - rates[i]) <= 1e-15);
+    }
+}
+
 /* Stages with their own rates and batches, sums of two batches: 3 updates of 5 batches in each
- * epoch of the first stage, 1 of 2 in the second. Each stage begins its schedule anew. */
+ * epoch of the first stage, 1 of 2 in the second. A stage with a rate of its own begins its
+ * schedule anew. */
 static void test_stops_with_stages(void **state) {
     (void)state;
     static const double rates[] = {0.01, 0.005, 0.02, 0.01};
@@ -142,11 +150,45 @@ static void test_stops_with_stages(void **state) {
                      "opt.gamma", "0.5", "opt.accumulation_steps", "2", "stage2.opt.n_epochs", "2",
                      "stage2.opt.learning_rate", "0.02", "stage2.data.batch_size", "10"),
                 &whole);
-    assert_int_equal(whole.epochs, 4);
+    expect_rates(&whole, rates, 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(whole.epoch[i].step, i < 2 ? 3 * (i + 1) : 6 + (i - 1));
-        assert_true(fabs(whole.epoch[i].learning_rate - rates[i]) <= 1e-15);
         assert_int_equal(whole.epoch[i].epochs, 4);
+    }
+}
+
+/* A stage without keys of the schedule continues that of the stage before, which has counted 3
+ * epochs by then; a third one that says the rate again begins anew. */
+static void test_stages_share_a_schedule(void **state) {
+    (void)state;
+    static const double rates[] = {0.04, 0.04, 0.02, 0.02, 0.01, 0.01, 0.04, 0.04, 0.02};
+    run_record whole;
+    check_stops("shared",
+                MORE("opt.n_epochs", "3", "opt.learning_rate", "0.04", "opt.scheduler", "StepLR",
+                     "opt.step_size", "2", "opt.gamma", "0.5", "data.batch_size", "10",
+                     "stage2.opt.n_epochs", "3", "stage2.data.batch_size", "20",
+                     "stage3.opt.learning_rate", "0.04"),
+                &whole);
+    expect_rates(&whole, rates, 9);
+}
+
+/* So does a plateau: its reductions and what it waits for. */
+static void test_stages_share_a_plateau(void **state) {
+    (void)state;
+    run_record one, two;
+    check_stops("one_plateau",
+                MORE("opt.n_epochs", "6", "opt.scheduler", "ReduceLROnPlateau",
+                     "opt.scheduler_patience", "0", "opt.learning_rate", "2"),
+                &one);
+    check_stops("two_plateaus",
+                MORE("opt.n_epochs", "3", "opt.scheduler", "ReduceLROnPlateau",
+                     "opt.scheduler_patience", "0", "opt.learning_rate", "2", "stage2.opt.n_epochs",
+                     "3"),
+                &two);
+    assert_true(one.epoch[2].learning_rate < one.epoch[0].learning_rate);
+    for (int i = 0; i < 6; i++) {
+        assert_true(one.epoch[i].learning_rate == two.epoch[i].learning_rate);
+        assert_true(one.epoch[i].train_loss == two.epoch[i].train_loss);
     }
 }
 
@@ -156,10 +198,12 @@ static void test_stops_with_projections(void **state) {
     run_record whole;
     check_stops("projected",
                 MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
-                     "opt.update_proj_gap", "4"),
+                     "opt.update_proj_gap", "4", "opt.track_stable_rank", "true"),
                 &whole);
     test_same_file(run_file("projected", "projections.jsonl"),
                    run_file("projected_3", "projections.jsonl"));
+    test_same_file(run_file("projected", "stable_ranks.jsonl"),
+                   run_file("projected_3", "stable_ranks.jsonl"));
     FILE *file = fopen(run_file("projected", "projections.jsonl"), "r");
     char line[4096];
     int lines = 0;
@@ -428,6 +472,8 @@ int main(void) {
         cmocka_unit_test(test_every_number_is_saved),
         cmocka_unit_test(test_stops_with_a_plateau),
         cmocka_unit_test(test_stops_with_stages),
+        cmocka_unit_test(test_stages_share_a_schedule),
+        cmocka_unit_test(test_stages_share_a_plateau),
         cmocka_unit_test(test_stops_with_projections),
         cmocka_unit_test(test_another_seed_is_refused),
         cmocka_unit_test(test_the_best_model_stays),

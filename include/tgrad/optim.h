@@ -49,10 +49,13 @@ typedef enum tg_nonfinite_policy {
 /* How the moments are kept; the arithmetic on them is f32. */
 typedef enum tg_state_precision {
     TG_STATES_FULL,
-    TG_STATES_HALF, /* bf16, by stochastic rounding */
-    TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
+    TG_STATES_HALF, /* bf16 */
+    TG_STATES_8BIT, /* a byte a number and a scale for every 256; parameters with fewer than 4096
                        values stay full */
+    TG_STATES_F16   /* below 6e-8 it is 0, which takes the second moment of most gradients */
 } tg_state_precision;
+
+typedef enum tg_state_rounding { TG_ROUND_STOCHASTIC, TG_ROUND_NEAREST } tg_state_rounding;
 
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
 typedef struct tg_optim_config {
@@ -62,7 +65,7 @@ typedef struct tg_optim_config {
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
     tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
-    tg_state_precision state_precision; /* state_precision: full | half | 8bit */
+    tg_state_precision state_precision; /* state_precision: full | half | 8bit | f16 */
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
@@ -79,6 +82,7 @@ typedef struct tg_optim_config {
     tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
+    tg_state_rounding state_rounding;      /* state_rounding: stochastic | nearest */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
@@ -145,7 +149,7 @@ typedef struct tg_optim_setup {
 
 typedef struct tg_optim tg_optim;
 
-/* The optimizer of these parameters, all moments zero. */
+/* The optimizer of these parameters, all moments zero. Clamped ranks are logged. */
 TG_API TG_NODISCARD tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup,
                                               tg_optim **out);
 TG_API void tg_optim_destroy(tg_optim **optim);
@@ -154,6 +158,15 @@ TG_API void tg_optim_destroy(tg_optim **optim);
  * workspace, gradients (index by tg_mem_category). */
 TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                             size_t bytes[TG_MEM_CATEGORIES]);
+
+/* A rank that was set and that no weight of its shape has: of the first such parameter. */
+typedef struct tg_clamped_rank {
+    int params;           /* how many there are; 0: none, and nothing below matters */
+    char name[128];       /* of the first */
+    int64_t asked, taken; /* ranks */
+    double share;         /* of its entries, kept as values */
+    char note[640];       /* all of this in a sentence, with what to set */
+} tg_clamped_rank;
 
 /* The same by place, and what an update that refreshes holds beside it for its own time: scratch of
  * decompositions and, with accumulation, dense sums. */
@@ -168,6 +181,7 @@ typedef struct tg_optim_memory {
      * one, and bytes of an update that their owners send. */
     int sharded;
     size_t elsewhere, updates;
+    tg_clamped_rank clamped;
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,

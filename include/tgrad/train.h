@@ -143,6 +143,12 @@ TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *data
 TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
                                                 tg_settings **out);
 
+/* Every key of the run with the value that it acts on: keys that its method or schedule does not
+ * read (opt.rank without a low-rank branch, opt.gamma with a cosine) have their defaults. Two runs
+ * with the same result are the same run. The caller destroys it. */
+TG_API TG_NODISCARD tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings,
+                                                 tg_settings **out);
+
 /* ---- The memory of a run, before there is one ---- */
 
 #define TG_TRAIN_PHASES 48
@@ -162,7 +168,8 @@ typedef struct tg_train_memory {
     size_t peak_total[TG_PLACES];
     int peak_phase[TG_PLACES];                 /* where the total is highest */
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
-    size_t inference;  /* a forward pass alone on a training batch, weights included */
+    size_t inference; /* a forward pass alone on a training batch, weights included */
+    tg_clamped_rank clamped;
     char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
     /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced).
      */

@@ -173,7 +173,7 @@ typedef struct tg_sample {
 
 /* How Adam's moments are kept in memory (state_codec.h); the arithmetic on them is that of the
  * dtype. Other forms than FULL go with f32 and c64 only. Rounded by the stream of `rounding`, real
- * j of m by index 2^62 + j, of v by 2^63 + j; without it to nearest. */
+ * j of m by index 2^62 + j, of v by 2^63 + j; without it, or with `state_nearest`, to nearest. */
 typedef enum tg_state_form {
 #define TG_STATE_FORMAT(id, word, codec) TG_STATE_##id,
 #include "backend/state_formats.def"
@@ -197,6 +197,7 @@ typedef struct tg_adam {
     void *v;                  /* (n) reals of the dtype's real type */
     tg_state_form form;       /* of m and v; a complex m is 2n reals */
     float *m_scale, *v_scale; /* 8BIT: (reals of m or v / TG_STATE_BLOCK, rounded up) */
+    bool state_nearest;       /* m and v to nearest, whatever the weight is rounded by */
     double beta1, beta2, eps;
     void *direction; /* (n), may be grad's memory; NULL: none */
     void *weight;    /* (n), NULL: none */
@@ -208,6 +209,11 @@ typedef struct tg_adam {
     uint32_t *guard;        /* nothing happens where it is not 0; NULL: none */
     bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
+
+/* What the moments are rounded by; NULL: to nearest. */
+static inline const tg_rng *tg_adam_state_rounding(const tg_adam *op) {
+    return op->state_nearest ? NULL : op->rounding;
+}
 
 /* How values move (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
  * `split` that of each part; the sign of 0 is 0. */

@@ -44,4 +44,10 @@ size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan);
 TG_NODISCARD tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                                           const tg_bitmap *mask, double *values, void *scratch);
 
+/* tg_stable_rank of an array where the backend computes; NaN if an entry is not finite. And the
+ * bytes that it holds meanwhile; on the host, beside those of the backend, if that is elsewhere. */
+TG_NODISCARD tg_status tg_stable_rank_of(tg_backend *be, tg_dtype dtype, const tg_shape *shape,
+                                         const void *x, double *per_mode);
+tg_scratch_need tg_stable_rank_need(tg_backend *be, tg_dtype dtype, const tg_shape *shape);
+
 #endif

@@ -53,6 +53,8 @@ static const tg_choice gap_choices[] = {{"fixed", TG_GAP_FIXED},
                                         {NULL, 0}};
 static const tg_choice moments_choices[] = {
     {"keep", TG_MOMENTS_KEEP}, {"reset", TG_MOMENTS_RESET}, {NULL, 0}};
+static const tg_choice rounding_choices[] = {
+    {"stochastic", TG_ROUND_STOCHASTIC}, {"nearest", TG_ROUND_NEAREST}, {NULL, 0}};
 static const tg_choice nonfinite_choices[] = {
     {"skip", TG_NONFINITE_SKIP}, {"error", TG_NONFINITE_ERROR}, {NULL, 0}};
 /* optimizer_type: what the published code calls the way two projections are combined. */
@@ -79,7 +81,9 @@ static const tg_setting table[] = {
     OPT(DOUBLE, weight_decay, 0, 1e6, "decoupled weight decay"),
     OPT_CHOICE(complex_adam, complex_adam_choices,
                "second moment (Lion: sign) of a complex entry: one by its modulus, or two"),
-    OPT_CHOICE(state_precision, tg_state_choices, "how moments are kept: f32, bf16 or one byte"),
+    OPT_CHOICE(state_precision, tg_state_choices,
+               "how moments are kept: f32, bf16, one byte, or f16"),
+    OPT_CHOICE(state_rounding, rounding_choices, "how moments in less than f32 are rounded"),
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
      "compress the gradients of spectral weights"},
     {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
@@ -168,8 +172,6 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
     return tg_setting_get(&table[index], &full, text, capacity);
 }
 
-enum { EVERY_RANK = 1 << 20 }; /* more than a mode is large: a rank is cut to its mode's size */
-
 /* Decomposition settings have one key for both branches. */
 static void share_with_second(tg_projector_config *config) {
     config->second.svd_type = config->first.svd_type;
@@ -198,7 +200,7 @@ static tg_status set_key(tg_context *ctx, tg_optim_config *config, const char *k
     tg_status status = tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
     if (status == TG_OK && rank && rank->count == 1 && rank->value[0] == 1.0 &&
         strchr(value, '.')) {
-        rank->value[0] = EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
+        rank->value[0] = TG_EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
     }
     if (status == TG_OK) {
         share_with_second(&config->projector);
@@ -255,6 +257,8 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     }
     TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
                     "state_precision", (double)c->state_precision, "a state format"));
+    TG_CALL(require(ctx, (unsigned)c->state_rounding <= TG_ROUND_NEAREST, "state_rounding",
+                    (double)c->state_rounding, "a rounding"));
     if (c->is_projected && c->memory_budget > 0.0 && !has_rank(&c->projector.first) &&
         (c->projector.scheme == TG_SCHEME_SINGLE || !has_rank(&c->projector.second))) {
         return tg_fail(ctx, TG_E_CONFIG,
@@ -275,6 +279,7 @@ bool tg_optim_config_shapes_state(const char *key) {
                                             "eps",
                                             "weight_decay",
                                             "nonfinite",
+                                            "state_rounding",
                                             "update_proj_gap",
                                             "update_proj_gap_end",
                                             "update_proj_gap_mode",

@@ -1,7 +1,8 @@
 /* Memory of moments. */
 #include "optim/moments.h"
 
-_Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT,
+_Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT &&
+                   (int)TG_STATES_F16 == TG_STATE_F16,
                "tg_state_precision has the order of state_formats.def");
 
 static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dtype dtype,

@@ -7,6 +7,7 @@
 #include "base/minmax.h"
 #include "base/scratch.h"
 #include "optim/bucket.h"
+#include "optim/clamped_rank.h"
 #include "optim/setup.h"
 #include "optim/shard.h"
 
@@ -260,6 +261,7 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
     TG_CALL(check_bytes(ctx, setup));
     const bool is_host = be->ops->place == TG_HOST;
     TG_CALL(plan_params(ctx, setup, out, &scratch, &dense));
+    TG_CALL(tg_find_clamped_rank(ctx, setup, &out->clamped));
     const size_t host = scratch.host_bytes;
     out->host = is_host ? 0 : host;
     out->shared = (tg_shared_workspace){.work_bytes = scratch.bytes,
@@ -406,7 +408,9 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     int *owner = NULL;
+    tg_clamped_rank clamped;
     TG_TRY(check_bytes(ctx, setup));
+    TG_TRY(tg_find_clamped_rank(ctx, setup, &clamped));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
@@ -432,6 +436,9 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     TG_TRY(tg_bucket_create(optim, setup));
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_in_flight_create(optim));
+    if (clamped.params > 0) {
+        tg_log(ctx, TG_LOG_WARN, "%s", clamped.note);
+    }
     tg_mem_free(ctx, owner);
     *out = optim;
     return TG_OK;

@@ -143,6 +143,7 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                     .form = slot->moments.form,
                     .m_scale = slot->moments.at[0].scale,
                     .v_scale = slot->moments.at[1].scale,
+                    .state_nearest = config->state_rounding == TG_ROUND_NEAREST,
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,

@@ -101,12 +101,21 @@ static tg_status bad_rank(tg_context *ctx, const char *key, const tg_rank *rank,
                    rank->count, shape->ndim, tg_shape_text(shape, text, sizeof text));
 }
 
+/* A mode has no more directions than the others have entries together. */
+void tg_rank_limits(const tg_shape *shape, int64_t *out) {
+    const int64_t numel = tg_shape_numel(shape);
+    for (int d = 0; d < shape->ndim; d++) {
+        out[d] = tg_min(shape->dim[d], numel / shape->dim[d]);
+    }
+}
+
 tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                          const tg_shape *shape, int64_t *out) {
+                          const tg_shape *shape, int64_t *out, int64_t *asked) {
     if (rank->count != 1 && rank->count != shape->ndim) {
         return bad_rank(ctx, key, rank, 0, shape);
     }
-    const int64_t numel = tg_shape_numel(shape);
+    int64_t most[TG_MAX_NDIM];
+    tg_rank_limits(shape, most);
     int wide_dims = 0;
     for (int d = 0; d < shape->ndim; d++) {
         wide_dims += shape->dim[d] != 1;
@@ -118,17 +127,28 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
             return bad_rank(ctx, key, rank, entry, shape);
         }
         const int64_t dim = shape->dim[d];
-        int64_t r;
+        int64_t rounded_up = 0;
         if (value >= 1.0) {
-            r = value < (double)dim ? (int64_t)value : dim;
+            asked[d] = (int64_t)value;
         } else if (rank->count == 1) { /* a share of all entries, spread over the modes */
-            r = dim == 1 ? 1 : (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim) + 1;
+            asked[d] = (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim);
+            rounded_up = 1;
         } else {
-            r = (int64_t)(value * (double)dim);
+            asked[d] = (int64_t)(value * (double)dim);
         }
-        out[d] = tg_min(tg_max(r, 1), numel / dim); /* as many as the columns of its unfolding */
+        out[d] = tg_min(tg_max(asked[d] + rounded_up, 1), most[d]);
     }
     return TG_OK;
+}
+
+int tg_branch_clamped_mode(const tg_branch *branch) {
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        const bool is_limited = branch->modes.dim[d] > 1 && branch->asked[d] != TG_EVERY_RANK;
+        if (is_limited && branch->modes.factor[d] && branch->modes.rank[d] < branch->asked[d]) {
+            return d;
+        }
+    }
+    return -1;
 }
 
 tg_status tg_branch_allocate(tg_branch *branch) {

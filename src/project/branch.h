@@ -58,7 +58,8 @@ struct tg_branch {
 
     /* low-rank: the map onto the core; its dims are the gradient's, or (rows, columns) */
     tg_multimode modes;
-    void *factor[TG_MAX_NDIM]; /* owned; NULL where modes has none */
+    void *factor[TG_MAX_NDIM];  /* owned; NULL where modes has none */
+    int64_t asked[TG_MAX_NDIM]; /* the ranks of `modes` as they were set, before any limit */
 
     /* sparse */
     tg_bitmap bitmap; /* owned */
@@ -93,8 +94,18 @@ size_t tg_branch_index_bytes(const tg_branch *branch);
 /* What comes back from this branch is multiplied by this. */
 double tg_branch_back_scale(const tg_branch *branch);
 
-/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. */
+/* Directions that each mode has at most. */
+void tg_rank_limits(const tg_shape *shape, int64_t *out);
+
+/* The rank that a fraction of 1.0 becomes: all of a mode, however large it is. */
+enum { TG_EVERY_RANK = 1 << 20 };
+
+/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. `asked`: the same
+ * before they are limited by what the shape has, without the rounding up of the rule. */
 TG_NODISCARD tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                                       const tg_shape *shape, int64_t *out);
+                                       const tg_shape *shape, int64_t *out, int64_t *asked);
+
+/* The first mode whose rank is less than what was set, or -1. All of a mode is as set. */
+int tg_branch_clamped_mode(const tg_branch *branch);
 
 #endif

@@ -20,7 +20,7 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
 
 static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     TG_CALL(tg_rank_resolve(ctx, branch->key, &branch->config.rank, &branch->shape,
-                            branch->modes.rank));
+                            branch->modes.rank, branch->asked));
     branch->modes.dtype = branch->dtype;
     branch->modes.ndim = branch->shape.ndim;
     branch->count = 1;

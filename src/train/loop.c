@@ -386,6 +386,9 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     const int64_t epochs = epochs_of_all_stages(t);
     tg_run_position at = position_of(t);
     TG_TRY(tg_trainer_agree(t, is_at_end(t) ? complete_checkpoint(t) : TG_OK));
+    if (t->progress.epoch == 0 && t->progress.batch == 0) {
+        TG_TRY(tg_trainer_agree(t, tg_trainer_log_stable_ranks(t, 0)));
+    }
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;
          phase = tg_phase_after(phase, &at)) {
         switch (phase) {
@@ -397,6 +400,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
             break;
         case TG_PHASE_EVALUATE:
             TG_TRY(evaluate(t));
+            TG_TRY(tg_trainer_agree(t, tg_trainer_log_stable_ranks(t, t->progress.epoch + 1)));
             break;
         case TG_PHASE_RECORD:
             TG_TRY(tg_trainer_agree(t, record_epoch(t, watch, epochs)));

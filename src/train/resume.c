@@ -37,9 +37,9 @@ static tg_status compare_settings(tg_trainer *t, const char *path, const tg_sett
     char differing[512] = "";
     tg_status status = TG_OK;
     TG_TRY(tg_run_config_read(t->ctx, then, 1, false, &config));
-    TG_TRY(tg_run_config_write(t->ctx, &config, &before));
+    TG_TRY(tg_run_config_write(t->ctx, &config, NULL, &before));
     TG_TRY(tg_run_config_read(t->ctx, t->model->settings, 1, false, &config));
-    TG_TRY(tg_run_config_write(t->ctx, &config, &now));
+    TG_TRY(tg_run_config_write(t->ctx, &config, NULL, &now));
     for (int64_t i = 0; i < tg_settings_count(now); i++) {
         const char *key = tg_settings_key(now, i), *value = tg_settings_value(now, i);
         const char *old = tg_settings_get(before, key);

@@ -194,8 +194,12 @@ static tg_status remove_events(const tg_run_folder *folder) {
 /* Checkpoints go first, the newest of them last: killed on the way, what is left is the old run, or
  * one that never saved. */
 tg_status tg_run_folder_clear(const tg_run_folder *folder) {
-    static const char *const names[] = {"checkpoints/recent.safetensors", "samples.safetensors",
-                                        "projections.jsonl", "metrics.jsonl", "metrics.csv"};
+    static const char *const names[] = {"checkpoints/recent.safetensors",
+                                        "samples.safetensors",
+                                        "projections.jsonl",
+                                        "stable_ranks.jsonl",
+                                        "metrics.jsonl",
+                                        "metrics.csv"};
     tg_status status = TG_OK;
     int64_t *steps = NULL, count = 0;
     TG_TRY(remove_file(folder, "checkpoints/best.safetensors"));
@@ -261,6 +265,7 @@ static bool keeps_step(const char *line, int64_t step) {
 tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
     TG_CALL(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
     TG_CALL(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
+    TG_CALL(filter_lines(folder, "stable_ranks.jsonl", epoch, tg_line_keeps_epoch));
     return filter_lines(folder, "projections.jsonl", step, keeps_step);
 }
 
@@ -397,7 +402,8 @@ tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, co
 }
 
 tg_status tg_run_folder_sync(const tg_run_folder *folder) {
-    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl"};
+    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl",
+                                        "stable_ranks.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[TG_PATH], text[128];
         tg_status status = tg_run_folder_file(folder, names[i], path);

@@ -114,7 +114,9 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     TG_CALL(open_tests(t));
     TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
     TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
-    return tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule);
+    return t->progress.stage == t->model->config.schedule_stage
+               ? tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule)
+               : TG_OK;
 }
 
 /* ---- optimizer ---- */
@@ -179,6 +181,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                                 .threads = tg_context_threads(ctx),
                                 .ranks = tg_comm_ranks(t->comm)};
     TG_TRY(tg_trainer_open_stage(t));
+    TG_TRY(tg_trainer_read_origin(t));
     TG_TRY(make_optimizer(t));
     memcpy(t->planned, planned, sizeof planned);
     tg_settings_destroy(&whole);
@@ -264,6 +267,7 @@ void tg_trainer_destroy(tg_trainer **trainer) {
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_test_errors_destroy(&t->errors[i]);
     }
+    tg_archive_destroy(&t->origin);
     tg_optim_destroy(&t->optim);
     tg_model_destroy(&t->model);
     tg_run_folder_close(&t->folder);

@@ -46,6 +46,7 @@ struct tg_trainer {
     bool has_entered; /* the folder is this run's */
     int64_t newest;   /* checkpoint in the folder when it was looked at; -1: none */
     int stages;
+    tg_archive *origin; /* metadata of the first test's file; NULL: not made by `tgrad generate` */
     tg_progress progress;
 
     /* of the current stage */
@@ -105,9 +106,19 @@ TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
 /* A line of projections.jsonl if anything was refreshed since the last one (projection_log.c). */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
+/* With opt.track_stable_rank: a line of stable_ranks.jsonl, of now, after `epoch` epochs
+ * (stable_ranks.c). */
+TG_NODISCARD tg_status tg_trainer_log_stable_ranks(tg_trainer *t, int64_t epoch);
+/* Bytes that this takes beside the network's buffers, those of the batch among them. */
+TG_NODISCARD tg_status tg_stable_ranks_add_bytes(tg_backend *be, const tg_run_config *config,
+                                                 const tg_dataset_facts *facts, int64_t batch,
+                                                 tg_amounts *out);
+
 /* x, y and predictions of up to so many test samples at every resolution (sample_predictions.c). */
 enum { TG_SAMPLES_SHOWN = 4 };
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
+/* Reads `origin`, which goes with them. */
+TG_NODISCARD tg_status tg_trainer_read_origin(tg_trainer *t);
 /* Whether those of this step are in the folder. */
 bool tg_trainer_has_samples(const tg_trainer *t);
 

@@ -90,7 +90,8 @@ static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *v
     switch (op->form) {
     case TG_STATE_FULL:
     case TG_STATE_BF16:
-        cpu_state_of(be)->kernels->load_f32(op->form == TG_STATE_FULL ? TG_F32 : TG_BF16, n, x, to);
+    case TG_STATE_F16:
+        cpu_state_of(be)->kernels->load_f32(codec->bits > 0 ? codec->stored : TG_F32, n, x, to);
         break;
     case TG_STATE_8BIT:
         load_bytes(second ? values->v : values->m, scale, n, (const uint8_t *)x, to);
@@ -108,6 +109,7 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
                           float *from) {
     const tg_state_codec *codec = tg_state_codecs[op->form];
     const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const tg_rng *rounding = tg_adam_state_rounding(op);
     const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
     char *x = (char *)(second ? op->v : op->m) + tg_state_bytes(codec, TG_F32, first);
     float *scale = second ? op->v_scale : op->m_scale;
@@ -117,20 +119,22 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
         k->store_f32(TG_F32, n, from, x);
         break;
     case TG_STATE_BF16:
-        if (op->rounding) {
-            k->round_bf16(op->rounding, number, n, from, (uint16_t *)x);
+    case TG_STATE_F16:
+        if (rounding) {
+            (op->form == TG_STATE_BF16 ? k->round_bf16 : k->round_f16)(rounding, number, n, from,
+                                                                       (uint16_t *)x);
         } else {
-            k->store_f32(TG_BF16, n, from, x);
+            k->store_f32(codec->stored, n, from, x);
         }
         break;
     case TG_STATE_8BIT:
         for (int64_t j = 0; j < n; j += BLOCK) {
-            *scale++ = k->encode_bytes(second, op->rounding, number + (uint64_t)j,
+            *scale++ = k->encode_bytes(second, rounding, number + (uint64_t)j,
                                        n - j < BLOCK ? n - j : BLOCK, from + j, (uint8_t *)x + j);
         }
         break;
     default:
-        codec->encode(second, op->rounding, number, n, from, x, scale);
+        codec->encode(second, rounding, number, n, from, x, scale);
     }
 }
 
