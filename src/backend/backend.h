@@ -415,9 +415,9 @@ struct tg_backend_ops {
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
-    tg_status (*adam)(tg_backend *be, const tg_adam *op);
-    /* The same one after the other, to the bit; no two write the same memory or have one guard. */
-    tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
+    /* `count` of them, to the bit as one after the other; no two write the same memory or have one
+     * guard. */
+    tg_status (*adam)(tg_backend *be, int count, const tg_adam *ops);
     /* As adam with the moments and direction of a kernel, in double; moments that it does not have
      * are not looked at. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);

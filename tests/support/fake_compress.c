@@ -68,12 +68,15 @@ typedef struct adam_args {
 static tg_status run_adam(tg_backend *host, void *arguments) {
     adam_args *a = arguments;
     a->op.rounding = a->op.rounding ? &a->rounding : NULL;
-    return host->ops->adam(host, &a->op);
+    return host->ops->adam(host, 1, &a->op);
 }
 
-static tg_status fake_adam(tg_backend *be, const tg_adam *op) {
-    const adam_args a = {*op, op->rounding ? *op->rounding : (tg_rng){0}};
-    return fake_submit(be, run_adam, &a, sizeof a);
+static tg_status fake_adam(tg_backend *be, int count, const tg_adam *ops) {
+    for (int i = 0; i < count; i++) {
+        const adam_args a = {ops[i], ops[i].rounding ? *ops[i].rounding : (tg_rng){0}};
+        TG_CALL(fake_submit(be, run_adam, &a, sizeof a));
+    }
+    return TG_OK;
 }
 
 typedef struct rule_args {
@@ -90,14 +93,6 @@ static tg_status run_rule_step(tg_backend *host, void *arguments) {
 static tg_status fake_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
     const rule_args a = {{*op, op->rounding ? *op->rounding : (tg_rng){0}}, kernel};
     return fake_submit(be, run_rule_step, &a, sizeof a);
-}
-
-static tg_status fake_adam_many(tg_backend *be, int count, const tg_adam *ops) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = fake_adam(be, &ops[i]);
-    }
-    return status;
 }
 
 typedef struct grad_args {
@@ -172,7 +167,7 @@ static tg_status fake_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
 static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
                                       const tg_adam *adam, const tg_expand *back) {
     TG_CALL(fake_compress(be, project));
-    TG_CALL(fake_adam(be, adam));
+    TG_CALL(fake_adam(be, 1, adam));
     TG_CALL(fake_expand(be, back));
     return be->ops->fill(be, adam->dtype, adam->n, (tg_scalar){(double)NAN, (double)NAN},
                          adam->direction);
@@ -191,6 +186,5 @@ void fake_fill_compress(tg_backend_ops *ops) {
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
     ops->adam = fake_adam;
-    ops->adam_many = fake_adam_many;
     ops->rule_step = fake_rule_step;
 }
