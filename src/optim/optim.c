@@ -103,8 +103,6 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
         }
     }
     set_share(config, low);
-    TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
-    tg_log(ctx, TG_LOG_INFO, "opt.memory_budget: rank %.4g, %zu of %.0f bytes", low, bytes, budget);
     return TG_OK;
 }
 
@@ -436,6 +434,13 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     TG_TRY(tg_bucket_create(optim, setup));
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_in_flight_create(optim));
+    for (int i = 0; i < setup->group_count; i++) {
+        const tg_optim_config *config = &setup->groups[i];
+        if (config->is_projected && config->memory_budget > 0.0) {
+            tg_log(ctx, TG_LOG_INFO, "opt.memory_budget: rank %.4g",
+                   config->projector.first.rank.value[0]);
+        }
+    }
     if (clamped.params > 0) {
         tg_log(ctx, TG_LOG_WARN, "%s", clamped.note);
     }
