@@ -400,6 +400,9 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
             tell_failures(job);
             code = CLI_FAILED;
         }
+        if (end.waiting > 0 && (end.signal || end.is_timed_out)) {
+            code = end.signal ? 128 + end.signal : CLI_TIMED_OUT;
+        }
     }
     cli_mistakes_free(&mistakes);
     close(lock);
@@ -495,6 +498,8 @@ const cli_command cli_cmd_sweep = {
         "memory allow. What is wrong with any of them is told in one list before the first one.\n"
         "The same command again goes on: finished runs stay, others are resumed bit for bit. A\n"
         "run that fails does not end the others. SIGINT and SIGTERM save all runs and stop.\n"
+        "Exit codes: 0 all runs are finished; 1 some failed; 130, 143 or 124 it was stopped by\n"
+        "SIGINT, SIGTERM or --max-time, and the same command goes on.\n"
         "DIR gets runs/NAME, results.jsonl, table.md and report.html, which 'tgrad report DIR'\n"
         "makes again.\n",
     .examples = "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --dry-run\n"

@@ -1,7 +1,7 @@
 /* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
- * bar. SIGINT and SIGTERM finish the step under way, save and end with success, as batch queues
- * want it; a second signal ends at once. Of the processes of mpirun or srun, which train together,
- * the first one prints, and one that was told to stop stops all. */
+ * bar. SIGINT and SIGTERM finish the step under way, save and end with 128 + signal, so that a job
+ * script knows that there is more to do; a second signal ends at once. Of the processes of mpirun
+ * or srun, which train together, the first one prints, and one that was told to stop stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
@@ -22,6 +22,7 @@ static int64_t given_seed = -1; /* none */
 static bool is_forced;
 static const char *init;
 static bool is_quiet;
+static bool is_verbose;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("run", 0, &run_folder, NULL, "DIR",
@@ -35,6 +36,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("init", 0, &init, NULL, "FILE",
                     "begin with the weights of FILE: neuraloperator's, or a checkpoint's", NULL),
     CLI_OPTION_FLAG("quiet", 'q', &is_quiet, "print nothing but warnings and errors"),
+    CLI_OPTION_FLAG("verbose", 'v', &is_verbose, "print every setting before the run"),
     {0},
 };
 
@@ -48,6 +50,7 @@ static void on_signal(int number) {
 /* What the watcher remembers between calls. */
 typedef struct screen {
     bool has_bar;
+    cli_loss_unit loss; /* of the training loss as it is shown */
     tg_train_epoch last;
     tg_train_time time; /* of all epochs */
 } screen;
@@ -69,7 +72,7 @@ static void show_step(void *user, const tg_train_progress *p) {
              (long long)p->epochs);
     snprintf(parts[BATCH].text, CLI_PART_TEXT, "%lld/%lld", (long long)p->batch,
              (long long)p->batches);
-    snprintf(parts[LOSS].text, CLI_PART_TEXT, "loss %.4g", p->loss);
+    snprintf(parts[LOSS].text, CLI_PART_TEXT, "%.24s %.4g", s->loss.name, p->loss * s->loss.share);
     snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
     snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
     snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
@@ -127,7 +130,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
     add(&l, "", "epoch %*lld/%lld", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
         (long long)e->epochs);
     add(&l, "  ", "lr %.2e", e->learning_rate);
-    add(&l, "  ", "train %s", number_text(e->train_loss, first));
+    add(&l, "  ", "train: %s %s", s->loss.name, number_text(e->train_loss * s->loss.share, first));
     for (int i = 0; i < e->test_count; i++) {
         const bool has_h1 = !isnan(e->test[i].h1) || isnan(e->test[i].l2); /* not at points */
         add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
@@ -183,21 +186,32 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, const char
     return TG_OK;
 }
 
-static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer) {
+static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
+                           const tg_settings *settings) {
     char backend[CLI_BACKEND_TEXT];
-    tg_settings *settings = NULL;
-    CLI_CALL(tg_trainer_settings(trainer, &settings));
-    char *text = cli_settings_text(settings);
+    char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
     for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
         *end = '\0';
         cli_say("%s", line);
         line = end + 1;
     }
     free(text);
-    tg_settings_destroy(&settings);
-    printf("\n%lld parameters; backend %s\n", (long long)tg_trainer_parameters(trainer),
-           cli_backend_text(ctx, backend));
-    return TG_OK;
+    const int changed = cli_settings_changed(settings);
+    cli_say("settings: %s/config.yaml, %d differ%s from the defaults", run_folder, changed,
+            changed == 1 ? "s" : "");
+    cli_say("%lld parameters; backend %s", (long long)tg_trainer_parameters(trainer),
+            cli_backend_text(ctx, backend));
+}
+
+static void print_start(const tg_trainer *trainer, bool resumed) {
+    const tg_train_end at = tg_trainer_end(trainer);
+    if (resumed) {
+        cli_say("resumed after step %lld, in epoch %lld of %lld, from %s", (long long)at.step,
+                (long long)(at.epoch < at.epochs ? at.epoch + 1 : at.epochs), (long long)at.epochs,
+                at.checkpoint);
+    } else {
+        cli_say("no checkpoint yet: starting from the beginning");
+    }
 }
 
 static void print_memory(const tg_train_epoch *last) {
@@ -240,6 +254,7 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     }
     cli_json_set_backend(object, ctx);
     cli_json_set(object, "finished", json_boolean(end->is_finished));
+    cli_json_set(object, "diverged", json_boolean(end->has_diverged));
     cli_json_set(object, "epoch", cli_json_integer(end->epoch));
     cli_json_set(object, "step", cli_json_integer(end->step));
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
@@ -263,8 +278,21 @@ static void print_communication(const tg_comm *comm, int64_t steps) {
     }
 }
 
-static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer, bool json) {
+/* The signal that stopped the run, whichever rank got it: all of them end with its code. */
+static tg_status share_signal(tg_comm *comm) {
+    double number = stop_signal;
+    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &number};
+    const tg_status status = tg_comm_all_reduce(comm, TG_COMM_MAX, &value);
+    stop_signal = (int)number;
+    return status;
+}
+
+/* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
+ * any other, and then its error. */
+static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
+                       const tg_settings *settings, bool json, int *code) {
     screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
+                .loss = cli_loss_unit_of(settings),
                 .last.train_loss = (double)NAN};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
@@ -272,21 +300,21 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
     tg_train_end end;
     tg_status status = tg_trainer_run(trainer, &watch, &end);
     cli_wipe_line();
-    if (status != TG_OK) {
+    if (status == TG_OK && !end.is_finished) {
+        status = share_signal(comm);
+        *code = 128 + (int)stop_signal;
+    }
+    if (status != TG_OK && !end.has_diverged) {
         return status;
     }
     if (json) {
         print_json(ctx, comm, &end, &s.last);
     } else if (is_quiet) {
-        return TG_OK;
+        return status;
     } else if (!end.is_finished) {
-        char by[32] = "another rank";
-        if (stop_signal) {
-            snprintf(by, sizeof by, "signal %d", (int)stop_signal);
-        }
-        cli_say("stopped by %s after step %lld of epoch %lld; saved %s", by, (long long)end.step,
-                (long long)end.epoch + 1, end.checkpoint);
-        cli_say("go on with --resume auto");
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
     } else {
         print_memory(&s.last);
         print_time(&s.time);
@@ -299,10 +327,10 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
         if (end.skipped > 0) {
             snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
         }
-        cli_say("finished: %lld epochs, %lld steps%s; %s", (long long)end.epoch,
-                (long long)end.step, skipped, end.checkpoint);
+        cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
+                (long long)end.epoch, (long long)end.step, skipped, end.checkpoint);
     }
-    return TG_OK;
+    return status;
 }
 
 /* A run that was resumed at its end stays as it is. */
@@ -333,18 +361,20 @@ static tg_status begin(tg_trainer *trainer, bool *resumed) {
     return is_forced ? tg_trainer_replace(trainer) : tg_trainer_start(trainer);
 }
 
-static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
-                             bool json) {
+static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer, bool json,
+                             int *code) {
     bool resumed = false;
+    tg_settings *settings = NULL;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
         tell_finished(ctx, comm, trainer, json);
         return TG_OK;
     }
+    status = status == TG_OK ? tg_trainer_settings(trainer, &settings) : status;
     if (status == TG_OK && !is_quiet) {
-        status = print_settings(ctx, trainer);
+        print_settings(ctx, trainer, settings);
         if (resume) {
-            printf("%s\n", resumed ? "resumed" : "no checkpoint yet: starting from the beginning");
+            print_start(trainer, resumed);
         }
         fflush(stdout);
     }
@@ -352,10 +382,11 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
         const struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        status = train(ctx, comm, trainer, json);
+        status = train(ctx, comm, trainer, settings, json, code);
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
+    tg_settings_destroy(&settings);
     return status;
 }
 
@@ -412,8 +443,13 @@ static int run(const cli_call *call) {
     if (status == TG_OK) {
         status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
     }
-    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json) : status;
-    const int code = status == TG_OK ? CLI_OK : fail_all(ctx, comm, status);
+    int code = CLI_OK;
+    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json, &code) : status;
+    if (code > CLI_OK) { /* a launcher may end all ranks when the first one ends so */
+        fflush(stdout);
+        status = tg_comm_barrier(comm);
+    }
+    code = status == TG_OK ? code : fail_all(ctx, comm, status);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
     tg_comm_destroy(&comm);
@@ -432,11 +468,14 @@ const cli_command cli_cmd_train = {
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
         "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
-        "step, saves and exits 0; --resume auto continues bit for bit, with the settings of\n"
-        "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused\n"
-        "otherwise, and so is one in which a process trains; a run that is refused changes no\n"
-        "file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank 0 prints\n"
-        "and writes.\n",
+        "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
+        "settings of DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is\n"
+        "refused otherwise, and so is one in which a process trains; a run that is refused\n"
+        "changes no file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank\n"
+        "0 prints and writes.\n\n"
+        "Exit codes: 0 the run is finished; 1 it failed, or has diverged, and stderr names the\n"
+        "last good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
+        "saved: the same command with --resume auto goes on.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"

@@ -10,10 +10,16 @@
 
 #include "output.h"
 #include "propose_points.h"
+#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
 enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+
+/* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
+ * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
+#define LOSS         "l2 + h1"
+#define LOSS_COMMENT "  # h1 for fine structure, l2 for means and large scales"
 
 static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
     char text[32];
@@ -77,13 +83,18 @@ static char *list_of_one(const char *path) {
     return cli_format("[%s%s%s]", quote, path, quote);
 }
 
+/* Samples, or trajectories, that are left for tests. */
+static int64_t tests_of(int64_t samples) {
+    return samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+}
+
 /* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
  * on a grid. */
 static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
                          const char *file, const cli_points_fit *fit, tg_settings *settings) {
     const bool is_trajectory = facts->trajectories > 0;
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
-    const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+    const int64_t tests = tests_of(samples);
     const tg_dataset_config plain = tg_dataset_config_default();
     char modes[96], *tested = list_of_one(file);
     const row rows[] = {
@@ -107,17 +118,26 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.encode_input", "true", 0, fit != NULL},
         {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
+        {"opt.training_loss", LOSS, 0, fit != NULL},
     };
     const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
     free(tested);
     return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
 }
 
-/* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */
-static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
+/* The largest batch, a power of two, that the training samples fill and with which the run takes at
+ * most 4/5 of the memory left. */
+static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
+                              tg_settings *settings) {
     tg_status status = TG_OK;
     tg_train_memory *plan = cli_need(malloc(sizeof *plan));
-    for (int64_t batch = LARGEST_BATCH; batch >= 1 && status == TG_OK; batch /= 2) {
+    const int64_t sets = facts->trajectories > 0 ? facts->trajectories : facts->samples;
+    const int64_t trained = (sets - tests_of(sets)) * (facts->samples / sets);
+    int64_t most = LARGEST_BATCH;
+    while (most > trained && most > 1) {
+        most /= 2;
+    }
+    for (int64_t batch = most; batch >= 1 && status == TG_OK; batch /= 2) {
         size_t left = 0;
         status = set_number(settings, "data.batch_size", batch);
         status = status == TG_OK ? tg_train_plan(ctx, settings, plan) : status;
@@ -189,11 +209,66 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
     CLI_TRY(tg_settings_create(ctx, &out->settings));
     CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
-    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, out->settings));
+    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings));
 fail:
     tg_dataset_close(&dataset);
     free(absolute);
     return status;
+}
+
+bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name) {
+    const bool is_numbered =
+        proposal->facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
+    bool is_used = is_numbered || format == TG_FILE_NPY;
+    for (size_t i = 0; i < proposal->array_count && !is_used; i++) {
+        is_used = strcmp(name, proposal->arrays[i]) == 0;
+    }
+    return is_used;
+}
+
+tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
+                                 int64_t *count) {
+    cli_source source = {0};
+    tg_status status = cli_source_open(ctx, path, &source);
+    *count = 0;
+    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+        tg_tensor_stats stats = {0};
+        if (cli_proposal_uses(proposal, source.format, cli_source_name(&source, i))) {
+            status = cli_source_stats(&source, i, &stats);
+        }
+        *count += stats.nan_count + stats.inf_count;
+    }
+    cli_source_close(&source);
+    return status;
+}
+
+char *cli_proposal_text(const cli_proposal *proposal) {
+    char *text = cli_settings_text(proposal->settings);
+    const char *line = strstr(text, "training_loss: \"" LOSS "\"\n");
+    if (!line) {
+        return text;
+    }
+    const char *end = strchr(line, '\n');
+    char *full = cli_format("%.*s%s%s", (int)(end - text), text, LOSS_COMMENT, end);
+    free(text);
+    return full;
+}
+
+char *cli_propose_command(tg_context *ctx, const char *path) {
+    cli_source source = {0};
+    char *command = NULL;
+    if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 2) {
+        const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
+        const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
+                               strcmp(y, "y") == 0;
+        command = has_plain
+                      ? NULL
+                      : cli_format("say which of the two is the input: tgrad init %s --x-name "
+                                   "%s --y-name %s, or the other way round",
+                                   path, x, y);
+    }
+    cli_source_close(&source);
+    return command;
 }
 
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {

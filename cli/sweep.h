@@ -129,6 +129,7 @@ typedef struct cli_sweep_job {
 typedef struct cli_sweep_end {
     int finished, kept; /* trials; kept: of them finished before */
     int failed;
+    int waiting;       /* of this process, for another call: it was stopped */
     int signal;        /* that stopped it; 0: none */
     bool is_timed_out; /* by the deadline */
     double seconds;
@@ -137,7 +138,8 @@ typedef struct cli_sweep_end {
 /* CLI_FAILED, after a message, only for what ends the whole sweep. */
 int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end);
 
-/* Runs `tgrad generate`, with what it says; does nothing where the file generates nothing. */
+/* Runs `tgrad generate`, with what it says; does nothing where the file generates nothing. 128 +
+ * signal if it was stopped. */
 int cli_sweep_generate(const cli_sweep_job *job, const char *data);
 
 /* No more jobs than trials of the smallest plan have memory for; at least one. */

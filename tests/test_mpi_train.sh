@@ -160,6 +160,11 @@ if [ -x "$fake" ]; then
         complain "info --json of two ranks"
 fi
 
+# A run that has diverged fails on all ranks, and one of them says so.
+train 2 wild --opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 2
+[ $? -eq 1 ] || complain "a run that diverged: exit code 0"
+[ "$(grep -c 'the run has diverged: .*; there is no good checkpoint' wild.out)" -eq 1 ] || complain "diverged: $(cat wild.out)"
+
 # Deaths: a rank is killed or told to stop at some moment; the run goes on as if nothing was.
 long=(--opt.n_epochs 25 --opt.eval_interval 5)
 train 2 whole "${long[@]}" || complain "the long run: $(tail -3 whole.out)"
@@ -186,8 +191,8 @@ for ((death = 0; death < deaths; death++)); do
     if [ $signal = TERM ] && [ $code -eq 143 ] && all_epochs; then
         : # it came when all was done, and nothing was left to listen
     elif [ $signal = TERM ]; then
-        [ $code -eq 0 ] || complain "SIGTERM, exit code $code: $(tail -5 torn.out)"
-        grep -qE 'stopped by (signal 15|another rank) after|^finished' torn.out || complain "SIGTERM: $(tail -5 torn.out)"
+        [ $code -eq 143 ] || grep -q '^finished' torn.out || complain "SIGTERM, exit code $code: $(tail -5 torn.out)"
+        grep -qE 'stopped by signal 15 after|^finished' torn.out || complain "SIGTERM: $(tail -5 torn.out)"
     elif ! grep -q '^finished' torn.out; then
         [ $code -ne 0 ] || complain "SIGKILL, exit code 0"
         grep -qi 'signal 9\|Killed\|died' torn.out || complain "SIGKILL without a sentence: $(tail -5 torn.out)"

@@ -314,14 +314,20 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 kill -TERM $pid
-wait $pid || complain "a sweep that is stopped fails"
+wait $pid
+[ $? -eq 143 ] || complain "a sweep that is stopped must end with 128 + 15"
 says out "stopped by signal 15" "the same command goes on"
 for s in 0 1; do
     compgen -G "long/runs/run_s$s/checkpoints/step-*.safetensors" >/dev/null || complain "run_s$s did not save"
 done
-expect 0 sweep long.yaml --out long --max-time 0.3s
+timed_out() { # timed_out <arguments of sweep ..>
+    last="sweep $*"
+    "$tgrad" sweep "$@" >out 2>err </dev/null
+    [ $? -eq 124 ] || complain "$last: must end with 124"
+}
+timed_out long.yaml --out long --max-time 0.3s
 says out "stopped by --max-time"
-expect 0 sweep small.yaml --out late --max-time 0.001s # over when the data are there
+timed_out small.yaml --out late --max-time 0.001s # over when the data are there
 says out "0 of 4 runs finished" "stopped by --max-time"
 [ -z "$(ls late/runs)" ] || complain "$last: began a run"
 

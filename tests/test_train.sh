@@ -175,7 +175,7 @@ tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
     fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
 
-# ---- SIGTERM: finish the step, save, exit 0 ----
+# ---- SIGTERM: finish the step, save, exit 143 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)
 "${stopped[@]}" >log 2>&1 &
 pid=$!
@@ -185,9 +185,13 @@ for _ in $(seq 100); do
 done
 kill -TERM $pid
 wait $pid
-[ $? -eq 0 ] || fail "SIGTERM must end with success"
+[ $? -eq 143 ] || fail "SIGTERM must end with 128 + 15"
 grep -q "stopped by signal 15" log || fail "SIGTERM must be answered with a message"
-# A shell lets its background jobs ignore SIGINT; TERM again, at another moment.
+# A shell lets its background jobs ignore SIGINT; timeout does not.
+timeout --preserve-status -s INT 1 "${stopped[@]}" --resume auto --json >json 2>log
+[ $? -eq 130 ] || fail "SIGINT must end with 128 + 2: $(cat log)"
+grep -q '"finished": *false' json || fail "--json must tell that the run is not finished"
+# TERM again, at another moment.
 "${stopped[@]}" --resume auto >log 2>&1 &
 pid=$!
 for _ in $(seq 100); do
@@ -196,7 +200,7 @@ for _ in $(seq 100); do
 done
 kill -TERM $pid
 wait $pid
-[ $? -eq 0 ] || fail "SIGTERM must end with success after a resume"
+[ $? -eq 143 ] || fail "SIGTERM must end with 128 + 15 after a resume"
 grep -q "^resumed" log || fail "a resumed run must say so"
 
 # ---- damaged checkpoints: the one before is used, and named ----
@@ -233,15 +237,26 @@ refused "fno.n_layers: expected an integer" --fno.n_layers 0
 refused "darcy_train_13" --data.train_resolution 13
 refused "nod.key: unknown section" --nod.key 1
 refused "times in a row" --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.save_every 50 --opt.nonfinite_limit 2
-# Below that limit a run that diverges comes to its end, and says so there.
+# Below that limit a run that diverges comes to its end, and fails there, again when it is resumed.
 diverge=(--opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1)
-train diverged "${diverge[@]}" >log 2>&1 || fail "a run below opt.nonfinite_limit must come to its end"
-grep -q "warning: 4 batches of this run had no finite loss and were skipped, to the very end" log ||
-    fail "a run that diverged must say so: $(tail -3 log)"
-grep -q "^finished: 1 epochs, 1 steps, 4 batches skipped; " log || fail "skipped batches are counted: $(tail -1 log)"
-train diverged_json "${diverge[@]}" --json 2>/dev/null | grep -q '"skipped": 4' || fail "--json must count skipped updates"
-train calm --opt.n_epochs 1 --json 2>log | grep -q '"skipped": 0' || fail "--json must count no skipped update"
+for resume in "" "--resume auto"; do
+    # shellcheck disable=SC2086 # words
+    train diverged "${diverge[@]}" $resume >log 2>&1
+    [ $? -eq 1 ] || fail "a run that diverged must exit 1"
+    grep -q "the run has diverged: most batches of its last epoch had no finite loss; .*; there is no good checkpoint" log ||
+        fail "a run that diverged must say so: $(tail -3 log)"
+    grep -q "^diverged: 1 epochs, 1 steps, 4 batches skipped; " log || fail "skipped batches are counted: $(tail -3 log)"
+done
+train diverged_json "${diverge[@]}" --json >json 2>/dev/null && fail "a run that diverged must fail with --json, too"
+jq -e '.diverged and .finished and .skipped == 4' json >log || fail "--json must tell of divergence: $(cat json)"
+train calm --opt.n_epochs 1 --json >json 2>log || fail "one epoch: $(cat log)"
+jq -e '(.diverged | not) and .skipped == 0' json >/dev/null || fail "--json must count no skipped update: $(cat json)"
 grep -q "not finite" log && fail "a run with finite losses warns"
+cp -r whole ruined # by its last two epochs, of which 4 and 5 batches are skipped
+train ruined --resume auto --opt.n_epochs 10 --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.scheduler constant >log 2>&1
+[ $? -eq 1 ] || fail "a run that diverges at its end must exit 1"
+grep -q "the last good checkpoint is ruined/$final, of epoch 8" log || fail "the last good checkpoint: $(tail -3 log)"
+train ruined --resume ruined/$final --opt.n_epochs 9 >log 2>&1 || fail "it goes on from there: $(tail -3 log)"
 refused "data.n_tests: 3 entries for 2 test resolutions" --data.n_tests "[1,2,3]"
 # precision, checkpointing and memory
 refused "opt.loss_scale: '1000' is not auto, off or a power of two" --opt.loss_scale 1000

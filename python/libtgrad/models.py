@@ -8,12 +8,13 @@ import os
 import pathlib
 import tempfile
 import threading
+import warnings
 from typing import Any
 
 import numpy
 
 from . import _arrays, _config
-from ._library import Context, Error, c, lib
+from ._library import Context, Error, c, lib, text
 
 _log = logging.getLogger("libtgrad")
 _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
@@ -26,17 +27,12 @@ def open_context(backend: str | None = None, threads: int = 0) -> Context:
                    log=lambda level, line: _log.log(_LEVELS[level], "%s", line))
 
 
-def find_checkpoint(path) -> pathlib.Path:
-    """A file, or of a run folder its best checkpoint, else the newest."""
-    path = pathlib.Path(path)
-    if not path.is_dir():
-        return path
-    for name in ("best", "recent"):
-        file = path / "checkpoints" / f"{name}.safetensors"
-        if file.exists():
-            return file
-    raise Error(f"{path} is a folder without checkpoints/best.safetensors or "
-                "checkpoints/recent.safetensors", c.TG_E_IO)
+def find_checkpoint(context: Context, path, which: str | int | None = None) -> pathlib.Path:
+    """A file, or of a run folder the checkpoint that is meant; None: the best, else the last."""
+    file = ctypes.create_string_buffer(4096)
+    which = None if which is None else str(which).encode()
+    context.check(lib.tg_run_checkpoint(context, os.fspath(path).encode(), which, file, len(file)))
+    return pathlib.Path(os.fsdecode(file.value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +67,13 @@ class Model:
         context.own(self, lib.tg_model_destroy, handle)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, *, config: Any = None, backend: str | None = None,
-             threads: int = 0) -> Model:
-        """A run folder (its best checkpoint), a checkpoint or a model file; with `config`, a YAML file
-        or a mapping with section "fno", a file of weights by neuraloperator's names."""
+    def load(cls, path: str | os.PathLike, *, checkpoint: str | int | None = None, config: Any = None,
+             backend: str | None = None, threads: int = 0) -> Model:
+        """A run folder, of which `checkpoint` is "best" (or None), "last" or the number of a step, a
+        checkpoint or a model file; with `config`, a YAML file or a mapping with section "fno", a file of
+        weights by neuraloperator's names."""
         context, handle = open_context(backend, threads), ctypes.c_void_p()
-        file = os.fspath(find_checkpoint(path)).encode()
+        file = os.fspath(find_checkpoint(context, path, checkpoint)).encode()
         if config is None:
             context.check(lib.tg_model_load(context, file, handle))
         else:
@@ -93,6 +90,11 @@ class Model:
     def settings(self) -> dict:
         """What the model was made with, by section."""
         return _config.as_dict(lib.tg_model_settings(self._handle))
+
+    @property
+    def checkpoint(self) -> str:
+        """Where in its run a checkpoint was written: "best, epoch 8 of 15 (by h1)"; "" of other models."""
+        return text(lib.tg_model_get_origin(self._handle).text)
 
     @property
     def _network(self):
@@ -139,6 +141,15 @@ class Model:
             raise Error(f"{what}: the model takes real values, and these are {array.dtype}", c.TG_E_DTYPE)
         return numpy.ascontiguousarray(array, self._dtype), added
 
+    @staticmethod
+    def _check_finite(array, what):
+        """Refuses NaN and Inf: through the transforms one of them would spoil its whole sample."""
+        finite = numpy.isfinite(array)
+        if not finite.all():
+            place = tuple(int(i) for i in numpy.argwhere(~finite)[0])
+            raise Error(f"{what}: {array.size - numpy.count_nonzero(finite)} values are NaN or Inf, the first at "
+                        f"{place} of {array.shape}", c.TG_E_NUMERIC)
+
     def _places(self, value, what):
         """Points or queries (samples, places, coordinates); those of one sample have no samples."""
         dims, array = self._network.n_dim, _arrays.to_numpy(value, what)
@@ -162,7 +173,8 @@ class Model:
 
     def predict(self, x: Any, queries: Any = None) -> Any:
         """The output for x, (samples, channels, grid..); with one channel also (samples, grid..) or one
-        grid. It is of the same kind as x, on the same device, and has the same form.
+        grid. It is of the same kind as x, on the same device, and has the same form. NaN or Inf in x is an
+        error.
 
         Of a model on points (GINO) x are these, (samples, points, coordinates) in the unit box, or those of
         one sample, and the output is (samples, channels, points): the values there, or at the queries."""
@@ -172,24 +184,44 @@ class Model:
         if queries is not None:
             raise Error("queries: the model works on a grid; those of points have queries", c.TG_E_ARGUMENT)
         array, added = self._fields(x, network.in_channels, "x")
+        self._check_finite(array, "x")
         y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
         if len(array):
             with self._turn:
                 self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
                                                          _arrays.tensor_of(y, self._context)))
+        if not numpy.isfinite(y).all():
+            warnings.warn("the prediction has NaN or Inf, though x has not: look at the weights, and whether x is in "
+                          "the units of the training data", RuntimeWarning, stacklevel=2)
         if added and y.shape[1] == 1:
             y = y[:, 0] if added == 1 else y[0, 0]
         return _arrays.like(y, x)
 
     __call__ = predict
 
-    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
+    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16, split: str | None = None) -> TestErrors:
         """Errors over a test set: arrays x and y, or the path of a data file, which is read as those of the
-        model's training were. Points have no h1: NaN."""
+        model's training were. Of a file that was trained on in part `split` is "test" (or None), "train" or
+        "all". Points have no h1: NaN."""
         with self._turn:
-            return self._evaluate(x, y, batch)
+            return self._evaluate(x, y, batch, split)
 
-    def _evaluate(self, x, y, batch):
+    def _take_part(self, path, split, config):
+        """Puts the samples of a file that are meant into the config of its dataset."""
+        found = c.tg_model_split()
+        self._context.check(lib.tg_model_get_split(self._handle, path, found))
+        split = split or ("test" if found.tests else "all")
+        if split not in ("train", "test", "all"):
+            raise Error(f"split: {split!r} is not train, test or all", c.TG_E_ARGUMENT)
+        if split != "all" and not (found.trained if split == "train" else found.tests):
+            raise Error(f"split: the model was trained on {'all' if found.trained else 'nothing'} of "
+                        f"{os.fsdecode(path)}", c.TG_E_ARGUMENT)
+        if split == "test":
+            config.first_sample, config.n_samples = found.first_test, found.tests
+        elif split == "train":
+            config.n_samples = found.trained
+
+    def _evaluate(self, x, y, batch, split):
         context, dataset = self._context, ctypes.c_void_p()
         config, plain = c.tg_dataset_config(), c.tg_dataset_config()
         lib.tg_dataset_config_init(plain, ctypes.sizeof(plain))
@@ -202,7 +234,9 @@ class Model:
         if y is None and not isinstance(x, (str, os.PathLike)):
             raise Error("y: the outputs that arrays x should have are missing", c.TG_E_ARGUMENT)
         if y is None:
-            context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
+            path = os.fspath(x).encode()
+            self._take_part(path, split, config)
+            context.check(lib.tg_dataset_open(context, path, None, config, dataset))
             arrays = ()
         else:
             arrays = ((self._places(x, "x"), numpy.ascontiguousarray(_arrays.to_numpy(y, "y"), self._dtype))

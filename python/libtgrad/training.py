@@ -36,7 +36,7 @@ class Run:
         return _config.as_dict(settings._as_parameter_)
 
     def model(self, **options: Any) -> Model:
-        """The model of the best checkpoint; options are those of Model.load."""
+        """The model of the best checkpoint, or of another one; options are those of Model.load."""
         return Model.load(self.folder, **options)
 
     def report(self, **options: Any):
@@ -117,7 +117,7 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     if seed is not None:
         wanted["distributed.seed"] = seed
     if init is not None:
-        wanted["opt.init"] = find_checkpoint(init)
+        wanted["opt.init"] = find_checkpoint(context, init)
     if config is None:
         if not resume:
             raise Error("config: None is for runs that are resumed", c.TG_E_ARGUMENT)

@@ -1,12 +1,14 @@
 /* Models: making, loading, normalizing, predicting. */
 #include "train/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/sized.h"
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
+#include "train/run_folder.h"
 
 /* All but the network. */
 static tg_status make(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
@@ -134,13 +136,16 @@ tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
     tg_run_config config;
-    TG_TRY(tg_checkpoint_read(ctx, path, false, &archive));
-    TG_TRY(tg_checkpoint_settings(ctx, path, archive, &settings));
+    char file[4096];
+    TG_TRY(tg_run_checkpoint(ctx, path, NULL, file, sizeof file));
+    TG_TRY(tg_checkpoint_read(ctx, file, false, &archive));
+    TG_TRY(tg_checkpoint_settings(ctx, file, archive, &settings));
     TG_TRY(tg_run_config_read_network(ctx, settings, tg_checkpoint_stage(archive), &config));
     TG_TRY(tg_model_create(ctx, settings, &config, out));
     TG_TRY(tg_checkpoint_load_model(*out, archive));
-    TG_TRY(tg_model_check_normalizers(*out, path));
-    TG_TRY(check_complete(*out, path));
+    TG_TRY(tg_model_check_normalizers(*out, file));
+    TG_TRY(check_complete(*out, file));
+    TG_TRY(tg_model_keep_origin(*out, file, archive));
 fail:
     tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);

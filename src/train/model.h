@@ -13,6 +13,7 @@ struct tg_model {
     tg_fno *fno;
     bool borrows_fno;          /* it is the caller's */
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
+    tg_model_origin origin;    /* of a checkpoint; all zero: of none */
     bool is_imported;          /* its first weights were another program's */
     bool is_on_pairs;          /* it was trained on pairs, not on windows of trajectories */
     bool is_warned;            /* of what that means on a grid */
