@@ -168,10 +168,6 @@ static void print_text(const subject *s, const speeds *at) {
     printf("\n");
     print_phases(m);
     printf("\ninference alone: %s\n", cli_bytes_text(m->inference, text));
-    if (m->ranked > 0) {
-        printf("automatic ranks choose within %s of moments, factors and index sets\n",
-               cli_bytes_text(m->ranked, text));
-    }
     if (m->clamped.params > 0) {
         cli_say("%s", m->clamped.note);
     }
@@ -247,9 +243,6 @@ static void print_json(const subject *s, const speeds *at) {
         cli_json_set(object, "host", json_of_phase(peak_of(m, TG_HOST), TG_HOST));
     }
     cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
-    if (m->ranked > 0) {
-        cli_json_set(object, "automatic_ranks", cli_json_integer((int64_t)m->ranked));
-    }
     cli_json_set(object, "clamped_rank", json_of_clamped(&m->clamped));
     if (ranks > 1) {
         cli_json_set(object, "ranks", json_of_exchange(m, at));

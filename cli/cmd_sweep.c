@@ -12,7 +12,7 @@
 
 #include "report_sweep.h"
 #include "run_settings.h"
-#include "sweep_plan.h"
+#include "sweep.h"
 #include "text.h"
 
 static struct {

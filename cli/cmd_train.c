@@ -232,18 +232,6 @@ static void print_time(const tg_train_time *t) {
            t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
 }
 
-static void print_ranks(const tg_optim_ranks *r) {
-    char bytes[CLI_UNIT_TEXT], budget[CLI_UNIT_TEXT];
-    if (r->params > 0) {
-        printf("automatic ranks: %.3g %% of the values, %.3g %% of those single entries, %s of a "
-               "budget of "
-               "%s; error %.3g, %.3g predicted\n",
-               100.0 * (double)r->values / (double)r->entries,
-               100.0 * (double)r->kept / (double)r->values, cli_bytes_text(r->bytes, bytes),
-               cli_bytes_text(r->budget, budget), r->error, r->bound);
-    }
-}
-
 static json_t *json_of_processes(const tg_comm *comm) {
     const tg_comm_stats stats = tg_comm_get_stats(comm);
     json_t *object = cli_json_object();
@@ -272,17 +260,6 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
     cli_json_set(object, "skipped", cli_json_integer(end->skipped));
     cli_json_set(object, "test", test);
-    if (last->ranks.params > 0) {
-        json_t *ranks = cli_json_object();
-        cli_json_set(ranks, "values", cli_json_integer(last->ranks.values));
-        cli_json_set(ranks, "kept", cli_json_integer(last->ranks.kept));
-        cli_json_set(ranks, "entries", cli_json_integer(last->ranks.entries));
-        cli_json_set(ranks, "bytes", cli_json_integer((int64_t)last->ranks.bytes));
-        cli_json_set(ranks, "budget", cli_json_integer((int64_t)last->ranks.budget));
-        cli_json_set(ranks, "error", cli_json_real(last->ranks.error));
-        cli_json_set(ranks, "bound", cli_json_real(last->ranks.bound));
-        cli_json_set(object, "ranks", ranks);
-    }
     if (tg_comm_get_stats(comm).calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
@@ -341,7 +318,6 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
     } else {
         print_memory(&s.last);
         print_time(&s.time);
-        print_ranks(&s.last.ranks);
         print_communication(comm, end.step - before);
         if (s.last.epoch < s.last.epochs) {
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",

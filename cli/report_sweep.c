@@ -12,7 +12,7 @@
 #include "report.h"
 #include "report_boxes.h"
 #include "report_chart.h"
-#include "sweep_result.h"
+#include "sweep.h"
 #include "text.h"
 
 /* ---- columns ---- */

@@ -3,7 +3,7 @@
 #ifndef CLI_SWEEP_BUILDER_H
 #define CLI_SWEEP_BUILDER_H
 
-#include "sweep_file.h"
+#include "sweep.h"
 
 typedef struct cli_axis_values {
     char **value;

@@ -1,6 +1,6 @@
 /* Results, from run folders to lines of JSON. */
 #define _POSIX_C_SOURCE 200809L /* getline */
-#include "sweep_result.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Which trial begins when, and what is said about it. A trial begins when there is a place for it,
  * memory by its plan, and, at a cell's own learning rate, when the search for that has ended. */
 #define _POSIX_C_SOURCE 200809L
-#include "sweep_run.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <signal.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "screen_line.h"
-#include "sweep_child.h"
 #include "text.h"
 
 typedef enum trial_state { WAITING, RUNNING, FINISHED, FAILED, ELSEWHERE } trial_state;

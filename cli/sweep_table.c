@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "output.h"
-#include "sweep_result.h"
+#include "sweep.h"
 #include "text.h"
 
 static const char *const norm_names[CLI_NORMS] = {"l2", "h1"};

@@ -90,7 +90,7 @@ static const struct {
     {{"name", "lowrank", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "galore", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "lowrank", "rank", "33"}, {4, {64, 64, 1, 33}}, .asked = 0},
-    {{"name", "lowrank", "rank", "auto", "memory_budget", "0.3"}, {3, {60, 4, 3}}, .asked = 0},
+    {{"name", "lowrank", "memory_budget", "0.9"}, {3, {60, 4, 3}}, .asked = 0},
     {{"name", "tensorgrad"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "structured"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "adam", "rank", "100"}, {4, {64, 64, 64, 33}}, .asked = 0},

@@ -95,12 +95,6 @@ train 4 few4_overlap --data.root few "${overlap[@]}" "${shards[@]}" || complain 
 same_curves few1 few4_overlap
 same_curves few1 few4
 
-# Automatic ranks: every rank decomposes the sum of all, and they choose alike.
-auto=(--opt.rank auto --opt.rank_tolerance 0.3 --opt.update_proj_gap 3)
-train 1 auto1 "${auto[@]}" || complain "rank auto: $(tail -3 auto1.out)"
-train 2 auto2 "${auto[@]}" || complain "rank auto, 2 ranks: $(tail -3 auto2.out)"
-same_curves auto1 auto2
-
 # Moments that live on one rank each, of projected and of large dense parameters: the same bits on
 # two ranks, whose sums have one order; less memory, as planned; and what is sent back.
 train 2 sharded "${shards[@]}" || complain "sharded: $(tail -3 sharded.out)"
@@ -234,7 +228,6 @@ refused() {
 command=("$tgrad" train config.yaml --run refused --threads 1)
 refused 'data.batch_size: 2 samples cannot be shared by 3 ranks' 3 "${command[@]}" --data.batch_size 2
 refused 'rank 1: the settings: not as on rank 0' 1 "${command[@]}" --seed 1 : -n 1 "${command[@]}" --seed 2
-refused 'distributed.shard_state: with opt.rank auto' 2 "${command[@]}" --opt.rank auto --opt.rank_tolerance 0.1 "${shards[@]}"
 refused 'rank 1: .*nowhere' 1 "${command[@]}" : -n 1 "${command[@]}" --data.root nowhere
 refused 'command line: opt.nme: unknown key' 2 "${command[@]}" --opt.nme adam
 

@@ -84,11 +84,12 @@ expect 1 plan small.yaml --opt lowerank
 says err "lowrank"
 expect 0 plan small.yaml --data.set nowhere
 says out "data are not counted: "
-expect 0 plan small.yaml --opt.rank auto --opt.memory_budget 20KB --json
-says out '"automatic_ranks": '
-[ "$(number automatic_ranks)" -le 20000 ] || complain "$last: the budget is exceeded"
-expect 1 plan small.yaml --opt.rank auto --opt.memory_budget 500
+expect 1 plan small.yaml --opt.memory_budget 500
 says err "opt.memory_budget"
+expect 1 plan small.yaml --opt.rank auto
+says err "opt.rank: auto was removed"
+expect 1 plan small.yaml --opt.rank_tolerance 0.1
+says err "opt.rank_tolerance: only 0 is done here, found '0.1'; it was removed"
 
 # What is proposed fits when it is pasted (on a CPU, whose fastest way is known here); the least that can be reached is named otherwise.
 expect 0 plan --preset burgers --opt adam --backend cpu --json --threads 1

@@ -106,30 +106,6 @@ cmp -s <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) ||
     fail "a killed and resumed run has other metrics"
 ls killed/checkpoints/.tmp* killed/checkpoints/*.tmp* >/dev/null 2>&1 && fail "temporary files are left"
 
-# ---- automatic ranks: resumed after every epoch, also between a spectrum and its refresh ----
-auto=(--opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02)
-train auto "${auto[@]}" --opt.n_epochs 4 >log 2>&1 || fail "automatic ranks: $(tail -1 log)"
-grep -q "ranks from step 1 on: .* bytes; error .* predicted, found at the last refresh " log ||
-    fail "the choice of ranks must be logged"
-grep -q "ranks from step 1 on, fno_blocks.convs.1.*: [0-9x]* and [0-9]* entries, error .* predicted; before " log ||
-    fail "the choice for each layer must be logged"
-grep -q "^automatic ranks: .* of a budget of .*; error .* predicted$" log || fail "the summary must tell of ranks"
-grep -q '"ranks":{"values":[0-9]*,"kept":[0-9]*,.*"budget":[0-9]*,"error":[0-9.e-]*,"bound":' auto/metrics.jsonl ||
-    fail "metrics.jsonl must tell of ranks"
-grep -q '"ranks"' whole/metrics.jsonl && fail "no ranks without rank auto"
-for epochs in 1 2 3 4; do
-    train parts "${auto[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "automatic ranks, epoch $epochs: $(tail -1 log)"
-done
-cmp -s auto/checkpoints/step-0000000020.safetensors parts/checkpoints/step-0000000020.safetensors ||
-    fail "automatic ranks: a resumed run ends with other weights"
-cmp -s <(numbers auto/metrics.jsonl) <(numbers parts/metrics.jsonl) ||
-    fail "automatic ranks: a resumed run has other metrics"
-cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: a resumed run logs others"
-[ "$(wc -l <auto/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
-grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
-    fail "projections.jsonl lacks ranks or errors"
-
 # resumes <name> <epochs> <what> <options ..>: a run in one go and one resumed after every epoch end with the same bytes
 # and numbers.
 resumes() {
@@ -145,6 +121,18 @@ resumes() {
     cmp -s <(numbers "$name/metrics.jsonl") <(numbers "${name}_parts/metrics.jsonl") ||
         fail "$what: a resumed run has other numbers"
 }
+
+# ---- ranks by memory, refreshed on the way: resumed after every epoch ----
+resumes ranked 4 "ranks by memory" --opt.memory_budget 0.25 --opt.sparse_ratio 0.02 --opt.update_proj_gap 5
+cmp -s ranked/projections.jsonl ranked_parts/projections.jsonl || fail "ranks by memory: a resumed run logs others"
+[ "$(wc -l <ranked/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
+grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*}' ranked/projections.jsonl ||
+    fail "projections.jsonl lacks ranks or errors: $(tail -1 ranked/projections.jsonl)"
+grep -q "opt.memory_budget: rank 0\.[0-9]*$" ranked.log || fail "the rank must be logged: $(head ranked.log)"
+
+# ---- 16-bit moments, the low-rank branch first: resumed after every epoch ----
+resumes half 4 "16-bit moments" --opt.state_precision half --opt.proj_type low_rank --opt.second_rank 0.25 \
+    --opt.second_proj_type unstructured_sparse --opt.second_sparse_ratio 0.05
 
 # ---- a network without channel MLPs: resumed after every epoch ----
 resumes plain 2 "no channel MLPs" --fno.use_channel_mlp false --fno.activation_checkpoint minimal --fno.norm group_norm
@@ -186,31 +174,6 @@ grep -q "gradients of [0-9]* of [0-9]* parameters overflowed.*: loss scale 65536
 tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
     fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
-
-
-# ---- and killed at random moments, with moments in 16 bits and the set behind the core ----
-auto+=(--opt.state_precision half --opt.proj_type low_rank --opt.second_proj_type unstructured_sparse
-    --opt.second_sparse_ratio 0.05 --opt.n_epochs 4)
-train half "${auto[@]}" >log 2>&1 || fail "automatic ranks in 16 bits: $(tail -1 log)"
-more_kills=0 rounds=0
-while [ $rounds -lt 200 ]; do
-    rounds=$((rounds + 1))
-    "$tgrad" train config.yaml --run half_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
-    pid=$!
-    until_kill $rounds
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    [ $? -eq 137 ] && more_kills=$((more_kills + 1))
-    if [ -e half_killed/samples.safetensors ]; then
-        [ $more_kills -ge 8 ] && break
-        rm -rf half_killed
-    fi
-done
-[ $more_kills -ge 8 ] || fail "automatic ranks in 16 bits: only $more_kills kills in $rounds rounds"
-train half_killed "${auto[@]}" --resume auto >log 2>&1 || fail "automatic ranks in 16 bits, after the kills: $(tail -1 log)"
-cmp -s half/checkpoints/step-0000000020.safetensors half_killed/checkpoints/step-0000000020.safetensors ||
-    fail "automatic ranks in 16 bits: a killed and resumed run ends with other weights"
-cmp -s half/projections.jsonl half_killed/projections.jsonl || fail "automatic ranks in 16 bits: other ranks"
 
 # ---- SIGTERM: finish the step, save, exit 143 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)

@@ -63,7 +63,6 @@ static const char *const one_dimension[] = {"data.set",
 
 /* Rules that have no kernel for devices. */
 static const variant host_variants[] = {
-    {"signs of the residual", {"opt.name", "tensorgrad", "opt.residual_scale", "0.5"}},
     {"apollo", {"opt.rule", "apollo", "opt.rank", "2", "opt.min_entries", "10"}},
     {"muon", {"opt.rule", "muon", "opt.min_entries", "10"}},
 };
@@ -86,25 +85,8 @@ static const variant variants[] = {
     {"low rank first",
      {"opt.name", "tensorgrad", "opt.proj_type", "low_rank", "opt.second_proj_type",
       "unstructured_sparse", "opt.second_sparse_ratio", "0.05"}},
-    {"automatic ranks", {"opt.name", "tensorgrad", "opt.rank", "auto", "opt.memory_budget", "0.3"}},
-    {"tolerance", {"opt.name", "lowrank", "opt.rank", "auto", "opt.rank_tolerance", "0.1"}},
-    {"automatic ranks, low rank first",
-     {"opt.name", "tensorgrad", "opt.proj_type", "low_rank", "opt.second_proj_type",
-      "unstructured_sparse", "opt.second_sparse_ratio", "0.05", "opt.rank", "auto",
-      "opt.memory_budget", "0.3"}},
-    {"automatic ranks side by side",
-     {"opt.name", "tensorgrad", "opt.optimizer_type", "tensorgrad_sum", "opt.rank", "auto",
-      "opt.memory_budget", "0.3"}},
-    {"automatic ranks in 16 bits",
-     {"opt.name", "tensorgrad", "opt.rank", "auto", "opt.memory_budget", "0.3",
-      "opt.state_precision", "half"}},
-    {"automatic ranks in bytes",
-     {"opt.name", "lowrank", "opt.rank", "auto", "opt.memory_budget", "0.3", "opt.state_precision",
-      "8bit", "fno.hidden_channels", "16", "opt.accumulation_steps", "2"}},
+    {"ranks by memory", {"opt.name", "tensorgrad", "opt.memory_budget", "0.3"}},
     {"accumulation", {"opt.name", "tensorgrad", "opt.accumulation_steps", "2"}},
-    {"automatic ranks, accumulated",
-     {"opt.name", "lowrank", "opt.rank", "auto", "opt.memory_budget", "0.3",
-      "opt.accumulation_steps", "2"}},
     {"clipping", {"opt.name", "lowrank", "opt.max_grad_norm", "0.5"}},
     {"streamed", {"opt.name", "tensorgrad", "data.cache", "0"}},
     {"one epoch, streamed: no step follows the evaluation",
@@ -216,7 +198,6 @@ static const variant long_variants[] = {
     {"GaLore, long side",
      {"opt.name", "galore", "opt.first_dim_rollup", "2", "opt.galore_2d_proj_type", "right",
       "fno.hidden_channels", "20", "opt.rank", "0.6", "fno.n_layers", "1"}},
-    {"automatic ranks", {"opt.name", "tensorgrad", "opt.rank", "auto", "opt.memory_budget", "0.3"}},
     {"accumulation", {"opt.name", "tensorgrad", "opt.accumulation_steps", "2"}},
 };
 

@@ -201,11 +201,10 @@ typedef struct tg_train_memory {
     int peak_phase[TG_PLACES];                 /* where the total is highest */
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
     size_t inference; /* a forward pass alone on a training batch, weights included */
-    size_t ranked;    /* opt.rank auto: moments, factors and index sets that it chooses within */
     tg_clamped_rank clamped;
     char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
-    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced;
-     * automatic ranks: at most). */
+    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced).
+     */
     size_t sent;         /* compressed values, dense parameters, and a few numbers */
     size_t sent_dense;   /* the same without compression */
     size_t sent_refresh; /* of an update that refreshes every projection, where factors, index sets
@@ -257,13 +256,12 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     int test_count;    /* of them evaluated: all, or 0 on epochs without evaluation */
     tg_test_errors test[TG_MAX_TESTS]; /* (tests) the lists stay until the next evaluation */
     double step_ms;
-    double seconds;       /* of the epoch, evaluation included */
-    tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */
-    int64_t skipped;      /* batches and updates skipped for non-finite values, of the run */
-    double loss_scale;    /* of the next step; 1: none */
-    int64_t overflows;    /* steps in which a dynamic loss scale was too large, of the run */
-    tg_optim_ranks ranks; /* opt.rank auto */
-    tg_train_time time;   /* what the epoch was made of */
+    double seconds;      /* of the epoch, evaluation included */
+    tg_mem_usage memory; /* peaks since the start of the run, where the backend computes */
+    int64_t skipped;     /* batches and updates skipped for non-finite values, of the run */
+    double loss_scale;   /* of the next step; 1: none */
+    int64_t overflows;   /* steps in which a dynamic loss scale was too large, of the run */
+    tg_train_time time;  /* what the epoch was made of */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {

@@ -220,7 +220,6 @@ static inline const tg_rng *tg_adam_state_rounding(const tg_adam *op) {
 typedef enum tg_rule_kernel {
     TG_KERNEL_ADAM,
     TG_KERNEL_GRADIENT, /* u = g */
-    TG_KERNEL_SIGN,     /* u = sign(g) */
     TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
     TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
 } tg_rule_kernel;
@@ -328,8 +327,6 @@ struct tg_backend_ops {
     tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
-    tg_status (*dot)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                     tg_scalar *out); /* sum conj(x) y */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
     /* *count (of the backend's memory) += elements with a NaN or Inf part; stays where it is once
@@ -399,11 +396,6 @@ struct tg_backend_ops {
                                  int64_t k, tg_bitmap *bitmap);
     /* Fills ranks and count from words. */
     tg_status (*bitmap_rank)(tg_backend *be, tg_bitmap *bitmap);
-    tg_status (*bitmap_gather)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                               const void *x, void *values); /* kept entries, in index order */
-    tg_status (*bitmap_scatter)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                tg_scalar alpha, const void *values,
-                                void *x); /* x[kept] += alpha values */
     tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                               const void *x,
                               void *out); /* out = x with the kept entries 0; out may be x */
@@ -423,9 +415,9 @@ struct tg_backend_ops {
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
-    tg_status (*adam)(tg_backend *be, const tg_adam *op);
-    /* The same one after the other, to the bit; no two write the same memory or have one guard. */
-    tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
+    /* `count` of them, to the bit as one after the other; no two write the same memory or have one
+     * guard. */
+    tg_status (*adam)(tg_backend *be, int count, const tg_adam *ops);
     /* As adam with the moments and direction of a kernel, in double; moments that it does not have
      * are not looked at. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);

@@ -16,13 +16,11 @@ typedef struct tg_tucker_plan {
     tg_storage store; /* of the tensor itself */
     int ndim;
     int64_t dim[TG_MAX_NDIM];
-    int64_t rank[TG_MAX_NDIM]; /* of a mode without a factor: its dim */
-    int64_t most[TG_MAX_NDIM]; /* where ranks change: the largest, which sizes are made for; or 0 */
+    int64_t rank[TG_MAX_NDIM];   /* of a mode without a factor: its dim */
     bool is_active[TG_MAX_NDIM]; /* this mode gets a factor */
     int sweeps;
     tg_svd_type svd_type;
     tg_tucker_init init;
-    bool restarts; /* warm: decompose anew and keep only the column phases of the factors before */
     size_t
         chunk; /* workspace from which on products are made in chunks of the first mode; 0: 1 GiB */
 } tg_tucker_plan;

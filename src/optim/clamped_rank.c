@@ -14,7 +14,7 @@ static void advise(const tg_branch *branch, char *text, size_t capacity) {
         snprintf(text, capacity, "set opt.galore_2d_proj_type to std, which keeps the share");
         return;
     }
-    tg_rank_limits(&branch->shape, 0, most);
+    tg_rank_limits(&branch->shape, most);
     const tg_shape list = tg_shape_of(branch->shape.ndim, most);
     snprintf(text, capacity, "set %srank to %s%s", branch->key,
              is_matrix ? "less, or to a fraction below 1" : "a fraction below 1, or a list within ",
@@ -46,12 +46,12 @@ tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_
     for (int i = setup->param_count - 1; i >= 0; i--) { /* so that the first one is left */
         const tg_optim_param *param = &setup->params[i];
         tg_projector outline;
-        if (!tg_is_projected(setup, param)) {
+        if (!tg_is_projected(setup, param) || setup->groups[param->group].memory_budget > 0.0) {
             continue;
         }
         TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
                                      tg_dtype_wide(param->dtype), &param->shape,
-                                     setup->takes_factored, 0, &outline));
+                                     setup->takes_factored, &outline));
         const tg_branch *branch = outline.low_rank;
         const int mode = branch ? tg_branch_clamped_mode(branch) : -1;
         if (mode >= 0) {

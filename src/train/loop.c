@@ -186,7 +186,6 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
         .test_count = t->is_evaluated ? t->test_count : 0,
         .skipped = p->skipped + stats.skipped,
         .overflows = stats.overflows,
-        .ranks = tg_optim_get_ranks(t->optim),
         .loss_scale = tg_optim_loss_scale(t->optim),
         .memory = tg_context_memory(t->ctx, t->model->be->ops->place),
         .seconds = tg_seconds() - t->epoch_start,

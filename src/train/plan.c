@@ -286,7 +286,6 @@ static tg_status add_optimizer(planner *p) {
     if (p->ranks > 1) {
         add_sums(p, &made.setup);
     }
-    p->out->ranked = p->optim.ranked;
     p->out->clamped = p->optim.clamped;
 fail:
     tg_run_setup_free(p->ctx, &made);

@@ -179,13 +179,13 @@ static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *
     }
 }
 
-tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
+static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     tg_adam resolved;
     tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
     if (!cpu_compress_tuned(call->dtype)) {
-        return be->ref->adam(be, call);
+        return be->ref->adam(be, 1, call);
     }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
@@ -221,6 +221,13 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
             .weight = op->weight ? (float *)op->weight + at : NULL,
         };
         (paired ? kernels->pairs : kernels->reals)(&step, r.end - r.begin, arrays);
+    }
+    return TG_OK;
+}
+
+tg_status cpu_adam(tg_backend *be, int count, const tg_adam *calls) {
+    for (int i = 0; i < count; i++) {
+        TG_CALL(adam_of(be, &calls[i]));
     }
     return TG_OK;
 }

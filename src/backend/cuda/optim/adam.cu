@@ -67,7 +67,7 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
     });
 }
 
-static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
+tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     tg_status status = tg_check_adam(be->ctx, op);
     if (status != TG_OK || op->n <= 0) {
         return status;
@@ -93,6 +93,5 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
 
 void cuda_fill_adam(tg_backend_ops *ops) {
     ops->adam = cuda_adam;
-    ops->adam_many = cuda_adam_many;
     ops->rule_step = cuda_rule_step;
 }

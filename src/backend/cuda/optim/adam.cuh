@@ -224,8 +224,9 @@ inline adam_step cuda_adam_step(const tg_adam *op) {
     return s;
 }
 
-/* Many at once. adam_batched.cu */
-tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops);
+/* One, and the slot, which takes small ones together (adam_batched.cu). */
+tg_status cuda_adam_one(tg_backend *be, const tg_adam *op);
+tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops);
 
 /* Other rules. rules.cu */
 tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);

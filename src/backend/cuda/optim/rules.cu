@@ -164,7 +164,7 @@ tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kerne
         return status;
     }
     if (kernel == TG_KERNEL_ADAM) {
-        return be->ops->adam(be, op);
+        return cuda_adam_one(be, op);
     }
     if (op->guard && op->counts) {
         status = be->ops->count_nonfinite(be, tg_stored(op->dtype, op->grad_store), op->n, op->grad,
