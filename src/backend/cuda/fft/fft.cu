@@ -6,8 +6,6 @@
  *
  *   lines   one kernel with fast transforms (lines.cu), in f32 or f64 whatever the context's
  *           math. For lengths with small prime factors that fit in shared memory.
- *           Real rows stored in 16 bits of which few frequencies are kept are multiplied on tensor
- *           cores, if the context's math is TF32 (half_rows.cu).
  *   matrix  a product with the matrix of roots of unity, for all other lengths; f32 in the
  *           context's math (TF32 or not). Real rows go straight to their half spectrum and back.
  *
@@ -77,25 +75,9 @@ static void put_number(bool wide, void *table, int64_t i, tg_scalar value) {
     wide ? put<double>(table, i, value) : put<float>(table, i, value);
 }
 
-/* Rows of the waves behind an axis's roots, for products (half_rows.cu). */
-static int64_t wave_rows(const fft_axis *axis) {
-    return 8 * (axis->lines.row_tiles.even + axis->lines.row_tiles.odd);
-}
-
 /* Numbers in the table of an axis. */
 static int64_t table_length(const fft_axis *axis) {
-    return axis->multiplied ? 2 * axis->kept * axis->n : axis->n + wave_rows(axis) * (axis->n / 4);
-}
-
-static void fill_waves(const fft_axis *axis, void *table) {
-    const int64_t evens = 8 * axis->lines.row_tiles.even;
-    for (int64_t q = 0; q < wave_rows(axis); q++) {
-        const int64_t k = q < evens ? 2 * q : 2 * (q - evens) + 1;
-        for (int64_t j = 0; j < axis->n / 4; j++) {
-            const tg_scalar w = tg_root_of_unity(k * (2 * j + 1) % (2 * axis->n), 2 * axis->n);
-            put<float>(table, axis->n + q * (axis->n / 4) + j, {w.re, -w.im});
-        }
-    }
+    return axis->multiplied ? 2 * axis->kept * axis->n : axis->n;
 }
 
 static void fill_matrices(const fft_axis *axis, bool wide, const tg_scalar *roots, void *table) {
@@ -128,14 +110,11 @@ static tg_status make_table(tg_backend *be, const tg_fft_desc *desc, fft_axis *a
     }
     if (axis->multiplied) {
         fill_matrices(axis, wide, roots, table);
-    } else {
-        fill_waves(axis, table);
     }
     axis->table = be->ops->alloc(be, TG_MEM_WORKSPACE, length * size);
     TG_TRY(axis->table ? TG_OK : TG_E_MEMORY);
     TG_TRY(be->ops->upload(be, axis->table, table, length * size));
     axis->lines.roots = axis->table;
-    axis->lines.waves = static_cast<char *>(axis->table) + (size_t)axis->n * size;
     axis->matrix[0] = axis->table;
     axis->matrix[1] = static_cast<char *>(axis->table) + length / 2 * size;
 fail:
@@ -163,7 +142,7 @@ static int64_t padded_row(int64_t kept) {
     return (kept + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
 }
 
-static void set_axes(const tg_backend *be, tg_fft_plan *plan) {
+static void set_axes(tg_fft_plan *plan) {
     const tg_fft_desc *desc = &plan->desc;
     const int last = desc->ndim - 1;
     plan->points = plan->modes = 1;
@@ -187,9 +166,6 @@ static void set_axes(const tg_backend *be, tg_fft_plan *plan) {
         axis->multiplied =
             !cuda_fft_lines_layout(desc->dtype == TG_F64, axis->real, axis->n, axis->kept,
                                    axis->first, axis->inner, &axis->lines);
-        if (axis->real && !axis->multiplied && d > 0 && desc->grid_store != TG_STORE_FULL) {
-            axis->lines.row_tiles = cuda_fft_rows_tiles(be, axis->n, axis->kept);
-        }
     }
 }
 
@@ -259,7 +235,7 @@ static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft
         tg_mem_calloc(be->ctx, TG_MEM_WORKSPACE, 1, sizeof(tg_fft_plan)));
     TG_TRY(plan ? TG_OK : TG_E_MEMORY);
     plan->desc = *desc;
-    set_axes(be, plan);
+    set_axes(plan);
     TG_TRY(cuda_fft_lines_prepare(be, desc->dtype == TG_F64));
     for (int d = 0; d < desc->ndim; d++) {
         TG_TRY(make_table(be, desc, &plan->axes[d]));
@@ -438,8 +414,7 @@ static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool 
     if (axis->multiplied) {
         return multiply(be, plan, d, &pass, weight, factor, images);
     }
-    return axis->lines.row_tiles.even > 0 ? cuda_fft_rows_run(be, &axis->lines, &pass)
-                                          : cuda_fft_lines_run(be, &axis->lines, &pass);
+    return cuda_fft_lines_run(be, &axis->lines, &pass);
 }
 
 static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, bool inverse,

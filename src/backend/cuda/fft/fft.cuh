@@ -44,11 +44,6 @@ enum {
     FFT_PAD = 16 /* every so many points a slot is left out, against bank conflicts */
 };
 
-/* Tiles of 8 even and of 8 odd frequencies. */
-struct fft_row_tiles {
-    int even, odd;
-};
-
 /* How lines of n points are transformed by a block of threads, `tile` lines at once. */
 struct fft_lines {
     bool wide;   /* f64 */
@@ -64,10 +59,7 @@ struct fft_lines {
     fft_divisor by_first, by_last; /* n over the first and the last radix */
     size_t shared_bytes;
     int threads;
-    const void *roots;       /* (n) complex, of the device: e^{-2 pi i j / n} */
-    fft_row_tiles row_tiles; /* where 16-bit rows are multiplied; else 0 */
-    const void *waves; /* (8 tiles, n / 4) complex, of even k's and of odd ones: e^{2 pi i k (j +
-                          1/2) / n} */
+    const void *roots; /* (n) complex, of the device: e^{-2 pi i j / n} */
 };
 
 /* Lays out lines; false if n is not for this way: a prime factor above 7 (one up to 13 is
@@ -82,12 +74,6 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
 /* The same for lengths and windows of two_step.cu; false, and nothing has been run, for others. */
 bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass,
                            tg_status *status);
-
-/* Real rows stored in 16 bits may be multiplied instead (half_rows.cu), between them and the plan's
- * own numbers: tiles for that, or none if the sizes, the device or its math are not for it. Rows
- * that are not aligned go by fast transforms after all. */
-fft_row_tiles cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
-tg_status cuda_fft_rows_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
 /* ---- transforms whose last dimension somebody else takes ---- */
 

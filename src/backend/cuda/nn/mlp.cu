@@ -215,10 +215,8 @@ fail:
 /* ---- the slots ---- */
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t ways[] = {columns_workspace(op, backward),
-                           mlp_single_workspace(op, backward),
+    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
                            mlp_narrow_workspace(be, op, backward),
-                           mlp_single_half_workspace(be, op, backward),
                            backward ? mlp_channel_workspace(be, op) : 0,
                            backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;

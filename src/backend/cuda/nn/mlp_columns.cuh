@@ -12,13 +12,6 @@ size_t mlp_single_workspace(const tg_mlp *op, bool backward);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
-/* Of these, calls whose input is stored as 16-bit numbers and goes by tensor cores as it is
- * (mlp_single_half.cu). */
-bool mlp_single_half_takes(const tg_backend *be, const tg_mlp *op, bool backward);
-size_t mlp_single_half_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
-tg_status mlp_single_half_forward(tg_backend *be, const tg_mlp *op);
-tg_status mlp_single_half_backward(tg_backend *be, const tg_mlp *op);
-
 /* Calls of one output or few inputs that have kernels of their own on GPUs of compute
  * capability 9.0 (sm90/narrow_mlp.cu), for f32 in TF32. */
 bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward);

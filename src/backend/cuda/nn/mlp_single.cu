@@ -304,15 +304,9 @@ fail:
 }
 
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_single_half_takes(be, op, false)) {
-        return mlp_single_half_forward(be, op);
-    }
     return op->dtype == TG_F64 ? forward_tiles<double>(be, op) : forward_tiles<float>(be, op);
 }
 
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_single_half_takes(be, op, true)) {
-        return mlp_single_half_backward(be, op);
-    }
     return op->dtype == TG_F64 ? backward_tiles<double>(be, op) : backward_tiles<float>(be, op);
 }

@@ -20,7 +20,6 @@ struct mlp_task {
     activation x, y, add, activated, dy, dx;
     double *db1, *db2; /* partial sums (parts, chunks CHUNK), (parts, OUT) */
     float *dw1, *dw2;  /* likewise (parts, chunks CHUNK, IN), (parts, OUT, chunks CHUNK) */
-    double *wide_dw1, *wide_dw2; /* the same where sums are wide (mlp_sizes) */
 };
 
 mlp_task mlp_task_of(const tg_mlp *op, int chunk);
@@ -231,26 +230,5 @@ __device__ inline void write_result(const mlp_task &t, const P &y, tile_place pl
                    [](int, int, float v, float) { return gelu(v); });
     }
 }
-
-/* ---- partial sums ---- */
-
-/* Channels as the partial sums have them: rounded up. Sums are f64 for biases, and for the weights
- * of few inputs or one output. */
-struct mlp_sizes {
-    int in, hidden, out;
-    bool wide_dw1, wide_dw2;
-};
-
-/* Bytes of one part; all parts, laid into the workspace; and added to the gradients. */
-size_t mlp_part_bytes(const mlp_sizes &size);
-void mlp_lay_out(void *workspace, int64_t parts, const mlp_sizes &size, mlp_task *t);
-tg_status mlp_fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts,
-                   const mlp_sizes &size);
-
-/* Calls from few full channels to 16-bit ones (mlp_lift_half.cu). */
-bool mlp_lift_half_takes(const tg_backend *be, const tg_mlp *op, bool backward);
-tg_status mlp_lift_half_forward(tg_backend *be, const tg_mlp *op);
-tg_status mlp_lift_half_backward(tg_backend *be, const tg_mlp *op);
-size_t mlp_lift_half_workspace(const tg_backend *be, const tg_mlp *op);
 
 #endif

@@ -173,33 +173,33 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
 
 /* ---- partial sums ---- */
 
-size_t mlp_part_bytes(const mlp_sizes &size) {
+/* Channels as the partial sums have them: rounded up. Sums of biases are f64. */
+struct mlp_sizes {
+    int in, hidden, out;
+};
+
+/* Bytes of one part. */
+static size_t part_bytes(const mlp_sizes &size) {
     const size_t in = (size_t)size.in, hidden = (size_t)size.hidden, out = (size_t)size.out;
-    return (hidden + out) * sizeof(double) +
-           hidden * in * (size.wide_dw1 ? sizeof(double) : sizeof(float)) +
-           out * hidden * (size.wide_dw2 ? sizeof(double) : sizeof(float));
+    return (hidden + out) * sizeof(double) + hidden * (in + out) * sizeof(float);
 }
 
-void mlp_lay_out(void *workspace, int64_t parts, const mlp_sizes &size, mlp_task *t) {
-    double *wide = static_cast<double *>(workspace);
-    t->db1 = wide;
+/* Lays all parts into the workspace. */
+static void lay_out(void *workspace, int64_t parts, const mlp_sizes &size, mlp_task *t) {
+    t->db1 = static_cast<double *>(workspace);
     t->db2 = t->db1 + parts * size.hidden;
-    t->wide_dw1 = t->db2 + parts * size.out;
-    t->wide_dw2 = t->wide_dw1 + (size.wide_dw1 ? parts * size.hidden * size.in : 0);
-    t->dw1 = reinterpret_cast<float *>(t->wide_dw2 +
-                                       (size.wide_dw2 ? parts * size.out * size.hidden : 0));
-    t->dw2 = t->dw1 + (size.wide_dw1 ? 0 : parts * size.hidden * size.in);
+    t->dw1 = reinterpret_cast<float *>(t->db2 + parts * size.out);
+    t->dw2 = t->dw1 + parts * size.hidden * size.in;
 }
 
-tg_status mlp_fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts,
-                   const mlp_sizes &size) {
+/* Adds them to the gradients. */
+static tg_status fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts,
+                      const mlp_sizes &size) {
     const int in = size.in, hidden = size.hidden, out = size.out;
-    const void *dw1 = size.wide_dw1 ? (const void *)t.wide_dw1 : t.dw1;
-    const void *dw2 = size.wide_dw2 ? (const void *)t.wide_dw2 : t.dw2;
     const double scale = op->alpha;
     const fold_jobs jobs = {
-        {{dw1, hidden * in, t.hidden, t.in, in, size.wide_dw1, static_cast<float *>(op->dw1)},
-         {dw2, out * hidden, t.out, t.hidden, hidden, size.wide_dw2, static_cast<float *>(op->dw2)},
+        {{t.dw1, hidden * in, t.hidden, t.in, in, false, static_cast<float *>(op->dw1)},
+         {t.dw2, out * hidden, t.out, t.hidden, hidden, false, static_cast<float *>(op->dw2)},
          {t.db1, hidden, 1, t.hidden, hidden, true, static_cast<float *>(op->db1)},
          {t.db2, out, 1, t.out, out, true, static_cast<float *>(op->db2)}},
         4,
@@ -217,7 +217,7 @@ static int parts_of(int64_t tiles, int blocks, int chunks) {
 }
 
 template <class S> static mlp_sizes sizes_of(int chunks) {
-    return {S::IN, chunks * S::CHUNK, S::OUT, false, false};
+    return {S::IN, chunks * S::CHUNK, S::OUT};
 }
 
 /* Whether one kernel makes all gradients. */
@@ -244,12 +244,12 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
     }
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
     const int blocks = cuda_state_of(be)->processors * TENSOR_BLOCKS;
-    size_t most = mlp_lift_half_workspace(be, op);
+    size_t most = 0;
     for (int dx = 0; dx < 2; dx++) {
         const size_t bytes = with_shape_of<tf32>(op, dx == 1, [&](auto shape) {
             using S = decltype(shape);
             const int chunks = mlp_chunks(op, S::CHUNK);
-            return (size_t)parts_of(tiles, blocks, chunks) * mlp_part_bytes(sizes_of<S>(chunks));
+            return (size_t)parts_of(tiles, blocks, chunks) * part_bytes(sizes_of<S>(chunks));
         });
         most = bytes > most ? bytes : most;
     }
@@ -267,10 +267,10 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
         tg_status status = TG_OK;
         TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
         parts = parts_of(t.tiles.count, blocks, t.chunks);
-        mlp_lay_out(op->workspace, parts, size, &t);
+        lay_out(op->workspace, parts, size, &t);
         kernel<<<parts * t.chunks, THREADS, shared, cuda_stream(be)>>>(t);
         TG_TRY(CUDA_LAUNCHED(be, "an MLP backwards"));
-        TG_TRY(mlp_fold(be, op, t, parts, size));
+        TG_TRY(fold(be, op, t, parts, size));
     fail:
         return status;
     });
@@ -286,9 +286,6 @@ template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) 
 }
 
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_lift_half_takes(be, op, true)) {
-        return mlp_lift_half_backward(be, op);
-    }
     return with_mlp_shape(be, op, true, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);

@@ -127,9 +127,6 @@ bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op) {
 }
 
 tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_lift_half_takes(be, op, false)) {
-        return mlp_lift_half_forward(be, op);
-    }
     return with_mlp_shape(be, op, false, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);

@@ -28,12 +28,6 @@ enum {
 
 /* ---- from memory to shared memory ---- */
 
-/* 16-bit: column of a tile in shared memory where a pixel is (mma.cuh). */
-__device__ inline int column_of_pixel(int pixel) {
-    const int pair = pixel % 32 / 2;
-    return pixel / 32 * 32 + 2 * (pair % 4 * 4 + pair / 4) + pixel % 2;
-}
-
 /* A thread's share of a tile (ROWS, TILE): run q is at row threadIdx.x / PER_ROW + STEP q. */
 template <class F, int ROWS, int THREADS> struct tile_share {
     static constexpr int RUN = F::RUN, PER_ROW = TILE / RUN, STEP = THREADS / PER_ROW;
@@ -307,11 +301,10 @@ template <class F, int ROWS, int THREADS> struct row_sums {
     }
 };
 
-/* to (M), `step` apart, = the sums of the rows of a product, from those of the threads; room:
- * ACROSS x M numbers of shared memory. */
+/* to (M) = the sums of the rows of a product, from those of the threads; room: ACROSS x M numbers
+ * of shared memory. */
 template <class P>
-__device__ inline void store_row_sums(const double (&sums)[P::MT][2], double *room, double *to,
-                                      int step = 1) {
+__device__ inline void store_row_sums(const double (&sums)[P::MT][2], double *room, double *to) {
     const int warp = threadIdx.x / 32;
     __syncthreads(); /* nobody needs what lay there */
 #pragma unroll
@@ -329,7 +322,7 @@ __device__ inline void store_row_sums(const double (&sums)[P::MT][2], double *ro
         for (int w = 0; w < P::ACROSS; w++) {
             sum += room[w * P::M + threadIdx.x];
         }
-        to[(int64_t)threadIdx.x * step] = sum;
+        to[threadIdx.x] = sum;
     }
 }
 
