@@ -9,8 +9,6 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_mlp(ops);
     cuda_fill_nn_norm(ops);
     cuda_fill_nn_spectral(ops);
-    cuda_fill_nn_two_modes(ops);
-    cuda_fill_nn_mapped(ops);
     cuda_fill_nn_loss(ops);
     cuda_fill_nn_neighbours(ops);
     cuda_fill_nn_gno(ops);

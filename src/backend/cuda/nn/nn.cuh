@@ -15,8 +15,6 @@ void cuda_fill_nn_skip(tg_backend_ops *ops);
 void cuda_fill_nn_mlp(tg_backend_ops *ops);
 void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
-void cuda_fill_nn_two_modes(tg_backend_ops *ops);
-void cuda_fill_nn_mapped(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
 /* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu),
