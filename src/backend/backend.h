@@ -493,18 +493,6 @@ struct tg_backend_ops {
                                 double low, double high, int64_t n, void *x);
     tg_status (*random_normal)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
                                double mean, double deviation, int64_t n, void *x);
-
-    /* -- factorized weights; see backend/nn.h -- */
-    /* Whether the backend has a way of its own for two modes of these sizes; NULL: never. Only then
-     * the two calls may be made. */
-    bool (*two_modes_takes)(tg_backend *be, const tg_two_modes *op);
-    tg_status (*two_modes_forward)(tg_backend *be, const tg_two_modes *op);
-    tg_status (*two_modes_backward)(tg_backend *be, const tg_two_modes *op);
-    /* Likewise for spectral products between maps and their gradients. Arrays lie as of tg_block.
-     */
-    bool (*mapped_takes)(tg_backend *be, const tg_mapped *op);
-    tg_status (*mapped_contract)(tg_backend *be, const tg_mapped *op);
-    tg_status (*mapped_gradients)(tg_backend *be, const tg_map_gradients *op);
 };
 
 struct tg_backend {

@@ -1,7 +1,5 @@
-/* Slots of the fake device (fake_slots.c) for layers, graph kernels, factorized weights and flows.
- */
+/* Slots of the fake device (fake_slots.c) for layers, graph kernels and flows. */
 #include "support/block.h"
-#include "support/factorized.h"
 #include "support/fake_device.h"
 
 /* ---- layers ---- */
@@ -227,64 +225,6 @@ static tg_status fake_gno_backward(tg_backend *be, const tg_gno *op) {
     return fake_submit(be, run_gno_backward, &a, sizeof a);
 }
 
-/* ---- factorized weights, by their definition: other bits than by products one by one ---- */
-
-static bool has_factorized;
-
-void fake_device_factorized(bool has) {
-    has_factorized = has;
-}
-
-static bool fake_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
-    (void)be;
-    return has_factorized && op->d1 <= 64 && op->d2 <= 64;
-}
-
-static tg_status run_two_modes_forward(tg_backend *host, void *arguments) {
-    (void)host;
-    t_two_modes_forward(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_two_modes_forward(tg_backend *be, const tg_two_modes *op) {
-    return fake_submit(be, run_two_modes_forward, op, sizeof *op);
-}
-
-static tg_status run_two_modes_backward(tg_backend *host, void *arguments) {
-    (void)host;
-    t_two_modes_backward(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_two_modes_backward(tg_backend *be, const tg_two_modes *op) {
-    return fake_submit(be, run_two_modes_backward, op, sizeof *op);
-}
-
-static bool fake_mapped_takes(tg_backend *be, const tg_mapped *op) {
-    (void)be;
-    return has_factorized && op->channels <= 64;
-}
-
-static tg_status run_mapped_contract(tg_backend *host, void *arguments) {
-    (void)host;
-    t_mapped_contract(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_mapped_contract(tg_backend *be, const tg_mapped *op) {
-    return fake_submit(be, run_mapped_contract, op, sizeof *op);
-}
-
-static tg_status run_mapped_gradients(tg_backend *host, void *arguments) {
-    (void)host;
-    t_mapped_gradients(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
-    return fake_submit(be, run_mapped_gradients, op, sizeof *op);
-}
-
 /* ---- flow ---- */
 
 typedef struct flow_args { /* as far as a call has them */
@@ -354,12 +294,6 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->norm_forward = fake_norm_forward;
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;
-    ops->two_modes_takes = fake_two_modes_takes;
-    ops->two_modes_forward = fake_two_modes_forward;
-    ops->two_modes_backward = fake_two_modes_backward;
-    ops->mapped_takes = fake_mapped_takes;
-    ops->mapped_contract = fake_mapped_contract;
-    ops->mapped_gradients = fake_mapped_gradients;
     ops->loss = fake_loss;
     ops->sobolev_squares = fake_sobolev_squares;
     ops->residual = fake_residual;
