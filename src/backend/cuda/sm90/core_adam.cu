@@ -462,7 +462,7 @@ bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const
                               const cuda_plan *plan) {
     const int dim = (int)plan->first.dim, rank = (int)plan->first.rank;
     if (!is_plain(op, adam) || plan->real != TG_F32 || plan->parts != 2 || !plan->gathers ||
-        plan->steps == 0 || plan->split || plan->first.own != CUDA_OWN_DIRECT ||
+        plan->steps == 0 || plan->split || !plan->first.direct ||
         !is_large(dim, rank)) {
         return false;
     }
