@@ -13,6 +13,7 @@ typedef struct bench_options {
     cli_list methods;      /* optimizers, by opt.name */
     int64_t steps;         /* measured ones */
     bool sizes;            /* three sizes */
+    bool paths;            /* which paths the backend takes, too */
     const char *preset;    /* network and data */
     int64_t batch;         /* samples; 0: the preset's */
     const char *graphs;    /* auto, on or off */
@@ -23,5 +24,7 @@ typedef struct bench_options {
 int bench_optim(const cli_call *call, const bench_options *options);
 int bench_step(const cli_call *call, const bench_options *options);
 int bench_comm(const cli_call *call, const bench_options *options);
+/* Prints the paths of a step alone. */
+int bench_paths(const cli_call *call, const bench_options *options);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "model_file.h"
+#include "paths.h"
 #include "quantiles.h"
 #include "text.h"
 #include "workbench.h"
@@ -36,6 +37,7 @@ typedef struct measurement {
     tg_mem_usage device; /* by the ledger, of the device alone */
     size_t driver;       /* in use by the driver of the device, at the end */
     cli_memory_plan planned;
+    cli_paths paths;
 } measurement;
 
 /* What a step needs. */
@@ -189,6 +191,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
     }
     args.override_count++;
     const char *preset = options->preset ? options->preset : "ns128";
+    cli_paths_hear(options->paths ? &m->paths : NULL);
     int code = cli_open_context(call->common, true, &work.ctx);
     if (code == CLI_OK) {
         code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
@@ -207,6 +210,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
     }
     free_work(&work);
     tg_context_destroy(&work.ctx);
+    cli_paths_hear(NULL);
     free(args.override);
     for (int p = 0; p < PARTS; p++) {
         free(samples[p]);
@@ -298,6 +302,10 @@ static void print_text(const bench_options *options, const measurement *all, int
     print_times(all, count);
     putchar('\n');
     print_memory(all, count);
+    for (int i = 0; i < count && options->paths; i++) {
+        printf("\n%s:\n", all[i].problem.method);
+        cli_paths_print(&all[i].paths, tg_backend_name(ctx));
+    }
 }
 
 static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
@@ -310,7 +318,7 @@ static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak)
     return object;
 }
 
-static json_t *json_of_measurement(const measurement *m) {
+static json_t *json_of_measurement(const measurement *m, bool paths) {
     json_t *object = cli_json_object(), *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
         cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
@@ -325,6 +333,9 @@ static json_t *json_of_measurement(const measurement *m) {
     }
     cli_json_set(object, "planned", json_of_bytes(m->planned.bytes, m->planned.peak));
     cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
+    if (paths) {
+        cli_json_set(object, "paths", cli_paths_json(&m->paths));
+    }
     return object;
 }
 
@@ -333,7 +344,7 @@ static void print_json(const bench_options *options, const measurement *all, int
     json_t *object = cli_json_object(), *list = cli_json_array(), *grid = cli_json_array();
     const cli_problem *problem = &all[0].problem;
     for (int i = 0; i < count; i++) {
-        cli_json_append(list, json_of_measurement(&all[i]));
+        cli_json_append(list, json_of_measurement(&all[i], options->paths));
     }
     for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
         cli_json_append(grid, cli_json_integer(problem->data[d]));
@@ -352,29 +363,57 @@ static void print_json(const bench_options *options, const measurement *all, int
 
 /* ---- the kind ---- */
 
-int bench_step(const cli_call *call, const bench_options *options) {
-    measurement all[MAX_METHODS] = {0};
+/* Measures each method and shows them all. */
+static int measure_all(const cli_call *call, const bench_options *options, measurement *all,
+                       void (*show)(const cli_call *call, const bench_options *options,
+                                    const measurement *all, int count, const tg_context *ctx)) {
     const int count = options->methods.count > 0 ? options->methods.count : 1;
     if (count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
     }
-    for (int i = 0; i < count; i++) {
+    int code = CLI_OK;
+    for (int i = 0; i < count && code == CLI_OK; i++) {
         const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
-        const int code = measure(call, options, method, &all[i]);
-        if (code != CLI_OK) {
-            return code;
-        }
+        code = measure(call, options, method, &all[i]);
     }
     tg_context *ctx = NULL; /* to say what was used */
-    const int code = cli_open_context(call->common, true, &ctx);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (call->common->json) {
-        print_json(options, all, count, ctx);
-    } else {
-        print_text(options, all, count, ctx);
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    if (code == CLI_OK) {
+        show(call, options, all, count, ctx);
     }
     tg_context_destroy(&ctx);
-    return CLI_OK;
+    for (int i = 0; i < count; i++) {
+        cli_paths_free(&all[i].paths);
+    }
+    return code;
+}
+
+static void show_all(const cli_call *call, const bench_options *options, const measurement *all,
+                     int count, const tg_context *ctx) {
+    (call->common->json ? print_json : print_text)(options, all, count, ctx);
+}
+
+int bench_step(const cli_call *call, const bench_options *options) {
+    measurement all[MAX_METHODS] = {0};
+    return measure_all(call, options, all, show_all);
+}
+
+static void show_paths(const cli_call *call, const bench_options *options, const measurement *all,
+                       int count, const tg_context *ctx) {
+    (void)options, (void)count;
+    if (call->common->json) {
+        json_t *object = cli_json_object();
+        cli_json_set(object, "name", cli_json_text(all[0].problem.name));
+        cli_json_set(object, "optimizer", cli_json_text(all[0].problem.method));
+        cli_json_set_backend(object, ctx);
+        cli_json_set(object, "paths", cli_paths_json(&all[0].paths));
+        cli_json_print(object);
+    } else {
+        cli_paths_print(&all[0].paths, tg_backend_name(ctx));
+    }
+}
+
+int bench_paths(const cli_call *call, const bench_options *options) {
+    measurement all[MAX_METHODS] = {0};
+    return measure_all(call, options, all, show_paths);
 }

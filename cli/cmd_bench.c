@@ -24,6 +24,8 @@ static const cli_option options[] = {
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "the preset's"),
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),
+    CLI_OPTION_FLAG("paths", 0, &opt.paths,
+                    "of step: also by which paths and kernels the backend runs each op"),
     CLI_OPTION_TEXT("transport", 0, &opt.transport, transports, "auto|mpi|nccl",
                     "of comm: what carries values of GPUs", "auto"),
     {0},
@@ -79,6 +81,7 @@ const cli_command cli_cmd_bench = {
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
                 "  tgrad bench optim --sizes --json\n"
                 "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
+                "  tgrad bench step --preset ns1024 --opt tensorgrad --paths --backend cuda\n"
                 "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n"
                 "  mpirun -n 2 tgrad bench comm --steps 20\n"
                 "  tgrad bench comm --backend cuda --transport nccl\n",

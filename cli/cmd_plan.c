@@ -1,7 +1,9 @@
 /* tgrad plan: will it fit? Parameters and bytes of a run, without running it; and with --fit, what
  * to change so that it does. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "bench.h"
 #include "model_file.h"
 #include "plan_fit.h"
 #include "problem.h"
@@ -14,6 +16,7 @@ static int64_t batch;
 static int64_t ranks = 1;
 static const char *link_speed;
 static const char *step_ms;
+static bool paths;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
@@ -28,6 +31,8 @@ static const cli_option options[] = {
                     "with --link: milliseconds that a rank computes in a step", NULL),
     CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
                     "propose settings with which the run fits: 8GB, 7.5GiB", NULL),
+    CLI_OPTION_FLAG("paths", 0, &paths,
+                    "of a preset: by which paths and kernels the backend runs each op of a step"),
     {0},
 };
 
@@ -314,7 +319,27 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
     return CLI_OK;
 }
 
+/* One step on random data: the backend tells what it takes. */
+static int run_paths(const cli_call *call) {
+    char *method_here = cli_need(strdup(method ? method : "adam"));
+    const bench_options one = {.methods = {.item = &method_here, .count = 1},
+                               .steps = 1,
+                               .preset = preset,
+                               .batch = batch,
+                               .graphs = "off",
+                               .paths = true};
+    const int code =
+        preset && !fit && ranks == 1
+            ? bench_paths(call, &one)
+            : cli_usage("plan", "--paths goes with --preset, without --fit or --ranks");
+    free(method_here);
+    return code;
+}
+
 static int run(const cli_call *call) {
+    if (paths) {
+        return run_paths(call);
+    }
     static subject s; /* large */
     tg_context *ctx = NULL;
     const cli_run_source source = {.command = "plan",
@@ -363,7 +388,9 @@ const cli_command cli_cmd_plan = {
         "which more are added up, compressed moments. Its times are rough. If nothing fits it\n"
         "fails and names the least that can be reached.\n\n"
         "--ranks tells the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n",
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n\n"
+        "--paths runs one step of a preset on random data and shows by which of its paths the\n"
+        "backend runs each op; which one it is goes by sizes, storage and alignment alone.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"

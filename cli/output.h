@@ -76,6 +76,10 @@ bool cli_is_folder(const char *path);
 int cli_write_file(const char *path, const void *bytes, size_t size);
 /* From the next context on notes of the library are not shown, only warnings and errors. */
 void cli_drop_notes(void);
+/* From the next context on `hears` gets all messages of the library, down to level debug; NULL:
+ * they go to cli_log again, which shows one on the screen. */
+void cli_listen(tg_log_fn hears);
+void cli_log(void *user, tg_log_level level, const char *message);
 /* Refuses to write `output` over the file that is read, NULL: none. */
 int cli_keep_file(const char *input, const char *output);
 

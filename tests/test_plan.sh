@@ -149,6 +149,23 @@ expect 0 bench step --preset burgers $small
 says out "forward+backward"
 says out "as counted"
 expect 1 bench step --preset burgers --opt lowerank
+
+# By which path a backend runs an op; a host has one for each.
+small="--fno.hidden_channels 8 --fno.n_modes 8 --data.train_resolution 16 --batch 2 --opt.min_entries 100"
+for command in "bench step --steps 1" plan; do
+    # shellcheck disable=SC2086
+    expect 0 $command --preset burgers $small --opt tensorgrad --paths --json
+    if grep -q '"backend": "cuda"' out; then
+        jq -e '[.. | .op? | strings] | index("project") != null' out >/dev/null || complain "$last: $(jq -c . out)"
+    else
+        jq -e '[.. | .paths? | arrays] == [[]]' out >/dev/null || complain "$last: $(jq -c . out)"
+    fi
+    # shellcheck disable=SC2086
+    expect 0 $command --preset burgers $small --opt tensorgrad --paths
+    grep -q '^project  ' out || says out "has one path for every op"
+done
+expect 2 plan --paths
+expect 2 plan --preset burgers --paths --fit 8GB
 expect 2 bench step --preset unknown
 
 [ $failures -eq 0 ] && echo "plans and steps agree"

@@ -1,6 +1,7 @@
 /* Slots of the fake device (fake_slots.c) for compressed gradients, updates and index sets. */
 #include <math.h>
 
+#include "backend/path.h"
 #include "support/fake_device.h"
 
 /* ---- compressed gradients ---- */
@@ -21,7 +22,9 @@ static tg_status run_compress(tg_backend *host, void *arguments) {
 }
 
 static tg_status fake_compress(tg_backend *be, const tg_compress *op) {
+    static const tg_path path = {"only one", "the cpu backend's"};
     const compress_args a = {*op, op->bitmap ? *op->bitmap : (tg_bitmap){0}};
+    TG_PATH_SAY(be->ctx, "project", &path, "%d modes", op->modes.ndim);
     return fake_submit(be, run_compress, &a, sizeof a);
 }
 

@@ -303,7 +303,7 @@ static bool always(const tg_backend *, const tg_compress *, const cuda_plan *) {
 
 /* A way to compress a gradient: the first one whose condition holds is taken. */
 struct project_path {
-    const char *name;
+    tg_path path;
     bool (*fits)(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
     /* whether it counts what is not finite; NULL: a pass of its own does so before it */
     bool (*counts)(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
@@ -311,14 +311,29 @@ struct project_path {
 };
 
 static const project_path paths[] = {
-    {"values alone", has_no_core, NULL, gather},
-    {"resident, where the gradient lies", lies_in_planes, always, project_in_place},
-    {"one mode", cuda_dense_mode_fits, NULL, cuda_dense_mode},
-    {"channels first", has_fewer_channels, NULL, project_channels},
-    {"streamed", cuda_sm90_form_fits, NULL, project_streamed},
-    {"resident, mode 1 first", forms_mode_one, always, project_mode_one},
-    {"resident", has_planes, counts_planes, project_planes},
-    {"general", always, NULL, project_general},
+    {{"values alone", "form_factored"}, has_no_core, NULL, gather},
+    {{"resident, where it lies", "contract_planes, multiply_columns"},
+     lies_in_planes,
+     always,
+     project_in_place},
+    {{"one mode", "multiply_columns, or cuBLAS"}, cuda_dense_mode_fits, NULL, cuda_dense_mode},
+    {{"channels first", "cuBLAS, and another path"}, has_fewer_channels, NULL, project_channels},
+    {{"streamed", "form_and_contract, contract_rows, multiply_columns"},
+     cuda_sm90_form_fits,
+     NULL,
+     project_streamed},
+    {{"resident, mode 1 first", "form_mode_one, contract_planes, multiply_columns"},
+     forms_mode_one,
+     always,
+     project_mode_one},
+    {{"resident", "form_array or form_factored, contract_planes, multiply_columns"},
+     has_planes,
+     counts_planes,
+     project_planes},
+    {{"general", "form_factored, cuBLAS or multiply_columns, weave"},
+     always,
+     NULL,
+     project_general},
 };
 
 static const project_path *path_of(const tg_backend *be, const tg_compress *op,
@@ -333,6 +348,7 @@ static const project_path *path_of(const tg_backend *be, const tg_compress *op,
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const project_path *path = path_of(be, op, plan);
     tg_compress counted = *op;
+    cuda_plan_say(be, "project", &path->path, &op->modes);
     if (!path->counts || !path->counts(be, op, plan)) {
         TG_CALL(tg_compress_count(be, op));
         counted.guard = NULL;

@@ -115,6 +115,10 @@ tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtyp
 
 cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes);
 
+/* Tells by which path a call on these modes goes: TG_PATH_SAY. */
+void cuda_plan_say(const tg_backend *be, const char *op, const tg_path *path,
+                   const tg_multimode *modes);
+
 static inline int64_t shorter(int64_t a, int64_t b) {
     return a < b ? a : b;
 }

@@ -371,6 +371,10 @@ static bool is_half(const tg_backend *, const tg_expand *, const cuda_plan *plan
     return plan->half;
 }
 
+static bool is_half_streamed(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return plan->half && cuda_sm90_expand_fits(be, op, plan);
+}
+
 static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     return op->out_store == TG_STORE_FULL ? expand_in_f16<float>(be, op, plan)
                                           : expand_in_f16<__nv_bfloat16>(be, op, plan);
@@ -392,17 +396,18 @@ static bool always(const tg_backend *, const tg_expand *, const cuda_plan *) {
 
 /* A way to expand an update: the first one whose condition holds is taken. */
 struct expand_path {
-    const char *name;
+    tg_path path;
     bool (*fits)(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
     tg_status (*run)(tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 };
 
 static const expand_path paths[] = {
-    {"values alone", has_no_core, scatter},
-    {"in f16", is_half, expand_half},
-    {"streamed", cuda_sm90_expand_fits, expand_streamed},
-    {"resident", is_resident, expand_resident},
-    {"general", always, expand_general},
+    {{"values alone", "finish"}, has_no_core, scatter},
+    {{"f16, streamed", "multiply_half, expand_planes"}, is_half_streamed, expand_half},
+    {{"f16, resident", "multiply_half, expand_resident"}, is_half, expand_half},
+    {{"streamed", "multiply_columns, expand_and_update"}, cuda_sm90_expand_fits, expand_streamed},
+    {{"resident", "multiply_columns, expand_resident"}, is_resident, expand_resident},
+    {{"general", "weave, cuBLAS or multiply_columns, finish"}, always, expand_general},
 };
 
 static const expand_path *path_of(const tg_backend *be, const tg_expand *op,
@@ -417,7 +422,9 @@ static const expand_path *path_of(const tg_backend *be, const tg_expand *op,
 /* ---- slots ---- */
 
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    return path_of(be, op, plan)->run(be, op, plan);
+    const expand_path *path = path_of(be, op, plan);
+    cuda_plan_say(be, "expand", &path->path, &op->modes);
+    return path->run(be, op, plan);
 }
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {

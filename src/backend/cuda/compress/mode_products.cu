@@ -250,6 +250,18 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     return plan;
 }
 
+void cuda_plan_say(const tg_backend *be, const char *op, const tg_path *path,
+                   const tg_multimode *modes) {
+    if (!tg_path_is_asked(be->ctx)) {
+        return;
+    }
+    char dims[128], ranks[128];
+    const tg_shape from = tg_shape_of(modes->ndim, modes->dim);
+    const tg_shape to = tg_shape_of(modes->ndim, modes->rank);
+    tg_path_say(be->ctx, op, path, "%s to %s", tg_shape_text(&from, dims, sizeof dims),
+                tg_shape_text(&to, ranks, sizeof ranks));
+}
+
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
     const bool gathered = q == plan->steps && plan->gathers;
     return cuda_plan_at(plan, workspace,

@@ -13,6 +13,7 @@
 extern "C" {
 #include "backend/backend.h"
 #include "backend/check.h"
+#include "backend/path.h"
 }
 
 enum {

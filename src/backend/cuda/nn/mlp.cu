@@ -1,7 +1,6 @@
-/* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a
- * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
- * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32;
- * they have GELU inside, and any other activation goes the way of this file. */
+/* MLPs as matrix products on tiles of columns, which any call may use: the hidden layer exists for
+ * one tile at a time, forward and backward. And the table of all paths of MLPs: the others have
+ * GELU inside and kernels of their own. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
 /* ---- the workspace ---- */
@@ -212,23 +211,12 @@ fail:
     return status;
 }
 
-/* ---- the slots ---- */
-
-static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
-                           mlp_narrow_workspace(be, op, backward),
-                           backward ? mlp_channel_workspace(be, op) : 0,
-                           backward ? mlp_tile_workspace(be, op) : 0};
-    size_t most = 0;
-    for (size_t bytes : ways) {
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+static size_t any_columns_workspace(const tg_backend *, const tg_mlp *op, bool backward) {
+    return columns_workspace(op, backward);
 }
 
-/* Whether the activations are such that other ways than that of columns are asked. */
-static bool has_other_ways(const tg_mlp *op) {
-    return is_on_tiles(op->act) && hidden_act_of(op) == TG_ACT_GELU;
+static bool any(const tg_backend *, const tg_mlp *, bool) {
+    return true;
 }
 
 static tg_status forward_by_columns(tg_backend *be, const tg_mlp *op) {
@@ -239,58 +227,94 @@ static tg_status backward_by_columns(tg_backend *be, const tg_mlp *op) {
     return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
 }
 
+/* ---- the paths ---- */
+
+/* A way to run an MLP: the first one that takes the call is used. */
+struct mlp_path {
+    tg_path forward_path, backward_path;
+    bool (*takes)(const tg_backend *be, const tg_mlp *op, bool backward);
+    size_t (*workspace)(const tg_backend *be, const tg_mlp *op, bool backward);
+    tg_status (*forward)(tg_backend *be, const tg_mlp *op);
+    tg_status (*backward)(tg_backend *be, const tg_mlp *op);
+};
+
+enum { NARROW, CHANNEL, SINGLE, TILES, COLUMNS, PATHS };
+
+static const mlp_path paths[PATHS] = {
+    {{"narrow", "stream_tiles"},
+     {"narrow", "stream_tiles, sum_weights"},
+     mlp_narrow_takes,
+     mlp_narrow_workspace,
+     mlp_narrow_forward,
+     mlp_narrow_backward},
+    {{"", ""},
+     {"channels", "channel_mlp_backward"},
+     mlp_channel_takes,
+     mlp_channel_workspace,
+     NULL,
+     mlp_channel_backward},
+    {{"one output", "cuBLAS, reduce_hidden"},
+     {"one output", "cuBLAS, turn_hidden"},
+     mlp_single_takes,
+     mlp_single_workspace,
+     mlp_single_forward,
+     mlp_single_backward},
+    {{"tiles", "mlp_forward"},
+     {"tiles", "mlp_backward"},
+     mlp_tile_takes,
+     mlp_tile_workspace,
+     mlp_tile_forward,
+     mlp_tile_backward},
+    {{"columns", "cuBLAS, hidden_layer, output_layer"},
+     {"columns", "cuBLAS, hidden_layer, times_slope"},
+     any,
+     any_columns_workspace,
+     forward_by_columns,
+     backward_by_columns},
+};
+
+/* Only columns have activations other than those on tiles, and channels alone read bytes: where
+ * mlp_reads_bytes has said so. */
+static const mlp_path *path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
+    const bool on_tiles = is_on_tiles(op->act) && hidden_act_of(op) == TG_ACT_GELU;
+    const mlp_path *path = &paths[!on_tiles ? COLUMNS : op->x_quantized ? CHANNEL : NARROW];
+    while (!op->x_quantized && !path->takes(be, op, backward)) {
+        path++;
+    }
+    TG_PATH_SAY(be->ctx, backward ? "mlp backward" : "mlp",
+                backward ? &path->backward_path : &path->forward_path, "%lld to %lld to %lld",
+                (long long)op->in, (long long)op->hidden, (long long)op->out);
+    return path;
+}
+
+/* ---- the slots ---- */
+
+static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+    size_t most = 0;
+    for (const mlp_path &path : paths) {
+        const size_t bytes = path.workspace(be, op, backward);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static bool is_empty(const tg_mlp *op) {
     return op->batch == 0 || op->pixels == 0 || op->out == 0;
 }
 
 static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
-    if (!has_other_ways(op)) {
-        return forward_by_columns(be, op);
-    }
-    if (mlp_narrow_takes(be, op, false)) {
-        return mlp_narrow_forward(be, op);
-    }
-    if (mlp_single_takes(op)) {
-        return mlp_single_forward(be, op);
-    }
-    if (mlp_tile_forward_takes(be, op)) {
-        return mlp_tile_forward(be, op);
-    }
-    return forward_by_columns(be, op);
+    TG_CALL(tg_check_mlp(be->ctx, "mlp_forward", op));
+    return is_empty(op) ? TG_OK : path_of(be, op, false)->forward(be, op);
 }
 
 static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
-    if (!has_other_ways(op)) {
-        return backward_by_columns(be, op);
-    }
-    if (op->x_quantized) { /* only where mlp_reads_bytes has said so */
-        return mlp_channel_backward(be, op);
-    }
-    if (mlp_narrow_takes(be, op, true)) {
-        return mlp_narrow_backward(be, op);
-    }
-    if (mlp_channel_takes(be, op)) {
-        return mlp_channel_backward(be, op);
-    }
-    if (mlp_single_takes(op)) {
-        return mlp_single_backward(be, op);
-    }
-    if (mlp_tile_backward_takes(be, op)) {
-        return mlp_tile_backward(be, op);
-    }
-    return backward_by_columns(be, op);
+    TG_CALL(tg_check_mlp(be->ctx, "mlp_backward", op));
+    return is_empty(op) ? TG_OK : path_of(be, op, true)->backward(be, op);
 }
 
 static bool cuda_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
-    return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
+    return is_on_tiles(op->act) && hidden_act_of(op) == TG_ACT_GELU &&
+           mlp_channel_reads_bytes(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {

@@ -32,12 +32,12 @@ static int64_t sums_of(const tg_mlp *op, bool backward) {
     return backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
 }
 
-bool mlp_single_takes(const tg_mlp *op) {
+bool mlp_single_takes(const tg_backend *, const tg_mlp *op, bool) {
     return op->out == 1 && op->hidden >= 1 && op->dropout == 0.0;
 }
 
 /* Whatever the dropout: it may change between calls. */
-size_t mlp_single_workspace(const tg_mlp *op, bool backward) {
+size_t mlp_single_workspace(const tg_backend *, const tg_mlp *op, bool backward) {
     const int64_t numbers = (op->in + op->hidden + 1) * tiles_of(op).width;
     return op->out == 1 ? (size_t)sums_of(op, backward) * sizeof(double) +
                               (size_t)numbers * tg_dtype_size(op->dtype)

@@ -91,7 +91,10 @@ template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
 /* ---- which kernel ---- */
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
-bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_has_shape(const tg_backend *be, const tg_mlp *op);
+
+/* Whether the device has room for the kernels of backward. */
+bool mlp_tile_backward_fits(const tg_backend *be, const tg_mlp *op);
 
 /* Calls f(mlp_shape) with the smallest shape there is for these channels; `dx`: backward needs the
  * gradient of the input, for which no shape with few inputs is made. */

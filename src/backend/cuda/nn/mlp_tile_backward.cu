@@ -213,21 +213,21 @@ template <class S> static bool is_fused(const tg_mlp *op) {
     return S::IN == S::OUT && mlp_chunks(op, S::CHUNK) == 1 && op->dx;
 }
 
-bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_takes(be, op) && with_mlp_shape(be, op, true, [&](auto shape) {
-               using S = decltype(shape);
-               const int chunks = mlp_chunks(op, S::CHUNK);
-               if (is_fused<S>(op)) {
-                   return tensor_fits(be, mlp_backward_shared<S, true, true>(chunks));
-               }
-               return tensor_fits(be, mlp_backward_shared<S, false, true>(chunks)) &&
-                      (!op->dx || tensor_fits(be, mlp_backward_shared<S, true, false>(chunks)));
-           });
+bool mlp_tile_backward_fits(const tg_backend *be, const tg_mlp *op) {
+    return with_mlp_shape(be, op, true, [&](auto shape) {
+        using S = decltype(shape);
+        const int chunks = mlp_chunks(op, S::CHUNK);
+        if (is_fused<S>(op)) {
+            return tensor_fits(be, mlp_backward_shared<S, true, true>(chunks));
+        }
+        return tensor_fits(be, mlp_backward_shared<S, false, true>(chunks)) &&
+               (!op->dx || tensor_fits(be, mlp_backward_shared<S, true, false>(chunks)));
+    });
 }
 
 /* Enough whether or not dx is wanted. */
-size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
-    if (!mlp_tile_takes(be, op)) {
+size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
+    if (!backward || !mlp_has_shape(be, op)) {
         return 0;
     }
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;

@@ -82,18 +82,22 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk) {
     return t;
 }
 
-bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op) {
+bool mlp_has_shape(const tg_backend *be, const tg_mlp *op) {
     const bool is_full = op->x_store == TG_STORE_FULL && op->y_store == TG_STORE_FULL;
     return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || is_full) && op->dropout == 0.0 &&
            op->alpha != 0.0 && op->in <= 128 && op->out <= 128 && op->hidden >= 1 &&
            op->hidden <= 1024 && tiles_countable(op->batch, op->pixels);
 }
 
-bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_takes(be, op) && with_mlp_shape(be, op, false, [&](auto shape) {
-               using S = decltype(shape);
-               return tensor_fits(be, mlp_forward_shared<S>(mlp_chunks(op, S::CHUNK)));
-           });
+bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+    if (!mlp_has_shape(be, op)) {
+        return false;
+    }
+    return backward ? mlp_tile_backward_fits(be, op)
+                    : with_mlp_shape(be, op, false, [&](auto shape) {
+                          using S = decltype(shape);
+                          return tensor_fits(be, mlp_forward_shared<S>(mlp_chunks(op, S::CHUNK)));
+                      });
 }
 
 tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op) {

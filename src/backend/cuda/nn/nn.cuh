@@ -24,11 +24,10 @@ bool skip_tile_takes(const tg_backend *be, const tg_skip *op);
 tg_status skip_tile_forward(tg_backend *be, const tg_skip *op);
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op);
 size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op);
-bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op);
-bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op, bool backward);
 tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
-size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
+size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
 
 /* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
 template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {

@@ -324,38 +324,91 @@ static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
+/* ---- the paths ---- */
+
+static bool is_linear_on_tiles(const tg_backend *be, const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR && is_on_tiles(op->act) && skip_tile_takes(be, op);
 }
 
-static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
-    if (goes_by_tiles(be, op)) {
-        return skip_tile_forward(be, op);
-    }
+static bool is_linear(const tg_backend *, const tg_skip *op) {
+    return op->kind == TG_SKIP_MAP_LINEAR;
+}
+
+static bool any(const tg_backend *, const tg_skip *) {
+    return true;
+}
+
+static tg_status forward_by_columns(tg_backend *be, const tg_skip *op) {
     return with_stored(op->dtype, op->store, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return op->kind == TG_SKIP_MAP_LINEAR ? forward_columns<T>(be, op)
-                                              : forward_within<T>(be, op);
+        return forward_columns<typename decltype(tag)::type>(be, op);
     });
 }
 
-static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_backward", op);
-    if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
-        return status;
-    }
-    if (goes_by_tiles(be, op)) {
-        return skip_tile_backward(be, op);
-    }
+static tg_status backward_by_columns(tg_backend *be, const tg_skip *op) {
     return with_stored(op->dtype, op->store, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return op->kind == TG_SKIP_MAP_LINEAR ? backward_columns<T>(be, op)
-                                              : backward_within<T>(be, op);
+        return backward_columns<typename decltype(tag)::type>(be, op);
     });
+}
+
+static tg_status forward_by_channel(tg_backend *be, const tg_skip *op) {
+    return with_stored(op->dtype, op->store, [&](auto tag) {
+        return forward_within<typename decltype(tag)::type>(be, op);
+    });
+}
+
+static tg_status backward_by_channel(tg_backend *be, const tg_skip *op) {
+    return with_stored(op->dtype, op->store, [&](auto tag) {
+        return backward_within<typename decltype(tag)::type>(be, op);
+    });
+}
+
+/* A way to run a skip: the first one that takes the call is used. */
+struct skip_path {
+    tg_path forward_path, backward_path;
+    bool (*takes)(const tg_backend *be, const tg_skip *op);
+    tg_status (*forward)(tg_backend *be, const tg_skip *op);
+    tg_status (*backward)(tg_backend *be, const tg_skip *op);
+};
+
+static const skip_path paths[] = {
+    {{"tiles", "skip_forward"},
+     {"tiles", "skip_backward"},
+     is_linear_on_tiles,
+     skip_tile_forward,
+     skip_tile_backward},
+    {{"columns", "cuBLAS"},
+     {"columns", "cuBLAS"},
+     is_linear,
+     forward_by_columns,
+     backward_by_columns},
+    {{"by channel", "skip_pass"},
+     {"by channel", "skip_back_pass"},
+     any,
+     forward_by_channel,
+     backward_by_channel},
+};
+
+static const skip_path *path_of(const tg_backend *be, const tg_skip *op, bool backward) {
+    const skip_path *path = paths;
+    while (!path->takes(be, op)) {
+        path++;
+    }
+    TG_PATH_SAY(be->ctx, backward ? "skip backward" : "skip",
+                backward ? &path->backward_path : &path->forward_path, "%lld to %lld",
+                (long long)op->in, (long long)op->out);
+    return path;
+}
+
+static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
+    TG_CALL(tg_check_skip(be->ctx, "skip_forward", op));
+    return is_empty(op) ? TG_OK : path_of(be, op, false)->forward(be, op);
+}
+
+static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
+    TG_CALL(tg_check_skip(be->ctx, "skip_backward", op));
+    return is_empty(op) || (!op->dweight && !op->dbias && !op->dx)
+               ? TG_OK
+               : path_of(be, op, true)->backward(be, op);
 }
 
 void cuda_fill_nn_skip(tg_backend_ops *ops) {

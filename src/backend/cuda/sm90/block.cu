@@ -140,7 +140,9 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
 }
 
 tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
+    static const tg_path path = {"one kernel", "two_step_columns, block_forward"};
     tg_status status = TG_OK;
+    TG_PATH_SAY(be->ctx, "block", &path, "%lld channels", (long long)op->channels);
     fft_rows rows = {};
     cuda_fft_rows_of(op->desc, &rows);
     TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
@@ -238,7 +240,9 @@ static tg_status launch_back(tg_backend *be, int steps, bool activates, int bloc
 }
 
 tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
+    static const tg_path path = {"one kernel", "two_step_columns, block_skips_backward"};
     tg_status status = TG_OK;
+    TG_PATH_SAY(be->ctx, "block backward", &path, "%lld channels", (long long)op->channels);
     fft_rows rows = {};
     cuda_fft_rows_of(op->desc, &rows);
     const int blocks = blocks_of(be, op, rows);

@@ -18,9 +18,9 @@ static bool fits(const tg_backend *be, const tg_mlp *op) {
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
 }
 
-bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op) {
-    bool takes = fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0 && op->dx &&
-                 op->alpha == 1.0 && op->beta == 0.0;
+bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+    bool takes = backward && fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0 &&
+                 op->dx && op->alpha == 1.0 && op->beta == 0.0;
     for (const void *array : {op->x, op->dy, (const void *)op->dx}) {
         takes = takes && (uintptr_t)array % 16 == 0;
     }
@@ -38,9 +38,9 @@ bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op) {
 }
 
 /* Whatever the call: dropout and activations may differ between calls. */
-size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op) {
+size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t c = (size_t)op->in, h = (size_t)op->hidden;
-    return fits(be, op)
+    return backward && fits(be, op)
                ? (size_t)blocks_of(be, op) * (2 * c * h * sizeof(float) + (c + h) * sizeof(double))
                : 0;
 }
