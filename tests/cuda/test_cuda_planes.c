@@ -396,6 +396,36 @@ static void back_with_values_alone(void **state) {
     }
 }
 
+/* The shapes above take every path, which of them depends on the GPU. */
+static void by_every_path(void **state) {
+    static const char *const on_all[][2] = {{"project", "general"},
+                                            {"project", "channels first"},
+                                            {"project", "one mode"},
+                                            {"expand", "general"},
+                                            {"expand", "resident"}};
+    static const char *const on_hopper[][2] = {{"project", "resident, where it lies"},
+                                               {"project", "resident, mode 1 first"},
+                                               {"project", "resident"},
+                                               {"project", "streamed"},
+                                               {"expand", "streamed"},
+                                               {"expand", "f16, resident"},
+                                               {"expand", "f16, streamed"}};
+    (void)state;
+    if (getenv("TEST_PICKS")) {
+        skip(); /* only some of them run */
+    }
+    for (int i = 0; i < (int)(sizeof on_all / sizeof on_all[0]); i++) {
+        if (!t_gpu_took(on_all[i][0], on_all[i][1])) {
+            fail_msg("nothing to %s by path '%s'", on_all[i][0], on_all[i][1]);
+        }
+    }
+    for (int i = 0; i < (int)(sizeof on_hopper / sizeof on_hopper[0]); i++) {
+        if (t_gpu_took(on_hopper[i][0], on_hopper[i][1]) != t_gpu_is_hopper()) {
+            fail_msg("to %s by path '%s' is for Hopper GPUs", on_hopper[i][0], on_hopper[i][1]);
+        }
+    }
+}
+
 static int begin_fp32(void **state) {
     is_fp32 = true;
     return t_gpu_begin_fp32(state);
@@ -407,7 +437,8 @@ int main(void) {
                                       cmocka_unit_test(and_back),
                                       cmocka_unit_test(gram_of_many_columns),
                                       cmocka_unit_test(back_with_values_alone),
-                                      cmocka_unit_test(there_and_back)};
+                                      cmocka_unit_test(there_and_back),
+                                      cmocka_unit_test(by_every_path)};
     const struct CMUnitTest fp32[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back)};
     if (!t_gpu_here()) {
         return EXIT_SUCCESS;
