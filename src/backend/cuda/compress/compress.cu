@@ -366,19 +366,9 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
 
 static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
                                       const tg_expand *back) {
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
-    plan.half = cuda_expand_half_fits(be, adam, back, &plan);
-    if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
-        TG_CALL(cuda_compress(be, op));
-        TG_CALL(be->ops->adam(be, adam));
-        return plan.half ? cuda_expand_by(be, back, &plan) : cuda_expand(be, back);
-    }
-    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
-    TG_CALL(tg_check_adam(be->ctx, adam));
-    TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
-    plan.adam = adam;
-    TG_CALL(project(be, op, &plan));
-    return cuda_expand_by(be, back, &plan);
+    TG_CALL(cuda_compress(be, op));
+    TG_CALL(be->ops->adam(be, adam));
+    return cuda_expand_direction(be, back, adam->eps);
 }
 
 static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {

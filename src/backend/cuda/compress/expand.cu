@@ -314,16 +314,20 @@ static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda
                                           : expand_large<__nv_bfloat16>(be, op, plan);
 }
 
-/* ---- in f16 ---- */
+/* ---- in f16: from a direction of Adam, resident or streamed ---- */
+
+/* The largest eps with which f16 has enough of Adam's directions: they are about 1 unless gradients
+ * are smaller than it. */
+static constexpr double MOST_EPS = 1e-6;
 
 /* Indices of mode 0 whose numbers behind mode 1 there is room for where `middle` was. */
 static int64_t half_chunk(const cuda_plan *plan) {
     return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
 
-bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
-                           const cuda_plan *plan) {
-    if (!op->core || !op->values || !op->bitmap || adam->eps > CUDA_HALF_EPS || plan->split ||
+static bool suits_f16(const tg_backend *be, const tg_expand *op, double eps,
+                      const cuda_plan *plan) {
+    if (!op->core || !op->values || !op->bitmap || eps > MOST_EPS || plan->split ||
         plan->real != TG_F32 || plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
         !plan->first.direct || plan->step[2].kind != CUDA_STEP_LEFT ||
         !plan->step[2].factor.direct || plan->planes.tiles == 0 || plan->step[2].right % 4 != 0 ||
@@ -338,8 +342,7 @@ bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_e
                                             rounds_to_16_bits(op)) > 0);
 }
 
-/* Mode 0 from the core, if Adam has not taken it there, mode 1, and both last ones with the update;
- * O: f32 or bf16. */
+/* Mode 0 from the core, mode 1, and both last ones with the update; O: f32 or bf16. */
 template <class O>
 static tg_status expand_in_f16(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = rounds_to_16_bits(op);
@@ -421,16 +424,25 @@ static const expand_path *path_of(const tg_backend *be, const tg_expand *op,
 
 /* ---- slots ---- */
 
-tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+static tg_status expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    TG_CALL(cuda_check_modes(be, "expand", op->modes.dtype, op->out_store));
+    if (plan->dim0 * plan->unit == 0) {
+        return TG_OK;
+    }
     const expand_path *path = path_of(be, op, plan);
     cuda_plan_say(be, "expand", &path->path, &op->modes);
     return path->run(be, op, plan);
 }
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
-    TG_CALL(cuda_check_modes(be, "expand", op->modes.dtype, op->out_store));
     const cuda_plan plan = cuda_plan_of(be, &op->modes);
-    return plan.dim0 * plan.unit == 0 ? TG_OK : cuda_expand_by(be, op, &plan);
+    return expand_by(be, op, &plan);
+}
+
+tg_status cuda_expand_direction(tg_backend *be, const tg_expand *op, double eps) {
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    plan.half = plan.dim0 * plan.unit > 0 && suits_f16(be, op, eps, &plan);
+    return expand_by(be, op, &plan);
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
