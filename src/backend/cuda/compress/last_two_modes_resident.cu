@@ -1,17 +1,20 @@
-/* The way back of the last two modes where the factors of both fit into shared memory: for a plane
- * C (part, r2, right) of the core's side, with factors U2 (d2, r2) and U3 (d3, r3), T[i2][(part,
- * j3)]  = sum over (j2, part) of C,    G[i2][(i3, part)] = sum over (part, j3) of T, and the update
- * of the weight by G.
+/* The last two modes away from the core where the factors of both fit into shared memory: for a
+ * plane C (part, r2, right) of the core's side, with factors U2 (d2, r2) and U3 (d3, r3),
+ *
+ *     T[i2][(part, j3)] = sum over (j2, part) of C,
+ *     G[i2][(i3, part)] = sum over (part, j3) of T,
+ *
+ * and the update of the weight by G.
  *
  * As many blocks as run at once keep the factors; resident_products.cuh has the numbers in which C
- * comes and is multiplied (IN). A block is two teams of warps that walk over
- * planes of their own and only wait for themselves, so that one multiplies while the other one
- * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
- * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
- * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
- * comes in during the second one. What that gives goes through shared memory: rows of a warp follow
- * each other in the weight, and there values are added at the places of kept entries, which a list
- * has, before the warp updates its rows from end to end. */
+ * comes and is multiplied (IN). A block is two teams of warps that walk over planes of their own
+ * and only wait for themselves, so that one multiplies while the other one updates the weight; a
+ * warp takes 16 rows of a plane. What the first product leaves in the registers of a lane is what
+ * the second one wants there as its left factor, if its k's 2t and 2t + 1 are those of lane t. So C
+ * has been used up after the first product, and the next plane's comes in during the second one.
+ * What that gives goes through shared memory: rows of a warp follow each other in the weight, and
+ * there values are added at the places of kept entries, which a list has, before the warp updates
+ * its rows from end to end. */
 #include "backend/cuda/compress/resident_products.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 

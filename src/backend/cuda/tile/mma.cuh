@@ -1,12 +1,12 @@
 /* Number formats of the tile layer, and how the warps of a block share a product.
  *
  * Activations of a tile (channels, TILE pixels) and weights lie in shared memory as f32 numbers,
- * whatever they are stored as, and are multiplied by tensor cores, with sums in f32, in one of two
+ * whatever they are stored as, and tensor cores multiply them with sums in f32, in one of two
  * formats:
  *
- *   tf32       rounded to TF32 as they are written to shared memory.
- *   split_f32  each number is the sum of two in TF32 when it is multiplied, and of the four
- * products the three largest are taken: 21 bits of a product are right.
+ *   tf32       numbers are rounded to TF32 as they are written to shared memory
+ *   split_f32  each is the sum of two in TF32 when it is multiplied, and of the four products the
+ *              three largest are taken: 21 bits of a product are right
  *
  * No access to shared memory meets a bank conflict. */
 #ifndef TG_BACKEND_CUDA_TILE_MMA_CUH
