@@ -62,7 +62,7 @@ static void choose(by_hand *h, const double *g) {
     assert_int_equal(count, K);
 }
 
-static void step_by_hand(by_hand *h, int step, bool resets, const double *g) {
+static void step_by_hand(by_hand *h, int step, bool resets, double scale, const double *g) {
     const double b1 = 0.9, b2 = 0.999, eps = 1e-6, rate = 0.05, decay = 0.1;
     if (step % GAP == 0) {
         choose(h, g);
@@ -78,16 +78,22 @@ static void step_by_hand(by_hand *h, int step, bool resets, const double *g) {
         const double value = g[h->kept[k]];
         h->m[k] = b1 * h->m[k] + (1.0 - b1) * value;
         h->v[k] = b2 * h->v[k] + (1.0 - b2) * value * value;
-        h->w[h->kept[k]] -= rate * correction * h->m[k] / (sqrt(h->v[k]) + eps);
+        h->w[h->kept[k]] -= scale * rate * correction * h->m[k] / (sqrt(h->v[k]) + eps);
     }
     for (int i = 0; i < N; i++) {
         h->w[i] -= rate * decay * h->w[i];
     }
 }
 
-static void check_moments(const char *backend, bool resets) {
-    const char *const settings[] = {"name", "unstructured",       "sparse_ratio",
-                                    "0.25", "moments_on_refresh", resets ? "reset" : "keep",
+static void check_moments(const char *backend, bool resets, bool matches) {
+    const char *const settings[] = {"name",
+                                    "unstructured",
+                                    "sparse_ratio",
+                                    "0.25",
+                                    "moments_on_refresh",
+                                    resets ? "reset" : "keep",
+                                    "match_rms",
+                                    matches ? "true" : "false",
                                     NULL};
     const tg_shape shape = {1, {N}};
     tg_context *ctx = net_context(backend, 1);
@@ -99,11 +105,11 @@ static void check_moments(const char *backend, bool resets) {
     for (int step = 0; step < STEPS; step++) {
         fill(g, N, 1 + (uint32_t)step);
         net_ok(ctx, raw_optim_step(optim, 0, g, w));
-        step_by_hand(&h, step, resets, g);
+        step_by_hand(&h, step, resets, matches ? 2.0 : 1.0, g); /* sqrt(N / K) */
         for (int i = 0; i < N; i++) {
             if (!(fabs(w[i] - h.w[i]) <= 1e-12)) {
-                fail_msg("%s, %s: step %d, weight %d is %.15g, expected %.15g", backend,
-                         resets ? "reset" : "keep", step, i, w[i], h.w[i]);
+                fail_msg("%s, %s, match_rms %d: step %d, weight %d is %.15g, expected %.15g",
+                         backend, resets ? "reset" : "keep", matches, step, i, w[i], h.w[i]);
             }
         }
     }
@@ -116,9 +122,43 @@ static void test_moments_at_a_refresh(void **state) {
     (void)state;
     static const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
-        check_moments(backends[b], false);
-        check_moments(backends[b], true);
+        check_moments(backends[b], false, false);
+        check_moments(backends[b], true, false);
+        check_moments(backends[b], false, true);
     }
+}
+
+/* ---- match_rms ---- */
+
+/* The first update of a weight of zeros. */
+static void first_update(tg_context *ctx, const char *matches, const double *g, int64_t n,
+                         double *w, double *share) {
+    const char *const settings[] = {"name", "tensorgrad", "match_rms", matches, NULL};
+    const tg_shape shape = {3, {5, 4, 3}};
+    tg_optim *optim = make(ctx, settings, &shape);
+    memset(w, 0, (size_t)n * sizeof *w);
+    net_ok(ctx, raw_optim_step(optim, 0, g, w));
+    const tg_optim_projection found = tg_optim_get_projection(optim, 0);
+    *share = (double)found.values / (double)found.entries;
+    tg_optim_destroy(&optim);
+}
+
+/* Both branches are scaled alike, by the root of the share of all values. */
+static void test_updates_of_two_branches_match_dense_ones(void **state) {
+    (void)state;
+    enum { NUMEL = 60 };
+    tg_context *ctx = net_context("cpu", 1);
+    double g[NUMEL], plain[NUMEL], matched[NUMEL], share = 0.0;
+    fill(g, NUMEL, 1);
+    first_update(ctx, "false", g, NUMEL, plain, &share);
+    first_update(ctx, "true", g, NUMEL, matched, &share);
+    assert_true(share < 0.9);
+    for (int i = 0; i < NUMEL; i++) {
+        const double expected = plain[i] / sqrt(share);
+        assert_true(fabs(expected) > 0.0);
+        assert_true(fabs(matched[i] - expected) <= 1e-12);
+    }
+    tg_context_destroy(&ctx);
 }
 
 /* ---- counters ---- */
@@ -171,6 +211,7 @@ static void test_counters_are_saved(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moments_at_a_refresh),
+        cmocka_unit_test(test_updates_of_two_branches_match_dense_ones),
         cmocka_unit_test(test_counters_are_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

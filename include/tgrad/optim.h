@@ -32,10 +32,11 @@ typedef enum tg_update_rule {
 } tg_update_rule;
 
 typedef enum tg_gap_mode {
-    TG_GAP_FIXED,       /* G0 */
-    TG_GAP_LINEAR,      /* G0 + (G1 - G0) q, q = step / total */
-    TG_GAP_EXPONENTIAL, /* G0 (G1 / G0)^q */
-    TG_GAP_EXPONENTIAL2 /* G0 (G1 / G0)^(q^2) */
+    TG_GAP_FIXED,        /* G0 */
+    TG_GAP_LINEAR,       /* G0 + (G1 - G0) q, q = step / total */
+    TG_GAP_EXPONENTIAL,  /* G0 (G1 / G0)^q */
+    TG_GAP_EXPONENTIAL2, /* G0 (G1 / G0)^(q^2) */
+    TG_GAP_DOUBLING      /* refreshes at steps 0, 1, 2, 4, 8, .., then every G0 steps */
 } tg_gap_mode;
 
 typedef enum tg_refresh_moments { TG_MOMENTS_KEEP, TG_MOMENTS_RESET } tg_refresh_moments;
@@ -84,6 +85,8 @@ typedef struct tg_optim_config {
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
                               the weight too, by its signs times this times the rate */
+    bool match_rms;        /* match_rms: false; multiply updates of compressed parameters by
+                              sqrt(entries / compressed values), which gives them the RMS of dense ones */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);

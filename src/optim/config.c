@@ -50,6 +50,7 @@ static const tg_choice gap_choices[] = {{"fixed", TG_GAP_FIXED},
                                         {"linear", TG_GAP_LINEAR},
                                         {"exponential", TG_GAP_EXPONENTIAL},
                                         {"exponential2", TG_GAP_EXPONENTIAL2},
+                                        {"doubling", TG_GAP_DOUBLING},
                                         {NULL, 0}};
 static const tg_choice moments_choices[] = {
     {"keep", TG_MOMENTS_KEEP}, {"reset", TG_MOMENTS_RESET}, {NULL, 0}};
@@ -112,6 +113,8 @@ static const tg_setting table[] = {
      "weight of the sparse branch in the update"},
     OPT(DOUBLE, residual_scale, 0, 1e6,
         "rate of a sign update of what is left out, in learning rates; 0: none"),
+    OPT(BOOL, match_rms, 0, 1,
+        "scale compressed updates by sqrt(entries / values), to the RMS of dense ones"),
     {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
      "cold start of a Tucker decomposition: Gram matrices or sketches"},
     {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
@@ -304,25 +307,19 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
                     "state_precision", (double)c->state_precision, "a state format"));
     TG_CALL(check_ranks(ctx, c));
-    return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
-                   "total_steps", (double)c->total_steps,
+    const bool is_timed =
+        c->update_proj_gap_mode != TG_GAP_FIXED && c->update_proj_gap_mode != TG_GAP_DOUBLING;
+    return require(ctx, !is_timed || c->total_steps > 0, "total_steps", (double)c->total_steps,
                    "a positive number of steps for a gap schedule");
 }
 
 /* ---- settings of an optimizer at work ---- */
 
 bool tg_optim_config_shapes_state(const char *key) {
-    static const char *const free_keys[] = {"learning_rate",
-                                            "beta1",
-                                            "beta2",
-                                            "eps",
-                                            "weight_decay",
-                                            "nonfinite",
-                                            "update_proj_gap",
-                                            "update_proj_gap_end",
-                                            "update_proj_gap_mode",
-                                            "total_steps",
-                                            "moments_on_refresh"};
+    static const char *const free_keys[] = {
+        "learning_rate",        "beta1",       "beta2",           "eps",
+        "weight_decay",         "nonfinite",   "update_proj_gap", "update_proj_gap_end",
+        "update_proj_gap_mode", "total_steps", "match_rms",       "moments_on_refresh"};
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
         if (strcmp(key, free_keys[i]) == 0) {
             return false;

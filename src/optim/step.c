@@ -65,7 +65,10 @@ static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const double correction = tg_rule_correction(slot->moments.rule, config, slot->moment_step + 1);
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
-    return (tg_rates){.alpha = -keep * config->learning_rate * correction,
+    const double scale = slot->projector && config->match_rms
+                             ? sqrt((double)slot->numel / (double)slot->count)
+                             : 1.0;
+    return (tg_rates){.alpha = -keep * config->learning_rate * correction * scale,
                       .beta = keep,
                       .scale = optim->grad_scale / optim->loss_scale.used,
                       .step = (uint32_t)slot->step};
