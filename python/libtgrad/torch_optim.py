@@ -487,7 +487,10 @@ class TensorGRaD(torch.optim.Optimizer):
     # ---- what it knows ----
 
     def memory(self) -> dict[str, int]:
-        """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
+        """Bytes by category, and sums of them: "state" is what the optimizer keeps for each weight
+        (moments, factors, index sets), "total" adds its "workspace", which is shared by all weights
+        and about as large as the largest gradient, and the fixed scratch of the "backend". "adamw" is
+        what AdamW of torch would keep."""
         self._follow_groups()
         found: dict[str, int] = {}
         for engine in self._engines:

@@ -552,6 +552,19 @@ def test_param_groups_save_memory_of_any_matrix():
         assert memory["state"] <= 0.6 * memory["adamw"], (shape, memory)
 
 
+def test_memory_tells_workspace_from_state_and_backend():
+    held = {}
+    for count in 1, 3:
+        weights = [torch.nn.Parameter(torch.randn(24, 24, 12, 7, dtype=torch.complex64))
+                   for _ in range(count)]
+        held[count] = tensorgrad(weights).memory()
+    one, three = held[1], held[3]
+    assert 0 < one["workspace"] < one["adamw"]  # that is two gradients
+    assert three["workspace"] == one["workspace"] and three["backend"] == one["backend"] > 0
+    assert 3 * one["state"] == three["state"] < 0.3 * three["adamw"]
+    assert one["state"] + one["workspace"] + one["backend"] <= one["total"]
+
+
 def test_presets():
     params = make_params()
     paper = libtgrad.TensorGRaD(params, preset="paper")
