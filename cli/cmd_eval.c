@@ -19,7 +19,7 @@ static struct {
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("data", 'd', &opt.data, "FILE",
-                    "HDF5, safetensors, or NAME_x.npy beside NAME_y.npy (needed)", NULL),
+                    "HDF5, npz, safetensors, or NAME_x.npy beside NAME_y.npy (needed)", NULL),
     CLI_OPTION_LIST("resolution", 0, &opt.resolution, "N",
                     "every s-th point of the file only: 16 or 48x80", "all"),
     CLI_OPTION_TEXT("x-name", 0, &opt.x_name, NULL, "NAME", "of the inputs in the file",

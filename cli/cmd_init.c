@@ -4,7 +4,6 @@
 
 #include "output.h"
 #include "propose_settings.h"
-#include "run_settings.h"
 
 static struct {
     const char *output; /* NULL or "-": the terminal */
@@ -33,18 +32,36 @@ static const cli_option options[] = {
     {0},
 };
 
-static int finish(tg_context *ctx, const cli_proposal *proposal) {
+/* Why there are no settings, and what to type instead if that can be told. */
+static int explain(tg_context *ctx, const char *path, tg_status status) {
+    const int code =
+        cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
+    char *command = status == TG_E_ARGUMENT ? cli_propose_command(ctx, path) : NULL;
+    if (command) {
+        cli_fail("%s", command);
+    }
+    free(command);
+    return code;
+}
+
+static int finish(tg_context *ctx, const char *path, const cli_proposal *proposal) {
     const tg_dataset_facts *facts = &proposal->facts;
     char place[CLI_PLACE_TEXT];
-    if (!opt.output || strcmp(opt.output, "-") == 0) {
-        char *text = cli_settings_text(proposal->settings);
-        fputs(text, stdout);
-        free(text);
-        return CLI_OK;
+    int64_t nonfinite = 0;
+    if (cli_proposal_nonfinite(ctx, path, proposal, &nonfinite) == TG_OK && nonfinite > 0) {
+        cli_warn("%s: %lld values are NaN or Inf: train refuses them or skips their batches; mend "
+                 "or leave out the samples that have them",
+                 path, (long long)nonfinite);
     }
-    const tg_status status = tg_settings_write_yaml(ctx, opt.output, proposal->settings);
-    if (status != TG_OK) {
-        return cli_fail_status(ctx, status);
+    const bool is_shown = !opt.output || strcmp(opt.output, "-") == 0;
+    char *text = cli_proposal_text(proposal);
+    const int code = is_shown ? CLI_OK : cli_write_file(opt.output, text, strlen(text));
+    if (is_shown) {
+        fputs(text, stdout);
+    }
+    free(text);
+    if (is_shown || code != CLI_OK) {
+        return code;
     }
     cli_say("%s: layout %s, %lld samples %s, %lld -> %lld channels", opt.output,
             tg_layout_name(facts->layout), (long long)facts->samples,
@@ -58,7 +75,8 @@ static int run(const cli_call *call) {
     tg_context *ctx = NULL;
     cli_proposal proposal;
     tg_dataset_config config = tg_dataset_config_default();
-    if (opt.output && cli_keep_file(call->args.item[0], opt.output) != CLI_OK) {
+    const char *path = call->args.item[0];
+    if (opt.output && cli_keep_file(path, opt.output) != CLI_OK) {
         return CLI_FAILED;
     }
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
@@ -72,11 +90,8 @@ static int run(const cli_call *call) {
     config.cache_bytes = (size_t)1 << 40; /* whatever must be read whole */
     config.history = opt.history;
     config.horizon = opt.horizon;
-    const tg_status status = cli_propose(ctx, call->args.item[0], &config, opt.points, &proposal);
-    const int code =
-        status == TG_OK
-            ? finish(ctx, &proposal)
-            : cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
+    const tg_status status = cli_propose(ctx, path, &config, opt.points, &proposal);
+    const int code = status == TG_OK ? finish(ctx, path, &proposal) : explain(ctx, path, status);
     cli_proposal_free(&proposal);
     tg_context_destroy(&ctx);
     return code;
@@ -92,7 +107,7 @@ const cli_command cli_cmd_init = {
         "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB\n"
         "7.3 arrange them. Layout, channels and grid come from the file; the last tenth of the\n"
         "samples or trajectories is for tests; the batch is the largest up to 16 that memory\n"
-        "holds.\n"
+        "holds. The loss is l2 + h1: h1 alone lets means and large scales drift.\n"
         "\n"
         "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
         "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"

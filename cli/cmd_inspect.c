@@ -7,7 +7,6 @@
 
 #include "output.h"
 #include "propose_settings.h"
-#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
@@ -70,20 +69,18 @@ static json_t *json_of(const row *r) {
 typedef struct view {
     const cli_source *source;
     cli_proposal proposal;
+    tg_status status;  /* of the proposal */
     char reason[1024]; /* why no layout fits, or empty */
+    char *command;     /* that helps then, or NULL */
+    int64_t nonfinite; /* NaN and Inf in the arrays that samples come from */
 } view;
 
 /* Which arrays are listed: all that no sample is made of, or those of them that look like masks. */
 typedef enum listing { LEFT_OUT, MASKS } listing;
 
 static bool is_listed(const view *v, const char *name, listing which) {
-    const bool is_numbered =
-        v->proposal.facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
-    bool is_used = is_numbered || v->source->format == TG_FILE_NPY;
-    for (size_t i = 0; i < v->proposal.array_count && !is_used; i++) {
-        is_used = strcmp(name, v->proposal.arrays[i]) == 0;
-    }
-    return !is_used && (which == LEFT_OUT || strstr(name, "mask"));
+    return !cli_proposal_uses(&v->proposal, v->source->format, name) &&
+           (which == LEFT_OUT || strstr(name, "mask"));
 }
 
 static void print_names(const view *v, listing which, const char *title) {
@@ -105,6 +102,9 @@ static void print_layout(const view *v) {
     if (v->reason[0]) {
         putchar('\n');
         cli_say("data layout: none that is known: %s", v->reason);
+        if (v->command) {
+            cli_say("%s", v->command);
+        }
         return;
     }
     printf("\ndata layout: %s, %s", tg_layout_name(facts->layout),
@@ -125,8 +125,14 @@ static void print_layout(const view *v) {
     print_names(v, LEFT_OUT, "  left out: ");
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
+    if (v->nonfinite > 0) {
+        cli_say("not fit to train on: %lld of its values are NaN or Inf; mend or leave out the "
+                "samples that have them",
+                (long long)v->nonfinite);
+        return;
+    }
     cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
-    char *text = cli_settings_text(v->proposal.settings);
+    char *text = cli_proposal_text(&v->proposal);
     printf("\n%s", text);
     free(text);
 }
@@ -154,7 +160,7 @@ static json_t *json_of_layout(const view *v) {
     for (size_t i = 0; i < v->proposal.array_count; i++) {
         cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
     }
-    char *text = cli_settings_text(v->proposal.settings);
+    char *text = cli_proposal_text(&v->proposal);
     cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
     cli_json_set(object, "arrays", arrays);
     cli_json_set(object, "left_out", json_names(v, LEFT_OUT));
@@ -166,7 +172,8 @@ static json_t *json_of_layout(const view *v) {
     cli_json_set(object, "in_channels", cli_json_integer(facts->in_channels));
     cli_json_set(object, "out_channels", cli_json_integer(facts->out_channels));
     cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(facts->dtype)));
-    cli_json_set(object, "config", cli_json_text(text));
+    cli_json_set(object, "nonfinite", cli_json_integer(v->nonfinite));
+    cli_json_set(object, "config", v->nonfinite > 0 ? json_null() : cli_json_text(text));
     free(text);
     return object;
 }
@@ -215,8 +222,19 @@ static void print_json(const view *v, json_t *tensors) {
     cli_json_print(object);
 }
 
+/* Whether the file is there to be trained on, and cannot be. Weights and single arrays, which have
+ * no x and y, are not. */
+static bool is_unfit(const view *v) {
+    const tg_file_format format = v->source->format;
+    const bool is_pair =
+        cli_source_count(v->source) > 1 || cli_ends_with(v->source->path, "_x.npy");
+    const bool may_be_weights = format == TG_FILE_SAFETENSORS || format == TG_FILE_TORCH;
+    return v->nonfinite > 0 || (is_pair && v->status != TG_OK && v->status != TG_E_IO &&
+                                !(v->status == TG_E_ARGUMENT && may_be_weights));
+}
+
 /* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
-static int inspect(const view *v, int64_t first, int64_t count, bool json) {
+static int inspect(view *v, int64_t first, int64_t count, bool json) {
     const cli_source *source = v->source;
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
     json_t *tensors = cli_json_array();
@@ -227,7 +245,13 @@ static int inspect(const view *v, int64_t first, int64_t count, bool json) {
         status = status == TG_OK ? cli_source_stats(source, i, &r.stats) : status;
         if (status != TG_OK) {
             code = cli_fail_status(source->ctx, status);
-        } else if (json) {
+            break;
+        }
+        if (!only && v->status == TG_OK &&
+            cli_proposal_uses(&v->proposal, source->format, r.name)) {
+            v->nonfinite += r.stats.nan_count + r.stats.inf_count;
+        }
+        if (json) {
             cli_json_append(tensors, json_of(&r));
         } else {
             add_cells(&table, &r);
@@ -240,6 +264,9 @@ static int inspect(const view *v, int64_t first, int64_t count, bool json) {
         if (!only) {
             print_layout(v);
         }
+    }
+    if (code == CLI_OK && !only && is_unfit(v)) {
+        code = cli_fail("%s: it cannot be trained on as it is", source->path);
     }
     json_decref(tensors);
     cli_table_free(&table);
@@ -266,12 +293,14 @@ static int run(const cli_call *call) {
     view v = {.source = &source};
     if (code == CLI_OK && !only) {
         const tg_dataset_config config = tg_dataset_config_default();
-        status = cli_propose(ctx, call->args.item[0], &config, false, &v.proposal);
-        snprintf(v.reason, sizeof v.reason, "%s", status == TG_OK ? "" : tg_context_error(ctx));
+        v.status = cli_propose(ctx, call->args.item[0], &config, false, &v.proposal);
+        snprintf(v.reason, sizeof v.reason, "%s", v.status == TG_OK ? "" : tg_context_error(ctx));
+        v.command = v.status == TG_E_ARGUMENT ? cli_propose_command(ctx, call->args.item[0]) : NULL;
     }
     if (code == CLI_OK) {
         code = inspect(&v, first, only ? 1 : cli_source_count(&source), call->common->json);
     }
+    free(v.command);
     cli_proposal_free(&v.proposal);
     cli_source_close(&source);
     tg_context_destroy(&ctx);
@@ -291,8 +320,10 @@ const cli_command cli_cmd_inspect = {
         "memory. No code of a torch file is run. Long metadata is shortened on the terminal and\n"
         "whole in JSON.\n"
         "\n"
-        "Behind that stands which layout of data the file has and the settings that train on\n"
-        "it, as 'tgrad init' writes them; or why it has none, and which key to set.\n",
+        "After that come the layout of data that the file has and the settings that train on\n"
+        "it, as 'tgrad init' writes them; or why it has none, and which key to set. Data that\n"
+        "cannot be trained on (no known layout, shapes that do not agree, NaN or Inf) exit 1;\n"
+        "a file of weights or a single array does not.\n",
     .examples = "  tgrad inspect model.safetensors\n"
                 "  tgrad inspect darcy.h5 --tensor y\n"
                 "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n"

@@ -22,6 +22,7 @@ static int64_t given_seed = -1; /* none */
 static bool is_forced;
 static const char *init;
 static bool is_quiet;
+static bool is_verbose;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("run", 0, &run_folder, NULL, "DIR",
@@ -35,6 +36,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("init", 0, &init, NULL, "FILE",
                     "begin with the weights of FILE: neuraloperator's, or a checkpoint's", NULL),
     CLI_OPTION_FLAG("quiet", 'q', &is_quiet, "print nothing but warnings and errors"),
+    CLI_OPTION_FLAG("verbose", 'v', &is_verbose, "print every setting before the run"),
     {0},
 };
 
@@ -48,6 +50,7 @@ static void on_signal(int number) {
 /* What the watcher remembers between calls. */
 typedef struct screen {
     bool has_bar;
+    cli_loss_unit loss; /* of the training loss as it is shown */
     tg_train_epoch last;
     tg_train_time time; /* of all epochs */
 } screen;
@@ -69,7 +72,7 @@ static void show_step(void *user, const tg_train_progress *p) {
              (long long)p->epochs);
     snprintf(parts[BATCH].text, CLI_PART_TEXT, "%lld/%lld", (long long)p->batch,
              (long long)p->batches);
-    snprintf(parts[LOSS].text, CLI_PART_TEXT, "loss %.4g", p->loss);
+    snprintf(parts[LOSS].text, CLI_PART_TEXT, "%.24s %.4g", s->loss.name, p->loss * s->loss.share);
     snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
     snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
     snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
@@ -127,7 +130,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
     add(&l, "", "epoch %*lld/%lld", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
         (long long)e->epochs);
     add(&l, "  ", "lr %.2e", e->learning_rate);
-    add(&l, "  ", "train %s", number_text(e->train_loss, first));
+    add(&l, "  ", "train: %s %s", s->loss.name, number_text(e->train_loss * s->loss.share, first));
     for (int i = 0; i < e->test_count; i++) {
         const bool has_h1 = !isnan(e->test[i].h1) || isnan(e->test[i].l2); /* not at points */
         add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
@@ -183,21 +186,32 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, const char
     return TG_OK;
 }
 
-static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer) {
+static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
+                           const tg_settings *settings) {
     char backend[CLI_BACKEND_TEXT];
-    tg_settings *settings = NULL;
-    CLI_CALL(tg_trainer_settings(trainer, &settings));
-    char *text = cli_settings_text(settings);
+    char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
     for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
         *end = '\0';
         cli_say("%s", line);
         line = end + 1;
     }
     free(text);
-    tg_settings_destroy(&settings);
-    printf("\n%lld parameters; backend %s\n", (long long)tg_trainer_parameters(trainer),
-           cli_backend_text(ctx, backend));
-    return TG_OK;
+    const int changed = cli_settings_changed(settings);
+    cli_say("settings: %s/config.yaml, %d differ%s from the defaults", run_folder, changed,
+            changed == 1 ? "s" : "");
+    cli_say("%lld parameters; backend %s", (long long)tg_trainer_parameters(trainer),
+            cli_backend_text(ctx, backend));
+}
+
+static void print_start(const tg_trainer *trainer, bool resumed) {
+    const tg_train_end at = tg_trainer_end(trainer);
+    if (resumed) {
+        cli_say("resumed after step %lld, in epoch %lld of %lld, from %s", (long long)at.step,
+                (long long)(at.epoch < at.epochs ? at.epoch + 1 : at.epochs), (long long)at.epochs,
+                at.checkpoint);
+    } else {
+        cli_say("no checkpoint yet: starting from the beginning");
+    }
 }
 
 static void print_memory(const tg_train_epoch *last) {
@@ -286,8 +300,10 @@ static void print_communication(const tg_comm *comm, int64_t steps) {
     }
 }
 
-static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer, bool json) {
+static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
+                       const tg_settings *settings, bool json) {
     screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
+                .loss = cli_loss_unit_of(settings),
                 .last.train_loss = (double)NAN};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
@@ -360,15 +376,17 @@ static tg_status begin(tg_trainer *trainer, bool *resumed) {
 static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
                              bool json) {
     bool resumed = false;
+    tg_settings *settings = NULL;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
         tell_finished(ctx, comm, trainer, json);
         return TG_OK;
     }
+    status = status == TG_OK ? tg_trainer_settings(trainer, &settings) : status;
     if (status == TG_OK && !is_quiet) {
-        status = print_settings(ctx, trainer);
+        print_settings(ctx, trainer, settings);
         if (resume) {
-            printf("%s\n", resumed ? "resumed" : "no checkpoint yet: starting from the beginning");
+            print_start(trainer, resumed);
         }
         fflush(stdout);
     }
@@ -376,10 +394,11 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
         const struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        status = train(ctx, comm, trainer, json);
+        status = train(ctx, comm, trainer, settings, json);
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
+    tg_settings_destroy(&settings);
     return status;
 }
 

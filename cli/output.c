@@ -89,7 +89,8 @@ int cli_fail_status(const tg_context *ctx, tg_status status) {
 int cli_fail_data(const tg_context *ctx, tg_status status, const char *options) {
     const int code = cli_fail_status(ctx, status);
     if (strstr(tg_context_error(ctx), "data.x_name") ||
-        strstr(tg_context_error(ctx), "data.fields")) {
+        strstr(tg_context_error(ctx), "data.fields") ||
+        strstr(tg_context_error(ctx), "data.order")) {
         cli_fail("here the keys of section data are the options %s", options);
     }
     return code;

@@ -10,10 +10,16 @@
 
 #include "output.h"
 #include "propose_points.h"
+#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
 enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+
+/* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
+ * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
+#define LOSS         "l2 + h1"
+#define LOSS_COMMENT "  # h1 for fine structure, l2 for means and large scales"
 
 static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
     char text[32];
@@ -107,6 +113,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"data.encode_input", "true", 0, fit != NULL},
         {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
+        {"opt.training_loss", LOSS, 0, fit != NULL},
     };
     const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
     free(tested);
@@ -194,6 +201,61 @@ fail:
     tg_dataset_close(&dataset);
     free(absolute);
     return status;
+}
+
+bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name) {
+    const bool is_numbered =
+        proposal->facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
+    bool is_used = is_numbered || format == TG_FILE_NPY;
+    for (size_t i = 0; i < proposal->array_count && !is_used; i++) {
+        is_used = strcmp(name, proposal->arrays[i]) == 0;
+    }
+    return is_used;
+}
+
+tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
+                                 int64_t *count) {
+    cli_source source = {0};
+    tg_status status = cli_source_open(ctx, path, &source);
+    *count = 0;
+    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+        tg_tensor_stats stats = {0};
+        if (cli_proposal_uses(proposal, source.format, cli_source_name(&source, i))) {
+            status = cli_source_stats(&source, i, &stats);
+        }
+        *count += stats.nan_count + stats.inf_count;
+    }
+    cli_source_close(&source);
+    return status;
+}
+
+char *cli_proposal_text(const cli_proposal *proposal) {
+    char *text = cli_settings_text(proposal->settings);
+    const char *line = strstr(text, "training_loss: \"" LOSS "\"\n");
+    if (!line) {
+        return text;
+    }
+    const char *end = strchr(line, '\n');
+    char *full = cli_format("%.*s%s%s", (int)(end - text), text, LOSS_COMMENT, end);
+    free(text);
+    return full;
+}
+
+char *cli_propose_command(tg_context *ctx, const char *path) {
+    cli_source source = {0};
+    char *command = NULL;
+    if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 2) {
+        const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
+        const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
+                               strcmp(y, "y") == 0;
+        command = has_plain
+                      ? NULL
+                      : cli_format("say which of the two is the input: tgrad init %s --x-name "
+                                   "%s --y-name %s, or the other way round",
+                                   path, x, y);
+    }
+    cli_source_close(&source);
+    return command;
 }
 
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {

@@ -20,6 +20,19 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
 #define CLI_PLACE_TEXT (TG_GRID_TEXT + 16)
 /* "on a grid of 24x40", "at 500 points"; returns text. */
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]);
+/* The settings as YAML, with a comment where one helps. To be freed. */
+char *cli_proposal_text(const cli_proposal *proposal);
+
+/* Whether samples come from the array `name` of a file of this format. */
+bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name);
+
+/* How many values of the arrays that samples come from are NaN or Inf. */
+tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
+                                 int64_t *count);
+
+/* The command for a file that has two arrays, neither of them x or y; NULL: it is no such file. To
+ * be freed. */
+char *cli_propose_command(tg_context *ctx, const char *path);
 void cli_proposal_free(cli_proposal *proposal);
 
 #endif

@@ -1,6 +1,7 @@
 /* Files, presets, overrides. */
 #include "run_settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,56 @@ char *cli_settings_text(const tg_settings *settings) {
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback) {
     const char *value = tg_settings_get(settings, key);
     return value && strcmp(value, "null") != 0 ? value : fallback;
+}
+
+/* Whether two texts of a value mean the same: 5e-3 and 0.005, for one. */
+static bool is_same_value(const char *a, const char *b) {
+    char *a_end, *b_end;
+    const double x = strtod(a, &a_end), y = strtod(b, &b_end);
+    const bool are_numbers = a_end != a && b_end != b && *a_end == '\0' && *b_end == '\0';
+    return strcmp(a, b) == 0 || (are_numbers && x == y);
+}
+
+int cli_settings_changed(const tg_settings *settings) {
+    int changed = 0;
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *key = tg_settings_key(settings, i), *fallback = "";
+        char full[128];
+        tg_key_info info;
+        for (int k = 0; tg_key_describe(k, &info); k++) {
+            snprintf(full, sizeof full, "%s.%s", info.section, info.name);
+            if (strcmp(full, key) == 0) {
+                fallback = info.fallback;
+                break;
+            }
+        }
+        changed += !is_same_value(tg_settings_value(settings, i), fallback);
+    }
+    return changed;
+}
+
+cli_loss_unit cli_loss_unit_of(const tg_settings *settings) {
+    const char *loss = cli_setting_or(settings, "opt.training_loss", "loss");
+    const char *weights = cli_setting_or(settings, "opt.loss_weights", "1");
+    const int64_t channels = strtoll(cli_setting_or(settings, "fno.out_channels", "1"), NULL, 10);
+    const bool is_sum = strchr(loss, '+') != NULL;
+    cli_loss_unit unit = {.name = "loss", .share = 1.0};
+    if (strcmp(cli_setting_or(settings, "opt.physics", "none"), "none") != 0) {
+        return unit;
+    }
+    double sum = 0.0, weight = 0.0;
+    int count = 0;
+    for (char *end; *weights; weights = end > weights ? end : weights + 1) {
+        weight = strtod(weights, &end);
+        count += end > weights;
+        sum += end > weights ? weight : 0.0;
+    }
+    sum = count == 1 ? weight * (double)channels : sum;
+    if (sum > 0.0) {
+        snprintf(unit.name, sizeof unit.name, is_sum ? "(%s)" : "%s", loss);
+        unit.share = 1.0 / sum;
+    }
+    return unit;
 }
 
 static tg_status open_source(tg_context *ctx, const cli_run_source *source, tg_settings **out) {

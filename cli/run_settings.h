@@ -25,4 +25,17 @@ char *cli_settings_text(const tg_settings *settings);
 /* A setting, or `fallback`. */
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
 
+/* How many of a run's settings differ from their defaults. */
+int cli_settings_changed(const tg_settings *settings);
+
+/* A training loss is a sum over channels, test errors are not. `share` times the loss of a run with
+ * these settings is the mean over its channels, which `name` calls by the norm: "h1". Where there
+ * is no such mean (opt.physics), the share is 1 and the name "loss". */
+typedef struct cli_loss_unit {
+    char name[80];
+    double share;
+} cli_loss_unit;
+
+cli_loss_unit cli_loss_unit_of(const tg_settings *settings);
+
 #endif

@@ -222,8 +222,10 @@ one_sentence
 # Files of other programs, and one that lies.
 for file in "$source_tree"/tests/fixtures/*.npy "$source_tree"/tests/fixtures/*.safetensors \
     "$source_tree/tests/fixtures/h5py.h5"; do
-    run 0 inspect "$file"
-    run 0 inspect "$file" --json
+    code=0 # arrays x and y that are no pairs, and datasets of no known layout, cannot be trained on
+    [[ $file == */gno_* || $file == *.h5 ]] && code=1
+    exits $code inspect "$file"
+    exits $code inspect "$file" --json
     valid_json
 done
 run 0 inspect "$source_tree/tests/fixtures/fno_1d_complex.safetensors"
@@ -255,10 +257,10 @@ run 0 convert self.npy self.npy
 same_bytes plain.npy self.npy
 
 run 0 convert several.safetensors several.h5 --gzip 6
-run 0 inspect several.h5 --json
+exits 1 inspect several.h5 --json
 valid_json
 says out "$long" '"name": "weight"' '"dtype": "c64"' '"dtype": "i32"' '"nan": 0'
-run 0 inspect several.h5
+exits 1 inspect several.h5
 grep -qE '^weight +c64 +1x2 +1 +2 +1.5 +0 +0$' out || complain "$last: $(cat out)"
 grep -qE '^count +i32 +scalar +42 +42 +42 +0 +0$' out || complain "$last: $(cat out)"
 run 0 convert several.h5 again.safetensors

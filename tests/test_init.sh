@@ -17,6 +17,13 @@ done
 expect 0 inspect "$fixtures/layout_matlab_complex.mat" # parts called real and imag
 says out "8x6    0.246763  2.59281  1.22943" "1 -> 1 channels, complex"
 
+# the loss sees means, too, and says why
+expect 0 init "$fixtures/layout_well.h5" -o noted.yaml
+grep -q '^  training_loss: "l2 + h1"  # h1 for fine structure, l2 for means and large scales$' noted.yaml ||
+    complain "no loss: $(cat noted.yaml)"
+expect 0 train noted.yaml --run noted --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1 --threads 1
+says out "train: (l2 + h1) "
+grep -qx '  training_loss: "l2 + h1"' noted/config.yaml || complain "another loss: $(cat noted/config.yaml)"
 expect 0 init "$fixtures/layout_well.h5" --history 2
 says out "in_channels: 6"
 says out "n_modes: [4, 4]"
@@ -77,8 +84,8 @@ expect 0 inspect masked.safetensors --json
 says out '"masks": [' '"in_channels": 3' '"config": "data:'
 expect 0 init masked.safetensors --fields x
 says out "fields: x" "n_modes: [4]" "n_train: 1"
-expect 0 inspect "$fixtures/h5py.h5"
+exits 1 inspect "$fixtures/h5py.h5"
 says out "data layout: none that is known" "data.x_name says which one is x"
-expect 0 inspect "$fixtures/h5py.h5" --json
+exits 1 inspect "$fixtures/h5py.h5" --json
 says out '"name": null' '"reason": "'
 [ "$failures" -eq 0 ]

@@ -67,7 +67,7 @@ read -ra cflags <<<"$(pkg-config --cflags tgrad)"
 read -ra shared <<<"$(pkg-config --libs tgrad)"
 read -ra static <<<"$(pkg-config --libs tgrad-static)"
 
-# runs <program> [variable=value]: and leaves a file that the installed tgrad can read
+# runs <program> [argument of env]: and leaves a file that the installed tgrad can read
 runs() {
     rm -f "$work/out.safetensors"
     env "${@:2}" "$1" "$work/out.safetensors" || fail "$1 failed"
@@ -77,6 +77,16 @@ runs() {
 
 "$compiler" -std=c17 -Wall -Werror "$user" "${cflags[@]}" "${shared[@]}" -o "$work/user_shared"
 runs "$work/user_shared" LD_LIBRARY_PATH="$library_dir:${LD_LIBRARY_PATH:-}"
+
+# as README.md and docs/library.md say, with nothing in the environment when the program runs
+for page in README.md docs/library.md; do
+    name=solver && [ $page = README.md ] && name=user
+    cp "$user" "$work/$name.c"
+    grep -E '^(rpath=|cc .*pkg-config)' "$source_dir/$page" | sed "s/^cc /$(basename "$compiler") /" >"$work/commands"
+    grep -q pkg-config "$work/commands" || fail "$page does not say how a program is compiled"
+    (cd "$work" && rm -f "$name" && bash -e commands) || fail "the commands of $page: $(cat "$work/commands")"
+    runs "$work/$name" --unset=LD_LIBRARY_PATH
+done
 
 "$compiler" -std=c17 -Wall -Werror "$user" "${cflags[@]}" "${static[@]}" -o "$work/user_static"
 if readelf -d "$work/user_static" | grep -q 'NEEDED.*libtgrad'; then

@@ -203,18 +203,26 @@ static void test_not_finite(void **state) {
     size_t size = 0;
     unsigned char *bytes = test_read_bytes(path, &size);
     const float inf = -INFINITY;
-    memcpy(bytes + size - 4 * (9 + 2), &inf, 4); /* in sample 3 */
+    memcpy(bytes + size - 4 * (9 + 1), &inf, 4); /* the last point of sample 3 */
     test_write_bytes(path, bytes, size);
     free(bytes);
     tg_dataset *set = set_open(ctx, path, NULL);
     tg_normalizer *normalizer = NULL;
     assert_int_equal(tg_normalizer_fit(ctx, set, TG_DATA_X, &normalizer), TG_E_NUMERIC);
     assert_null(normalizer);
-    set_expect_sentence(ctx, "sample 3 of x has a NaN or Inf");
+    set_expect_sentence(ctx, "nan_x.npy: npy data: sample 3, channel 0, point (2, 2) is Inf");
     set_ok(ctx, tg_normalizer_fit(ctx, set, TG_DATA_Y, &normalizer));
     tg_normalizer_destroy(&normalizer);
     tg_dataset_close(&set);
     tg_dataset_config config = tg_dataset_config_default();
+    config.grid[0] = config.grid[1] = 2; /* the corners: the place is that in the file */
+    config.first_sample = 2;
+    config.cache_bytes = 0;
+    set = set_open(ctx, path, &config);
+    assert_int_equal(tg_normalizer_fit(ctx, set, TG_DATA_X, &normalizer), TG_E_NUMERIC);
+    set_expect_sentence(ctx, "sample 3, channel 0, point (2, 2) is Inf");
+    tg_dataset_close(&set);
+    config = tg_dataset_config_default();
     config.x_only = true;
     set = set_open(ctx, path, &config);
     assert_int_equal(tg_normalizer_fit(ctx, set, TG_DATA_Y, &normalizer), TG_E_ARGUMENT);

@@ -238,8 +238,8 @@ static void test_of_a_checkpoint(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
     run_record record = {0};
-    tg_model *models[2] = {NULL, NULL};
-    char file[600];
+    tg_model *models[2] = {NULL, NULL}, *best = NULL;
+    char file[600], folder[sizeof record.end.checkpoint];
     snprintf(file, sizeof file, "%s", test_path("model.safetensors"));
     run_write_set(ctx, "waves", "train", 16, 8, 1, NULL);
     run_write_set(ctx, "waves", "test", 16, 4, 2, NULL);
@@ -248,13 +248,21 @@ static void test_of_a_checkpoint(void **state) {
     net_ok(ctx, tg_model_load(ctx, record.end.checkpoint, &models[0]));
     net_ok(ctx, tg_model_save(models[0], file));
     net_ok(ctx, tg_model_load(ctx, file, &models[1]));
+    snprintf(folder, sizeof folder, "%s", record.end.checkpoint);
+    *strstr(folder, "/checkpoints/") = '\0';
+    net_ok(ctx, tg_model_load(ctx, folder, &best)); /* a run: its best checkpoint, here the same */
     for (int i = 0; i < tg_fno_param_count(tg_model_fno(models[0])); i++) {
         const tg_fno_param a = tg_fno_get_param(tg_model_fno(models[0]), i);
         const tg_fno_param b = tg_fno_get_param(tg_model_fno(models[1]), i);
-        assert_memory_equal(a.weight.data, b.weight.data,
-                            (size_t)tg_shape_numel(&a.shape) * tg_dtype_size(a.dtype));
+        const tg_fno_param c = tg_fno_get_param(tg_model_fno(best), i);
+        const size_t bytes = (size_t)tg_shape_numel(&a.shape) * tg_dtype_size(a.dtype);
+        assert_memory_equal(a.weight.data, b.weight.data, bytes);
+        assert_memory_equal(a.weight.data, c.weight.data, bytes);
     }
     assert_string_equal(tg_settings_get(tg_model_settings(models[1]), "data.set"), "waves");
+    tg_model_destroy(&best);
+    assert_int_equal(tg_model_load(ctx, test_path(""), &best), TG_E_IO);
+    assert_non_null(strstr(tg_context_error(ctx), "is a folder without checkpoints/best"));
     tg_model_destroy(&models[0]);
     tg_model_destroy(&models[1]);
 

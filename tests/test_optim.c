@@ -427,6 +427,34 @@ static void test_many_are_skipped(void **state) {
     end(&r);
 }
 
+/* A step that refuses the updates of all parameters says so once; the next one again. */
+static void test_one_warning_a_step(void **state) {
+    (void)state;
+    for (int be = 0; be < 2; be++) {
+        rig r;
+        begin(&r, backends[be], 0, false);
+        float grad[720];
+        fill(grad, 720, 1);
+        grad[5] = NAN;
+        const float bias[11] = {NAN};
+        for (int step = 1; step <= 3; step++) {
+            warnings = 0;
+            assert_int_equal(raw_optim_step(r.optim, 0, grad, r.weight), TG_OK);
+            assert_int_equal(raw_optim_step(r.optim, 1, bias, r.bias), TG_OK);
+            assert_int_equal(tg_optim_synchronize(r.optim), TG_OK);
+            assert_int_equal(warnings, 1);
+            assert_int_equal(tg_optim_get_stats(r.optim).skipped, 2 * step);
+        }
+        warnings = 0;
+        fill(grad, 720, 2);
+        assert_int_equal(raw_optim_step(r.optim, 0, grad, r.weight), TG_OK);
+        assert_int_equal(raw_optim_step(r.optim, 1, bias, r.bias), TG_OK);
+        assert_int_equal(tg_optim_synchronize(r.optim), TG_OK);
+        assert_int_equal(warnings, 1); /* of one parameter alone */
+        end(&r);
+    }
+}
+
 /* A step of gradients of about this size: dense, factored, or five of them added up. */
 static void large_step(rig *r, int way, float size, uint32_t number) {
     factored f;
@@ -792,6 +820,7 @@ int main(void) {
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_many_are_skipped),
+        cmocka_unit_test(test_one_warning_a_step),
         cmocka_unit_test(test_large_gradients),
         cmocka_unit_test(test_zero_gradients),
         cmocka_unit_test(test_gap_schedules),

@@ -36,6 +36,14 @@ unchanged() { # unchanged <exit code> <folder> <arguments of train ..>
 final=checkpoints/step-0000000008.safetensors
 
 train 0 config.yaml --run whole
+# modes, width, layers, epochs, rate, folder, set, two grids, batch and seed
+says out "settings: whole/config.yaml, 11 differ from the defaults"
+[ "$(wc -l <out)" -lt 15 ] || complain "a short run prints $(wc -l <out) lines"
+train 0 config.yaml --run talking --opt.n_epochs 1 --fno.n_layers 4 --verbose
+says out "settings: talking/config.yaml, 10 differ from the defaults" "  n_layers: 4"
+while read -r line; do # every one of the file
+    grep -qF -- "$line" out || complain "--verbose leaves out '$line'"
+done <talking/config.yaml
 
 # ---- a refused run changes nothing, and makes no folder ----
 unchanged 1 whole config.yaml --opt.n_epochs 9
@@ -81,7 +89,8 @@ unchanged 0 whole --resume auto --json
 says out '"finished": true' '"epoch": 4' '"step": 8' '"train_loss": null' "$final"
 train 0 config.yaml --run parts --opt.n_epochs 2
 train 0 --run parts --resume auto --opt.n_epochs 4
-says out "resumed" "finished: 4 epochs, 8 steps"
+says out "resumed after step 4, in epoch 3 of 4, from parts/checkpoints/step-0000000004.safetensors" \
+    "finished: 4 epochs, 8 steps"
 cmp -s whole/$final parts/$final || complain "a run that was extended has other weights"
 train 0 config.yaml --run frugal --opt.n_epochs 2
 unchanged 1 frugal --resume auto --opt.n_epochs 4 --opt.state_precision half --opt.beta1 0.8

@@ -27,7 +27,8 @@ extern "C" {
 
 typedef struct tg_model tg_model;
 
-/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer) or a model file. */
+/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer), a model file, or of
+ * a run folder the best checkpoint, else the newest. */
 TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
 TG_API void tg_model_destroy(tg_model **model);
 

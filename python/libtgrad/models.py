@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import threading
+import warnings
 from typing import Any
 
 import numpy
@@ -139,6 +140,15 @@ class Model:
             raise Error(f"{what}: the model takes real values, and these are {array.dtype}", c.TG_E_DTYPE)
         return numpy.ascontiguousarray(array, self._dtype), added
 
+    @staticmethod
+    def _check_finite(array, what):
+        """Refuses NaN and Inf: through the transforms one of them would spoil its whole sample."""
+        finite = numpy.isfinite(array)
+        if not finite.all():
+            place = tuple(int(i) for i in numpy.argwhere(~finite)[0])
+            raise Error(f"{what}: {array.size - numpy.count_nonzero(finite)} values are NaN or Inf, the first at "
+                        f"{place} of {array.shape}", c.TG_E_NUMERIC)
+
     def _places(self, value, what):
         """Points or queries (samples, places, coordinates); those of one sample have no samples."""
         dims, array = self._network.n_dim, _arrays.to_numpy(value, what)
@@ -162,7 +172,8 @@ class Model:
 
     def predict(self, x: Any, queries: Any = None) -> Any:
         """The output for x, (samples, channels, grid..); with one channel also (samples, grid..) or one
-        grid. It is of the same kind as x, on the same device, and has the same form.
+        grid. It is of the same kind as x, on the same device, and has the same form. NaN or Inf in x is an
+        error.
 
         Of a model on points (GINO) x are these, (samples, points, coordinates) in the unit box, or those of
         one sample, and the output is (samples, channels, points): the values there, or at the queries."""
@@ -172,11 +183,15 @@ class Model:
         if queries is not None:
             raise Error("queries: the model works on a grid; those of points have queries", c.TG_E_ARGUMENT)
         array, added = self._fields(x, network.in_channels, "x")
+        self._check_finite(array, "x")
         y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
         if len(array):
             with self._turn:
                 self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
                                                          _arrays.tensor_of(y, self._context)))
+        if not numpy.isfinite(y).all():
+            warnings.warn("the prediction has NaN or Inf, though x has not: look at the weights, and whether x is in "
+                          "the units of the training data", RuntimeWarning, stacklevel=2)
         if added and y.shape[1] == 1:
             y = y[:, 0] if added == 1 else y[0, 0]
         return _arrays.like(y, x)

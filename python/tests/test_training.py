@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
 
 import numpy
 import pytest
@@ -230,6 +231,20 @@ def test_channels_that_do_not_vary_are_told(tmp_path, caplog):
                    progress=False)
     told = [line.getMessage() for line in caplog.records if "hardly varies" in line.getMessage()]
     assert len(told) == 2 and "channel 1 of x" in told[0] and "channel 0 of y" in told[1]
+
+
+def test_predictions_that_are_not_finite(run, data, tmp_path):
+    x, _ = libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True)
+    for value in (numpy.nan, -numpy.inf):
+        broken = numpy.array(x[:3])
+        broken[1, ..., 5, 7] = broken[2, ..., 0, 0] = value
+        with pytest.raises(libtgrad.Error, match=r"x: 2 values are NaN or Inf, the first at \(1, 0, 5, 7\)"):
+            run.model().predict(broken)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert numpy.isfinite(run.model().predict(x)).all()
+    with pytest.warns(RuntimeWarning, match="the prediction has NaN or Inf, though x has not"):
+        run.model().predict(numpy.full_like(x, 3e38))
 
 
 def test_models_on_points(tmp_path):

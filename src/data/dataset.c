@@ -51,6 +51,7 @@ void tg_dataset_close(tg_dataset **dataset) {
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < d->sides[i].parts; k++) {
             tg_array_close(&d->sides[i].part[k].array);
+            TG_FREE(d->ctx, d->sides[i].part[k].label);
         }
         TG_FREE(d->ctx, d->sides[i].cache);
     }
@@ -160,8 +161,7 @@ static int64_t frames_of(const tg_dataset *d, tg_data_side which) {
     return which == TG_DATA_X ? d->facts.history : d->facts.horizon;
 }
 
-/* Row `frame` of sample `index`, as x or y. */
-static int64_t row_of(const tg_dataset *d, tg_data_side which, int64_t index, int64_t frame) {
+int64_t tg_dataset_row(const tg_dataset *d, tg_data_side which, int64_t index, int64_t frame) {
     if (!d->layout.is_trajectory) {
         return index;
     }
@@ -175,7 +175,7 @@ static tg_status read_side(tg_dataset *d, tg_data_side which, const int64_t *ind
     const tg_dataset_side *s = &d->sides[d->layout.is_trajectory ? TG_DATA_X : which];
     const int64_t frames = frames_of(d, which);
     for (int64_t i = 0; i < count * frames; i++) {
-        const int64_t row = row_of(d, which, indices[i / frames], i % frames);
+        const int64_t row = tg_dataset_row(d, which, indices[i / frames], i % frames);
         if (s->cache) {
             memcpy(out + (size_t)i * s->bytes, s->cache + (size_t)row * s->bytes, s->bytes);
         } else {
@@ -235,6 +235,17 @@ static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
     return TG_OK;
 }
 
+static tg_status keep_labels(tg_dataset *d) {
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < d->sides[i].parts; k++) {
+            tg_dataset_part *part = &d->sides[i].part[k];
+            part->label = tg_mem_strdup(d->ctx, tg_array_label(part->array));
+            TG_CALL(part->label ? TG_OK : TG_E_MEMORY);
+        }
+    }
+    return TG_OK;
+}
+
 /* Whether the set fits in the cache; returns the bytes of the buffer. */
 static size_t measure(tg_dataset *d, size_t cache_bytes) {
     size_t buffer = 0, row = 0, total = 0;
@@ -249,6 +260,7 @@ static size_t measure(tg_dataset *d, size_t cache_bytes) {
 
 static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
     const size_t buffer = measure(d, cache_bytes);
+    TG_CALL(keep_labels(d));
     TG_CALL(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
     if (d->facts.cached) {
         for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
@@ -450,6 +462,7 @@ void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *pat
     const tg_dataset_facts *facts = &dataset->facts;
     const int n_dim = facts->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
     char from[128], to[128], every[128];
+    tg_dataset_warn_of_order(ctx, dataset, path);
     for (int i = pad + 1; i < TG_DATA_MAX_DIMS; i++) {
         if (x->strides[i] != x->strides[pad]) {
             const tg_shape shapes[] = {tg_shape_of(n_dim, facts->file_grid),

@@ -13,6 +13,7 @@ typedef struct tg_dataset_part {
     int64_t time_step;                /* stored elements from one time to the next, */
     int64_t channel_step, point_step; /* from channel to channel and from point to point */
     size_t stored_bytes;              /* of one row, of the dtype handed out */
+    char *label;                      /* "path: name", for messages */
 } tg_dataset_part;
 
 /* x or y; of trajectories the first side holds the frames of both. */
@@ -56,6 +57,18 @@ TG_NODISCARD tg_status tg_dataset_check_config(tg_context *ctx, const tg_dataset
 /* Sides and facts from the shapes of the open arrays: which dimension is what, which channels and
  * points are handed out (dataset_layout.c). */
 TG_NODISCARD tg_status tg_dataset_set_layout(tg_dataset *dataset, const tg_dataset_config *config);
+
+/* Warns of a grid that looks as if its last dimension were channels. */
+void tg_dataset_warn_of_order(tg_context *ctx, const tg_dataset *dataset, const char *path);
+
+/* Frame `frame` of sample `index`, as x or y: its row in the arrays that are used. */
+int64_t tg_dataset_row(const tg_dataset *dataset, tg_data_side which, int64_t index, int64_t frame);
+
+/* Whether a NaN or Inf is in the values of sample `index`, as x or y of it were handed out; `text`
+ * gets its file, array and place there (nonfinite.c). Changes nothing: any thread may ask. */
+enum { TG_NONFINITE_TEXT = 512 };
+bool tg_dataset_find_nonfinite(const tg_dataset *dataset, tg_data_side which, int64_t index,
+                               const void *values, char text[TG_NONFINITE_TEXT]);
 
 /* Data at points (dataset_points.c): x must be (samples, points, coordinates), y real; and all
  * coordinates (channels, points) of row `index`, as they are handed out, in [0, 1]. */

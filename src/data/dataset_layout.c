@@ -1,6 +1,7 @@
 /* What the shapes of arrays mean: samples, times, channels and grid, and which of them are handed
  * out. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"
@@ -97,17 +98,79 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
     return status;
 }
 
+/* ---- channels before or after the grid ---- */
+
+/* Whether dimensions (channels, grid..) or (grid..) look as if channels came last: the last one is
+ * small, and the first one is not. */
+static bool looks_channels_last(const int64_t *dim, int count) {
+    enum { MAX_CHANNELS = 16 };
+    return count >= 2 && dim[count - 1] <= MAX_CHANNELS && 2 * dim[count - 1] <= dim[count - 2] &&
+           !(dim[0] <= MAX_CHANNELS && 2 * dim[0] <= dim[1]);
+}
+
+/* A side's array, all but samples and times. */
+static bool looks_side_last(const tg_dataset *d, tg_data_side which) {
+    const int lead = d->layout.is_trajectory ? 2 : 1;
+    const tg_shape *shape =
+        d->sides[which].parts > 0 ? tg_array_shape(d->sides[which].part[0].array) : NULL;
+    return shape && !d->layout.channels_last && !d->sides[TG_DATA_X].is_points &&
+           looks_channels_last(shape->dim + lead, shape->ndim - lead);
+}
+
+enum { SHAPES_TEXT = 280 };
+
+/* "x is 80x24x40x3, y is 80x24x40" */
+static const char *shapes_text(const tg_dataset *d, char text[SHAPES_TEXT]) {
+    char shape[128];
+    size_t used = 0;
+    for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
+        const tg_shape *of = tg_array_shape(d->sides[i].part[0].array);
+        used += (size_t)snprintf(text + used, SHAPES_TEXT - used, "%s is %s", i ? ", y" : "x",
+                                 tg_shape_text(of, shape, sizeof shape));
+    }
+    return text;
+}
+
+/* What to do about arrays that look like that; "" if they do not. */
+static const char *order_text(const tg_dataset *d) {
+    return looks_side_last(d, TG_DATA_X) || looks_side_last(d, TG_DATA_Y)
+               ? "; if the channels come last, set data.order: nhwc"
+               : "";
+}
+
+void tg_dataset_warn_of_order(tg_context *ctx, const tg_dataset *d, const char *path) {
+    const int n_dim = d->facts.n_dim;
+    const tg_dataset_side *x = &d->sides[TG_DATA_X];
+    int64_t dim[TG_DATA_MAX_DIMS + 1] = {x->channels};
+    char grid[TG_GRID_TEXT];
+    memcpy(dim + 1, d->facts.file_grid, (size_t)n_dim * sizeof dim[0]);
+    if (!d->layout.channels_last && !x->is_points && d->facts.x_ndim == x->lead + 1 + n_dim &&
+        looks_channels_last(dim, n_dim + 1)) {
+        tg_log(ctx, TG_LOG_WARN,
+               "%s: x is read as %" PRId64 " channels on a grid of %s; if its channels come last, "
+               "set data.order: nhwc",
+               path, x->channels, tg_grid_text(n_dim, d->facts.file_grid, grid));
+    }
+}
+
 static tg_status bad_shape(tg_dataset *d, const tg_dataset_part *part, int n_dim,
                            const char *expected) {
-    char text[128];
+    char text[128], shapes[SHAPES_TEXT];
     return tg_fail(d->ctx, TG_E_SHAPE,
                    "%s: expected %s with %d dimension%s of the grid (as many as fno.n_modes has), "
-                   "found %s",
+                   "found %s (%s)%s",
                    tg_array_label(part->array), expected, n_dim, n_dim == 1 ? "" : "s",
-                   tg_shape_text(tg_array_shape(part->array), text, sizeof text));
+                   tg_shape_text(tg_array_shape(part->array), text, sizeof text),
+                   shapes_text(d, shapes), order_text(d));
 }
 
 /* ---- pairs ---- */
+
+/* Whether the grid of x is that of y from dimension `at` on. */
+static bool has_grid_at(const tg_array *y, const tg_dataset_side *x, int n_dim, int at) {
+    return memcmp(tg_array_shape(y)->dim + at, x->grid + TG_DATA_MAX_DIMS - n_dim,
+                  (size_t)n_dim * sizeof x->grid[0]) == 0;
+}
 
 /* The meaning of every dimension of x and y. */
 static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
@@ -136,19 +199,22 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                          is_last ? "(samples, [times,] grid.. [, channels])"
                                  : "(samples, [times,] [channels,] grid..)");
     }
-    const bool has_time = y_extra == 2 || y_extra > x_extra;
+    /* one more than x has: times, but where only channels after the grid fit */
+    const bool has_channels = is_last && y_extra == 1 && has_grid_at(array, x, config->n_dim, 1) &&
+                              !has_grid_at(array, x, config->n_dim, 2);
+    const bool has_time = y_extra == 2 || (y_extra > x_extra && !has_channels);
     TG_CALL(set_part(d, y, &y->part[0], &d->layout.fields[TG_DATA_Y], has_time,
                      y_extra - (has_time ? 1 : 0), config, config->y_time));
     const int64_t nx = tg_array_shape(x->part[0].array)->dim[0], ny = tg_array_shape(array)->dim[0];
     if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
-        char text[128];
+        char shapes[SHAPES_TEXT];
         return tg_fail(d->ctx, TG_E_SHAPE,
-                       "%s: expected the samples and the %s of x (%s), found %s",
+                       "%s: expected the samples and the %s of x (%s), but %s%s",
                        tg_array_label(array), x->is_points ? "points" : "grid",
                        nx != ny       ? "their numbers differ"
                        : x->is_points ? "one value for each point"
                                       : "their grids differ",
-                       tg_shape_text(tg_array_shape(array), text, sizeof text));
+                       shapes_text(d, shapes), order_text(d));
     }
     return TG_OK;
 }
@@ -367,6 +433,14 @@ tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *given) {
     tg_dataset_config full = *given;
     const tg_dataset_config *config = &full;
     full.n_dim = given->n_dim > 0 ? given->n_dim : guess_dimensions(d);
+    if (given->n_dim == 0 && d->layout.n_dim == 0 && looks_side_last(d, TG_DATA_X)) {
+        char shapes[SHAPES_TEXT];
+        return tg_fail(d->ctx, TG_E_SHAPE,
+                       "%s: expected the channels before the grid, but %s%s; if there are "
+                       "none, give x a dimension of 1 there",
+                       tg_array_label(d->sides[TG_DATA_X].part[0].array), shapes_text(d, shapes),
+                       order_text(d));
+    }
     if (full.n_dim > TG_DATA_MAX_DIMS) {
         return bad_shape(d, &d->sides[TG_DATA_X].part[0], TG_DATA_MAX_DIMS, "a grid");
     }

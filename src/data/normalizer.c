@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/dataset.h"
 #include "data/dataset_memory.h"
 #include "data/normalizer.h"
 #include "tgrad/data.h"
@@ -115,8 +116,11 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
         for (int64_t i = 0; i < count * p->steps; i++) {
             const void *sample = p->block + (size_t)i * (p->bytes / (size_t)p->steps);
             if (!add_sample(n, sample, p->is_double, p->points, deviations)) {
-                return tg_fail(n->ctx, TG_E_NUMERIC, "data: sample %lld of %s has a NaN or Inf",
-                               (long long)(first + i / p->steps), is_x ? "x" : "y");
+                const int64_t in_block = i / p->steps;
+                char place[TG_NONFINITE_TEXT];
+                tg_dataset_find_nonfinite(p->dataset, p->side, first + in_block,
+                                          p->block + (size_t)in_block * p->bytes, place);
+                return tg_fail(n->ctx, TG_E_NUMERIC, "%s; tgrad inspect counts such values", place);
             }
         }
     }

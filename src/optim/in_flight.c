@@ -52,7 +52,7 @@ void tg_in_flight_destroy(tg_optim *optim) {
 
 /* ---- outcomes ---- */
 
-enum { MOST_TOLD = 64 }; /* skipped updates, one by one */
+enum { MAX_WARNINGS = 64 }; /* of skipped updates, then ever fewer */
 
 static void note_update(tg_optim *optim, tg_slot *slot) {
     slot->step++;
@@ -60,7 +60,23 @@ static void note_update(tg_optim *optim, tg_slot *slot) {
     optim->stats.steps++;
 }
 
-tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinite) {
+/* One warning for a step: as a rule it refuses the updates of all parameters. */
+static void warn_of_step(tg_optim *optim, int64_t step, const char *name, const char *why) {
+    if (step == optim->warned_of) {
+        return;
+    }
+    optim->warned_of = step;
+    const int64_t count = ++optim->warnings;
+    if (count <= MAX_WARNINGS || (count & (count - 1)) == 0) {
+        tg_log(optim->ctx, TG_LOG_WARN,
+               "step %lld: gradient of %s: %s; its update, and any other like it, is skipped (%lld "
+               "steps so far%s)",
+               (long long)step, name, why, (long long)count,
+               count < MAX_WARNINGS ? "" : "; the next warning comes when they have doubled");
+    }
+}
+
+tg_status tg_slot_refused(tg_optim *optim, tg_slot *slot, int64_t nonfinite) {
     optim->loss_scale.refused++;
     if (tg_loss_scale_yields(&optim->loss_scale)) {
         return TG_OK; /* told about and counted by the step */
@@ -72,12 +88,8 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
     if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
         return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %s", slot->name, why);
     }
-    const int64_t count = ++optim->stats.skipped;
-    if (count <= MOST_TOLD || (count & (count - 1)) == 0) {
-        tg_log(optim->ctx, TG_LOG_WARN, "gradient of %s: %s; its update is skipped (%lld so far%s)",
-               slot->name, why, (long long)count,
-               count < MOST_TOLD ? "" : "; the next warning comes when they have doubled");
-    }
+    optim->stats.skipped++;
+    warn_of_step(optim, slot->step + ++slot->refused, slot->name, why);
     return TG_OK;
 }
 

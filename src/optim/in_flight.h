@@ -53,7 +53,7 @@ void tg_update_end(struct tg_optim *optim, struct tg_slot *slot);
 #define TG_TOO_LARGE (INT64_C(1) << 31)
 
 /* Counts an update that is not made: an error if the group says so. */
-TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, const struct tg_slot *slot,
+TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, struct tg_slot *slot,
                                        int64_t nonfinite);
 
 /* ---- planned rounds, which can be captured and run again ---- */

@@ -30,6 +30,7 @@ typedef struct tg_slot {
     bool must_refresh;       /* other ranks: not before a refresh is the projection used again */
 
     int64_t step;         /* updates made: the refresh schedule's time */
+    int64_t refused;      /* updates refused since the optimizer was made */
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
@@ -88,6 +89,8 @@ struct tg_optim {
     double norm_squares; /* of gradients with the loss scale in them */
     tg_loss_scale loss_scale;
     tg_optim_stats stats;
+    int64_t warnings;     /* steps that were told to have refused updates, .. */
+    int64_t warned_of;    /* .. the last of them, counted from 1 */
     tg_optim_times times;
     bool times_parts; /* on a stream: waiting for each */
 };

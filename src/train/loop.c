@@ -40,10 +40,13 @@ static tg_status prepare_training(tg_trainer *t) {
 static tg_status refuse_loss(tg_trainer *t, double loss) {
     tg_progress *p = &t->progress;
     const int64_t batch = t->under_way + 1;
+    char place[TG_NONFINITE_TEXT];
     p->skipped++;
     p->skipped_row++;
-    tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the batch is skipped",
-           (long long)p->epoch + 1, (long long)batch, isnan(loss) ? (double)NAN : loss);
+    tg_trainer_find_nonfinite(t, t->under_way, place);
+    tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the batch is skipped%s%s",
+           (long long)p->epoch + 1, (long long)batch, isnan(loss) ? (double)NAN : loss,
+           place[0] ? ": " : "", place);
     if (p->skipped_row >= t->model->config.loop.nonfinite_limit) {
         return tg_fail(t->ctx, TG_E_NUMERIC,
                        "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "

@@ -1,12 +1,15 @@
 /* Models: making, loading, normalizing, predicting. */
 #include "train/model.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/sized.h"
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
+#include "train/run_folder.h"
 
 /* All but the network. */
 static tg_status make(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
@@ -128,8 +131,34 @@ static tg_status check_complete(const tg_model *model, const char *path) {
                : TG_OK;
 }
 
-tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
-    TG_NEED_OUT(ctx, out, ctx, path);
+/* What to read for `path`: of a run folder its best checkpoint, or else the newest; `found` is room
+ * for the name. NULL: it is a folder without any. */
+static const char *find_checkpoint(const char *path, char found[TG_PATH]) {
+    static const char *const names[] = {"best", "recent"};
+    struct stat facts;
+    if (stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+        return path; /* the reader says what is wrong with it */
+    }
+    for (int i = 0; i < 2; i++) {
+        const int length =
+            snprintf(found, TG_PATH, "%s/checkpoints/%s.safetensors", path, names[i]);
+        if (length < TG_PATH && stat(found, &facts) == 0) {
+            return found;
+        }
+    }
+    return NULL;
+}
+
+tg_status tg_model_load(tg_context *ctx, const char *given, tg_model **out) {
+    TG_NEED_OUT(ctx, out, ctx, given);
+    char found[TG_PATH];
+    const char *path = find_checkpoint(given, found);
+    if (!path) {
+        return tg_fail(ctx, TG_E_IO,
+                       "%s: it is a folder without checkpoints/best.safetensors or "
+                       "checkpoints/recent.safetensors",
+                       given);
+    }
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;

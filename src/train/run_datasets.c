@@ -162,12 +162,15 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t
     for (int i = 0; i < 2; i++) {
         if (rows[i].found != rows[i].set) {
             char grid[TG_GRID_TEXT];
-            return tg_fail(
-                ctx, TG_E_CONFIG,
-                "fno.%s: %lld, but %s of %s has %lld channel%s on a grid of %s; fno.n_modes says "
-                "how many dimensions the grid has",
-                rows[i].key, (long long)rows[i].set, rows[i].side, path, (long long)rows[i].found,
-                rows[i].found == 1 ? "" : "s", tg_grid_text(facts->n_dim, facts->grid, grid));
+            const bool is_last =
+                config->data.order == 0 && facts->grid[facts->n_dim - 1] == rows[i].set;
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "fno.%s: %lld, but %s of %s has %lld channel%s on a grid of %s; %s",
+                           rows[i].key, (long long)rows[i].set, rows[i].side, path,
+                           (long long)rows[i].found, rows[i].found == 1 ? "" : "s",
+                           tg_grid_text(facts->n_dim, facts->grid, grid),
+                           is_last ? "if the channels come last, set data.order: nhwc"
+                                   : "fno.n_modes says how many dimensions the grid has");
         }
     }
     if (tg_dtype_real(facts->dtype) != fno->dtype) {

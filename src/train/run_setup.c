@@ -157,7 +157,11 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
-    TG_TRY(tg_train_plan_ranks(ctx, settings, config->ranks, memory));
+    status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
+    if (status == TG_E_CONFIG && memory->missing[0]) { /* who trains hears of the file, not of the plan */
+        TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
+    }
+    TG_TRY(status);
     memcpy(planned, memory->phase[memory->peak_phase[memory->place]].bytes[memory->place],
            TG_MEM_CATEGORIES * sizeof *planned);
     for (int place = 0; place < TG_PLACES; place++) {

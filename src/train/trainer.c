@@ -55,23 +55,57 @@ static void close_stage(tg_trainer *t) {
     t->test_count = 0;
 }
 
+/* Bytes of the spectral weights beyond the frequencies that the grid has; 0 where weights are
+ * factorized, whose factors share them. */
+static size_t unused_bytes(const tg_trainer *t, const int64_t fitting[TG_FNO_MAX_DIMS]) {
+    const tg_fno_config *fno = &t->model->config.fno;
+    double used = 1.0, bytes = 0.0;
+    for (int d = 0; d < fno->n_dim; d++) {
+        const bool is_half = d == fno->n_dim - 1 && !fno->complex_data;
+        const int64_t all = is_half ? fno->n_modes[d] / 2 + 1 : fno->n_modes[d];
+        const int64_t fit = is_half ? fitting[d] / 2 + 1 : fitting[d];
+        used *= (double)fit / (double)all;
+    }
+    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
+        bytes += p.spectral ? (double)tg_shape_numel(&p.shape) * (double)tg_dtype_size(p.dtype) : 0;
+    }
+    return fno->factorization == TG_FACTORIZATION_DENSE ? (size_t)(bytes * (1.0 - used)) : 0;
+}
+
 /* More modes than the grid has frequencies: the network uses those that there are. */
 static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     const tg_fno_config *fno = &t->model->config.fno;
     int64_t fitting[TG_FNO_MAX_DIMS], whole[TG_RUN_GRID];
-    char set[64], grid[64], used[64];
+    char set[64], grid[64], used[64], bytes[32] = "";
     tg_run_network_grid(&t->model->config, facts->grid, whole);
     tg_fno_fitting_modes(fno, whole, fitting);
     if (memcmp(fitting, fno->n_modes, (size_t)fno->n_dim * sizeof fitting[0]) != 0) {
         const tg_shape shapes[] = {tg_shape_of(fno->n_dim, fno->n_modes),
                                    tg_shape_of(fno->n_dim, whole),
                                    tg_shape_of(fno->n_dim, fitting)};
+        const size_t unused = unused_bytes(t, fitting);
+        if (unused > 0) {
+            snprintf(bytes, sizeof bytes, " (%.3g MiB)", (double)unused / 0x1p20);
+        }
+        tg_shape_text(&shapes[2], used, sizeof used);
         tg_log(t->ctx, TG_LOG_WARN,
                "fno.n_modes: %s, but the training grid of %s has only %s; the weights of the other "
-               "frequencies are not trained",
+               "frequencies are not trained%s: set fno.n_modes: %s",
                tg_shape_text(&shapes[0], set, sizeof set),
-               tg_shape_text(&shapes[1], grid, sizeof grid),
-               tg_shape_text(&shapes[2], used, sizeof used));
+               tg_shape_text(&shapes[1], grid, sizeof grid), used, bytes, used);
+    }
+}
+
+/* A batch that no step fills, though memory is planned for it. */
+static void warn_of_batch(const tg_trainer *t, const tg_dataset_facts *facts) {
+    const int64_t batch = t->model->config.data.batch_size;
+    if (batch > facts->samples) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "data.batch_size: %lld, but there are only %lld samples, so that an epoch is one "
+               "step: set data.batch_size: %lld or less",
+               (long long)batch, (long long)facts->samples,
+               (long long)(facts->samples > 1 ? facts->samples / 2 : 1));
     }
 }
 
@@ -102,6 +136,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     t->model->is_on_pairs = facts.trajectories == 0;
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
+    warn_of_batch(t, &facts);
     tg_run_warn_of_radius(t->ctx, &t->model->config);
     tg_run_warn_of_overlap(t->ctx, &t->model->config, &facts);
     const tg_loader_config loader = {.size = sizeof(tg_loader_config),

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "data/dataset.h"
 #include "train/checkpoint.h"
 #include "train/prefetch.h"
 #include "train/run_folder.h"
@@ -101,6 +102,10 @@ void tg_trainer_close_saving(tg_trainer *t);
 /* Takes more modes into use before an epoch, if the settings ask for that and the last ones call
  * for it (incremental.c). */
 TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
+
+/* File, array and place of the first NaN or Inf in a batch of this epoch; "" if it has none that can
+ * be found (nonfinite_batch.c). */
+void tg_trainer_find_nonfinite(const tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]);
 
 /* A line of projections.jsonl if anything was refreshed since the last one (projection_log.c). */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);

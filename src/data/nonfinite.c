@@ -1,0 +1,70 @@
+/* Where a sample has a NaN or Inf: file, array, sample, channel and point, counted from 0 as the
+ * arrays in the file are. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "data/dataset.h"
+
+static double real_at(const void *values, bool is_double, int64_t i) {
+    return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
+/* "(5, 7)": point number `index` of those handed out, in the file. */
+static void point_text(const tg_dataset *d, const tg_dataset_side *s, int64_t index,
+                       char text[96]) {
+    const int pad = TG_DATA_MAX_DIMS - d->facts.n_dim;
+    int64_t at[TG_DATA_MAX_DIMS];
+    size_t used = 0;
+    for (int i = TG_DATA_MAX_DIMS - 1; i >= 0; i--) {
+        at[i] = index % s->points[i] * s->strides[i];
+        index /= s->points[i];
+    }
+    for (int i = pad; i < TG_DATA_MAX_DIMS; i++) {
+        used += (size_t)snprintf(text + used, 96 - used, "%s%" PRId64, i > pad ? ", " : "(", at[i]);
+    }
+    snprintf(text + used, 96 - used, ")");
+}
+
+/* The part that has channel `channel` of a row, which becomes the channel of its array. */
+static const tg_dataset_part *part_of(const tg_dataset_side *s, int64_t *channel) {
+    const tg_dataset_part *part = s->part;
+    while (*channel >= part->times * part->channels && part + 1 < s->part + s->parts) {
+        *channel -= part->times * part->channels;
+        part++;
+    }
+    return part;
+}
+
+bool tg_dataset_find_nonfinite(const tg_dataset *d, tg_data_side which, int64_t index,
+                               const void *values, char text[TG_NONFINITE_TEXT]) {
+    const bool in_time = d->layout.is_trajectory;
+    const tg_dataset_side *s = &d->sides[in_time ? TG_DATA_X : which];
+    const bool is_double = tg_dtype_real(d->facts.dtype) == TG_F64;
+    const int parts = tg_dtype_is_complex(d->facts.dtype) ? 2 : 1;
+    const int64_t points = s->points[0] * s->points[1] * s->points[2];
+    const int64_t frames = which == TG_DATA_X ? d->facts.history : d->facts.horizon;
+    const int64_t count = frames * s->channels * points * parts;
+    int64_t at = 0;
+    while (at < count && isfinite(real_at(values, is_double, at))) {
+        at++;
+    }
+    text[0] = '\0';
+    if (at == count) {
+        return false;
+    }
+    const int64_t value = at / parts, row_values = s->channels * points;
+    const int64_t row = d->first_row + tg_dataset_row(d, which, index, value / row_values);
+    int64_t channel = value % row_values / points;
+    const tg_dataset_part *part = part_of(s, &channel);
+    char point[96], sample[96];
+    point_text(d, s, value % points, point);
+    snprintf(sample, sizeof sample,
+             in_time ? "trajectory %" PRId64 ", frame %" PRId64 : "sample %" PRId64,
+             in_time ? row / d->facts.times : row, row % d->facts.times);
+    snprintf(text, TG_NONFINITE_TEXT,
+             "%.256s: %s, channel %" PRId64 ", point %s is %s (counted from 0)",
+             part->label ? part->label : "data", sample, channel, point,
+             isnan(real_at(values, is_double, at)) ? "NaN" : "Inf");
+    return true;
+}
