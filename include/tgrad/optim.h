@@ -32,11 +32,10 @@ typedef enum tg_update_rule {
 } tg_update_rule;
 
 typedef enum tg_gap_mode {
-    TG_GAP_FIXED,        /* G0 */
-    TG_GAP_LINEAR,       /* G0 + (G1 - G0) q, q = step / total */
-    TG_GAP_EXPONENTIAL,  /* G0 (G1 / G0)^q */
-    TG_GAP_EXPONENTIAL2, /* G0 (G1 / G0)^(q^2) */
-    TG_GAP_DOUBLING      /* refreshes at steps 0, 1, 2, 4, 8, .., then every G0 steps */
+    TG_GAP_FIXED,       /* G0 */
+    TG_GAP_LINEAR,      /* G0 + (G1 - G0) q, q = step / total */
+    TG_GAP_EXPONENTIAL, /* G0 (G1 / G0)^q */
+    TG_GAP_EXPONENTIAL2 /* G0 (G1 / G0)^(q^2) */
 } tg_gap_mode;
 
 typedef enum tg_refresh_moments { TG_MOMENTS_KEEP, TG_MOMENTS_RESET } tg_refresh_moments;

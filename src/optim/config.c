@@ -50,7 +50,6 @@ static const tg_choice gap_choices[] = {{"fixed", TG_GAP_FIXED},
                                         {"linear", TG_GAP_LINEAR},
                                         {"exponential", TG_GAP_EXPONENTIAL},
                                         {"exponential2", TG_GAP_EXPONENTIAL2},
-                                        {"doubling", TG_GAP_DOUBLING},
                                         {NULL, 0}};
 static const tg_choice moments_choices[] = {
     {"keep", TG_MOMENTS_KEEP}, {"reset", TG_MOMENTS_RESET}, {NULL, 0}};
@@ -307,9 +306,8 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
                     "state_precision", (double)c->state_precision, "a state format"));
     TG_CALL(check_ranks(ctx, c));
-    const bool is_timed =
-        c->update_proj_gap_mode != TG_GAP_FIXED && c->update_proj_gap_mode != TG_GAP_DOUBLING;
-    return require(ctx, !is_timed || c->total_steps > 0, "total_steps", (double)c->total_steps,
+    return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
+                   "total_steps", (double)c->total_steps,
                    "a positive number of steps for a gap schedule");
 }
 

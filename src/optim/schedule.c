@@ -163,9 +163,6 @@ int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step) {
     case TG_GAP_EXPONENTIAL2:
         gap = start * pow(end / start, progress * progress);
         break;
-    case TG_GAP_DOUBLING: /* from a refresh at a power of two to the next one */
-        gap = fmin(start, (double)(step / 2 + step % 2));
-        break;
     default:
         break;
     }
