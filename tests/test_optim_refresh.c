@@ -17,7 +17,8 @@ static void fill(double *x, int64_t n, uint32_t stream) {
     }
 }
 
-static tg_optim *make(tg_context *ctx, const char *const *settings, const tg_shape *shape) {
+static tg_optim *make(tg_context *ctx, const char *const *settings, tg_dtype dtype,
+                      const tg_shape *shape) {
     static const char *const common[] = {"learning_rate", "0.05", "weight_decay",    "0.1",
                                          "min_entries",   "1",    "update_proj_gap", "3"};
     tg_optim_config group = tg_optim_config_default();
@@ -28,7 +29,7 @@ static tg_optim *make(tg_context *ctx, const char *const *settings, const tg_sha
     for (int i = 0; i < 8; i += 2) {
         net_ok(ctx, tg_optim_config_set(ctx, &group, common[i], common[i + 1]));
     }
-    const tg_optim_param param = {"w", TG_F64, *shape, 0};
+    const tg_optim_param param = {"w", dtype, *shape, 0};
     const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
                                   .groups = &group,
                                   .group_count = 1,
@@ -97,7 +98,7 @@ static void check_moments(const char *backend, bool resets, bool matches) {
                                     NULL};
     const tg_shape shape = {1, {N}};
     tg_context *ctx = net_context(backend, 1);
-    tg_optim *optim = make(ctx, settings, &shape);
+    tg_optim *optim = make(ctx, settings, TG_F64, &shape);
     by_hand h = {.updates = 0};
     double w[N], g[N];
     fill(w, N, 0);
@@ -130,35 +131,58 @@ static void test_moments_at_a_refresh(void **state) {
 
 /* ---- match_rms ---- */
 
-/* The first update of a weight of zeros. */
-static void first_update(tg_context *ctx, const char *matches, const double *g, int64_t n,
-                         double *w, double *share) {
-    const char *const settings[] = {"name", "tensorgrad", "match_rms", matches, NULL};
+enum { REALS = 120 };
+
+/* The first update of a weight of zeros, and the share of compressed values. */
+static double first_update(const char *const *settings, tg_dtype dtype, double *w) {
     const tg_shape shape = {3, {5, 4, 3}};
-    tg_optim *optim = make(ctx, settings, &shape);
-    memset(w, 0, (size_t)n * sizeof *w);
+    tg_context *ctx = net_context("cpu", 1);
+    tg_optim *optim = make(ctx, settings, dtype, &shape);
+    double g[REALS];
+    fill(g, REALS, 1);
+    memset(w, 0, REALS * sizeof *w);
     net_ok(ctx, raw_optim_step(optim, 0, g, w));
     const tg_optim_projection found = tg_optim_get_projection(optim, 0);
-    *share = (double)found.values / (double)found.entries;
     tg_optim_destroy(&optim);
+    tg_context_destroy(&ctx);
+    return found.is_projected ? (double)found.values / (double)found.entries : 1.0;
 }
 
-/* Both branches are scaled alike, by the root of the share of all values. */
-static void test_updates_of_two_branches_match_dense_ones(void **state) {
+/* All branches are scaled alike; complex values whose parts share a second moment by sqrt(2), too.
+ */
+static void test_updates_match_those_of_adamw(void **state) {
     (void)state;
-    enum { NUMEL = 60 };
-    tg_context *ctx = net_context("cpu", 1);
-    double g[NUMEL], plain[NUMEL], matched[NUMEL], share = 0.0;
-    fill(g, NUMEL, 1);
-    first_update(ctx, "false", g, NUMEL, plain, &share);
-    first_update(ctx, "true", g, NUMEL, matched, &share);
-    assert_true(share < 0.9);
-    for (int i = 0; i < NUMEL; i++) {
-        const double expected = plain[i] / sqrt(share);
-        assert_true(fabs(expected) > 0.0);
-        assert_true(fabs(matched[i] - expected) <= 1e-12);
+    static const struct {
+        const char *name, *complex_adam, *rule;
+        tg_dtype dtype;
+        double square; /* of the factor, beside that of the compression */
+    } cases[] = {
+        {"tensorgrad", "modulus", "adam", TG_F64, 1.0},
+        {"tensorgrad", "modulus", "adam", TG_C128, 2.0},
+        {"tensorgrad", "split", "adam", TG_C128, 1.0},
+        {"unstructured", "modulus", "lion", TG_C128, 2.0},
+        {"adam", "modulus", "adam", TG_F64, 1.0},
+        {"adam", "modulus", "adam", TG_C128, 2.0},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const char *settings[] = {"name", cases[c].name, "complex_adam", cases[c].complex_adam,
+                                  "rule", cases[c].rule, NULL,           NULL,
+                                  NULL};
+        double plain[REALS], matched[REALS];
+        const double share = first_update(settings, cases[c].dtype, plain);
+        settings[6] = "match_rms";
+        settings[7] = "true";
+        assert_true(first_update(settings, cases[c].dtype, matched) == share);
+        assert_true((share < 0.9) == (strcmp(cases[c].name, "adam") != 0));
+        const int reals = tg_dtype_is_complex(cases[c].dtype) ? REALS : REALS / 2;
+        double norm = 0.0;
+        for (int i = 0; i < reals; i++) {
+            const double expected = plain[i] * sqrt(cases[c].square / share);
+            norm += expected * expected;
+            assert_true(fabs(matched[i] - expected) <= 1e-12);
+        }
+        assert_true(norm > 0.0);
     }
-    tg_context_destroy(&ctx);
 }
 
 /* ---- counters ---- */
@@ -171,7 +195,8 @@ static void test_counters_are_saved(void **state) {
     static const char *const settings[] = {"name", "lowrank", "moments_on_refresh", "reset", NULL};
     const tg_shape shape = {3, {5, 4, 3}};
     tg_context *ctx = net_context("cpu", 1);
-    tg_optim *optim = make(ctx, settings, &shape), *other = make(ctx, settings, &shape);
+    tg_optim *optim = make(ctx, settings, TG_F64, &shape),
+             *other = make(ctx, settings, TG_F64, &shape);
     tg_archive *archive = NULL;
     double w[NUMEL], g[NUMEL];
     fill(w, NUMEL, 0);
@@ -211,7 +236,7 @@ static void test_counters_are_saved(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moments_at_a_refresh),
-        cmocka_unit_test(test_updates_of_two_branches_match_dense_ones),
+        cmocka_unit_test(test_updates_match_those_of_adamw),
         cmocka_unit_test(test_counters_are_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

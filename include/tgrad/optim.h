@@ -84,8 +84,9 @@ typedef struct tg_optim_config {
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
                               the weight too, by its signs times this times the rate */
-    bool match_rms;        /* match_rms: false; multiply updates of compressed parameters by
-                              sqrt(entries / compressed values), which gives them the RMS of dense ones */
+    bool match_rms;        /* match_rms: false; scale updates to the RMS that they have in AdamW of
+                              torch: by sqrt(entries / compressed values), and complex ones by sqrt(2)
+                              unless complex_adam is split */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
