@@ -249,17 +249,6 @@ static void topk_ours(bench *b, void *arguments) {
     check(b, b->be->ops->select_topk(b->be, TG_C64, c->x, WEIGHT / 20, &c->bitmap));
 }
 
-static void gather_ours(bench *b, void *arguments) {
-    weight_case *c = arguments;
-    check(b, b->be->ops->bitmap_gather(b->be, TG_C64, &c->bitmap, c->x, c->y));
-}
-
-static void scatter_ours(bench *b, void *arguments) {
-    weight_case *c = arguments;
-    const tg_scalar alpha = {1e-3, 0.0};
-    check(b, b->be->ops->bitmap_scatter(b->be, TG_C64, &c->bitmap, alpha, c->y, c->x));
-}
-
 static void norms_ours(bench *b, void *arguments) {
     weight_case *c = arguments;
     tg_norms norms;
@@ -318,10 +307,10 @@ static void bench_weight(bench *b) {
     static const struct {
         const char *name;
         timed_fn run;
-    } others[] = {
-        {"top 5 % of 8.65M c64", topk_ours},        {"gather 5 % of 8.65M c64", gather_ours},
-        {"scatter 5 % of 8.65M c64", scatter_ours}, {"weighted 5 % of 8.65M c64", weighted_ours},
-        {"norms of 8.65M c64", norms_ours},         {"normal 8.65M c64", normal_ours}};
+    } others[] = {{"top 5 % of 8.65M c64", topk_ours},
+                  {"weighted 5 % of 8.65M c64", weighted_ours},
+                  {"norms of 8.65M c64", norms_ours},
+                  {"normal 8.65M c64", normal_ours}};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         compare(b, others[i].name, others[i].run, "our copy of it", copy_ours, &c, bytes, "GB/s");
     }

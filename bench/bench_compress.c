@@ -203,7 +203,7 @@ static void run_adam(bench *b, scene *s) {
                         .beta2 = 0.999,
                         .eps = 1e-6,
                         .direction = s->core};
-    check(b, b->be->ops->adam(b->be, &op));
+    check(b, b->be->ops->adam(b->be, 1, &op));
 }
 
 /* Multiply-adds of contracting the last mode first, then the one before, .. */

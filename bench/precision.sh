@@ -38,7 +38,7 @@ settings() { # settings MODE: method, and what differs from full precision
 }
 
 run() { # run SET MODE SEED
-    local folder="$out/$1-$2-$3" common
+    local folder="$out/$1-$2-$3" common cosine="--opt.scheduler CosineAnnealingLR --opt.scheduler_T_max"
     common="--distributed.seed $3 --threads 1 --resume auto -q"
     [ -e "$folder/samples.safetensors" ] && return
     # shellcheck disable=SC2046,SC2086
@@ -50,13 +50,13 @@ run() { # run SET MODE SEED
     ns64)
         "$tgrad" train "$configs/ns128.yaml" --run "$folder" --data.root "$out/ns64" \
             --data.train_resolution 64 --data.test_resolutions 64 --data.batch_size 16 \
-            --fno.n_modes '[32,32]' --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
+            --fno.n_modes '[32,32]' --fno.hidden_channels 32 --opt.n_epochs 20 $cosine 20 \
             --opt.learning_rate 1e-3 --opt.update_proj_gap 250 --opt.eval_interval 20 \
             --opt.save_every 20 $(settings "$2") $common
         ;;
     ns128)
         "$tgrad" train "$configs/ns128.yaml" --run "$folder" --data.root "$out/ns128" \
-            --opt.n_epochs "${EPOCHS:-40}" --opt.scheduler_T_max "${EPOCHS:-40}" \
+            --opt.n_epochs "${EPOCHS:-40}" $cosine "${EPOCHS:-40}" \
             --opt.eval_interval "${EPOCHS:-40}" --opt.save_every "${EPOCHS:-40}" $(settings "$2") $common
         ;;
     esac >"$folder.log" 2>&1 || { echo "$1 $2 $3 failed: $(tail -1 "$folder.log")" >&2; }

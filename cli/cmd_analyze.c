@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "boxplot.h"
+#include "model_file.h"
 #include "output.h"
 #include "quantiles.h"
 #include "suggest.h"
@@ -18,14 +19,17 @@ static struct {
     const char *tensor; /* NULL: the largest */
     int64_t index;      /* -1: the whole tensor */
     cli_list methods;
-    const char *output; /* NULL: no box plot */
-} opt = {.index = -1};
+    const char *output;     /* NULL: no box plot */
+    const char *checkpoint; /* of a run */
+} opt = {.index = -1, .checkpoint = "last"};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("tensor", 0, &opt.tensor, NULL, "NAME", "the gradient",
                     "the largest float tensor of 2 dims or more"),
     CLI_OPTION_INT("index", 0, &opt.index, 0, INT64_MAX, "N",
                    "take entry N of the first dimension, such as a training step", NULL),
+    CLI_OPTION_TEXT("checkpoint", 0, &opt.checkpoint, NULL, "best|last|STEP", "which one of RUN",
+                    "last"),
     CLI_OPTION_LIST("methods", 0, &opt.methods, "LIST", "which ones, or all", "the first three"),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE.svg",
                     "draw a box plot of |G - G~| to this file", NULL),
@@ -98,6 +102,8 @@ typedef struct loss {
 /* Everything that is printed and drawn. */
 typedef struct analysis {
     const char *file;
+    char checkpoint[4096]; /* of a run; "": a file */
+    tg_model_origin origin;
     char name[160];     /* of the tensor, "grads[3]" */
     tg_tensor gradient; /* f32, f64, c64 or c128 */
     int64_t entries;
@@ -399,6 +405,9 @@ static void print_text(const analysis *a) {
                                          {"75 %", true},    {"99 %", true},      {"99.9 %", true},
                                          {"max", true},     {"rel. error", true}};
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    if (a->origin.text[0]) {
+        cli_say("checkpoint: %s", a->origin.text);
+    }
     cli_say("%s: %s, %s %s, %lld entries, norm %.6g", a->file, a->name,
             tg_dtype_name(a->gradient.dtype),
             tg_shape_text(&a->gradient.shape, shape, sizeof shape), (long long)a->entries,
@@ -455,6 +464,9 @@ static void print_json(const tg_context *ctx, const analysis *a) {
         cli_json_append(losses, json_of_loss(a, &a->losses[i]));
     }
     cli_json_set(object, "file", cli_json_text(a->file));
+    if (a->checkpoint[0]) {
+        cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
+    }
     cli_json_set(object, "tensor", cli_json_text(a->name));
     cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
     cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
@@ -486,18 +498,18 @@ static int analyze(tg_context *ctx, const cli_source *source, bool json, analysi
 
 /* ---- where the gradients come from ---- */
 
-/* Those of a batch of a run's training data, at its newest checkpoint. */
-static tg_status open_run(tg_context *ctx, const char *folder, cli_source *out) {
-    char *path = cli_format("%s/checkpoints/recent.safetensors", folder);
+/* Those of a batch of a run's training data. */
+static tg_status open_run(tg_context *ctx, const char *folder, analysis *a, cli_source *out) {
     tg_model *model = NULL;
     *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
     tg_status status = TG_OK;
-    CLI_TRY(tg_model_load(ctx, path, &model));
+    CLI_TRY(tg_run_checkpoint(ctx, folder, opt.checkpoint, a->checkpoint, sizeof a->checkpoint));
+    CLI_TRY(tg_model_load(ctx, a->checkpoint, &model));
+    a->origin = tg_model_get_origin(model);
     CLI_TRY(tg_archive_create(ctx, &out->archive));
     CLI_TRY(tg_model_gradients(model, out->archive));
 fail:
     tg_model_destroy(&model);
-    free(path);
     return status;
 }
 
@@ -511,7 +523,7 @@ static int run(const cli_call *call) {
     }
     if (code == CLI_OK) {
         cli_source source = {0};
-        const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &source)
+        const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &a, &source)
                                                        : cli_source_open(ctx, a.file, &source);
         code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
                                : cli_fail_status(ctx, status);
@@ -530,7 +542,7 @@ const cli_command cli_cmd_analyze = {
     .summary = "Compare what ways of compressing a gradient lose of it",
     .description =
         "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"
-        "of the run in folder RUN (newest checkpoint, one batch of its training data): how the\n"
+        "of the run in folder RUN (one batch of its training data): how the\n"
         "entries of |G - G~| are spread, G~ being what a method brings back (exact quantiles),\n"
         "the relative Frobenius error, the number of values kept, and the stable rank of every\n"
         "mode.\n"

@@ -20,7 +20,7 @@ static const cli_option options[] = {
                    "steps to take the medians of, after a first one", "12"),
     CLI_OPTION_FLAG("sizes", 0, &opt.sizes, "also a quarter and a half of the largest dimension"),
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
-                    "step of ns128, ns1024, darcy421, burgers, em, gino", "ns128"),
+                    "step of a preset, as tgrad plan --help lists them", "ns128"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "the preset's"),
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),

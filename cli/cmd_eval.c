@@ -13,9 +13,12 @@ static struct {
     cli_list resolution; /* as text; empty: that of each file */
     const char *x_name, *y_name;
     int64_t batch;
-    int64_t rollout; /* steps, 0: all; -1: none */
+    int64_t rollout;   /* steps, 0: all; -1: none */
+    const char *split; /* NULL: "test" of a file that the run split, "all" of others */
     bool keep;
 } opt = {.batch = 16, .rollout = -1};
+
+static const char *const splits[] = {"train", "test", "all", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("data", 'd', &opt.data, "FILE",
@@ -26,6 +29,8 @@ static const cli_option options[] = {
                     "as trained"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
                     "as trained"),
+    CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
+                    "which samples of a file that was trained on", "test"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 20, "N", "samples at a time", "16"),
     CLI_OPTION_INT("rollout", 0, &opt.rollout, 0, 1000000, "N",
                    "steps from the start of every trajectory; 0: all", "none"),
@@ -33,8 +38,17 @@ static const cli_option options[] = {
     {0},
 };
 
+/* Which samples of a file are evaluated, or trajectories. */
+typedef struct part {
+    const char *name; /* "train", "test" or "all" */
+    int64_t first;
+    int64_t count; /* 0: all of the file */
+    tg_model_split split;
+} part;
+
 typedef struct result {
     const char *file;
+    part part;
     tg_test_errors errors;
 } result;
 
@@ -44,14 +58,59 @@ typedef struct wanted_grid {
     int64_t points[TG_DATA_MAX_DIMS];
 } wanted_grid;
 
-/* One file on one grid, with y of so many steps. */
+/* The part of a file that --split asks for. CLI_FAILED after a message. */
+static int choose_part(tg_context *ctx, const cli_model *model, const char *file, part *out) {
+    tg_model_split split;
+    const tg_status status = tg_model_get_split(model->model, file, &split);
+    if (status != TG_OK) {
+        return cli_fail_data(ctx, status, "--x-name and --y-name");
+    }
+    *out = (part){.name = opt.split ? opt.split : split.tests > 0 ? "test" : "all", .split = split};
+    if (strcmp(out->name, "all") == 0) {
+        return CLI_OK;
+    }
+    if (split.trained == 0) {
+        return cli_fail("--split %s: %s is no file that the model was trained on", out->name, file);
+    }
+    const bool is_test = strcmp(out->name, "test") == 0;
+    if (is_test && split.tests == 0) {
+        return cli_fail("--split test: the model was trained on all of %s", file);
+    }
+    out->first = is_test ? split.first_test : 0;
+    out->count = is_test ? split.tests : split.trained;
+    return CLI_OK;
+}
+
+/* "48 test samples of data.h5; the other 192 were trained on"; nothing of other files. */
+static void tell_part(const char *file, const part *p) {
+    const tg_model_split *s = &p->split;
+    const char *things = s->has_trajectories ? "trajectories" : "samples";
+    if (s->trained == 0) {
+        return;
+    }
+    if (strcmp(p->name, "test") == 0) {
+        const bool are_all = s->trained + s->tests == s->total;
+        cli_say("%lld test %s of %s; %s%lld%s were trained on", (long long)p->count, things, file,
+                are_all ? "the other " : "", (long long)s->trained, are_all ? "" : " others");
+    } else if (strcmp(p->name, "train") == 0) {
+        cli_say("%lld %s of %s that were trained on", (long long)p->count, things, file);
+    } else {
+        cli_say("all %lld %s of %s; %lld of them were trained on", (long long)s->total, things,
+                file, (long long)s->trained);
+    }
+}
+
+/* A part of one file on one grid, with y of so many steps. */
 static tg_status open_data(tg_context *ctx, const cli_model *model, const char *file,
-                           const wanted_grid *on, int64_t steps, tg_dataset **out) {
+                           const part *which, const wanted_grid *on, int64_t steps,
+                           tg_dataset **out) {
     tg_dataset_config config;
     CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.horizon *= steps;
+    config.first_sample = which->first;
+    config.n_samples = which->count;
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }
@@ -63,18 +122,19 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     return tg_dataset_open(ctx, file, NULL, &config, out);
 }
 
-static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,
-                          const wanted_grid *on, tg_test_errors *out) {
+static tg_status evaluate(tg_context *ctx, const cli_model *model, const wanted_grid *on,
+                          result *out) {
     tg_dataset *dataset = NULL;
-    tg_status status = open_data(ctx, model, file, on, 1, &dataset);
-    status = status == TG_OK ? tg_model_evaluate(model->model, dataset, opt.batch, out) : status;
+    tg_status status = open_data(ctx, model, out->file, &out->part, on, 1, &dataset);
+    status = status == TG_OK ? tg_model_evaluate(model->model, dataset, opt.batch, &out->errors)
+                             : status;
     tg_dataset_close(&dataset);
     return status;
 }
 
 /* Steps of --rollout, or as many as the trajectories of a file have frames for. */
 static tg_status count_steps(tg_context *ctx, const cli_model *model, const char *file,
-                             const wanted_grid *on, int64_t *steps) {
+                             const part *which, const wanted_grid *on, int64_t *steps) {
     tg_dataset *dataset = NULL;
     *steps = opt.rollout;
     if (opt.rollout > 0) {
@@ -82,7 +142,7 @@ static tg_status count_steps(tg_context *ctx, const cli_model *model, const char
     }
     tg_dataset_config config;
     CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
-    const tg_status status = open_data(ctx, model, file, on, 1, &dataset);
+    const tg_status status = open_data(ctx, model, file, which, on, 1, &dataset);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     if (status == TG_OK) {
         const int64_t frames =
@@ -96,12 +156,13 @@ static tg_status count_steps(tg_context *ctx, const cli_model *model, const char
 
 /* `folder`: of the run, to keep the results in; NULL: they are not kept. */
 static tg_status roll_out(tg_context *ctx, const cli_model *model, const char *file,
-                          const wanted_grid *on, const char *folder, tg_rollout_errors *out) {
+                          const part *which, const wanted_grid *on, const char *folder,
+                          tg_rollout_errors *out) {
     tg_dataset *dataset = NULL;
     int64_t steps = 1;
     tg_status status = TG_OK;
-    CLI_TRY(count_steps(ctx, model, file, on, &steps));
-    CLI_TRY(open_data(ctx, model, file, on, steps, &dataset));
+    CLI_TRY(count_steps(ctx, model, file, which, on, &steps));
+    CLI_TRY(open_data(ctx, model, file, which, on, steps, &dataset));
     CLI_TRY(tg_model_rollout(model->model, dataset, opt.batch, out));
     if (folder) {
         CLI_TRY(cli_rollout_keep(ctx, model, dataset, out, folder));
@@ -204,7 +265,14 @@ static json_t *json_of_grid(const char *grid) {
     return *end ? cli_json_text(grid) : cli_json_integer(points);
 }
 
-static void print_json(const char *checkpoint, const result *results, int count) {
+/* "split" with the number of samples (or trajectories) of the file that were trained on, 0 of other
+ * files. */
+static void set_part(json_t *entry, const part *p) {
+    cli_json_set(entry, "split", cli_json_text(p->name));
+    cli_json_set(entry, "trained_on", cli_json_integer(p->split.trained));
+}
+
+static void print_json(const cli_model *model, const result *results, int count) {
     json_t *object = cli_json_object(), *list = cli_json_array();
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
@@ -212,13 +280,14 @@ static void print_json(const char *checkpoint, const result *results, int count)
         cli_json_set(entry, "file", cli_json_text(results[i].file));
         cli_json_set(entry, "resolution", json_of_grid(e->grid));
         cli_json_set(entry, "samples", cli_json_integer(e->samples));
+        set_part(entry, &results[i].part);
         cli_json_set_errors(entry, e);
         cli_json_set(each, "l2", cli_json_reals(e->l2_samples, e->samples));
         cli_json_set(each, "h1", cli_json_reals(e->h1_samples, e->samples));
         cli_json_set(entry, "per_sample", each);
         cli_json_append(list, entry);
     }
-    cli_json_set(object, "checkpoint", cli_json_text(checkpoint));
+    cli_model_set_json(object, model);
     cli_json_set(object, "results", list);
     cli_json_print(object);
 }
@@ -228,14 +297,22 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
                         bool json) {
     const int count = opt.data.count * each;
     result *results = cli_need(calloc((size_t)count + 1, sizeof *results));
-    tg_status status = TG_OK;
-    for (int i = 0; status == TG_OK && i < count; i++) {
+    int code = CLI_OK;
+    for (int i = 0; code == CLI_OK && i < count; i++) {
         results[i].file = opt.data.item[i / each];
-        status = evaluate(ctx, model, results[i].file, &grids[i % each], &results[i].errors);
+        code = choose_part(ctx, model, results[i].file, &results[i].part);
+        if (code == CLI_OK) {
+            const tg_status status = evaluate(ctx, model, &grids[i % each], &results[i]);
+            code = status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, "--x-name and --y-name");
+        }
     }
-    if (status == TG_OK && json) {
-        print_json(model->path, results, count);
-    } else if (status == TG_OK) {
+    if (code == CLI_OK && json) {
+        print_json(model, results, count);
+    } else if (code == CLI_OK) {
+        cli_model_say_checkpoint(model);
+        for (int i = 0; i < count; i += each) {
+            tell_part(results[i].file, &results[i].part);
+        }
         print_table(results, count);
         print_channels(results, count);
     }
@@ -243,34 +320,44 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
         tg_test_errors_destroy(&results[i].errors);
     }
     free(results);
-    return status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, "--x-name and --y-name");
+    return code;
 }
 
 /* The same, of rollouts. */
 static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_grid *grids, int each,
                         const char *folder, bool json) {
     json_t *list = cli_json_array();
-    tg_status status = TG_OK;
-    for (int i = 0; status == TG_OK && i < opt.data.count * each; i++) {
+    int code = CLI_OK;
+    for (int i = 0; code == CLI_OK && i < opt.data.count * each; i++) {
         const char *file = opt.data.item[i / each];
+        part which;
         tg_rollout_errors errors = {0};
-        status = roll_out(ctx, model, file, &grids[i % each], folder, &errors);
-        if (status == TG_OK && json) {
-            cli_json_append(list, cli_rollout_json(file, &errors));
-        } else if (status == TG_OK) {
+        code = choose_part(ctx, model, file, &which);
+        code = code == CLI_OK ? cli_code(ctx, roll_out(ctx, model, file, &which, &grids[i % each],
+                                                       folder, &errors))
+                              : code;
+        if (code == CLI_OK && json) {
+            json_t *entry = cli_rollout_json(file, &errors);
+            set_part(entry, &which);
+            cli_json_append(list, entry);
+        } else if (code == CLI_OK) {
+            if (i == 0) {
+                cli_model_say_checkpoint(model);
+            }
+            tell_part(file, &which);
             cli_rollout_print(file, &errors);
         }
         tg_rollout_errors_destroy(&errors);
     }
     json_t *object = cli_json_object();
-    cli_json_set(object, "checkpoint", cli_json_text(model->path));
+    cli_model_set_json(object, model);
     cli_json_set(object, "rollouts", list);
-    if (status == TG_OK && json) {
+    if (code == CLI_OK && json) {
         cli_json_print(object);
     } else {
         json_decref(object);
     }
-    return cli_code(ctx, status);
+    return code;
 }
 
 /* What --keep needs. */
@@ -320,14 +407,16 @@ const cli_command cli_cmd_eval = {
     .max_args = 1,
     .summary = "Measure the errors of a trained model on data",
     .description =
-        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best\n"
-        "checkpoint is meant, or with --config a file of weights by neuraloperator's names\n"
-        "(docs/exchange.md). Prints the relative L2 and H1 errors for every file at every\n"
-        "resolution: |prediction - truth| / |truth| of each sample, its channels together, and\n"
-        "the mean over the samples; with several channels also of each by itself. --json has\n"
-        "the errors of every sample (per_sample) and their least, quartiles and largest\n"
-        "(l2_quantiles, h1_quantiles). The grid may be finer than the one the model was trained\n"
-        "on.\n"
+        "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"
+        "checkpoint, a model file (tg_model_save), or with --config a file of weights by\n"
+        "neuraloperator's names (docs/exchange.md). Prints the relative L2 and H1 errors for\n"
+        "every file at every resolution: |prediction - truth| / |truth| of each sample, its\n"
+        "channels together, and the mean over the samples; with several channels also of each by\n"
+        "itself. --json has the errors of every sample (per_sample) and their least, quartiles\n"
+        "and largest (l2_quantiles, h1_quantiles). The grid may be finer than the one the model\n"
+        "was trained on.\n"
+        "Of a file that the model was trained on in part, as tgrad init splits one, the samples\n"
+        "that the training did not use are evaluated, unless --split asks for others.\n"
         "--rollout applies the model to its own predictions, from the start of every\n"
         "trajectory, and prints error and correlation of every step, and how long the latter\n"
         "stays above 0.8; --json also has the energy by wave number of the first and the last\n"
@@ -336,6 +425,7 @@ const cli_command cli_cmd_eval = {
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"
         "  tgrad eval model.safetensors --data darcy_421.h5 --resolution 85,211,421\n"
+        "  tgrad eval runs/own --data own.h5 --split train --checkpoint last\n"
         "  tgrad eval runs/darcy --data data/darcy_test_32.h5 --json | jq '.results[0].l2'\n"
         "  tgrad eval runs/ns --data data/ns_test_64.h5 --rollout 20 --keep\n"
         "  tgrad eval runs/darcy --data own.h5 --json | jq '.results[0].per_sample.l2 | max'\n",

@@ -136,11 +136,12 @@ static int export_model(tg_context *ctx, const cli_model *model, bool json) {
     code = code == CLI_OK ? write_sample(ctx, model) : code;
     if (code == CLI_OK && json) {
         json_t *object = cli_json_object();
-        cli_json_set(object, "checkpoint", cli_json_text(model->path));
+        cli_model_set_json(object, model);
         cli_json_set(object, "output", cli_json_text(opt.output));
         cli_json_set(object, "bytes", cli_json_integer((int64_t)file.size));
         cli_json_print(object);
     } else if (code == CLI_OK) {
+        cli_model_say_checkpoint(model);
         cli_say("wrote %s: a model of %s, C sources, a sample and README.md", opt.output,
                 cli_bytes_text(file.size, size));
     }

@@ -283,8 +283,11 @@ const cli_command cli_cmd_generate = {
         "potential points and values) and all parameters as attributes. A sample depends on the\n"
         "seed, its number and the parameters only. When interrupted, the samples made so far are\n"
         "kept, and the same command goes on from there to the same files, byte for byte; with a\n"
-        "larger number of samples it extends finished ones, but for those of kolmogorov, whose\n"
-        "test frames follow those of the training. Processes of mpirun or srun share the samples.\n"
+        "larger number of samples it extends finished ones, but for those of kolmogorov. Its\n"
+        "pairs are cut from --trajectories N flows in time: --split later takes the test pairs\n"
+        "from times after the training, --split shuffled draws them from all pairs, so that most\n"
+        "have a neighbour in time in the training set. Processes of mpirun or srun share the\n"
+        "samples of the other equations.\n"
         "Computes on the CPU, in double precision; --backend cuda makes ns and kolmogorov on a\n"
         "GPU, ns many samples at once.\n"
         "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
@@ -296,7 +299,8 @@ const cli_command cli_cmd_generate = {
                 "  tgrad generate em --energy 100,1000\n"
                 "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n"
                 "  mpirun -n 4 tgrad generate darcy --resolution 421\n"
-                "  tgrad generate ns --backend cuda\n",
+                "  tgrad generate ns --backend cuda\n"
+                "  tgrad generate kolmogorov --split shuffled --test-resolution 256,1024\n",
     .describe = describe_equations,
     .options = options,
     .more_options = parameter_options,

@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "propose_settings.h"
+#include "tensor_file.h"
 
 static struct {
     const char *output; /* NULL or "-": the terminal */
@@ -11,6 +12,8 @@ static struct {
     int64_t history, horizon;
     bool points;
 } opt = {.history = 1, .horizon = 1};
+
+enum { MAX_SCANNED = 1 << 30 }; /* bytes of a file that is searched for NaN; inspect takes any */
 
 static const char *const orders[] = {"nchw", "nhwc", NULL};
 
@@ -48,7 +51,8 @@ static int finish(tg_context *ctx, const char *path, const cli_proposal *proposa
     const tg_dataset_facts *facts = &proposal->facts;
     char place[CLI_PLACE_TEXT];
     int64_t nonfinite = 0;
-    if (cli_proposal_nonfinite(ctx, path, proposal, &nonfinite) == TG_OK && nonfinite > 0) {
+    if (cli_file_bytes(path) <= MAX_SCANNED &&
+        cli_proposal_nonfinite(ctx, path, proposal, &nonfinite) == TG_OK && nonfinite > 0) {
         cli_warn("%s: %lld values are NaN or Inf: train refuses them or skips their batches; mend "
                  "or leave out the samples that have them",
                  path, (long long)nonfinite);

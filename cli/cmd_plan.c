@@ -17,7 +17,7 @@ static const char *step_ms;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
-                    "ns128, ns1024, darcy421, burgers, em or gino, no file", NULL),
+                    "ns128, ns1024(_max_memory), darcy421, burgers, em or gino, no file", NULL),
     CLI_OPTION_TEXT("opt", 0, &method, NULL, "NAME", "adam, lowrank, tensorgrad, ..",
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
@@ -168,9 +168,8 @@ static void print_text(const subject *s, const speeds *at) {
     printf("\n");
     print_phases(m);
     printf("\ninference alone: %s\n", cli_bytes_text(m->inference, text));
-    if (m->ranked > 0) {
-        printf("automatic ranks choose within %s of moments, factors and index sets\n",
-               cli_bytes_text(m->ranked, text));
+    if (m->clamped.params > 0) {
+        cli_say("%s", m->clamped.note);
     }
     if (s->has_data && m->missing[0]) {
         cli_say("data are not counted: %s", m->missing);
@@ -210,6 +209,20 @@ static json_t *json_of_grid(const subject *s) {
     return grid;
 }
 
+static json_t *json_of_clamped(const tg_clamped_rank *clamped) {
+    if (clamped->params == 0) {
+        return json_null();
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "parameter", cli_json_text(clamped->name));
+    cli_json_set(object, "parameters", cli_json_integer(clamped->params));
+    cli_json_set(object, "asked", cli_json_integer(clamped->asked));
+    cli_json_set(object, "taken", cli_json_integer(clamped->taken));
+    cli_json_set(object, "share", cli_json_real(clamped->share));
+    cli_json_set(object, "note", cli_json_text(clamped->note));
+    return object;
+}
+
 static void print_json(const subject *s, const speeds *at) {
     const tg_train_memory *m = &s->memory;
     json_t *object = cli_json_object(), *phases = cli_json_array();
@@ -230,9 +243,7 @@ static void print_json(const subject *s, const speeds *at) {
         cli_json_set(object, "host", json_of_phase(peak_of(m, TG_HOST), TG_HOST));
     }
     cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
-    if (m->ranked > 0) {
-        cli_json_set(object, "automatic_ranks", cli_json_integer((int64_t)m->ranked));
-    }
+    cli_json_set(object, "clamped_rank", json_of_clamped(&m->clamped));
     if (ranks > 1) {
         cli_json_set(object, "ranks", json_of_exchange(m, at));
     }

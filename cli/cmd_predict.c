@@ -307,13 +307,14 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
                          int64_t nonfinite, bool json) {
     char text[128];
     if (!json) {
+        cli_model_say_checkpoint(model);
         cli_say("wrote %s: %lld sample%s, %s %s", opt.output, (long long)samples,
                 samples == 1 ? "" : "s", tg_dtype_name(y->dtype),
                 tg_shape_text(&y->shape, text, sizeof text));
         return;
     }
     json_t *object = cli_json_object();
-    cli_json_set(object, "checkpoint", cli_json_text(model->path));
+    cli_model_set_json(object, model);
     cli_json_set(object, "input", cli_json_text(opt.input));
     cli_json_set(object, "output", cli_json_text(opt.output));
     cli_json_set(object, "samples", cli_json_integer(samples));
@@ -401,15 +402,15 @@ const cli_command cli_cmd_predict = {
     .max_args = 1,
     .summary = "Apply a trained model to fields in a file",
     .description =
-        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
-        "is meant, or with --config a file of weights by neuraloperator's names\n"
-        "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
-        "channel also (samples, grid..) or a single grid; (samples, grid.., channels) where the\n"
-        "data of the training were such. The output has the same form. It is called y, or\n"
-        "as in training, where the format has names. A model on points takes them as (samples,\n"
-        "points, coordinates) or (points, coordinates), and predicts there or at --queries.\n"
-        "Values are in the units of the data on both sides. A warning counts weights and values\n"
-        "that are NaN or infinite.\n"
+        "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"
+        "checkpoint, a model file (tg_model_save), or with --config a file of weights by\n"
+        "neuraloperator's names (docs/exchange.md). The input is (samples, channels, grid..) on\n"
+        "any grid; with one channel also (samples, grid..) or a single grid; (samples, grid..,\n"
+        "channels) where the data of the training were such. The output has the same form. It is\n"
+        "called y, or as in training, where the format has names. A model on points takes them as\n"
+        "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
+        "--queries. Values are in the units of the data on both sides. A warning counts weights\n"
+        "and values that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
         "of several frames takes them oldest first, and of a file of trajectories as in training\n"
         "the first ones of each.\n",

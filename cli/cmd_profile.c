@@ -16,11 +16,11 @@ static struct {
     const char *output;
 } opt = {.steps = 5};
 
-static const char *const figures[] = {"datasets", NULL};
+static const char *const figures[] = {"datasets", "max-memory", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
-                    "ns128, ns1024, darcy421, burgers, em or gino, no file", NULL),
+                    "ns128, ns1024(_max_memory), darcy421, burgers, em or gino, no file", NULL),
     CLI_OPTION_LIST("opt", 0, &opt.methods, "LIST", "adam, tensorgrad, .. or a list",
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "as set"),
@@ -29,7 +29,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("sweep", 0, &opt.sweep, NULL, "KEY=V,V,..",
                     "plan a step for each value of a setting instead", NULL),
     CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
-                    "datasets: a step of every preset, with adam and tensorgrad", NULL),
+                    "datasets: every preset; max-memory: the largest in several formats", NULL),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
                     "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
     {0},
@@ -223,7 +223,8 @@ static void print_sweep(const cli_sweep *s, bool json) {
             }
             cli_json_append(list, point);
         }
-        cli_json_set(object, s->is_relative ? "figure" : "sweep", cli_json_text(s->key));
+        cli_json_set(object, s->figure ? "figure" : "sweep",
+                     cli_json_text(s->figure ? s->figure : s->key));
         cli_json_set(object, "points", list);
         cli_json_print(object);
         return;
@@ -339,10 +340,21 @@ static void describe(const cli_problem *problem, cli_sweep_point *out) {
     snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
 }
 
+enum { USUAL_METHODS = 2 };
+
+/* Of --opt, or the usual ones of a figure. */
+static int count_methods(void) {
+    return opt.methods.count > 0 ? opt.methods.count : USUAL_METHODS;
+}
+
+static const char *method_at(int index) {
+    static const char *const usual[USUAL_METHODS] = {"adam", "tensorgrad"};
+    return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
+}
+
 /* One preset with every method. What the backend cannot compute is left out with a word. */
 static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
                        cli_sweep_point *points, int methods, bool *is_left_out) {
-    static const char *const usual[] = {"adam", "tensorgrad"};
     const cli_run_source source = {
         .command = "profile", .preset = preset, .batch = opt.batch, .args = args};
     tg_settings *settings = NULL;
@@ -350,8 +362,7 @@ static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset
     bool has_data = false;
     int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
     for (int m = 0; m < methods && code == CLI_OK; m++) {
-        const char *method = opt.methods.count > 0 ? opt.methods.item[m] : usual[m];
-        const tg_status status = plan_step(ctx, settings, method, &points[m]);
+        const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
         *is_left_out = m == 0 && status == TG_E_UNSUPPORTED;
         if (*is_left_out) {
             cli_warn("%s is left out: %s", preset, tg_context_error(ctx));
@@ -372,9 +383,10 @@ static int profile_datasets(tg_context *ctx, const cli_args *args, const char *g
     static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em", "gino"};
     cli_sweep s = {.name = "FNO and GINO",
                    .key = "datasets",
+                   .figure = opt.figure,
                    .given = given,
                    .is_relative = true,
-                   .methods = opt.methods.count > 0 ? opt.methods.count : 2};
+                   .methods = count_methods()};
     const int count = sizeof presets / sizeof presets[0];
     int code = CLI_OK;
     s.point = cli_need(calloc((size_t)count * (size_t)s.methods, sizeof *s.point));
@@ -385,6 +397,72 @@ static int profile_datasets(tg_context *ctx, const cli_args *args, const char *g
         s.values += !is_left_out;
     }
     code = code == CLI_OK ? show_sweep(&s, json) : code;
+    free(s.point);
+    return code;
+}
+
+/* ---- the figure of the largest network ---- */
+
+/* How it is stored: a name, two lines below it, and settings. */
+static const struct storage {
+    const char *name, *about[2], *settings[3][2];
+} storages[] = {
+    {"full", {"all in f32"}, {{NULL}}},
+    {"full +", {"all in f32,", "block checkpointing"}, {{"fno.activation_checkpoint", "block"}}},
+    {"H",
+     {"weights, gradients,", "activations in f16"},
+     {{"fno.fno_block_precision", "half"}, {"fno.fno_block_weights_precision", "half"}}},
+    {"H +",
+     {"the same,", "block checkpointing"},
+     {{"fno.fno_block_precision", "half"},
+      {"fno.fno_block_weights_precision", "half"},
+      {"fno.activation_checkpoint", "block"}}},
+    {"mixed", {"weights in bf16, saved", "activations in 8 bits"}, {{"fno.precision", "mixed"}}},
+    {"mixed, 8-bit moments",
+     {"the same,", "8-bit moments"},
+     {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}},
+};
+
+/* One storage with every method. */
+static tg_status plan_storage(tg_context *ctx, const tg_settings *settings,
+                              const struct storage *storage, cli_sweep_point *points) {
+    tg_settings *copy = NULL;
+    tg_status status = tg_settings_copy(ctx, settings, &copy);
+    for (int i = 0; i < 3 && storage->settings[i][0]; i++) {
+        CLI_TRY(status);
+        status = tg_settings_set(copy, storage->settings[i][0], storage->settings[i][1], "figure");
+    }
+    for (int m = 0; m < count_methods(); m++) {
+        CLI_TRY(status);
+        status = plan_step(ctx, copy, method_at(m), &points[m]);
+        snprintf(points[m].value, sizeof points[m].value, "%s", storage->name);
+        for (int line = 0; line < 2 && storage->about[line]; line++) {
+            snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", storage->about[line]);
+        }
+    }
+fail:
+    tg_settings_destroy(&copy);
+    return status;
+}
+
+static int profile_max_memory(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+    const cli_run_source source = {
+        .command = "profile", .preset = "ns1024_max_memory", .batch = opt.batch, .args = args};
+    cli_sweep s = {.name = source.preset,
+                   .key = "the format of what is stored",
+                   .figure = opt.figure,
+                   .given = given,
+                   .values = sizeof storages / sizeof storages[0],
+                   .methods = count_methods()};
+    tg_settings *settings = NULL;
+    bool has_data = false;
+    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
+    for (int v = 0; v < s.values && code == CLI_OK; v++) {
+        code = cli_code(ctx, plan_storage(ctx, settings, &storages[v], &s.point[v * s.methods]));
+    }
+    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    tg_settings_destroy(&settings);
     free(s.point);
     return code;
 }
@@ -414,7 +492,8 @@ static int run(const cli_call *call) {
     char *given = given_settings(&call->args);
     int code = cli_open_context(call->common, true, &ctx);
     if (code == CLI_OK && opt.figure) {
-        code = profile_datasets(ctx, &call->args, given, call->common->json);
+        code = (strcmp(opt.figure, "datasets") == 0 ? profile_datasets : profile_max_memory)(
+            ctx, &call->args, given, call->common->json);
     } else if (code == CLI_OK) {
         code = cli_run_settings_read(ctx, &source, &settings, &has_data);
     }
@@ -446,13 +525,16 @@ const cli_command cli_cmd_profile = {
         "\n"
         "--sweep plans a step for each value of a setting instead, for one optimizer or\n"
         "several; for fno.n_modes a number stands for every dimension. --figure datasets does\n"
-        "so for every preset, each in % of its first optimizer (--opt adam,tensorgrad unless\n"
-        "told otherwise).\n",
+        "so for the preset of every dataset, each in % of its first optimizer (--opt\n"
+        "adam,tensorgrad unless told otherwise). --figure max-memory plans ns1024_max_memory in\n"
+        "several storage formats: H keeps weights, gradients and activations in half precision,\n"
+        "and + recomputes the activations of each block.\n",
     .examples =
         "  tgrad profile configs/darcy16.yaml -o profile.html\n"
         "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
         "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n"
-        "  tgrad profile --figure datasets -o datasets.svg\n",
+        "  tgrad profile --figure datasets -o datasets.svg\n"
+        "  tgrad profile --figure max-memory --backend cpu -o memory.svg\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,

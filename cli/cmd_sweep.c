@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "report_sweep.h"
-#include "sweep_plan.h"
+#include "run_settings.h"
+#include "sweep.h"
 #include "text.h"
 
 static struct {
@@ -130,10 +131,36 @@ static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *m
     }
 }
 
+/* The settings that a cell acts on, as text; NULL where they are wrong. */
+static char *effect_of(tg_context *ctx, const tg_settings *settings) {
+    tg_settings *effective = NULL;
+    char *text = tg_train_effective(ctx, settings, &effective) == TG_OK
+                     ? cli_settings_text(effective)
+                     : NULL;
+    tg_settings_destroy(&effective);
+    return text;
+}
+
+/* Two rows that differ in keys which nothing reads would be one row twice. */
+static void check_repeats(const cli_experiment *e, char *const *effect, cli_mistakes *mistakes) {
+    for (int c = 0; c < e->cells; c++) {
+        for (int before = 0; effect[c] && before < c; before++) {
+            if (effect[before] && strcmp(effect[c], effect[before]) == 0) {
+                cli_mistake(mistakes,
+                            "rows %s and %s are the same run: they differ in nothing "
+                            "that it reads",
+                            e->cell[before].name, e->cell[c].name);
+                break;
+            }
+        }
+    }
+}
+
 /* Plans every cell; what is wrong with its settings, or does not fit, is a mistake. */
 static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job,
                         cli_mistakes *mistakes) {
     tg_train_memory *memory = cli_need(calloc(1, sizeof *memory));
+    char **effect = cli_need(calloc((size_t)e->cells + 1, sizeof *effect));
     for (int c = 0; c < e->cells; c++) {
         cli_cell *cell = &e->cell[c];
         tg_settings *whole = NULL;
@@ -144,6 +171,7 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         } else {
             const size_t *peak = memory->peak[memory->place];
+            effect[c] = effect_of(ctx, whole);
             cell->place = memory->place;
             memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
             cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
@@ -154,6 +182,11 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
         }
         tg_settings_destroy(&whole);
     }
+    check_repeats(e, effect, mistakes);
+    for (int c = 0; c < e->cells; c++) {
+        free(effect[c]);
+    }
+    free(effect);
     free(memory);
 }
 
@@ -367,6 +400,9 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
             tell_failures(job);
             code = CLI_FAILED;
         }
+        if (end.waiting > 0 && (end.signal || end.is_timed_out)) {
+            code = end.signal ? 128 + end.signal : CLI_TIMED_OUT;
+        }
     }
     cli_mistakes_free(&mistakes);
     close(lock);
@@ -462,6 +498,8 @@ const cli_command cli_cmd_sweep = {
         "memory allow. What is wrong with any of them is told in one list before the first one.\n"
         "The same command again goes on: finished runs stay, others are resumed bit for bit. A\n"
         "run that fails does not end the others. SIGINT and SIGTERM save all runs and stop.\n"
+        "Exit codes: 0 all runs are finished; 1 some failed; 130, 143 or 124 it was stopped by\n"
+        "SIGINT, SIGTERM or --max-time, and the same command goes on.\n"
         "DIR gets runs/NAME, results.jsonl, table.md and report.html, which 'tgrad report DIR'\n"
         "makes again.\n",
     .examples = "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --dry-run\n"

@@ -1,7 +1,7 @@
 /* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
- * bar. SIGINT and SIGTERM finish the step under way, save and end with success, as batch queues
- * want it; a second signal ends at once. Of the processes of mpirun or srun, which train together,
- * the first one prints, and one that was told to stop stops all. */
+ * bar. SIGINT and SIGTERM finish the step under way, save and end with 128 + signal, so that a job
+ * script knows that there is more to do; a second signal ends at once. Of the processes of mpirun
+ * or srun, which train together, the first one prints, and one that was told to stop stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
@@ -232,18 +232,6 @@ static void print_time(const tg_train_time *t) {
            t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
 }
 
-static void print_ranks(const tg_optim_ranks *r) {
-    char bytes[CLI_UNIT_TEXT], budget[CLI_UNIT_TEXT];
-    if (r->params > 0) {
-        printf("automatic ranks: %.3g %% of the values, %.3g %% of those single entries, %s of a "
-               "budget of "
-               "%s; error %.3g, %.3g predicted\n",
-               100.0 * (double)r->values / (double)r->entries,
-               100.0 * (double)r->kept / (double)r->values, cli_bytes_text(r->bytes, bytes),
-               cli_bytes_text(r->budget, budget), r->error, r->bound);
-    }
-}
-
 static json_t *json_of_processes(const tg_comm *comm) {
     const tg_comm_stats stats = tg_comm_get_stats(comm);
     json_t *object = cli_json_object();
@@ -266,22 +254,12 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     }
     cli_json_set_backend(object, ctx);
     cli_json_set(object, "finished", json_boolean(end->is_finished));
+    cli_json_set(object, "diverged", json_boolean(end->has_diverged));
     cli_json_set(object, "epoch", cli_json_integer(end->epoch));
     cli_json_set(object, "step", cli_json_integer(end->step));
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
     cli_json_set(object, "skipped", cli_json_integer(end->skipped));
     cli_json_set(object, "test", test);
-    if (last->ranks.params > 0) {
-        json_t *ranks = cli_json_object();
-        cli_json_set(ranks, "values", cli_json_integer(last->ranks.values));
-        cli_json_set(ranks, "kept", cli_json_integer(last->ranks.kept));
-        cli_json_set(ranks, "entries", cli_json_integer(last->ranks.entries));
-        cli_json_set(ranks, "bytes", cli_json_integer((int64_t)last->ranks.bytes));
-        cli_json_set(ranks, "budget", cli_json_integer((int64_t)last->ranks.budget));
-        cli_json_set(ranks, "error", cli_json_real(last->ranks.error));
-        cli_json_set(ranks, "bound", cli_json_real(last->ranks.bound));
-        cli_json_set(object, "ranks", ranks);
-    }
     if (tg_comm_get_stats(comm).calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
@@ -300,8 +278,19 @@ static void print_communication(const tg_comm *comm, int64_t steps) {
     }
 }
 
-static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
-                       const tg_settings *settings, bool json) {
+/* The signal that stopped the run, whichever rank got it: all of them end with its code. */
+static tg_status share_signal(tg_comm *comm) {
+    double number = stop_signal;
+    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &number};
+    const tg_status status = tg_comm_all_reduce(comm, TG_COMM_MAX, &value);
+    stop_signal = (int)number;
+    return status;
+}
+
+/* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
+ * any other, and then its error. */
+static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
+                       const tg_settings *settings, bool json, int *code) {
     screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
                 .loss = cli_loss_unit_of(settings),
                 .last.train_loss = (double)NAN};
@@ -311,25 +300,24 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
     tg_train_end end;
     tg_status status = tg_trainer_run(trainer, &watch, &end);
     cli_wipe_line();
-    if (status != TG_OK) {
+    if (status == TG_OK && !end.is_finished) {
+        status = share_signal(comm);
+        *code = 128 + (int)stop_signal;
+    }
+    if (status != TG_OK && !end.has_diverged) {
         return status;
     }
     if (json) {
         print_json(ctx, comm, &end, &s.last);
     } else if (is_quiet) {
-        return TG_OK;
+        return status;
     } else if (!end.is_finished) {
-        char by[32] = "another rank";
-        if (stop_signal) {
-            snprintf(by, sizeof by, "signal %d", (int)stop_signal);
-        }
-        cli_say("stopped by %s after step %lld of epoch %lld; saved %s", by, (long long)end.step,
-                (long long)end.epoch + 1, end.checkpoint);
-        cli_say("go on with --resume auto");
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
     } else {
         print_memory(&s.last);
         print_time(&s.time);
-        print_ranks(&s.last.ranks);
         print_communication(comm, end.step - before);
         if (s.last.epoch < s.last.epochs) {
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",
@@ -339,10 +327,10 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
         if (end.skipped > 0) {
             snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
         }
-        cli_say("finished: %lld epochs, %lld steps%s; %s", (long long)end.epoch,
-                (long long)end.step, skipped, end.checkpoint);
+        cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
+                (long long)end.epoch, (long long)end.step, skipped, end.checkpoint);
     }
-    return TG_OK;
+    return status;
 }
 
 /* A run that was resumed at its end stays as it is. */
@@ -373,8 +361,8 @@ static tg_status begin(tg_trainer *trainer, bool *resumed) {
     return is_forced ? tg_trainer_replace(trainer) : tg_trainer_start(trainer);
 }
 
-static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
-                             bool json) {
+static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer, bool json,
+                             int *code) {
     bool resumed = false;
     tg_settings *settings = NULL;
     tg_status status = begin(trainer, &resumed);
@@ -394,7 +382,7 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
         const struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        status = train(ctx, comm, trainer, settings, json);
+        status = train(ctx, comm, trainer, settings, json, code);
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
@@ -455,8 +443,13 @@ static int run(const cli_call *call) {
     if (status == TG_OK) {
         status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
     }
-    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json) : status;
-    const int code = status == TG_OK ? CLI_OK : fail_all(ctx, comm, status);
+    int code = CLI_OK;
+    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json, &code) : status;
+    if (code > CLI_OK) { /* a launcher may end all ranks when the first one ends so */
+        fflush(stdout);
+        status = tg_comm_barrier(comm);
+    }
+    code = status == TG_OK ? code : fail_all(ctx, comm, status);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
     tg_comm_destroy(&comm);
@@ -475,11 +468,14 @@ const cli_command cli_cmd_train = {
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
         "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
-        "step, saves and exits 0; --resume auto continues bit for bit, with the settings of\n"
-        "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused\n"
-        "otherwise, and so is one in which a process trains; a run that is refused changes no\n"
-        "file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank 0 prints\n"
-        "and writes.\n",
+        "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
+        "settings of DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is\n"
+        "refused otherwise, and so is one in which a process trains; a run that is refused\n"
+        "changes no file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank\n"
+        "0 prints and writes.\n\n"
+        "Exit codes: 0 the run is finished; 1 it failed, or has diverged, and stderr names the\n"
+        "last good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
+        "saved: the same command with --resume auto goes on.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"

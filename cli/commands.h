@@ -11,11 +11,12 @@
 
 #include "options.h"
 
-/* Exit codes of the program. */
+/* Exit codes of the program. What saves when a signal stops it ends with 128 + signal. */
 enum {
     CLI_OK = 0,
-    CLI_FAILED = 1, /* bad input, a failed check, an error of the system */
-    CLI_USAGE = 2   /* wrong options or arguments */
+    CLI_FAILED = 1,     /* bad input, a failed check, an error of the system */
+    CLI_USAGE = 2,      /* wrong options or arguments */
+    CLI_TIMED_OUT = 124 /* --max-time: the same command goes on; the code of timeout(1) */
 };
 
 /* Common options a command takes besides its own and --help (bits of cli_command.takes). */

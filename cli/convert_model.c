@@ -22,6 +22,9 @@ static void report(const cli_model *before, tg_model *after, const char *path, c
     const int64_t were = count_parameters(tg_model_fno(before->model));
     const int64_t are = count_parameters(tg_model_fno(after));
     json_t *weights = cli_json_array();
+    if (!json) {
+        cli_model_say_checkpoint(before);
+    }
     for (int l = 0; l < (int)config->n_layers; l++) {
         char name[64];
         snprintf(name, sizeof name, "fno_blocks.convs.%d.weight", l);

@@ -1,5 +1,5 @@
 /* tgrad: the command line of libtgrad. commands.def lists the subcommands, cmd_<name>.c holds one
- * each. Exit codes: 0 success, 1 bad input or a failed check, 2 wrong usage. */
+ * each. Exit codes: see commands.h. */
 #include <signal.h>
 
 #include "commands.h"

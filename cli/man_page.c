@@ -137,6 +137,9 @@ void cli_print_man_page(void) {
           ".TP\n.B 0\nSuccess.\n"
           ".TP\n.B 1\nBad input, a failed check, or an error of the system: a sentence on standard "
           "error says\nwhich.\n"
-          ".TP\n.B 2\nWrong options or arguments.\n",
+          ".TP\n.B 2\nWrong options or arguments.\n"
+          ".TP\n.B 124\nA sweep was stopped by \\-\\-max\\-time; the same command goes on.\n"
+          ".TP\n.B 130, 143\nTraining or a sweep was stopped by SIGINT or SIGTERM and has saved; "
+          "train \\-\\-resume auto,\nor the same sweep, goes on.\n",
           stdout);
 }

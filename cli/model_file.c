@@ -4,38 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "output.h"
 #include "text.h"
 
+static const char *checkpoint;
 static const char *config_path;
 static bool normalizes;
 
 const cli_option cli_model_options[] = {
+    CLI_OPTION_TEXT("checkpoint", 0, &checkpoint, NULL, "best|last|STEP",
+                    "which one, where MODEL is a run folder", "best"),
     CLI_OPTION_TEXT("config", 0, &config_path, NULL, "CONFIG.yaml",
                     "the network, where MODEL holds weights alone", NULL),
     CLI_OPTION_FLAG("normalize", 0, &normalizes,
                     "with --config: fit the normalizers on its training data"),
     {0},
 };
-
-/* The checkpoint that `path` stands for, to be freed; NULL if a folder has none. */
-static char *find_checkpoint(const char *path) {
-    static const char *const names[] = {"best", "recent"};
-    if (!cli_is_folder(path)) {
-        return cli_need(strdup(path)); /* the reader says what is wrong with it */
-    }
-    for (int i = 0; i < 2; i++) {
-        struct stat facts;
-        char *file = cli_format("%s/checkpoints/%s.safetensors", path, names[i]);
-        if (stat(file, &facts) == 0) {
-            return file;
-        }
-        free(file);
-    }
-    return NULL;
-}
 
 static tg_status import(tg_context *ctx, const char *path, tg_model **out) {
     tg_settings *settings = NULL;
@@ -63,25 +47,38 @@ void cli_model_tell(const cli_model *model) {
     }
 }
 
+void cli_model_say_checkpoint(const cli_model *model) {
+    const tg_model_origin origin = tg_model_get_origin(model->model);
+    if (model->is_chosen && origin.text[0]) {
+        cli_say("checkpoint: %s", origin.text);
+    }
+}
+
 int cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
+    char file[4096];
     *out = (cli_model){0};
     if (normalizes && !config_path) {
         return cli_fail("--normalize is for weights with --config; a checkpoint has its own");
     }
-    out->path = find_checkpoint(path);
-    if (!out->path) {
-        return cli_fail("%s is a folder without checkpoints/best.safetensors or "
-                        "checkpoints/recent.safetensors",
-                        path);
-    }
-    tg_status status = config_path ? import(ctx, out->path, &out->model)
-                                   : tg_model_load(ctx, out->path, &out->model);
-    if (status != TG_OK) {
-        cli_fail_status(ctx, status);
-        cli_model_close(out);
-        return CLI_FAILED;
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(tg_run_checkpoint(ctx, path, checkpoint, file, sizeof file));
+    out->path = cli_need(strdup(file));
+    CLI_TRY(config_path ? import(ctx, file, &out->model) : tg_model_load(ctx, file, &out->model));
+    out->is_chosen = cli_is_folder(path);
     return CLI_OK;
+fail:
+    cli_fail_status(ctx, status);
+    cli_model_close(out);
+    return CLI_FAILED;
+}
+
+void cli_model_set_json(json_t *object, const cli_model *model) {
+    const tg_model_origin origin = tg_model_get_origin(model->model);
+    const bool is_known = origin.text[0] != '\0';
+    cli_json_set(object, "checkpoint", cli_json_text(model->path));
+    cli_json_set(object, "epoch", is_known ? cli_json_integer(origin.epoch) : json_null());
+    cli_json_set(object, "epochs", is_known ? cli_json_integer(origin.epochs) : json_null());
+    cli_json_set(object, "best_by", origin.is_best ? cli_json_text(origin.metric) : json_null());
 }
 
 void cli_model_close(cli_model *model) {

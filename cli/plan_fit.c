@@ -94,14 +94,16 @@ static void add_methods(const tg_settings *settings, ladder *l) {
         l->rung[l->count++] = (rung){1.1, 1.6, {{"opt.name", "lowrank"}, {"opt.rank", "0.02"}}};
         return;
     }
-    const bool is_auto = strcmp(cli_setting_or(settings, "opt.rank", ""), "auto") == 0;
+    const bool has_budget = cli_setting_or(settings, "opt.memory_budget", NULL) != NULL;
     const bool is_second = method->scheme != TG_SCHEME_SINGLE;
     const tg_branch_type type = is_second ? method->second : method->first;
-    const bool has_rank = is_auto || (method->is_projected &&
-                                      (type == TG_BRANCH_LOW_RANK || type == TG_BRANCH_MATRIX));
-    const char *rank = is_auto ? "opt.memory_budget" : is_second ? "opt.second_rank" : "opt.rank";
+    const bool has_rank =
+        method->is_projected && (type == TG_BRANCH_LOW_RANK || type == TG_BRANCH_MATRIX);
+    const char *rank = has_budget  ? "opt.memory_budget"
+                       : is_second ? "opt.second_rank"
+                                   : "opt.rank";
     const char *set = cli_setting_or(settings, rank, NULL);
-    const double usual = is_auto ? 1.0 : is_second ? method->second_share : method->first_share;
+    const double usual = has_budget ? 1.0 : is_second ? method->second_share : method->first_share;
     const double now = set ? strtod(set, NULL) : usual;
     for (int i = 0; has_rank && now <= 1.0 && i < 3; i++) {
         if (strtod(shares[i], NULL) < now) {

@@ -24,6 +24,8 @@ typedef struct preset {
 static const preset presets[] = {
     {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000, 0, 0.0},
     {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500, 0, 0.0},
+    {"ns1024_max_memory", "[128, 128]", 1024, 2, 1, 255, 4, 256.0 / 255.0, false, "l2", 5e-3, 1e-4,
+     500, 0, 0.0},
     {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000, 0, 0.0},
     {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000, 0, 0.0},
     {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000, 0, 0.0},
@@ -32,7 +34,8 @@ static const preset presets[] = {
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
-const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em", "gino", NULL};
+const char *const cli_presets[] = {
+    "ns128", "ns1024", "ns1024_max_memory", "darcy421", "burgers", "em", "gino", NULL};
 
 /* ---- reading ---- */
 

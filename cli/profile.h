@@ -76,11 +76,12 @@ typedef struct cli_sweep_point {
     size_t parts[CLI_PARTS], total; /* of a training step */
 } cli_sweep_point;
 
-/* One setting with several values or, in the figure of datasets, one preset after the other. */
+/* One setting with several values or, in a figure, one preset or storage format after the other. */
 typedef struct cli_sweep {
     const char *name, *key;
-    bool is_relative;  /* each value in % of its first method, with what the others save */
-    const char *given; /* as above */
+    const char *figure; /* its name; NULL: none */
+    bool is_relative;   /* each value in % of its first method, with what the others save */
+    const char *given;  /* as above */
     int values, methods;
     cli_sweep_point *point; /* (values, methods) */
 } cli_sweep;

@@ -296,7 +296,8 @@ static scale scale_of_values(const cli_sweep *sweep, int value, int count) {
 void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out) {
     const bars b = plan_bars(sweep);
     cli_html *body = &out->body;
-    *out = (cli_drawing){.height = b.values_end + 32};
+    int last_line = b.values_end; /* of text below the columns */
+    *out = (cli_drawing){0};
     snprintf(out->title, sizeof out->title, "Memory of a training step %s %.80s",
              sweep->is_relative ? "for several" : "against", sweep->key);
     snprintf(out->summary, sizeof out->summary, "Memory of a training step for %d values of %.80s",
@@ -315,12 +316,13 @@ void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out) {
             const int y = b.values_end + 10 + ABOUT_LINE * i;
             cli_html_add(body, "<text class=\"middle small soft\" x=\"%.1f\" y=\"%d\">%s</text>",
                          middle, y, first->about[i]);
-            out->height = y + 26 > out->height ? y + 26 : out->height;
+            last_line = y > last_line ? y : last_line;
         }
     }
+    out->height = last_line + (sweep->is_relative ? 26 : 32);
     if (!sweep->is_relative) {
         cli_html_add(body, "<text class=\"middle soft\" x=\"%d\" y=\"%d\">%s</text>\n",
-                     (LEFT + RIGHT) / 2, b.values_end + 20, sweep->key);
+                     (LEFT + RIGHT) / 2, last_line + 20, sweep->key);
     }
 }
 

@@ -89,13 +89,18 @@ static char *list_of_one(const char *path) {
     return cli_format("[%s%s%s]", quote, path, quote);
 }
 
+/* Samples, or trajectories, that are left for tests. */
+static int64_t tests_of(int64_t samples) {
+    return samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+}
+
 /* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
  * on a grid. */
 static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
                          const char *file, const cli_points_fit *fit, tg_settings *settings) {
     const bool is_trajectory = facts->trajectories > 0;
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
-    const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+    const int64_t tests = tests_of(samples);
     const tg_dataset_config plain = tg_dataset_config_default();
     char modes[96], *tested = list_of_one(file);
     const row rows[] = {
@@ -181,11 +186,19 @@ static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
     return set_form(form, out->settings);
 }
 
-/* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */
-static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
+/* The largest batch, a power of two, that the training samples fill and with which the run takes at
+ * most 4/5 of the memory left. */
+static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
+                              tg_settings *settings) {
     tg_status status = TG_OK;
     tg_train_memory *plan = cli_need(malloc(sizeof *plan));
-    for (int64_t batch = LARGEST_BATCH; batch >= 1 && status == TG_OK; batch /= 2) {
+    const int64_t sets = facts->trajectories > 0 ? facts->trajectories : facts->samples;
+    const int64_t trained = (sets - tests_of(sets)) * (facts->samples / sets);
+    int64_t most = LARGEST_BATCH;
+    while (most > trained && most > 1) {
+        most /= 2;
+    }
+    for (int64_t batch = most; batch >= 1 && status == TG_OK; batch /= 2) {
         size_t left = 0;
         status = set_number(settings, "data.batch_size", batch);
         status = status == TG_OK ? tg_train_plan(ctx, settings, plan) : status;
@@ -258,7 +271,7 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     CLI_TRY(tg_settings_create(ctx, &out->settings));
     CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
     CLI_TRY(choose_method(ctx, out));
-    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, out->settings));
+    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings));
 fail:
     tg_dataset_close(&dataset);
     free(absolute);

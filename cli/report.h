@@ -33,6 +33,8 @@ void cli_report_results(cli_html *page, const cli_report *report);
 void cli_report_quantiles(cli_html *page, const cli_report *report, const cli_grid *grid,
                           int tests);
 void cli_report_curves(cli_html *page, const cli_report *report);
+/* .. of which a part: stable ranks of the gradients. */
+void cli_report_stable_ranks(cli_html *page, const cli_report *report);
 void cli_report_memory(cli_html *page, const cli_report *report);
 void cli_report_time(cli_html *page, const cli_report *report);
 /* Energy by wave number of a test, truth and predictions by run, NULL: it has none. */

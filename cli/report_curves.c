@@ -151,6 +151,7 @@ void cli_report_curves(cli_html *page, const cli_report *report) {
     draw_errors(page, report);
     draw(page, report, CURVE_LOSS, CLI_NORM_L2, NULL, &loss);
     draw(page, report, CURVE_RATE, CLI_NORM_L2, NULL, &rate);
+    cli_report_stable_ranks(page, report);
     cli_html_add(page,
                  "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "
                  "to read its values%s.</p>\n",

@@ -99,11 +99,14 @@ static void add_title(cli_html *page, const cli_report *report) {
 static void add_subtitle(cli_html *page, const cli_report *report) {
     const char *set = cli_run_setting(&report->run[0], "data.set");
     const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
+    const char *split = cli_run_test_data(&report->run[0], "kolmogorov.split");
     for (int i = 1; i < report->count; i++) {
         const char *other = cli_run_setting(&report->run[i], "data.set");
         set = set && other && strcmp(set, other) == 0 ? set : NULL;
         other = cli_run_setting(&report->run[i], "data.train_resolution");
         trained = trained && other && strcmp(trained, other) == 0 ? trained : NULL;
+        other = cli_run_test_data(&report->run[i], "kolmogorov.split");
+        split = split && other && strcmp(split, other) == 0 ? split : NULL;
     }
     cli_grid grid[CLI_REPORT_TESTS];
     const int tests = cli_report_grids(report, grid);
@@ -120,6 +123,10 @@ static void add_subtitle(cli_html *page, const cli_report *report) {
                      : t == tests - 1 ? " and "
                                       : ", ",
                      grid[t]);
+    }
+    if (split) {
+        cli_html_add(page, ", on test pairs that are %s",
+                     strcmp(split, "later") == 0 ? "later in time" : split);
     }
     cli_html_add(page, ".</p>\n");
 }

@@ -435,3 +435,9 @@ int64_t cli_run_epochs_wanted(const cli_run *run) {
 const char *cli_run_setting(const cli_run *run, const char *key) {
     return run->settings ? tg_settings_get(run->settings, key) : NULL;
 }
+
+const char *cli_run_test_data(const cli_run *run, const char *key) {
+    char full[128];
+    snprintf(full, sizeof full, CLI_TEST_DATA "%s", key);
+    return run->samples ? tg_archive_meta(run->samples, full) : NULL;
+}

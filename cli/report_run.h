@@ -84,5 +84,9 @@ int cli_grid_compare(const char *a, const char *b);
 
 /* The value of a setting, or NULL. */
 const char *cli_run_setting(const cli_run *run, const char *key);
+/* The value of a key in the metadata of the test data, or NULL. */
+const char *cli_run_test_data(const cli_run *run, const char *key);
+
+#define CLI_TEST_DATA "test_data." /* before those keys in the metadata of the samples */
 
 #endif

@@ -12,7 +12,7 @@
 #include "report.h"
 #include "report_boxes.h"
 #include "report_chart.h"
-#include "sweep_result.h"
+#include "sweep.h"
 #include "text.h"
 
 /* ---- columns ---- */
@@ -32,7 +32,7 @@ typedef enum column_kind {
     COLUMN_RUNS
 } column_kind;
 
-enum { COLUMN_TEXT = 96, COLUMNS = 2 * CLI_RUN_TESTS + 32 };
+enum { COLUMN_TEXT = 96, PUBLISHED = 8, COLUMNS = 2 * CLI_RUN_TESTS + 32 + PUBLISHED };
 
 typedef struct column {
     column_kind kind;
@@ -92,8 +92,10 @@ static int list_columns(const cli_sweep_table *t, column list[COLUMNS]) {
     if (t->has_p) {
         add_column(list, &count, COLUMN_P, 0, CLI_NORM_L2, "p");
     }
-    if (t->has_published) {
-        add_column(list, &count, COLUMN_PUBLISHED, 0, CLI_NORM_L2, "published");
+    for (int i = 0; i < (int)json_array_size(t->published) && i < PUBLISHED; i++) {
+        const char *name = json_string_value(json_array_get(t->published, (size_t)i));
+        snprintf(title, sizeof title, "published%s%s", name[0] ? " " : "", name);
+        add_column(list, &count, COLUMN_PUBLISHED, i, CLI_NORM_L2, title);
     }
     if (t->has_lost) {
         add_column(list, &count, COLUMN_LOST, 0, CLI_NORM_L2, "projection error");
@@ -163,7 +165,9 @@ static void cell_text(const cli_sweep_table *t, const cli_table_row *row, const 
         }
         break;
     case COLUMN_PUBLISHED:
-        snprintf(text, COLUMN_TEXT, "%s", row->published ? row->published : dash);
+        value = json_string_value(json_array_get(t->published, (size_t)c->index));
+        value = json_string_value(json_object_get(row->published, value));
+        snprintf(text, COLUMN_TEXT, "%s", value ? value : dash);
         break;
     case COLUMN_LOST:
         mean_text(&row->lost, text);
@@ -233,7 +237,7 @@ static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
                  names[t->metric_norm], t->grid[t->metric_test],
                  baseline ? baseline : "the baseline");
     }
-    if (t->has_published && scale) {
+    if (json_array_size(t->published) > 0 && scale) {
         add_note(text, "Published values are of the paper's sizes, all others of scale %s. ",
                  scale);
     }

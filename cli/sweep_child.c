@@ -1,7 +1,7 @@
 /* Children of a sweep. They are in process groups of their own, so that Ctrl-C reaches this process
  * alone: a child that gets two signals ends without saving. */
 #define _GNU_SOURCE
-#include "sweep_child.h"
+#include "sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,76 +1,16 @@
-/* Sections of the file, and the product of its axes. */
-#include "sweep_file.h"
+/* Sections of the file, and the order of its runs. */
+#include "sweep_builder.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "suggest.h"
+#include "sweep_words.h"
 #include "text.h"
 
-/* ---- words ---- */
-
-static void append(char ***list, int *count, const char *text, size_t length) {
-    *list = cli_need(realloc(*list, ((size_t)*count + 1) * sizeof **list));
-    (*list)[(*count)++] = cli_need(strndup(text, length));
-}
-
-/* The entries of "[a, [b, c]]", or of one value; returns their count. To be freed, each and all. */
-static int split_list(const char *text, char ***out) {
-    const size_t length = strlen(text);
-    int count = 0;
-    *out = NULL;
-    if (length < 2 || text[0] != '[' || text[length - 1] != ']') {
-        append(out, &count, text, length);
-        return count;
-    }
-    const char *start = text + 1;
-    int depth = 0;
-    for (const char *at = start; at < text + length; at++) {
-        depth += (*at == '[') - (*at == ']');
-        if ((*at == ',' && depth == 0) || depth < 0) {
-            start += strspn(start, " ");
-            if (at > start || *at == ',') {
-                append(out, &count, start, (size_t)(at - start));
-            }
-            start = at + 1;
-        }
-    }
-    return count;
-}
-
-static void free_list(char **list, int count) {
-    for (int i = 0; i < count; i++) {
-        free(list[i]);
-    }
-    free(list);
-}
-
-/* What may stand in a folder's name; the rest becomes '-'. */
-static void append_name(char *name, size_t capacity, const char *text) {
-    size_t used = strlen(name);
-    for (; *text && used + 1 < capacity; text++) {
-        const bool is_plain = isalnum((unsigned char)*text) || strchr(".+=_-", *text);
-        const char c = is_plain ? *text : '-';
-        if (c != '-' || (used > 0 && name[used - 1] != '-')) {
-            name[used++] = c;
-        }
-    }
-    while (used > 0 && name[used - 1] == '-') {
-        used--;
-    }
-    name[used] = '\0';
-}
-
 /* ---- sections ---- */
-
-/* What follows "section." in a key; NULL if it is no key of that section. */
-static const char *within(const char *key, const char *section) {
-    const size_t length = strlen(section);
-    return strncmp(key, section, length) == 0 && key[length] == '.' ? key + length + 1 : NULL;
-}
 
 static const char *const plain_keys[] = {"title",     "base",    "seeds",     "baseline",
                                          "metric",    "run",     "lr.values", "lr.n_validation",
@@ -78,14 +18,10 @@ static const char *const plain_keys[] = {"title",     "base",    "seeds",     "b
 static const char *const sections[] = {"settings", "axes",   "list", "variants",
                                        "generate", "scales", NULL};
 
-static bool is_null(const char *value) {
-    return strcmp(value, "null") == 0;
-}
-
 /* A key of the file, or of one of its scales. */
 static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mistakes) {
     const char *key = tg_settings_key(file, index), *origin = tg_settings_origin(file, index);
-    const char *of_scale = within(key, "scales");
+    const char *of_scale = cli_sweep_within(key, "scales");
     of_scale = of_scale ? strchr(of_scale, '.') : NULL;
     key = of_scale ? of_scale + 1 : key;
     cli_suggestion near = cli_suggest(key);
@@ -96,11 +32,11 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
         cli_suggest_offer(&near, *known);
     }
     for (const char *const *section = sections; *section; section++) {
-        if (within(key, *section)) {
+        if (cli_sweep_within(key, *section)) {
             return;
         }
         if (strcmp(key, *section) == 0) {
-            if (!is_null(tg_settings_value(file, index))) {
+            if (!cli_word_is_null(tg_settings_value(file, index))) {
                 cli_mistake(mistakes, "%s: %s needs a map, {key: value, ..}", origin, key);
             }
             return;
@@ -118,7 +54,7 @@ static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
     char known[256] = "";
     bool is_there = !source->scale || strcmp(source->scale, "paper") == 0;
     for (int64_t i = 0; i < tg_settings_count(file); i++) {
-        const char *rest = within(tg_settings_key(file, i), "scales");
+        const char *rest = cli_sweep_within(tg_settings_key(file, i), "scales");
         const char *key = rest ? strchr(rest, '.') : NULL;
         if (!key) {
             continue;
@@ -141,42 +77,21 @@ static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
     return TG_OK;
 }
 
-/* ---- from sections to cells ---- */
+/* ---- reading ---- */
 
-typedef struct axis_values {
-    char **value;
-    int count;
-} axis_values;
-
-/* What the product is made from. */
-typedef struct builder {
-    tg_context *ctx;
-    const cli_sweep_source *source;
-    const tg_settings *file;
-    tg_settings *base; /* of every run */
-    axis_values axis[CLI_SWEEP_KEYS];
-    int grid; /* axes of the grid; those behind them go together */
-    char **variant;
-    int variants;
-    char **seed;
-    int seeds;
-    cli_experiment *out;
-    cli_mistakes *mistakes;
-} builder;
-
-static void read_axes(builder *b, const char *section) {
+static void read_axes(cli_sweep_builder *b, const char *section) {
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
-        const char *key = within(tg_settings_key(b->file, i), section);
+        const char *key = cli_sweep_within(tg_settings_key(b->file, i), section);
         const char *value = tg_settings_value(b->file, i), *origin = tg_settings_origin(b->file, i);
-        if (!key || is_null(value)) { /* a scale takes an axis away with null */
+        if (!key || cli_word_is_null(value)) { /* a scale takes an axis away with null */
             continue;
         }
         if (b->out->axes == CLI_SWEEP_KEYS) {
             cli_mistake(b->mistakes, "%s: more than %d axes", origin, CLI_SWEEP_KEYS);
             return;
         }
-        axis_values *axis = &b->axis[b->out->axes];
-        axis->count = split_list(value, &axis->value);
+        cli_axis_values *axis = &b->axis[b->out->axes];
+        axis->count = cli_words_split(value, &axis->value);
         if (axis->count == 0) {
             cli_mistake(b->mistakes, "%s: %s.%s is empty", origin, section, key);
         }
@@ -191,9 +106,9 @@ static void read_axes(builder *b, const char *section) {
 }
 
 /* Names in the order in which they come. */
-static void read_variants(builder *b) {
+static void read_variants(cli_sweep_builder *b) {
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
-        const char *rest = within(tg_settings_key(b->file, i), "variants");
+        const char *rest = cli_sweep_within(tg_settings_key(b->file, i), "variants");
         if (!rest) {
             continue;
         }
@@ -204,9 +119,9 @@ static void read_variants(builder *b) {
                      (strlen(b->variant[v]) != length || strncmp(b->variant[v], rest, length) != 0);
         }
         /* "adam: null" is a variant without settings of its own */
-        if (is_new && (rest[length] == '.' || is_null(tg_settings_value(b->file, i)))) {
-            append(&b->variant, &b->variants, rest, length);
-        } else if (rest[length] != '.' && !is_null(tg_settings_value(b->file, i))) {
+        if (is_new && (rest[length] == '.' || cli_word_is_null(tg_settings_value(b->file, i)))) {
+            cli_words_append(&b->variant, &b->variants, rest, length);
+        } else if (rest[length] != '.' && !cli_word_is_null(tg_settings_value(b->file, i))) {
             cli_mistake(b->mistakes, "%s: variants.%s needs settings, {key: value, ..}",
                         tg_settings_origin(b->file, i), rest);
         }
@@ -214,9 +129,9 @@ static void read_variants(builder *b) {
 }
 
 /* A whole number of the file; 0 if it is not there. */
-static int64_t read_integer(builder *b, const char *key, const char *value) {
+static int64_t read_integer(cli_sweep_builder *b, const char *key, const char *value) {
     char *end = NULL;
-    if (!value || is_null(value)) {
+    if (!value || cli_word_is_null(value)) {
         return 0;
     }
     errno = 0;
@@ -229,23 +144,24 @@ static int64_t read_integer(builder *b, const char *key, const char *value) {
     return number;
 }
 
-static void read_search(builder *b) {
+static void read_search(cli_sweep_builder *b) {
     const char *values = tg_settings_get(b->file, "lr.values");
     cli_experiment *out = b->out;
     out->n_validation =
         read_integer(b, "lr.n_validation", tg_settings_get(b->file, "lr.n_validation"));
     out->search_epochs = read_integer(b, "lr.epochs", tg_settings_get(b->file, "lr.epochs"));
     const char *norm = tg_settings_get(b->file, "lr.norm");
-    const bool is_h1 = norm && !is_null(norm) ? strcmp(norm, "h1") == 0
-                                              : out->metric && cli_ends_with(out->metric, ".h1");
+    const bool is_h1 = norm && !cli_word_is_null(norm)
+                           ? strcmp(norm, "h1") == 0
+                           : out->metric && cli_ends_with(out->metric, ".h1");
     out->search_norm = is_h1 ? "h1" : "l2";
-    if (norm && !is_null(norm) && !is_h1 && strcmp(norm, "l2") != 0) {
+    if (norm && !cli_word_is_null(norm) && !is_h1 && strcmp(norm, "l2") != 0) {
         cli_mistake(b->mistakes, "%s: lr.norm: '%.40s' is not l2 or h1", b->source->path, norm);
     }
-    if (!values || is_null(values)) {
+    if (!values || cli_word_is_null(values)) {
         return;
     }
-    out->rates = split_list(values, &out->rate);
+    out->rates = cli_words_split(values, &out->rate);
     for (int i = 0; i < out->rates; i++) {
         char *end = NULL;
         const double rate = strtod(out->rate[i], &end);
@@ -264,7 +180,7 @@ static void read_search(builder *b) {
     }
 }
 
-static void read_generate(builder *b) {
+static void read_generate(cli_sweep_builder *b) {
     cli_experiment *out = b->out;
     for (int i = 0; i < b->source->args->override_count; i++) {
         if (strcmp(b->source->args->override[i].key, "data.root") == 0) {
@@ -273,9 +189,9 @@ static void read_generate(builder *b) {
     }
     const char *equation = tg_settings_get(b->file, "generate.equation");
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
-        const char *key = within(tg_settings_key(b->file, i), "generate");
+        const char *key = cli_sweep_within(tg_settings_key(b->file, i), "generate");
         const char *value = tg_settings_value(b->file, i);
-        if (!key || strcmp(key, "equation") == 0 || is_null(value)) {
+        if (!key || strcmp(key, "equation") == 0 || cli_word_is_null(value)) {
             continue;
         }
         if (!equation) {
@@ -284,129 +200,21 @@ static void read_generate(builder *b) {
             return;
         }
         if (out->generates == 0) {
-            append(&out->generate, &out->generates, equation, strlen(equation));
+            cli_words_append(&out->generate, &out->generates, equation, strlen(equation));
         }
         char word[512];
         snprintf(word, sizeof word, "--%s=%s", key, value);
         for (char *c = word; *c && *c != '='; c++) {
             *c = *c == '_' ? '-' : *c;
         }
-        append(&out->generate, &out->generates, word, strlen(word));
+        cli_words_append(&out->generate, &out->generates, word, strlen(word));
     }
     if (equation && out->generates == 0) {
-        append(&out->generate, &out->generates, equation, strlen(equation));
+        cli_words_append(&out->generate, &out->generates, equation, strlen(equation));
     }
 }
 
-/* Settings of one section over `to`, of a variant those behind its name. */
-static tg_status put_section(const builder *b, const char *section, const char *name,
-                             tg_settings *to) {
-    for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
-        const char *key = within(tg_settings_key(b->file, i), section);
-        key = key && name ? within(key, name) : key;
-        if (key && !(name && strcmp(key, "published") == 0)) {
-            CLI_CALL(tg_settings_set(to, key, tg_settings_value(b->file, i),
-                                     tg_settings_origin(b->file, i)));
-        }
-    }
-    return TG_OK;
-}
-
-static tg_status put_overrides(const builder *b, tg_settings *to) {
-    for (int i = 0; i < b->source->args->override_count; i++) {
-        const cli_override *o = &b->source->args->override[i];
-        CLI_CALL(tg_settings_set(to, o->key, o->value, "command line"));
-    }
-    return TG_OK;
-}
-
-/* The file's "published" of a variant; with one value for each entry of the first axis a list. */
-static char *find_published(const builder *b, const char *variant, const int *at) {
-    char key[512], **value = NULL;
-    snprintf(key, sizeof key, "variants.%s.published", variant);
-    const char *text = tg_settings_get(b->file, key);
-    char *found = NULL;
-    if (!text || is_null(text)) {
-        return NULL;
-    }
-    const int count = split_list(text, &value);
-    const int index = b->out->axes > 0 && count > 1 ? at[0] : 0;
-    if (count > 1 && (b->out->axes == 0 || count != b->axis[0].count)) {
-        cli_mistake(b->mistakes, "%s: %s has %d values for %d of the first axis", b->source->path,
-                    key, count, b->out->axes > 0 ? b->axis[0].count : 1);
-    } else if (index < count && !is_null(value[index])) {
-        found = cli_need(strdup(value[index]));
-    }
-    free_list(value, count);
-    return found;
-}
-
-static tg_status add_cell(builder *b, const char *variant, const int *at) {
-    cli_experiment *out = b->out;
-    char name[200] = "", origin[300];
-    tg_status status = TG_OK;
-    out->cell = cli_need(realloc(out->cell, ((size_t)out->cells + 1) * sizeof *out->cell));
-    cli_cell *cell = &out->cell[out->cells++];
-    *cell = (cli_cell){.variant = cli_need(strdup(variant)),
-                       .published = find_published(b, variant, at),
-                       .epoch_seconds = (double)NAN};
-    append_name(name, sizeof name, variant);
-    status = tg_settings_copy(b->ctx, b->base, &cell->settings);
-    if (status == TG_OK && variant[0]) {
-        status = put_section(b, "variants", variant, cell->settings);
-    }
-    for (int a = 0; a < out->axes; a++) {
-        const char *value = b->axis[a].value[at[a]], *dot = strrchr(out->axis[a], '.');
-        const size_t used = strlen(name);
-        snprintf(name + used, sizeof name - used, "%s%s=", used ? "_" : "",
-                 dot ? dot + 1 : out->axis[a]);
-        append_name(name, sizeof name, value);
-        snprintf(origin, sizeof origin, "%s: axis %s", b->source->path, out->axis[a]);
-        cell->value[a] = cli_need(strdup(value));
-        if (status == TG_OK) {
-            status = tg_settings_set(cell->settings, out->axis[a], value, origin);
-        }
-    }
-    cell->name = cli_need(strdup(name[0] ? name : "run"));
-    return status == TG_OK ? put_overrides(b, cell->settings) : status;
-}
-
-/* Every combination: variants, axes of the grid, entries of the list. */
-static tg_status add_cells(builder *b) {
-    const char *none = "";
-    int entries = b->grid < b->out->axes ? b->axis[b->grid].count : 0; /* of the shortest list */
-    for (int a = b->grid; a < b->out->axes; a++) {
-        entries = b->axis[a].count < entries ? b->axis[a].count : entries;
-    }
-    for (int v = 0; v < (b->variants ? b->variants : 1); v++) {
-        int at[CLI_SWEEP_KEYS] = {0};
-        bool is_left = true;
-        for (int a = 0; a < b->out->axes; a++) {
-            is_left = is_left && b->axis[a].count > 0;
-        }
-        while (is_left && b->out->cells < CLI_SWEEP_TRIALS) {
-            CLI_CALL(add_cell(b, b->variants ? b->variant[v] : none, at));
-            is_left = false; /* the last digit that can goes on, those behind it begin anew */
-            if (b->grid < b->out->axes && at[b->grid] + 1 < entries) {
-                is_left = true;
-                for (int a = b->grid; a < b->out->axes; a++) {
-                    at[a]++;
-                }
-                continue;
-            }
-            for (int a = b->grid; a < b->out->axes; a++) {
-                at[a] = 0;
-            }
-            for (int a = b->grid - 1; a >= 0 && !is_left; a--) {
-                is_left = at[a] + 1 < b->axis[a].count;
-                at[a] = is_left ? at[a] + 1 : 0;
-            }
-        }
-    }
-    return TG_OK;
-}
-
-static void add_trial(builder *b, int cell, int64_t seed, const char *rate) {
+static void add_trial(cli_sweep_builder *b, int cell, int64_t seed, const char *rate) {
     cli_experiment *out = b->out;
     char name[320];
     snprintf(name, sizeof name, "%s%s%s_s%lld", out->cell[cell].name, rate ? "_lr=" : "",
@@ -427,7 +235,7 @@ static void add_trial(builder *b, int cell, int64_t seed, const char *rate) {
 }
 
 /* Searches, then seed by seed: a sweep that is cut short has all rows to compare. */
-static void add_trials(builder *b) {
+static void add_trials(cli_sweep_builder *b) {
     for (int c = 0; c < b->out->cells; c++) {
         for (int r = 0; r < b->out->rates; r++) {
             add_trial(b, c, b->seeds > 0 ? read_integer(b, "seeds", b->seed[0]) : 0,
@@ -443,7 +251,8 @@ static void add_trials(builder *b) {
 }
 
 /* What seeds: and lr: set in every run, so that other values would be ignored. */
-static void check_own_key(const builder *b, const char *origin, const char *key, bool is_varied) {
+static void check_own_key(const cli_sweep_builder *b, const char *origin, const char *key,
+                          bool is_varied) {
     if (strcmp(key, "distributed.seed") == 0) {
         cli_mistake(b->mistakes, "%s: distributed.seed: seeds: says which a sweep has", origin);
     }
@@ -454,14 +263,16 @@ static void check_own_key(const builder *b, const char *origin, const char *key,
     }
 }
 
-static void check_own_keys(const builder *b) {
+static void check_own_keys(const cli_sweep_builder *b) {
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
         const char *key = tg_settings_key(b->file, i), *origin = tg_settings_origin(b->file, i);
-        const char *of_variant = within(key, "variants"), *of_all = within(key, "settings");
-        const char *varied = within(key, "axes") ? within(key, "axes") : within(key, "list");
+        const char *of_variant = cli_sweep_within(key, "variants"),
+                   *of_all = cli_sweep_within(key, "settings");
+        const char *varied = cli_sweep_within(key, "axes") ? cli_sweep_within(key, "axes")
+                                                           : cli_sweep_within(key, "list");
         of_variant = of_variant ? strchr(of_variant, '.') : NULL;
         varied = of_variant ? of_variant + 1 : varied;
-        if (!is_null(tg_settings_value(b->file, i)) && (of_all || varied)) {
+        if (!cli_word_is_null(tg_settings_value(b->file, i)) && (of_all || varied)) {
             check_own_key(b, origin, of_all ? of_all : varied, varied);
         }
     }
@@ -471,15 +282,15 @@ static void check_own_keys(const builder *b) {
 }
 
 /* A copy of a text of the file; NULL if it is not there. */
-static char *text_of(const builder *b, const char *key) {
+static char *text_of(const cli_sweep_builder *b, const char *key) {
     const char *value = tg_settings_get(b->file, key);
-    return value && !is_null(value) ? cli_need(strdup(value)) : NULL;
+    return value && !cli_word_is_null(value) ? cli_need(strdup(value)) : NULL;
 }
 
 /* The configuration that `base` names, beside the sweep's file; settings: and data over it. */
-static tg_status read_base(builder *b) {
+static tg_status read_base(cli_sweep_builder *b) {
     const char *path = tg_settings_get(b->file, "base");
-    if (path && !is_null(path)) {
+    if (path && !cli_word_is_null(path)) {
         const char *slash = strrchr(b->source->path, '/');
         const int folder = slash && path[0] != '/' ? (int)(slash + 1 - b->source->path) : 0;
         char whole[2048];
@@ -491,10 +302,10 @@ static tg_status read_base(builder *b) {
     if (b->out->generates > 0) {
         CLI_CALL(tg_settings_set(b->base, "data.root", b->source->data, "generate"));
     }
-    return put_section(b, "settings", NULL, b->base);
+    return cli_sweep_put_section(b, "settings", NULL, b->base);
 }
 
-static void check_baseline(const builder *b) {
+static void check_baseline(const cli_sweep_builder *b) {
     const cli_experiment *out = b->out;
     bool is_there = !out->baseline;
     for (int c = 0; c < out->cells && !is_there; c++) {
@@ -507,7 +318,7 @@ static void check_baseline(const builder *b) {
     }
 }
 
-static tg_status build(builder *b) {
+static tg_status build(cli_sweep_builder *b) {
     cli_experiment *out = b->out;
     out->file = cli_need(strdup(b->source->path));
     out->scale =
@@ -533,12 +344,12 @@ static tg_status build(builder *b) {
     check_own_keys(b);
     read_generate(b);
     const char *seeds = tg_settings_get(b->file, "seeds");
-    b->seeds = split_list(seeds && !is_null(seeds) ? seeds : "0", &b->seed);
+    b->seeds = cli_words_split(seeds && !cli_word_is_null(seeds) ? seeds : "0", &b->seed);
     if (b->seeds == 0) {
         cli_mistake(b->mistakes, "%s: seeds is empty", b->source->path);
     }
     CLI_CALL(read_base(b));
-    CLI_CALL(add_cells(b));
+    CLI_CALL(cli_sweep_add_cells(b));
     add_trials(b);
     check_baseline(b);
     return TG_OK;
@@ -547,7 +358,7 @@ static tg_status build(builder *b) {
 int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
                         cli_mistakes *mistakes) {
     tg_settings *file = NULL;
-    builder b = {.ctx = ctx, .source = source, .out = out, .mistakes = mistakes};
+    cli_sweep_builder b = {.ctx = ctx, .source = source, .out = out, .mistakes = mistakes};
     *out = (cli_experiment){0};
     tg_status status = tg_settings_read_yaml(ctx, source->path, &file);
     for (int64_t i = 0; status == TG_OK && i < tg_settings_count(file); i++) {
@@ -557,10 +368,10 @@ int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_exp
     b.file = file;
     status = status == TG_OK ? build(&b) : status;
     for (int a = 0; a < CLI_SWEEP_KEYS; a++) {
-        free_list(b.axis[a].value, b.axis[a].count);
+        cli_words_free(b.axis[a].value, b.axis[a].count);
     }
-    free_list(b.variant, b.variants);
-    free_list(b.seed, b.seeds);
+    cli_words_free(b.variant, b.variants);
+    cli_words_free(b.seed, b.seeds);
     tg_settings_destroy(&b.base);
     tg_settings_destroy(&file);
     return cli_code(ctx, status);
@@ -574,7 +385,7 @@ void cli_experiment_free(cli_experiment *e) {
         }
         free(cell->name);
         free(cell->variant);
-        free(cell->published);
+        json_decref(cell->published);
         tg_settings_destroy(&cell->settings);
     }
     for (int i = 0; i < e->trials; i++) {
@@ -583,8 +394,8 @@ void cli_experiment_free(cli_experiment *e) {
     for (int a = 0; a < CLI_SWEEP_KEYS; a++) {
         free(e->axis[a]);
     }
-    free_list(e->rate, e->rates);
-    free_list(e->generate, e->generates);
+    cli_words_free(e->rate, e->rates);
+    cli_words_free(e->generate, e->generates);
     free(e->trial);
     free(e->cell);
     free(e->file);

@@ -1,6 +1,6 @@
 /* What a sweep will take: memory by the plans of its cells, seconds from arithmetic and traffic of
  * their networks. */
-#include "sweep_plan.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Results, from run folders to lines of JSON. */
 #define _POSIX_C_SOURCE 200809L /* getline */
-#include "sweep_result.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,12 +26,17 @@ bool cli_result_is_finished(const json_t *result) {
     return status && strcmp(status, "finished") == 0;
 }
 
+/* The value of an axis; null where the cell is not varied along it. */
+static json_t *value_of(const cli_cell *cell, int axis) {
+    return cell->value[axis] ? cli_json_text(cell->value[axis]) : json_null();
+}
+
 /* Who the result is about. */
 static json_t *begin(const cli_experiment *e, const cli_trial *trial, const char *rate) {
     const cli_cell *cell = &e->cell[trial->cell];
     json_t *result = cli_json_object(), *settings = cli_json_object();
     for (int a = 0; a < e->axes; a++) {
-        cli_json_set(settings, e->axis[a], cli_json_text(cell->value[a]));
+        cli_json_set(settings, e->axis[a], value_of(cell, a));
     }
     rate = trial->rate ? trial->rate : rate;
     cli_json_set(result, "name", cli_json_text(trial->name));
@@ -210,13 +215,13 @@ static json_t *describe(const cli_experiment *e) {
         const cli_cell *cell = &e->cell[c];
         json_t *entry = cli_json_object(), *values = cli_json_array();
         for (int a = 0; a < e->axes; a++) {
-            cli_json_append(values, cli_json_text(cell->value[a]));
+            cli_json_append(values, value_of(cell, a));
         }
         cli_json_set(entry, "name", cli_json_text(cell->name));
         cli_json_set(entry, "variant", cli_json_text(cell->variant));
         cli_json_set(entry, "values", values);
-        if (cell->published) {
-            cli_json_set(entry, "published", cli_json_text(cell->published));
+        if (json_object_size(cell->published) > 0) {
+            cli_json_set(entry, "published", json_incref(cell->published));
         }
         cli_json_append(cells, entry);
     }

@@ -1,7 +1,7 @@
 /* Which trial begins when, and what is said about it. A trial begins when there is a place for it,
  * memory by its plan, and, at a cell's own learning rate, when the search for that has ended. */
 #define _POSIX_C_SOURCE 200809L
-#include "sweep_run.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <signal.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "screen_line.h"
-#include "sweep_child.h"
 #include "text.h"
 
 typedef enum trial_state { WAITING, RUNNING, FINISHED, FAILED, ELSEWHERE } trial_state;
@@ -252,14 +251,14 @@ static char *last_words(const char *folder, const char *trial, int code) {
     return cli_need(strdup(last));
 }
 
-/* Whether a child that ended well has trained to the end: it says so on stdout. */
-static bool is_complete(const char *folder, const char *trial) {
+/* Whether a child was stopped and has saved: it says on stdout that it has not finished. */
+static bool has_saved(const char *folder, const char *trial) {
     char *path = cli_format("%s/logs/%s.json", folder, trial);
     json_t *said = json_load_file(path, 0, NULL);
-    const bool is_true = json_is_true(json_object_get(said, "finished"));
+    const bool is_stopped = json_is_false(json_object_get(said, "finished"));
     json_decref(said);
     free(path);
-    return is_true;
+    return is_stopped;
 }
 
 /* "  16: l2 0.09570 h1 0.18850" behind what stands in `line`; at points there is no H1. */
@@ -302,8 +301,7 @@ static int end_trial(sweep *s, int index, int code) {
     s->used[TG_HOST] -= s->e->cell[trial->cell].peak[TG_HOST];
     cli_wipe_line();
     const bool is_stopped = code == 128 + SIGTERM || code == 128 + SIGINT;
-    if ((s->is_stopping && is_stopped) ||
-        (code == 0 && !is_complete(s->job->folder, trial->name))) {
+    if (is_stopped && (s->is_stopping || has_saved(s->job->folder, trial->name))) {
         book->state = WAITING; /* it was asked to stop: before its first step, or it has saved */
         return CLI_OK;
     }
@@ -468,6 +466,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
     for (int i = 0; i < e->trials; i++) {
         end->finished += s.book[i].state == FINISHED;
         end->kept += s.book[i].is_kept;
+        end->waiting += s.book[i].state == WAITING;
         /* of a search, a rate that leads nowhere is an answer */
         end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
     }
@@ -511,8 +510,9 @@ int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     }
     cli_children_end();
     if (pid > 0 && signal) {
-        code = cli_fail("stopped by signal %d while data were generated; the same command goes on",
-                        signal);
+        cli_fail("stopped by signal %d while data were generated; the same command goes on",
+                 signal);
+        code = 128 + signal;
     } else if (pid > 0 && code != 0) {
         char *reason = last_words(job->folder, "generate", code);
         code = cli_fail("%s: generate: %s", e->file, reason);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "output.h"
-#include "sweep_result.h"
+#include "sweep.h"
 #include "text.h"
 
 static const char *const norm_names[CLI_NORMS] = {"l2", "h1"};
@@ -123,7 +123,6 @@ static void fill_row(cli_sweep_table *t, cli_table_row *row) {
     }
     t->has_rates = t->has_rates || isfinite(row->rate);
     t->has_lost = t->has_lost || isfinite(row->lost.mean);
-    t->has_published = t->has_published || row->published;
 }
 
 /* Grids of any result, coarse ones first. */
@@ -164,14 +163,22 @@ static void choose_metric(cli_sweep_table *t, const char *folder) {
              t->grid[0], dot);
 }
 
-/* The row that a row is compared with: the baseline variant with the same values, or the baseline
- * run. */
+static bool is_alone(const cli_sweep_table *t, int row) {
+    int count = 0;
+    for (int i = 0; i < t->rows; i++) {
+        count += strcmp(t->row[i].label, t->row[row].label) == 0;
+    }
+    return count == 1;
+}
+
+/* The row that a row is compared with: the baseline variant with the same values, its only row, or
+ * the baseline run. */
 static int find_baseline(const cli_sweep_table *t, int row) {
     const char *baseline = text_at(t->sweep, "baseline");
     for (int i = 0; baseline && i < t->rows; i++) {
         const cli_table_row *other = &t->row[i];
-        const bool is_variant =
-            strcmp(other->label, baseline) == 0 && json_equal(other->values, t->row[row].values);
+        const bool is_variant = strcmp(other->label, baseline) == 0 &&
+                                (json_equal(other->values, t->row[row].values) || is_alone(t, i));
         if (is_variant || strcmp(other->name, baseline) == 0) {
             return i == row ? -1 : i;
         }
@@ -179,10 +186,37 @@ static int find_baseline(const cli_sweep_table *t, int row) {
     return -1;
 }
 
+/* {column: value}; folders of earlier versions have the only value as it is. */
+static json_t *published_of(json_t *cell) {
+    const char *only = text_at(cell, "published");
+    if (only) {
+        json_t *columns = cli_json_object();
+        cli_json_set(columns, "", cli_json_text(only));
+        cli_json_set(cell, "published", columns);
+    }
+    return json_object_get(cell, "published");
+}
+
+/* Columns in the order in which the rows have them. */
+static void add_published_columns(json_t *columns, json_t *published) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(published, name, value) {
+        bool is_known = false;
+        for (size_t i = 0; i < json_array_size(columns); i++) {
+            is_known = is_known || strcmp(json_string_value(json_array_get(columns, i)), name) == 0;
+        }
+        if (!is_known) {
+            cli_json_append(columns, cli_json_text(name));
+        }
+    }
+}
+
 int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     char *path = cli_format("%s/sweep.json", folder);
     json_error_t error;
-    *out = (cli_sweep_table){.sweep = json_load_file(path, 0, &error), .metric_test = -1};
+    *out = (cli_sweep_table){
+        .sweep = json_load_file(path, 0, &error), .published = cli_json_array(), .metric_test = -1};
     const json_t *cells = json_object_get(out->sweep, "cells");
     out->axes = json_object_get(out->sweep, "axes");
     out->title = text_at(out->sweep, "title");
@@ -200,13 +234,14 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     find_grids(out);
     out->row = cli_need(calloc(json_array_size(cells) + 1, sizeof *out->row));
     for (size_t c = 0; c < json_array_size(cells); c++) {
-        const json_t *cell = json_array_get(cells, c);
+        json_t *cell = json_array_get(cells, c);
         cli_table_row *row = &out->row[out->rows++];
         const char *variant = text_at(cell, "variant");
         row->name = text_at(cell, "name");
         row->label = variant && variant[0] ? variant : row->name;
         row->values = json_object_get(cell, "values");
-        row->published = text_at(cell, "published");
+        row->published = published_of(cell);
+        add_published_columns(out->published, row->published);
         row->p = (double)NAN;
         if (!row->name || json_array_size(row->values) != json_array_size(out->axes)) {
             return cli_fail("%s/sweep.json: cell %zu is not what tgrad sweep writes", folder, c);
@@ -230,6 +265,7 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
 void cli_sweep_table_free(cli_sweep_table *t) {
     json_decref(t->sweep);
     json_decref(t->results);
+    json_decref(t->published);
     free(t->row);
     *t = (cli_sweep_table){0};
 }

@@ -8,11 +8,11 @@
 #include "statistics.h"
 
 typedef struct cli_table_row {
-    const char *name;      /* of the cell */
-    const char *label;     /* its variant; the cell's name if it has none */
-    json_t *values;        /* of the axes */
-    const char *published; /* NULL: nothing */
-    int finished, failed;  /* trials */
+    const char *name;     /* of the cell */
+    const char *label;    /* its variant; the cell's name if it has none */
+    json_t *values;       /* of the axes */
+    json_t *published;    /* {column: value}; NULL: nothing */
+    int finished, failed; /* trials */
     cli_sample error[CLI_NORMS][CLI_RUN_TESTS];
     cli_sample loss, step_ms, seconds;
     cli_sample lost;    /* |G - P(G)| / |G| of its projections */
@@ -32,7 +32,8 @@ typedef struct cli_sweep_table {
     int tests;
     int metric_test; /* column that tables and plots are about; -1: nothing was tested */
     cli_norm metric_norm;
-    bool has_rates, has_published, has_p, has_lost;
+    json_t *published; /* names of its columns; "": the only one */
+    bool has_rates, has_p, has_lost;
 } cli_sweep_table;
 
 /* Whether a folder is a sweep's. */

@@ -163,7 +163,7 @@ static void run_bytes(t_side *s, int64_t n, int choice) {
                         .alpha = alpha,
                         .beta = 0.5,
                         .guard = guarded ? t_inout(s, TG_U32, 1, &shut) : NULL};
-    t_ok(s, s->ops->adam(s->be, &op));
+    t_ok(s, s->ops->adam(s->be, 1, &op));
     if (guarded) { /* nothing moves */
         t_true(s, memcmp(t_download(s, m_byte), m.byte, (size_t)m.n) == 0);
         t_true(s, memcmp(t_download(s, v_byte), v.byte, (size_t)v.n) == 0);
@@ -208,19 +208,22 @@ static void steps_on_bytes(t_side *s) {
 
 /* ---- 16-bit formats ---- */
 
-/* With beta1 = beta2 = 0, m = g and v = |g|^2 before they are rounded. */
+/* With beta1 = beta2 = 0, m = g and v = |g|^2 before they are rounded: stochastically if there is a
+ * stream, unless that is for the weight alone. */
 static void half_formats_to_the_bit(t_side *s) {
     const int64_t n = 1031;
     const bool complex = tg_dtype_is_complex(s->dtype);
-    for (int choice = 0; choice < 8; choice++) {
-        const bool split = choice & 1 && complex, random = choice & 2;
+    for (int choice = 0; choice < 32; choice++) {
+        const bool split = choice & 1 && complex, has_stream = choice & 2, to_nearest = choice & 8;
+        const bool random = has_stream && !to_nearest;
+        const tg_dtype half = choice & 16 ? TG_F16 : TG_BF16;
         s->aligned = choice & 4;
         t_note(s, "choice %d", choice);
         const int64_t reals = complex ? 2 * n : n, v_reals = split ? 2 * n : n;
         const float *g = t_host_random(s, s->dtype, n);
-        uint16_t *zero = t_host_alloc(s, TG_BF16, reals);
+        uint16_t *zero = t_host_alloc(s, half, reals);
         memset(zero, 0, (size_t)reals * sizeof *zero);
-        uint16_t *m = t_inout(s, TG_BF16, reals, zero), *v = t_inout(s, TG_BF16, v_reals, zero);
+        uint16_t *m = t_inout(s, half, reals, zero), *v = t_inout(s, half, v_reals, zero);
         const tg_adam op = {.dtype = s->dtype,
                             .n = n,
                             .split = split,
@@ -228,24 +231,28 @@ static void half_formats_to_the_bit(t_side *s) {
                             .scale = 1.0,
                             .m = m,
                             .v = v,
-                            .form = TG_STATE_BF16,
+                            .form = half == TG_F16 ? TG_STATE_F16 : TG_STATE_BF16,
+                            .state_nearest = to_nearest,
                             .eps = eps,
                             .direction = t_output(s, s->dtype, n),
-                            .rounding = random ? &rounding : NULL};
-        t_ok(s, s->ops->adam(s->be, &op));
+                            .rounding = has_stream ? &rounding : NULL};
+        t_ok(s, s->ops->adam(s->be, 1, &op));
         const uint16_t *m_got = t_download(s, m), *v_got = t_download(s, v);
         for (int64_t j = 0; j < reals; j++) {
             uint16_t nearest;
-            tg_store(TG_BF16, &nearest, 0, (tg_scalar){(double)g[j], 0.0});
+            tg_store(half, &nearest, 0, (tg_scalar){(double)g[j], 0.0});
             const uint32_t bits = tg_rounding_bits(&rounding, (UINT64_C(1) << 62) + (uint64_t)j);
-            t_true(s, m_got[j] == (random ? tg_round_to_bf16(g[j], bits) : nearest));
+            const uint16_t rounded =
+                half == TG_F16 ? tg_round_to_f16(g[j], bits) : tg_round_to_bf16(g[j], bits);
+            t_true(s, m_got[j] == (random ? rounded : nearest));
         }
         for (int64_t j = 0; j < v_reals; j++) {
             const double square = complex && !split
                                       ? (double)g[2 * j] * (double)g[2 * j] +
                                             (double)g[2 * j + 1] * (double)g[2 * j + 1]
                                       : (double)g[j] * (double)g[j];
-            t_below(s, fabs(tg_load(TG_BF16, v_got, j).re - square), 0x1p-7 * square);
+            const double step = half == TG_F16 ? 0x1p-10 * square + 0x1p-24 : 0x1p-7 * square;
+            t_below(s, fabs(tg_load(half, v_got, j).re - square), step);
         }
         t_keep_same(s, m);
         t_keep_close(s, v, 2.0);
@@ -254,9 +261,9 @@ static void half_formats_to_the_bit(t_side *s) {
     }
 }
 
-/* Decay alone: a moment in bf16 that loses a thousandth a step would never move by rounding to
- * nearest; on average it does. */
-static void half_formats_decay(t_side *s) {
+/* Decay alone: a moment in bf16 that loses a thousandth a step never moves by rounding to nearest;
+ * stochastically, on average it does. */
+static void decay(t_side *s, bool to_nearest) {
     enum { N = 4096, STEPS = 100 };
     uint16_t *one = t_host_alloc(s, TG_BF16, N);
     float *zero = t_host_alloc(s, TG_F32, N);
@@ -274,11 +281,12 @@ static void half_formats_decay(t_side *s) {
                             .m = m,
                             .v = v,
                             .form = TG_STATE_BF16,
+                            .state_nearest = to_nearest,
                             .beta1 = 0.999,
                             .beta2 = 0.999,
                             .eps = eps,
                             .rounding = &rng};
-        t_ok(s, s->ops->adam(s->be, &op));
+        t_ok(s, s->ops->adam(s->be, 1, &op));
     }
     const void *got[] = {t_download(s, m), t_download(s, v)};
     for (int i = 0; i < 2; i++) {
@@ -286,18 +294,25 @@ static void half_formats_decay(t_side *s) {
         for (int64_t j = 0; j < N; j++) {
             mean += tg_load(TG_BF16, got[i], j).re / N;
         }
-        t_below(s, fabs(mean - pow(0.999, STEPS)), 5.0 * 0x1p-8 * sqrt((double)STEPS / N));
+        const double expected = to_nearest ? 1.0 : pow(0.999, STEPS);
+        t_below(s, fabs(mean - expected),
+                to_nearest ? 0.0 : 5.0 * 0x1p-8 * sqrt((double)STEPS / N));
     }
     t_release(s);
+}
+
+static void half_formats_decay(t_side *s) {
+    decay(s, false);
+    decay(s, true);
 }
 
 static void refusals(t_side *s) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_F64, .n = 3, .grad = x, .m = x, .v = x, .form = TG_STATE_BF16};
-    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, 1, &op));
     op.dtype = TG_F32;
     op.form = TG_STATE_8BIT;
-    t_refused(s, TG_E_ARGUMENT, s->ops->adam(s->be, &op));
+    t_refused(s, TG_E_ARGUMENT, s->ops->adam(s->be, 1, &op));
 }
 
 int main(void) {

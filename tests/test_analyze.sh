@@ -180,7 +180,7 @@ says out 'trained: fno_blocks.convs.0.weight.tensor, c64 6x6x5, 180 entries'
 run 1 cp
 says err 'cp: none of its gradients is ever compressed'
 run 1 data
-says err 'data/checkpoints/recent.safetensors'
+says err 'data is a folder without checkpoints/recent.safetensors'
 rm -r data
 run 1 trained
 says err 'burgers_train_32'

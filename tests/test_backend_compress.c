@@ -447,7 +447,7 @@ static void check_adam(t_side *s, int64_t n, int kind) {
                   .beta = 0.99};
     op.direction = kind & 2 ? grad : kind & 4 ? t_output(s, s->dtype, n) : NULL;
     op.weight = kind & 8 ? t_inout(s, s->dtype, n, w0) : NULL;
-    t_ok(s, s->ops->adam(s->be, &op));
+    t_ok(s, s->ops->adam(s->be, 1, &op));
     t_keep_close(s, op.m, 1.0);
     t_keep_close(s, op.v, 1.0);
     const void *m_out = t_download(s, op.m), *v_out = t_download(s, op.v);

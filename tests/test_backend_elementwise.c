@@ -130,14 +130,11 @@ static void elementwise_by_hand(t_side *s) {
         tg_store(s->dtype, y_host, i, b[i]);
     }
     void *x = t_input(s, s->dtype, 3, x_host), *y = t_inout(s, s->dtype, 3, y_host);
-    tg_scalar dot = {(double)NAN, (double)NAN};
     tg_norms norms = {(double)NAN, (double)NAN, -1};
-    t_ok(s, s->ops->dot(s->be, s->dtype, 3, x, y, &dot));
     t_ok(s, s->ops->norms(s->be, s->dtype, 3, y, &norms));
     t_ok(s, s->ops->axpy(s->be, s->dtype, 3, (tg_scalar){2, 1}, x, y));
     t_ok(s, s->ops->scale(s->be, s->dtype, 3, (tg_scalar){-1, 3}, y));
-    /* conj(x) y = (2 - 9i) + (-6 - 6i) + (-3 - 5i); 2 + i times x is 5i, -6 - 3i, 1 - 2i. */
-    t_true(s, pairs ? dot.re == -7 && dot.im == -20 : dot.re == -2 && dot.im == 0);
+    /* 2 + i times x is 5i, -6 - 3i, 1 - 2i. */
     t_true(s, norms.sum_squares == (pairs ? 17 + 8 + 34 : 16 + 4 + 25) && norms.nonfinite == 0);
     t_below(s, fabs(norms.max_abs - (pairs ? sqrt(34.0) : 5.0)), 5e-7);
     static const tg_scalar expected[2][3] = {{{-6, 0}, {4, 0}, {5, 0}},
@@ -150,18 +147,6 @@ static void elementwise_by_hand(t_side *s) {
 }
 
 /* ---- reductions: f64 sums for every dtype, so the tolerance is that of f64 ---- */
-
-static void check_dot(t_side *s, int64_t n) {
-    void *x = t_random(s, s->dtype, n), *y = t_random(s, s->dtype, n);
-    tg_scalar results[2] = {{(double)NAN, (double)NAN}, {(double)n, 0.0}}; /* with its size */
-    t_ok(s, s->ops->dot(s->be, s->dtype, n, x, y, &results[0]));
-    t_true(s, tg_dtype_is_complex(s->dtype) || results[0].im == 0.0);
-    t_record_close(s, TG_C128, 2, results, growth(n));
-}
-
-static void dot(t_side *s) {
-    for_all_lengths(s, check_dot);
-}
 
 static void norms(t_side *s) {
     for (int i = 0; i < t_length_count; i++) {
@@ -215,7 +200,6 @@ static void count_nonfinite(t_side *s) {
 
 static void wrong_dtypes_are_refused(t_side *s) {
     void *x = t_output(s, TG_I32, 3), *y = t_output(s, TG_I32, 3);
-    tg_scalar value;
     tg_norms out;
     const uint32_t five = 5;
     uint32_t *count = t_input(s, TG_U32, 1, &five);
@@ -224,7 +208,6 @@ static void wrong_dtypes_are_refused(t_side *s) {
     t_refused(s, TG_E_DTYPE, s->ops->convert(s->be, 3, TG_F32, x, TG_I32, y));
     t_refused(s, TG_E_DTYPE, s->ops->axpy(s->be, TG_I32, 3, alpha, x, y));
     t_refused(s, TG_E_DTYPE, s->ops->scale(s->be, TG_I32, 3, alpha, x));
-    t_refused(s, TG_E_DTYPE, s->ops->dot(s->be, TG_I32, 3, x, y, &value));
     t_refused(s, TG_E_DTYPE, s->ops->norms(s->be, TG_I32, 3, x, &out));
     t_refused(s, TG_E_DTYPE, s->ops->count_nonfinite(s->be, TG_I32, 3, x, count));
     t_keep_same(s, x);
@@ -237,7 +220,6 @@ static const t_row rows[] = {
     {"convert", convert, T_FLOATS},
     {"axpy", axpy, T_FLOATS},
     {"scale", scale, T_FLOATS},
-    {"dot", dot, T_FLOATS},
     {"norms", norms, T_FLOATS},
     {"count_nonfinite", count_nonfinite, T_FLOATS},
     {"by hand", elementwise_by_hand, T_FLOATS},

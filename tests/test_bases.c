@@ -248,55 +248,6 @@ static void test_signs_of_tall_matrices(void **state) {
     }
 }
 
-/* ---- starting anew ---- */
-
-enum { A0 = 6, A1 = 5, A2 = 4, ANEW = 2 };
-
-/* Factors (dim, ANEW) of g by one sweep: cold, or warm with the phases of what is there. */
-static void decompose(tg_context *ctx, const double *g, bool warm, double factor[3][A0 * ANEW]) {
-    tg_tucker_plan plan = {.dtype = TG_F64,
-                           .ndim = 3,
-                           .dim = {A0, A1, A2},
-                           .rank = {ANEW, ANEW, ANEW},
-                           .is_active = {true, true, true},
-                           .sweeps = 1,
-                           .restarts = warm};
-    tg_backend *be = NULL;
-    net_ok(ctx, tg_backend_get(ctx, &be));
-    void *const factors[3] = {factor[0], factor[1], factor[2]};
-    void *scratch = be->ops->alloc(be, TG_MEM_WORKSPACE, tg_tucker_scratch(be, &plan));
-    const tg_rng rng = {.seed = 1, .purpose = TG_RNG_RANGE};
-    net_ok(ctx, tg_tucker_factors(be, &plan, g, NULL, &rng, warm, factors, scratch));
-    be->ops->release(be, scratch);
-}
-
-/* A decomposition that restarts finds what a cold one finds but for signs, however bad the factors
- * before were. */
-static void test_restarts(void **state) {
-    (void)state;
-    double g[A0 * A1 * A2], cold[3][A0 * ANEW], warm[3][A0 * ANEW];
-    fill(g, A0 * A1 * A2, 9);
-    tg_context *ctx = net_context("cpu", 1);
-    decompose(ctx, g, false, cold);
-    for (int d = 0; d < 3; d++) { /* the last two unit vectors, the wrong way round */
-        const int n = d == 0 ? A0 : d == 1 ? A1 : A2;
-        memset(warm[d], 0, sizeof warm[d]);
-        warm[d][(n - 1) * ANEW] = warm[d][(n - 2) * ANEW + 1] = -1.0;
-    }
-    decompose(ctx, g, true, warm);
-    for (int d = 0; d < 3; d++) {
-        const int n = d == 0 ? A0 : d == 1 ? A1 : A2;
-        for (int j = 0; j < ANEW; j++) {
-            double same = 0.0;
-            for (int i = 0; i < n; i++) {
-                same += cold[d][i * ANEW + j] * warm[d][i * ANEW + j];
-            }
-            assert_true(fabs(fabs(same) - 1.0) <= 1e-10);
-        }
-    }
-    tg_context_destroy(&ctx);
-}
-
 /* ---- products in chunks ---- */
 
 enum { C0 = 64, C = 8, CHUNKED = 4 };
@@ -368,10 +319,13 @@ static void test_stable_ranks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_of_sets),          cmocka_unit_test(test_random_entries),
-        cmocka_unit_test(test_random_slices),          cmocka_unit_test(test_sketches),
-        cmocka_unit_test(test_signs_of_tall_matrices), cmocka_unit_test(test_restarts),
-        cmocka_unit_test(test_chunks_fill_their_room), cmocka_unit_test(test_stable_ranks),
+        cmocka_unit_test(test_sizes_of_sets),
+        cmocka_unit_test(test_random_entries),
+        cmocka_unit_test(test_random_slices),
+        cmocka_unit_test(test_sketches),
+        cmocka_unit_test(test_signs_of_tall_matrices),
+        cmocka_unit_test(test_chunks_fill_their_room),
+        cmocka_unit_test(test_stable_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static int stop_by_hand(const run_record *record) {
     for (int e = 0; e < record->epochs; e++) {
         const tg_train_epoch *epoch = &record->epoch[e];
         if (epoch->test_count > 0) {
-            const double error = epoch->test[epoch->test_count - 1].l2;
+            const double error = epoch->test[epoch->test_count - 1].h1; /* that is trained */
             waited = error < best ? 0 : waited + 1;
             best = fmin(best, error);
             if (waited == PATIENCE) {

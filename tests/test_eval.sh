@@ -63,7 +63,79 @@ says out 'file ' 'resolution' 'samples' ' l2' ' h1'
 grep -qE "16_x.npy +16 +5 +$(printf %.6f "$(metric 16 l2)") +$(printf %.6f "$(metric 16 h1)")( +[0-9.]+){3} +[1-5]$" out ||
     complain "$last: $(cat out)"
 run 0 eval run -d data/toy_test_8_x.npy --json
-says out '"checkpoint": "run/checkpoints/best.safetensors"'
+says out '"checkpoint": "run/checkpoints/best.safetensors"' '"best_by": "h1"'
+
+# Which checkpoint: the best by what is trained, or the one that is named; every command says which.
+run 0 train config.yaml --run turned --quiet --opt.n_epochs 5 --opt.keep_checkpoints 9 --opt.learning_rate 0.2
+best=$(jq -s 'min_by(.test["8"].h1).epoch' turned/metrics.jsonl)
+[ "$best" -lt 5 ] && [ "$best" -ne "$(jq -s 'min_by(.test["8"].l2).epoch' turned/metrics.jsonl)" ] ||
+    complain "nothing is tested: the best epochs by both norms are alike, or the last"
+chosen() { # chosen <epoch> <text> <options of eval ..>
+    run 0 eval turned -d data/toy_test_8_x.npy --json "${@:3}"
+    [ "$(jq -c '[.epoch, .epochs]' out)" = "[$1,5]" ] || complain "$last: $(jq -c '[.epoch, .epochs]' out)"
+    near "$(number h1 1)" "$(jq -s ".[$1 - 1].test[\"8\"].h1" turned/metrics.jsonl)"
+    run 0 eval turned -d data/toy_test_8_x.npy "${@:3}"
+    says out "checkpoint: $2"
+}
+chosen "$best" "best, epoch $best of 5 (by h1)"
+chosen "$best" "best, epoch $best of 5 (by h1)" --checkpoint best
+chosen 5 "last, epoch 5 of 5" --checkpoint last
+chosen 2 "step 4, epoch 2 of 5" --checkpoint 4
+run 1 eval turned -d data/toy_test_8_x.npy --checkpoint 5
+says err "turned: it has no checkpoint of step 5; there are those of steps 2, 4, 6, 8, 10"
+run 1 eval turned -d data/toy_test_8_x.npy --checkpoint newest
+says err "expected best, last or the number of a step, found 'newest'"
+run 1 eval $recent -d data/toy_test_8_x.npy --checkpoint last
+says err "it is not the folder of a run"
+run 0 predict turned -i data/toy_test_8_x.npy -o best.npy
+says out "checkpoint: best, epoch $best of 5 (by h1)"
+run 0 predict turned -i data/toy_test_8_x.npy -o last.npy --checkpoint last --json
+says out '"epoch": 5' '"best_by": null'
+cmp -s best.npy last.npy && complain "$last: predicts as the best one"
+run 0 train config.yaml --run turned_l2 --quiet --opt.n_epochs 5 --opt.learning_rate 0.2 --opt.best_metric 16.l2
+run 0 predict turned_l2 -i data/toy_test_8_x.npy -o last.npy
+says out "checkpoint: best, epoch $(jq -s 'min_by(.test["16"].l2).epoch' turned_l2/metrics.jsonl) of 5 (by 16.l2)"
+expect 0 export turned --c -o exported --checkpoint last
+says out "checkpoint: last, epoch 5 of 5"
+expect 0 convert turned thin.safetensors --factorize tucker --rank 0.5 --checkpoint 2
+says out "checkpoint: step 2, epoch 1 of 5"
+expect 0 analyze turned
+says out "checkpoint: last, epoch 5 of 5"
+expect 0 analyze turned --checkpoint best
+says out "checkpoint: best, epoch $best of 5 (by h1)"
+# Of a file that was trained on in part the other samples are evaluated, with the errors of the run.
+"$tgrad" generate darcy --n-train 20 --n-test 3 --resolution 8 --grid 16 -o own >/dev/null 2>&1
+own=own/darcy_train_8.h5
+expect 0 init $own -o own.yaml
+run 0 train own.yaml --run split --quiet --opt.n_epochs 2
+for part in test train all; do
+    options=(--split $part)
+    [ $part != test ] || options=()
+    run 0 eval split -d $own --json --checkpoint last "${options[@]}"
+    number l2 1 >$part.l2
+    jq -c '.results[0] | [.split, .samples, .trained_on]' out
+done >found
+printf '["%s",%d,18]\n' test 2 train 18 all 20 | cmp -s - found || complain "$last: $(cat found)"
+near "$(cat test.l2)" "$(jq -s '.[1].test["8"].l2' split/metrics.jsonl)"
+near "$(cat all.l2)" "$(jq -n "(2 * $(cat test.l2) + 18 * $(cat train.l2)) / 20")"
+run 0 eval split -d $own
+says out "2 test samples of $own; the other 18 were trained on"
+run 0 eval split -d $own --split all --resolution 8,4
+says out "all 20 samples of $own; 18 of them were trained on"
+run 0 eval split -d own/darcy_test_8.h5 --json
+[ "$(jq -c '.results[0] | [.split, .samples, .trained_on]' out)" = '["all",3,0]' ] || complain "$last: $(cat out)"
+run 1 eval split -d own/darcy_test_8.h5 --split test
+says err "own/darcy_test_8.h5 is no file that the model was trained on"
+run 0 train own.yaml --run gap --quiet --opt.n_epochs 1 --data.n_train 12 --data.test_skip 17 --data.n_tests 2 --data.batch_size 4
+run 0 eval gap -d "$PWD/own/../$own"
+says out "2 test samples of $PWD/own/../$own; 12 others were trained on"
+near "$(awk '$2 == "8x8" || $2 == 8 { print $4 }' out)" "$(jq '.test["8"].l2' gap/metrics.jsonl)"
+run 0 train own.yaml --run whole --quiet --opt.n_epochs 1 --data.n_train 0 --data.test_files own/darcy_test_8.h5 --data.test_skip 0 \
+    --data.root "$PWD"
+run 0 eval whole -d $own
+says out "all 20 samples of $own; 20 of them were trained on"
+run 1 eval whole -d $own --split test
+says err "--split test: the model was trained on all of $own"
 mkdir -p only/checkpoints && cp $recent only/checkpoints/recent.safetensors
 run 0 eval only/ -d data/toy_test_8_x.npy --json
 says out 'only//checkpoints/recent.safetensors'

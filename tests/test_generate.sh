@@ -139,6 +139,44 @@ for signal in INT KILL; do
     same_folder steady-flow flow
 done
 
+# How the pairs of a flow are split is in the files, beside the part that a file is.
+for split in later shuffled; do
+    run 0 "${flow[@]}" --split $split --trajectories 2 -o $split
+    "$tgrad" inspect $split/kolmogorov_test_32.h5 >out 2>err
+    says out "kolmogorov.split: $split" 'split: test' 'trajectories: 2'
+done
+cmp -s later/kolmogorov_test_32.h5 shuffled/kolmogorov_test_32.h5 && complain "both splits are one"
+run 1 "${flow[@]}" --split later --trajectories 2 -o shuffled
+says err 'kolmogorov.split is shuffled there and later here'
+run 2 kolmogorov --split random -o x
+says err "kolmogorov.split: expected one of later, shuffled, found 'random'"
+
+# A run's report has it, too, from the run's own folder.
+cat >flow.yaml <<'Y'
+fno: {n_modes: [6, 6], in_channels: 1, out_channels: 1, hidden_channels: 4, n_layers: 1}
+opt: {name: adam, n_epochs: 1}
+data: {root: shuffled, set: kolmogorov, train_resolution: 32, test_resolutions: 32}
+Y
+exits 0 train flow.yaml --run flow-run
+rm -r shuffled
+exits 0 report flow-run -o flow.html
+says flow.html 'on test pairs that are shuffled' '<code>trajectories</code></th><td><code>2<'
+
+# A device renders the grids that resolve the flow and the host the others: the same data.
+fake=$(realpath "$3")/bin/tgrad_fake
+flow=(kolmogorov --n-train 5 --n-test 3 -r 32 --test-resolution '32,12,27' --grid 40 --start 1
+    --lag 4 --viscosity 0.01 --split shuffled)
+run 0 "${flow[@]}" -o host
+"$fake" generate "${flow[@]}" --backend cuda -o device >out 2>err || complain "device: $(cat err)"
+for file in train_32 test_32 test_12 test_27; do
+    for folder in host device; do
+        "$tgrad" inspect $folder/kolmogorov_$file.h5 2>err |
+            awk '$1 == "x" || $1 == "y" {printf "%s %s %.4f %.4f\n", $1, $3, $4, $5}'
+    done >numbers
+    [ "$(wc -l <numbers)" -eq 4 ] && [ "$(sort -u numbers | wc -l)" -eq 2 ] ||
+        complain "a device makes another $file: $(cat numbers)"
+done
+
 # ---- two at once, no room ----
 
 rm -rf both

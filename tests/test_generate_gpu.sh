@@ -58,12 +58,15 @@ run 0 "${tiny[@]}" --input forcing --backend cuda -o forcing-gpu
 run 0 "${tiny[@]}" --input forcing -o forcing-cpu
 same_data forcing-gpu/ns_train_8.h5 forcing-cpu/ns_train_8.h5
 
-# ---- a flow in time ----
+# ---- flows in time: 20 points resolve the spectrum, 16 do not ----
 
-flow=(kolmogorov --n-train 4 --n-test 2 -r 16 --grid 27 --start 1 --lag 4 --viscosity 0.01)
+flow=(kolmogorov --n-train 4 --n-test 2 -r 16 --test-resolution '20,16' --grid 27 --start 1 --lag 4
+    --viscosity 0.01 --split shuffled --trajectories 2)
 run 0 "${flow[@]}" --backend cuda -o flow-gpu
 run 0 "${flow[@]}" -o flow-cpu
-same_data flow-gpu/kolmogorov_train_16.h5 flow-cpu/kolmogorov_train_16.h5
+for file in train_16 test_20 test_16; do
+    same_data "flow-gpu/kolmogorov_$file.h5" "flow-cpu/kolmogorov_$file.h5"
+done
 rm -rf flow
 "$tgrad" generate "${flow[@]}" --backend cuda -o flow >out 2>err &
 pid=$!

@@ -58,7 +58,7 @@ says err "run_stored.npz: it is a folder; the settings of a run are its config.y
 # ---- the optimizer by the memory that its state would take ----
 
 fake=$(realpath "$3")/bin/tgrad_fake
-expect 0 generate darcy --n-train 4 --n-test 4 --resolution 16 -o .
+exits 0 generate darcy --n-train 4 --n-test 4 --resolution 16 -o .
 # expect_form BYTES_LEFT NAME PRECISION COMMENT
 expect_form() {
     FAKE_DEVICE_LEFT=$1 "$fake" init darcy_train_16.h5 >by_memory.yaml 2>err || complain "init with $1 bytes left"

@@ -337,7 +337,6 @@ static void f32_is_the_same_bit_for_bit(void **state) {
         {.network = COMPLEX,
          .settings = {"name", "unstructured", "sparse_type", "probability", "state_precision",
                       "half"}},
-        {.network = WHOLE, .settings = {"name", "lowrank", "rank", "auto", "memory_budget", "0.3"}},
         {.network = WHOLE, .settings = {"name", "tensorgrad"}, .max_grad_norm = 0.05},
         {.network = WHOLE, .settings = {"name", "lowrank"}, .accumulates = true},
         {.network = COMPLEX,

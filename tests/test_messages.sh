@@ -17,7 +17,7 @@ arrays() {
         total=$((total + size))
         shift 2
     done
-    header=${header%,}}
+    header="${header%,}}"
     {
         printf '%b' "\\x$(printf %02x $((${#header} % 256)))\\x$(printf %02x $((${#header} / 256)))\\0\\0\\0\\0\\0\\0$header"
         awk -v count=$((total / 4)) 'BEGIN { state = 1; for (i = 0; i < count; i++) {
@@ -39,6 +39,9 @@ Y
 arrays plain.safetensors x 8,12,20 y 8,12,20
 expect 0 train config.yaml --run plain --threads 1
 
+expect 0 eval --help
+says out "HDF5, npz, safetensors, or NAME_x.npy"
+
 # ---- a file that is not there ----
 
 exits 1 train config.yaml --run none --data.train_file absent.h5
@@ -53,7 +56,7 @@ exits 0 train config.yaml --run much --threads 1 --fno.n_modes 16,20 --fno.hidde
 says err "fno.n_modes: 16x20, but the training grid of 12x20 has only 12x20" "not trained (0.0859 MiB): set fno.n_modes: 12x20"
 expect 0 train config.yaml --run fits --threads 1 --fno.n_modes 12x20
 exits 0 train config.yaml --run large --threads 1 --data.batch_size 9
-says err "data.batch_size: 9, but there are only 8 samples" "set data.batch_size: 4 or less"
+says err "data.batch_size: 9, but the training set has 8 samples" "set data.batch_size: 4"
 expect 0 train config.yaml --run whole --threads 1 --data.batch_size 8
 
 # ---- channels last without --order ----
@@ -124,7 +127,7 @@ exits 0 init nan.safetensors
 says err "nan.safetensors: 2 values are NaN or Inf"
 for side in input:x:2:'(3, 5)' output:y:5:'(11, 18)'; do
     IFS=: read -r key name sample point <<<"$side"
-    expect 1 train config.yaml --run none --data.train_file nan.safetensors --data.encode_$key true
+    expect 1 train config.yaml --run none --data.train_file nan.safetensors --data.encode_"$key" true
     says err "nan.safetensors: $name: sample $sample, channel 0, point $point is NaN"
 done
 for cache in 1e9 0; do # in memory, and streamed

@@ -248,6 +248,18 @@ static void contract(t_side *s) {
     }
 }
 
+/* sum conj(x) y */
+static tg_scalar dot(t_side *s, int64_t n, const void *x, const void *y) {
+    const void *a = t_download(s, x), *b = t_download(s, y);
+    tg_scalar sum = {0.0, 0.0};
+    for (int64_t i = 0; i < n; i++) {
+        const tg_scalar u = tg_load(s->dtype, a, i), v = tg_load(s->dtype, b, i);
+        sum.re += u.re * v.re + u.im * v.im;
+        sum.im += u.re * v.im - u.im * v.re;
+    }
+    return sum;
+}
+
 /* <W x, y> = <x, W^H y>, and with the gradient of the weight, Re <G, dW> = Re <dW x, y>. */
 static void contract_adjoint(t_side *s) {
     for (int i = 1; i < T_COUNT(contractions); i++) {
@@ -269,9 +281,7 @@ static void contract_adjoint(t_side *s) {
         op.src = y;
         op.dst = wy;
         t_ok(s, s->ops->spectral_contract(s->be, &op));
-        tg_scalar left, right, weight;
-        t_ok(s, s->ops->dot(s->be, s->dtype, ny, wx, y, &left));
-        t_ok(s, s->ops->dot(s->be, s->dtype, nx, x, wy, &right));
+        const tg_scalar left = dot(s, ny, wx, y), right = dot(s, nx, x, wy);
         const tg_multimode modes = {.dtype = s->dtype,
                                     .ndim = 3,
                                     .dim = {op.in, op.out, op.modes},
@@ -279,7 +289,7 @@ static void contract_adjoint(t_side *s) {
         const tg_grad_source source = {.x = x, .dy = y, .batch = op.batch};
         void *g = t_output(s, s->dtype, nw);
         t_ok(s, s->ops->grad_dense(s->be, &modes, &source, 1.0, g));
-        t_ok(s, s->ops->dot(s->be, s->dtype, nw, op.weight, g, &weight));
+        const tg_scalar weight = dot(s, nw, op.weight, g);
         const double tolerance = 10.0 * t_tolerance(s->dtype) * (double)op.in *
                                  sqrt((double)(op.batch * op.out * op.modes));
         t_below(s, hypot(left.re - right.re, left.im - right.im), tolerance);

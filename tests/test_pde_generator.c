@@ -367,6 +367,136 @@ static void test_frames(void **state) {
     remove_set("kolmogorov");
 }
 
+/* x of the training pairs of a small set of Kolmogorov flow, then of its test pairs, and the file
+ * of test pairs says how they were split. */
+static void read_inputs(const tg_generator_config *config, float (*x)[121]) {
+    tg_archive *test = NULL;
+    const tg_pde_value *values = config->values + config->value_count - 2;
+    for (int i = 0; i < 2; i++) {
+        const int64_t count = i ? config->n_test : config->n_train;
+        tg_h5 *file = NULL;
+        if (count > 0) {
+            assert_int_equal(tg_h5_open(ctx, file_of("kolmogorov", i, ""), &file), TG_OK);
+            assert_int_equal(tg_h5_read_range(file, "x", 0, count, TG_F32, x), TG_OK);
+            tg_h5_close(&file);
+            x += count;
+        }
+    }
+    if (config->n_test > 0) {
+        assert_int_equal(tg_archive_read(ctx, file_of("kolmogorov", 2, ""), &test), TG_OK);
+        assert_string_equal(tg_archive_meta(test, "split"), "test");
+        assert_string_equal(tg_archive_meta(test, "kolmogorov.split"), values[0].value);
+        assert_string_equal(tg_archive_meta(test, "trajectories"), values[1].value);
+        tg_archive_destroy(&test);
+    }
+}
+
+/* Generates a small set of Kolmogorov flow and reads x of its pairs, the training pairs first. */
+static tg_generator_config flow_set(const char *split, const char *trajectories, int64_t n_train,
+                                    int64_t n_test, float (*x)[121]) {
+    static tg_pde_value values[8];
+    tg_generator_config config = small_set("kolmogorov");
+    memcpy(values, config.values, sizeof config.values[0] * (size_t)config.value_count);
+    values[config.value_count++] = (tg_pde_value){"split", split};
+    values[config.value_count++] = (tg_pde_value){"trajectories", trajectories};
+    config.values = values;
+    config.n_train = n_train;
+    config.n_test = n_test;
+    remove_set("kolmogorov");
+    generate_all(ctx, &config);
+    read_inputs(&config, x);
+    return config;
+}
+
+static bool has_input(float (*x)[121], int count, const float *wanted) {
+    for (int i = 0; i < count; i++) {
+        if (memcmp(x[i], wanted, sizeof x[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Which pairs of which flow are training and which are test pairs. */
+static void test_splits(void **state) {
+    (void)state;
+    enum { TRAIN = 5, TEST = 3, ALL = TRAIN + TEST };
+    const size_t bytes = sizeof(float[121]);
+    float in_time[ALL][121], x[ALL][121], own[TEST][121];
+    (void)flow_set("later", "1", ALL, 0, in_time);
+    /* shuffled: all pairs of the flow, each once; the seed decides which are test pairs */
+    (void)flow_set("shuffled", "1", TRAIN, TEST, x);
+    bool is_in_order = true;
+    for (int i = 0; i < ALL; i++) {
+        assert_true(has_input(x, ALL, in_time[i]));
+        is_in_order = is_in_order && memcmp(x[i], in_time[i], bytes) == 0;
+    }
+    assert_false(is_in_order);
+    assert_true(has_input(x, TRAIN, in_time[ALL - 1]) || has_input(x, TRAIN, in_time[ALL - 2]) ||
+                has_input(x, TRAIN, in_time[ALL - 3]));
+    /* three flows, each with pairs of its own */
+    (void)flow_set("shuffled", "3", TRAIN, TEST, x);
+    int same = 0;
+    for (int i = 0; i < ALL; i++) {
+        assert_false(has_input(x, i, x[i]));
+        same += has_input(in_time, ALL, x[i]);
+    }
+    assert_int_equal(same, 2); /* shares of 8: 2, 3, 3 */
+    /* later: two flows share the training pairs, a third one has the test pairs */
+    (void)flow_set("later", "2", TRAIN, TEST, x);
+    assert_memory_equal(x, in_time, 2 * bytes);
+    for (int i = 2; i < ALL; i++) {
+        assert_false(has_input(x, i, x[i]) || has_input(in_time, ALL, x[i]));
+    }
+    (void)flow_set("later", "1", 0, TEST, own);
+    assert_memory_equal(x + TRAIN, own, TEST * bytes);
+    remove_set("kolmogorov");
+}
+
+/* Several flows and shuffled pairs, stopped after any frame: the same bytes; and each argument
+ * makes another set. */
+static void test_resumed_splits(void **state) {
+    (void)state;
+    static const struct {
+        const char *split, *trajectories;
+        int64_t total; /* of spin-ups, pairs and lags */
+    } rows[] = {{"shuffled", "1", 5 + 8 + 2},
+                {"shuffled", "3", 3 * 5 + 8 + 3 * 2},
+                {"later", "2", 3 * 5 + (5 + 2 * 2) + (3 + 2)}};
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        float x[8][121];
+        const tg_generator_config config = flow_set(rows[r].split, rows[r].trajectories, 5, 3, x);
+        set whole = read_set("kolmogorov");
+        for (int64_t after = 0; after < rows[r].total; after += 3) {
+            brake b = {.after = after};
+            bool complete = true;
+            remove_set("kolmogorov");
+            assert_int_equal(generate(ctx, &config, &b, &complete), TG_OK);
+            assert_true(!complete && b.total == rows[r].total);
+            const int64_t kept = b.made;
+            b.after = -1;
+            assert_int_equal(generate(ctx, &config, &b, &complete), TG_OK);
+            assert_true(complete && b.found == kept && b.made == rows[r].total - kept);
+            set resumed = read_set("kolmogorov");
+            expect_same(&whole, &resumed);
+            free_set(&resumed);
+        }
+        free_set(&whole);
+    }
+    bool complete = true;
+    tg_pde_value values[] = {{"trajectories", "2"}, {"split", "shuffled"}};
+    tg_generator_config other = small_set("kolmogorov");
+    other.values = values;
+    other.value_count = 2;
+    assert_int_equal(generate(ctx, &other, NULL, &complete), TG_E_FORMAT);
+    values[0].value = "9";
+    assert_int_equal(generate(ctx, &other, NULL, &complete), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(ctx),
+                           "kolmogorov.trajectories: expected at most one for each of the 8 "
+                           "pairs, found 9"));
+    remove_set("kolmogorov");
+}
+
 /* Unfinished files with damage anywhere: what is damaged is made again. */
 static void test_damage(void **state) {
     (void)state;
@@ -579,6 +709,7 @@ int main(void) {
         cmocka_unit_test(test_files),          cmocka_unit_test(test_threads),
         cmocka_unit_test(test_counts),         cmocka_unit_test(test_grids_share_samples),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_splits),         cmocka_unit_test(test_resumed_splits),
         cmocka_unit_test(test_damage),         cmocka_unit_test(test_other_arguments),
         cmocka_unit_test(test_forged_journal), cmocka_unit_test(test_damaged_file),
 

@@ -153,6 +153,36 @@ says datasets.html "what the optimizer states take less" 'data-method="lowrank"'
 "$tgrad" profile --figure datasets --opt adam --json >out 2>err || complain "the figure of datasets on a GPU"
 says out '"value": "ns1024"'
 [ ! -s err ] || says err "gino is left out" # a GPU has no graph kernels
+
+# ---- the figure of the largest network ----
+
+expect 0 profile --figure max-memory --backend cpu --json -o max.svg
+says out '"figure": "max-memory"'
+says max.svg "ns1024_max_memory" "block checkpointing" "activations in f16"
+drawn max.svg
+if command -v python3 >/dev/null; then
+    python3 - <<'P' || complain "$last: a format is missing, or saves nothing"
+import json
+points = json.load(open("out"))["points"]
+total = {(p["value"], p["optimizer"]): p for p in points}
+assert len(total) == len(points) == 12
+# 4 blocks of 255 x 255 x 128 x 65 complex weights, and little more
+weights = 4 * 255 * 255 * 128 * 65 * 8
+assert 1 < total["full", "adam"]["parameters"] / weights < 1.01
+for method in "adam", "tensorgrad":
+    full, half = total["full", method], total["H", method]
+    assert abs(half["parameters"] / full["parameters"] - 0.5) < 0.01
+    assert half["optimizer_states"] == full["optimizer_states"]
+    for name in "full", "H":
+        assert total[name + " +", method]["activations"] < 0.8 * total[name, method]["activations"]
+    eight = total["mixed, 8-bit moments", method]
+    assert eight["optimizer_states"] < 0.3 * full["optimizer_states"]
+for value, _ in total:
+    assert total[value, "tensorgrad"]["total"] < total[value, "adam"]["total"]
+P
+fi
+expect 0 profile --figure max-memory --backend cpu --opt lowrank --batch 1 -o max.html
+says max.html 'data-method="lowrank"' 'data-value="mixed, 8-bit moments"'
 expect 2 profile --figure datasets --preset ns128
 expect 2 profile --figure modes
 says err datasets

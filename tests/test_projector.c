@@ -423,8 +423,9 @@ static void test_rank_rules(void **state) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int64_t ranks[TG_MAX_NDIM];
-        assert_int_equal(tg_rank_resolve(ctx, "opt.", &rows[i].rank, &rows[i].shape, ranks), TG_OK);
+        int64_t ranks[TG_MAX_NDIM], asked[TG_MAX_NDIM];
+        assert_int_equal(tg_rank_resolve(ctx, "opt.", &rows[i].rank, &rows[i].shape, ranks, asked),
+                         TG_OK);
         for (int d = 0; d < rows[i].shape.ndim; d++) {
             assert_int_equal(ranks[d], rows[i].expected[d]);
         }
@@ -432,8 +433,8 @@ static void test_rank_rules(void **state) {
     static const tg_rank bad[] = {{1, {1.5}},      {1, {0.0}}, {1, {-1}},
                                   {2, {0.5, 0.5}}, {0, {0}},   {4, {0.5, 0.5, (double)NAN, 0.5}}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        int64_t ranks[TG_MAX_NDIM];
-        assert_int_equal(tg_rank_resolve(ctx, "opt.second_", &bad[i], &rows[0].shape, ranks),
+        int64_t ranks[TG_MAX_NDIM], asked[TG_MAX_NDIM];
+        assert_int_equal(tg_rank_resolve(ctx, "opt.second_", &bad[i], &rows[0].shape, ranks, asked),
                          TG_E_CONFIG);
         assert_non_null(strstr(tg_context_error(ctx), "opt.second_rank: "));
         assert_non_null(strstr(tg_context_error(ctx), "a list of 4 (weight is 64x64x64x33)"));

@@ -89,7 +89,17 @@ tr '\n' ' ' <report.html | grep -oE '>Optimizer state<.*>Everything<' >state.htm
 says state.html 'x="99.668%" width="0.332%" height="100%" data-name="factors" data-value="4096"' \
     '<div class="bar-value">1.2 MiB<'
 
+# Stable ranks of the gradients: means over the weights; a line that is cut off is left out.
+cat >tensorgrad/stable_ranks.jsonl <<'JSON'
+{"epoch":0,"step":0,"parameters":[{"name":"a","stable_rank":[4,2]},{"name":"b","stable_rank":[2,null,3]}]}
+{"epoch":2,"step":4,"parameters":[{"name":"a","stable_rank":[2,1.5]},{"name":"b","stable_rank":[1,1.5,2]}]}
+{"epoch":4,"step":8,"param
+JSON
 run 0 adam tensorgrad -o two.html --json
+curve two.html tensorgrad stable_rank.1 '3,1.5'
+curve two.html tensorgrad stable_rank.2 '2,1.5'
+curve two.html tensorgrad stable_rank.3 '3,2'
+lacks two.html 'stable_rank.4' 'data-run="adam" data-metric="stable_rank'
 says out '"report": "two.html"' '"name": "tensorgrad"' '"epochs": 6' '"bytes": '
 well_formed two.html
 says two.html '<h1>adam and tensorgrad</h1>' 'class="badge c1">1<' 'class="badge c2">2<' \

@@ -441,55 +441,6 @@ static void threads_change_no_bit(void **state) {
     }
 }
 
-/* ---- what a projection leaves ---- */
-
-/* Twins with and without: they differ by the signs of G - back(project(G)). */
-static void residuals_move_by_their_signs(void **state) {
-    (void)state;
-    static const char *const methods[][8] = {
-        {"name", "tensorgrad", "rule", "adam"},
-        {"name", "tensorgrad", "rule", "adam", "complex_adam", "split"},
-        {"name", "lowrank", "rule", "adam"},
-        {"name", "unstructured", "rule", "lion"},
-    };
-    for (int test = 0; test < 8; test++) {
-        const char *const *method = methods[test % 4];
-        const bool splits = test % 4 == 1;
-        const double keep = 1.0 - LR * DECAY;
-        float plain[2 * NUMEL], both[2 * NUMEL], grad[2 * NUMEL], small[2 * NUMEL];
-        rig without, with;
-        begin(&without, test < 4 ? "ref" : "cpu", TG_C64, method);
-        begin(&with, test < 4 ? "ref" : "cpu", TG_C64, method);
-        assert_int_equal(tg_optim_config_set(with.ctx, &with.group, "residual_scale", "0.25"),
-                         TG_OK);
-        create(&without);
-        create(&with);
-        draw(TG_C64, 50, plain);
-        for (uint32_t step = 0; step < STEPS; step++) {
-            memcpy(both, plain, sizeof both);
-            draw(TG_C64, step, grad);
-            assert_int_equal(raw_optim_step(without.optim, 0, grad, plain), TG_OK);
-            assert_int_equal(raw_optim_step(with.optim, 0, grad, both), TG_OK);
-            tg_projector *p = without.optim->slots[0].projector;
-            const tg_gradient g = {.dtype = TG_C64, .shape = shape, .dense = grad};
-            assert_int_equal(raw_projector_project(p, &g, 1.0, 0.0, small), TG_OK);
-            assert_int_equal(raw_projector_back(p, small, -1.0, 1.0, grad), TG_OK);
-            for (int64_t i = 0; i < NUMEL; i++) {
-                const double complex left = number(TG_C64, grad, i);
-                const bool is_kept = cabs(left) < 1e-5; /* entries of the sparse set */
-                const double complex sign_of =
-                    is_kept  ? 0.0
-                    : splits ? sign(creal(left)) + sign(cimag(left)) * (double complex)I
-                             : left / cabs(left);
-                expect_near(method[1], number(TG_C64, both, i),
-                            number(TG_C64, plain, i) - keep * LR * 0.25 * sign_of, 2e-4);
-            }
-        }
-        end(&without);
-        end(&with);
-    }
-}
-
 static size_t optimizer_bytes(const char *const *settings) {
     rig r;
     size_t bytes[TG_MEM_CATEGORIES];
@@ -510,19 +461,15 @@ static void state_is_one_moment(void **state) {
     assert_int_equal(optimizer_bytes(adam), 12 * NUMEL);
 }
 
-/* Of APOLLO: Adam's of `rank` rows and a number, of Muon one moment, of signs none. */
+/* Of APOLLO: Adam's of `rank` rows and a number, of Muon one moment. */
 static void states_of_the_others(void **state) {
     (void)state;
     static const char *const apollo_rank[] = {"rule", "apollo", "rank", "2", NULL},
                              *const mini[] = {"rule", "apollo", "rank", "1", NULL},
-                             *const muon[] = {"rule", "muon", NULL},
-                             *const plain[] = {"rule", "adam", "name", "tensorgrad", NULL},
-                             *const signs[] = {"rule",           "adam", "name", "tensorgrad",
-                                               "residual_scale", "1",    NULL};
+                             *const muon[] = {"rule", "muon", NULL};
     assert_int_equal(optimizer_bytes(apollo_rank), 12 * 2 * COLUMNS + 4);
     assert_int_equal(optimizer_bytes(mini), 12 * COLUMNS + 4);
     assert_int_equal(optimizer_bytes(muon), 8 * NUMEL);
-    assert_int_equal(optimizer_bytes(signs), optimizer_bytes(plain));
 }
 
 /* Settings that have no meaning together. */
@@ -534,8 +481,6 @@ static void combinations_are_refused(void **state) {
         {{"rule", "muon", "name", "tensorgrad"}, "opt.rule: muon sees whole weights"},
         {{"rule", "apollo", "name", "lowrank"}, "opt.rule: apollo sees whole weights"},
         {{"rule", "apollo", "rank", "[2, 2, 2, 2]"}, "opt.rank: apollo has one"},
-        {{"name", "tensorgrad", "residual_scale", "1", "optimizer_type", "tensorgrad_sum"},
-         "opt.residual_scale: branches side by side"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         rig r;
@@ -544,13 +489,6 @@ static void combinations_are_refused(void **state) {
         assert_non_null(strstr(tg_context_error(r.ctx), cases[i].words));
         end(&r);
     }
-    static const char *const signs[] = {"name", "tensorgrad", "residual_scale", "1", NULL};
-    rig r;
-    begin(&r, "cpu", TG_C64, signs);
-    r.setup.accumulates = true;
-    assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_CONFIG);
-    assert_non_null(strstr(tg_context_error(r.ctx), "opt.residual_scale: sums of several batches"));
-    end(&r);
 }
 
 /* A state of Adam is none of Lion, and the reverse. */
@@ -595,7 +533,6 @@ static void devices_follow_the_host(void **state) {
         {"rule", "apollo", "rank", "3"},
         {"rule", "apollo", "rank", "1"},
         {"rule", "muon"},
-        {"rule", "adam", "name", "tensorgrad", "residual_scale", "1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double weight[2][2 * NUMEL];
@@ -637,7 +574,6 @@ int main(void) {
         cmocka_unit_test(muon_follows_the_formula),
         cmocka_unit_test(muon_is_nearly_unitary),
         cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(residuals_move_by_their_signs),
         cmocka_unit_test(state_is_one_moment),
         cmocka_unit_test(states_of_the_others),
         cmocka_unit_test(combinations_are_refused),

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,6 +30,7 @@ static int interruptions;         /* calls from now on that a signal interrupts 
 static bool writes_bytes;         /* one byte at a time */
 static int writes_left = INT_MAX; /* until the disk is full; the last one writes half */
 static bool has_no_locks;
+static uint64_t room = UINT64_MAX; /* bytes free on the disk; UINT64_MAX: that is not told */
 
 static bool is_interrupted(void) {
     if (interruptions > 0) {
@@ -65,6 +68,15 @@ int flock(int fd, int operation) {
     return is_interrupted() ? -1 : (int)syscall(SYS_flock, fd, operation);
 }
 
+int statvfs(const char *path, struct statvfs *facts) {
+    if (access(path, F_OK) != 0) {
+        return -1;
+    }
+    *facts = (struct statvfs){
+        .f_frsize = 1, .f_blocks = room < UINT64_MAX, .f_bavail = (fsblkcnt_t)room};
+    return 0;
+}
+
 #pragma GCC visibility pop
 
 static int reset(void **state) {
@@ -72,6 +84,7 @@ static int reset(void **state) {
     interruptions = 0;
     writes_bytes = has_no_locks = false;
     writes_left = INT_MAX;
+    room = UINT64_MAX;
     return 0;
 }
 
@@ -107,7 +120,9 @@ static const char *training_data(tg_context *ctx) {
     return path;
 }
 
-static tg_trainer *make_trainer(tg_context *ctx, const char *file, const char *folder) {
+/* `more`: key, value, .., NULL; or NULL. */
+static tg_trainer *make_trainer(tg_context *ctx, const char *file, const char *folder,
+                                const char *const *more) {
     const char *const pairs[][2] = {
         {"fno.n_modes", "[4, 4]"},  {"fno.hidden_channels", "4"},   {"fno.n_layers", "1"},
         {"opt.name", "tensorgrad"}, {"opt.min_entries", "10"},      {"opt.update_proj_gap", "2"},
@@ -120,6 +135,9 @@ static tg_trainer *make_trainer(tg_context *ctx, const char *file, const char *f
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         set_ok(ctx, tg_settings_set(settings, pairs[i][0], pairs[i][1], NULL));
     }
+    for (int i = 0; more && more[i]; i += 2) {
+        set_ok(ctx, tg_settings_set(settings, more[i], more[i + 1], NULL));
+    }
     set_ok(ctx, tg_trainer_create(ctx, settings, folder, &trainer));
     tg_settings_destroy(&settings);
     return trainer;
@@ -128,7 +146,7 @@ static tg_trainer *make_trainer(tg_context *ctx, const char *file, const char *f
 /* Goes on with the run of a folder, or begins it. */
 static tg_status train(const char *folder, int threads, const char *checkpoint, char *sentence) {
     tg_context *ctx = open_context(threads);
-    tg_trainer *trainer = make_trainer(ctx, training_data(ctx), folder);
+    tg_trainer *trainer = make_trainer(ctx, training_data(ctx), folder, NULL);
     tg_train_end end;
     bool resumed = false;
     tg_status status = tg_trainer_resume(trainer, checkpoint, &resumed);
@@ -378,7 +396,7 @@ static void expect_refusal(const tg_trainer *t, const tg_progress *progress, con
 static void forged_counters_are_refused(void **state) {
     (void)state;
     tg_context *ctx = open_context(1);
-    tg_trainer *t = make_trainer(ctx, training_data(ctx), test_path("honest"));
+    tg_trainer *t = make_trainer(ctx, training_data(ctx), test_path("honest"), NULL);
     tg_train_end end;
     set_ok(ctx, tg_trainer_start(t));
     set_ok(ctx, tg_trainer_run(t, NULL, &end));
@@ -439,13 +457,139 @@ static void a_run_without_one_update_fails(void **state) {
     }
     set_ok(ctx, tg_safetensors_write(ctx, test_path("large.safetensors"), archive));
     tg_archive_destroy(&archive);
-    tg_trainer *t = make_trainer(ctx, test_path("large.safetensors"), test_path("large"));
+    tg_trainer *t = make_trainer(ctx, test_path("large.safetensors"), test_path("large"), NULL);
     set_ok(ctx, tg_trainer_start(t));
     assert_int_equal(tg_trainer_run(t, NULL, &end), TG_E_NUMERIC);
     set_expect_sentence(ctx, "every update was skipped: 6 losses and 0 gradients were not finite");
     assert_false(tg_trainer_is_finished(t));
     tg_trainer_destroy(&t);
     tg_context_destroy(&ctx);
+}
+
+/* ---- room on the disk ---- */
+
+static int64_t size_of(const char *folder, int step) {
+    char name[1200];
+    struct stat facts;
+    snprintf(name, sizeof name, "%s/checkpoints/step-%010d.safetensors", folder, step);
+    return stat(name, &facts) == 0 ? (int64_t)facts.st_size : -1;
+}
+
+/* Before a run it is known what a checkpoint takes, whatever the optimizer keeps. */
+static void a_run_without_room_is_refused(void **state) {
+    (void)state;
+    enum { HEADER = 1 << 16 };
+    static const char *const methods[][5] = {{"opt.name", "adam"},
+                                             {"opt.name", "tensorgrad"},
+                                             {"opt.name", "adam", "opt.state_precision", "half"}};
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        tg_context *ctx = open_context(1);
+        char folder[1024], sentence[64];
+        snprintf(folder, sizeof folder, "%s/run", test_path("room"));
+        tg_trainer *t = make_trainer(ctx, training_data(ctx), folder, methods[m]);
+        const uint64_t needed = t->checkpoint_bytes + HEADER;
+        tg_train_end end;
+        set_ok(ctx, tg_trainer_start(t));
+        room = 2 * needed - 1; /* one that is whole, and one that is written */
+        assert_int_equal(tg_trainer_run(t, NULL, &end), TG_E_IO);
+        snprintf(sentence, sizeof sentence, "this run needs %.4g MiB of the disk for checkpoints",
+                 (double)(2 * needed) / 0x1p20);
+        set_expect_sentence(ctx, sentence);
+        assert_true(access(test_path("room"), F_OK) != 0);
+        room = 3 * needed - 1; /* .. and one more that is kept */
+        set_ok(ctx, tg_trainer_run(t, NULL, &end));
+        assert_non_null(strstr(heard, "fewer are kept when there is no room"));
+        assert_true(size_of(folder, 6) >= (int64_t)t->checkpoint_bytes);
+        assert_true(size_of(folder, 6) <= (int64_t)needed);
+        tg_trainer_destroy(&t);
+        t = make_trainer(ctx, training_data(ctx), folder, methods[m]);
+        room = 3 * needed;
+        heard[0] = '\0';
+        set_ok(ctx, tg_trainer_replace(t));
+        set_ok(ctx, tg_trainer_run(t, NULL, &end));
+        assert_string_equal(heard, "");
+        tg_trainer_destroy(&t);
+        tg_context_destroy(&ctx);
+        char command[1100];
+        snprintf(command, sizeof command, "rm -rf '%s'", test_path("room"));
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static void fill_disk(void *user, const tg_train_epoch *epoch) {
+    (void)user;
+    room = epoch->epoch == 2 ? 0 : room;
+}
+
+static void older_checkpoints_make_room(void **state) {
+    (void)state;
+    static const char *const more[] = {"opt.keep_checkpoints", "3", NULL};
+    const tg_train_watch watch = {.on_epoch = fill_disk};
+    tg_context *ctx = open_context(1);
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", test_path("filled"));
+    tg_trainer *t = make_trainer(ctx, training_data(ctx), folder, more);
+    tg_train_end end;
+    room = UINT64_MAX - 1;
+    set_ok(ctx, tg_trainer_start(t));
+    set_ok(ctx, tg_trainer_run(t, &watch, &end));
+    assert_non_null(
+        strstr(heard, "the disk is nearly full: older checkpoints make room for new ones"));
+    assert_int_equal(size_of(folder, 2), -1);
+    assert_true(size_of(folder, 4) > 0 && size_of(folder, 6) > 0);
+    tg_trainer_destroy(&t);
+    tg_context_destroy(&ctx);
+}
+
+/* ---- runs that end without numbers ---- */
+
+static tg_trainer *spoilt;
+static double spoilt_value;
+
+/* After the last step a weight has a value that it should not have. */
+static void spoil(void *user, const tg_train_progress *progress) {
+    (void)user;
+    if (progress->step == 6) {
+        const tg_tensor weight = tg_fno_get_param(spoilt->model->fno, 0).weight;
+        for (int64_t i = 0; i < tg_tensor_numel(&weight); i++) {
+            ((float *)weight.data)[i] = (float)spoilt_value;
+        }
+    }
+}
+
+static void a_run_that_ends_without_numbers_fails(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *sentence;
+    } cases[] = {{(double)NAN, "the run has diverged: its weights are not finite"},
+                 {1e38, "the run has diverged: its test error is not finite any more"}};
+    const tg_train_watch watch = {.on_step = spoil};
+    for (int i = 0; i < 2; i++) {
+        tg_context *ctx = open_context(1);
+        char folder[1024], good[1200];
+        snprintf(folder, sizeof folder, "%s", test_path(i ? "infinite" : "nan"));
+        snprintf(good, sizeof good,
+                 "the last good checkpoint is %s/checkpoints/step-0000000004.safetensors, of "
+                 "epoch 2",
+                 folder);
+        const char *const more[] = {"data.test_files", training_data(ctx), NULL};
+        spoilt_value = cases[i].value;
+        for (int resumes = 0; resumes < 2; resumes++) {
+            tg_train_end end;
+            bool resumed = false;
+            spoilt = make_trainer(ctx, training_data(ctx), folder, more);
+            set_ok(ctx, tg_trainer_resume(spoilt, NULL, &resumed));
+            assert_int_equal(resumed, resumes);
+            assert_false(tg_trainer_is_finished(spoilt));
+            assert_int_equal(tg_trainer_run(spoilt, &watch, &end), TG_E_NUMERIC);
+            set_expect_sentence(ctx, cases[i].sentence);
+            set_expect_sentence(ctx, good);
+            assert_true(end.has_diverged && end.is_finished && end.epoch == 3);
+            tg_trainer_destroy(&spoilt);
+        }
+        tg_context_destroy(&ctx);
+    }
 }
 
 int main(void) {
@@ -460,6 +604,9 @@ int main(void) {
         cmocka_unit_test_teardown(another_number_of_threads_is_told, reset),
         cmocka_unit_test_teardown(forged_counters_are_refused, reset),
         cmocka_unit_test_teardown(a_run_without_one_update_fails, reset),
+        cmocka_unit_test_teardown(a_run_without_room_is_refused, reset),
+        cmocka_unit_test_teardown(older_checkpoints_make_room, reset),
+        cmocka_unit_test_teardown(a_run_that_ends_without_numbers_fails, reset),
     };
     return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

@@ -72,9 +72,6 @@ train 0 config.yaml --run silent --opt.n_epochs 1 --quiet
 [ ! -s out ] || complain "--quiet printed $(head -1 out)"
 train 0 --run silent --resume auto --quiet
 [ ! -s out ] || complain "--quiet printed $(head -1 out)"
-train 0 config.yaml --run ranked --opt.n_epochs 1 --quiet --opt.name lowrank --opt.rank auto --opt.memory_budget 0.5 \
-    --opt.min_entries 50
-[ ! -s err ] || complain "--quiet printed $(head -1 err)"
 rm saved/checkpoints/step-* saved/checkpoints/recent*
 unchanged 1 saved config.yaml # a best checkpoint alone is a run, too
 

@@ -182,16 +182,53 @@ static void a_full_disk_is_the_error_of_the_run(void **state) {
     assert_true(failures >= EPOCHS);
 }
 
-/* What ends a run is not forgotten over a checkpoint that fails beside it. */
-static void spoil_weights(void *user, const tg_train_epoch *epoch) {
-    (void)user;
-    (void)epoch;
+static void fill_weight(double value) {
     const tg_tensor weight = tg_fno_get_param(trainer->model->fno, 0).weight;
     set_ok(ctx,
            trainer->model->be->ops->fill(trainer->model->be, weight.dtype, tg_tensor_numel(&weight),
-                                         (tg_scalar){.re = (double)NAN}, weight.data));
+                                         (tg_scalar){.re = value}, weight.data));
 }
 
+/* The model gets worse after the first epoch; the disk has room again after the third one. */
+static void empty_disk(void *user, const tg_train_epoch *epoch) {
+    double *errors = user;
+    errors[epoch->epoch - 1] = epoch->test[0].h1;
+    if (epoch->epoch == 1) {
+        fill_weight(8.0);
+    }
+    atomic_store(&pieces_left, epoch->epoch == 3 ? -1 : atomic_load(&pieces_left));
+}
+
+/* A best one that cannot be written is a warning, and its error is not the one to beat: a later one
+ * is the best, although it is worse. */
+static void a_run_goes_on_without_its_best(void **state) {
+    (void)state;
+    static const char *const more[] = {
+        "opt.n_epochs", "4", "data.batch_size", "4", "opt.save_every", "9", "opt.learning_rate",
+        "1e-6",         NULL};
+    double errors[EPOCHS] = {0};
+    const tg_train_watch watch = {.user = errors, .on_epoch = empty_disk};
+    tg_settings *settings = run_settings(ctx, "good", more);
+    tg_train_end out;
+    set_ok(ctx, tg_trainer_create(ctx, settings, run_file("lost", ""), &trainer));
+    set_ok(ctx, tg_trainer_start(trainer));
+    pieces_left = 0;
+    set_ok(ctx, tg_trainer_run(trainer, &watch, &out));
+    assert_true(out.is_finished);
+    assert_non_null(strstr(heard, "the best checkpoint stays the one before"));
+    assert_true(errors[0] < errors[2] && errors[0] < errors[3]); /* otherwise nothing is tested */
+    assert_int_equal(access(run_file("lost", "checkpoints/best.safetensors"), F_OK), 0);
+    tg_trainer_destroy(&trainer);
+    tg_settings_destroy(&settings);
+}
+
+static void spoil_weights(void *user, const tg_train_epoch *epoch) {
+    (void)user;
+    (void)epoch;
+    fill_weight((double)NAN);
+}
+
+/* What ends a run is not forgotten over a checkpoint that fails beside it. */
 static void the_first_error_stays(void **state) {
     (void)state;
     const tg_train_watch spoiling = {.on_epoch = spoil_weights};
@@ -206,6 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(steps_do_not_wait_for_files, begin, end),
         cmocka_unit_test_setup_teardown(a_full_disk_is_the_error_of_the_run, begin, end),
+        cmocka_unit_test_setup_teardown(a_run_goes_on_without_its_best, begin, end),
         cmocka_unit_test_setup_teardown(the_first_error_stays, begin, end),
     };
     fake_device_add("fake");

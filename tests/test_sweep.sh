@@ -71,6 +71,25 @@ expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
     "two runs would be called a-b_rnak=0.1_s0" "'x' is not a whole number"
 [ ! -e bad ] || complain "a refused sweep made its folder"
+# Rows that differ only in what nothing reads are one row twice, whatever their texts.
+cat >same.yaml <<'Y'
+base: base.yaml
+settings: {data.root: nowhere, opt.name: tensorgrad}
+variants:
+  first: {opt.rank: 0.3}
+  second: {opt.sparse_ratio: 5.0e-2, opt.gamma: 0.9}
+  third: {opt.n_epochs: 3}
+  matrix: {opt.name: galore}
+  dense: {opt.name: adam}
+  slower: {opt.name: adam, opt.update_proj_gap: 7}
+  apollo: {opt.name: adam, opt.rule: apollo}
+  other apollo: {opt.name: adam, opt.rule: apollo, opt.rank: 0.5}
+Y
+expect 1 sweep same.yaml --out bad --dry-run
+says err "same.yaml: 2 mistakes" "rows first and second are the same run" "rows dense and slower are the same run"
+printf 'base: base.yaml\nsettings: {data.root: nowhere, opt.name: lowrank}\naxes: {opt.sparse_type: [topk, randk]}\n' >same.yaml
+expect 1 sweep same.yaml --out bad
+says err "rows sparse_type=topk and sparse_type=randk are the same run"
 expect 1 sweep small.yaml --out bad --scale tiny
 says err "smoke, grid, listed and paper"
 expect 1 sweep small.yaml --out bad --data.batch_size 900000 --fno.hidden_channels 9000
@@ -94,6 +113,22 @@ awk -v a="$first" -v b="$(seconds staged)" 'BEGIN { exit !(b > 2 * a) }' || comp
 awk '$1 ~ /memory$|seconds$/ && !($2 > 0) { exit 1 }' plan || complain "$last: no memory or time"
 expect 0 sweep small.yaml --out d --dry-run --scale listed
 [ "$(grep -c '_s0' out)" -eq 4 ] || complain "$last: entries of a list do not go together"
+# A variant with a value of its own for an axis, or null, is not varied along it.
+cat >own.yaml <<'Y'
+base: base.yaml
+settings: {data.root: nowhere}
+variants:
+  Adam: {opt.name: adam, opt.rank: null, opt.second_rank: null}
+  GaLore: {opt.name: galore, opt.rank: 0.5}
+  Tucker: {opt.name: lowrank}
+axes: {opt.weight_decay: [0, 1e-4]}
+list: {opt.rank: [0.25, 0.50, 1.0], opt.second_rank: [0.2, 0.4, 0.9]}
+baseline: Adam
+Y
+expect 0 sweep own.yaml --out d --dry-run
+[ "$(grep -c '_s0 ' out)" -eq 10 ] || complain "$last: not 10 rows"
+says out "Adam_weight_decay=0_s0 " "Adam_weight_decay=1e-4_s0 " "GaLore_weight_decay=0_rank=0.5_s0 " \
+    "Tucker_weight_decay=0_rank=0.25_second_rank=0.2_s0 " "Tucker_weight_decay=1e-4_rank=1.0_second_rank=0.9_s0 "
 [ ! -e d ] || complain "a dry run made its folder"
 
 # ---- a sweep, and the same again ----
@@ -199,6 +234,43 @@ expect 0 sweep plan.yaml --out plans
 [ "$(grep -c '^| n_modes=.* KiB | .* MiB |$' plans/table.md)" -eq 2 ] || complain "$last: no memory in table.md"
 [ -z "$(ls plans/runs)" ] || complain "$last: trained"
 
+# Published values: one for all rows, one for each row, one for each value of the first axis; columns by name.
+cat >published.yaml <<'Y'
+base: base.yaml
+run: plan
+settings: {data.root: d/data}
+variants:
+  a: {published: 0.7}
+  b: {opt.name: galore, published: [1.1, 1.2, 1.3, 1.4]}
+  c: {opt.name: lowrank, published: {train: [2.1, null], L2: 2.5}}
+  d: {opt.name: tensorgrad, opt.eps: null, published.train: [3.1 GB, 3.2]}
+axes: {opt.weight_decay: [0, 1e-4], opt.eps: [1e-6, 1e-7]}
+Y
+expect 0 sweep published.yaml --out columns
+cat >wanted <<'T'
+| method | opt.weight_decay | opt.eps | published | published train | published L2 | optimizer state | peak memory |
+| a | 0 | 1e-6 | 0.7 | – | –
+| a | 0 | 1e-7 | 0.7 | – | –
+| b | 0 | 1e-7 | 1.2 | – | –
+| b | 1e-4 | 1e-6 | 1.3 | – | –
+| c | 0 | 1e-7 | – | 2.1 | 2.5
+| c | 1e-4 | 1e-6 | – | – | 2.5
+| d | 0 | – | – | 3.1 GB | –
+| d | 1e-4 | – | – | 3.2 | –
+T
+while read -r row; do
+    grep -qF "$row" columns/table.md || complain "$last: no row '$row'"
+done <wanted
+sed -E ':a; N; $!ba; s/\{\s*"": ("[^"]*")\s*\}/\1/g' columns/sweep.json >old.json # as earlier versions wrote it
+grep -q '"published": "1.2"' old.json || complain "no old sweep.json"
+cp old.json columns/sweep.json
+cp columns/table.md now.md
+expect 0 report columns -o again.md
+cmp -s again.md now.md || complain "$last: another table than with {column: value}"
+sed -i 's/GB, 3.2/GB, 3.2, 3.3/' published.yaml
+expect 1 sweep published.yaml --out bad
+says err "variants.d.published.train has 3 values for 2 rows of the variant, or 2 of the first axis"
+
 # ---- a job array ----
 expect 0 sweep small.yaml --out parts --rank 1/2 --scale smoke --json
 flat out >end
@@ -242,14 +314,20 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 kill -TERM $pid
-wait $pid || complain "a sweep that is stopped fails"
+wait $pid
+[ $? -eq 143 ] || complain "a sweep that is stopped must end with 128 + 15"
 says out "stopped by signal 15" "the same command goes on"
 for s in 0 1; do
     compgen -G "long/runs/run_s$s/checkpoints/step-*.safetensors" >/dev/null || complain "run_s$s did not save"
 done
-expect 0 sweep long.yaml --out long --max-time 0.3s
+timed_out() { # timed_out <arguments of sweep ..>
+    last="sweep $*"
+    "$tgrad" sweep "$@" >out 2>err </dev/null
+    [ $? -eq 124 ] || complain "$last: must end with 124"
+}
+timed_out long.yaml --out long --max-time 0.3s
 says out "stopped by --max-time"
-expect 0 sweep small.yaml --out late --max-time 0.001s # over when the data are there
+timed_out small.yaml --out late --max-time 0.001s # over when the data are there
 says out "0 of 4 runs finished" "stopped by --max-time"
 [ -z "$(ls late/runs)" ] || complain "$last: began a run"
 

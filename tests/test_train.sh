@@ -106,30 +106,6 @@ cmp -s <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) ||
     fail "a killed and resumed run has other metrics"
 ls killed/checkpoints/.tmp* killed/checkpoints/*.tmp* >/dev/null 2>&1 && fail "temporary files are left"
 
-# ---- automatic ranks: resumed after every epoch, also between a spectrum and its refresh ----
-auto=(--opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02)
-train auto "${auto[@]}" --opt.n_epochs 4 >log 2>&1 || fail "automatic ranks: $(tail -1 log)"
-grep -q "ranks from step 1 on: .* bytes; error .* predicted, found at the last refresh " log ||
-    fail "the choice of ranks must be logged"
-grep -q "ranks from step 1 on, fno_blocks.convs.1.*: [0-9x]* and [0-9]* entries, error .* predicted; before " log ||
-    fail "the choice for each layer must be logged"
-grep -q "^automatic ranks: .* of a budget of .*; error .* predicted$" log || fail "the summary must tell of ranks"
-grep -q '"ranks":{"values":[0-9]*,"kept":[0-9]*,.*"budget":[0-9]*,"error":[0-9.e-]*,"bound":' auto/metrics.jsonl ||
-    fail "metrics.jsonl must tell of ranks"
-grep -q '"ranks"' whole/metrics.jsonl && fail "no ranks without rank auto"
-for epochs in 1 2 3 4; do
-    train parts "${auto[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "automatic ranks, epoch $epochs: $(tail -1 log)"
-done
-cmp -s auto/checkpoints/step-0000000020.safetensors parts/checkpoints/step-0000000020.safetensors ||
-    fail "automatic ranks: a resumed run ends with other weights"
-cmp -s <(numbers auto/metrics.jsonl) <(numbers parts/metrics.jsonl) ||
-    fail "automatic ranks: a resumed run has other metrics"
-cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: a resumed run logs others"
-[ "$(wc -l <auto/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
-grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
-    fail "projections.jsonl lacks ranks or errors"
-
 # resumes <name> <epochs> <what> <options ..>: a run in one go and one resumed after every epoch end with the same bytes
 # and numbers.
 resumes() {
@@ -145,6 +121,18 @@ resumes() {
     cmp -s <(numbers "$name/metrics.jsonl") <(numbers "${name}_parts/metrics.jsonl") ||
         fail "$what: a resumed run has other numbers"
 }
+
+# ---- ranks by memory, refreshed on the way: resumed after every epoch ----
+resumes ranked 4 "ranks by memory" --opt.memory_budget 0.25 --opt.sparse_ratio 0.02 --opt.update_proj_gap 5
+cmp -s ranked/projections.jsonl ranked_parts/projections.jsonl || fail "ranks by memory: a resumed run logs others"
+[ "$(wc -l <ranked/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
+grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*}' ranked/projections.jsonl ||
+    fail "projections.jsonl lacks ranks or errors: $(tail -1 ranked/projections.jsonl)"
+grep -q "opt.memory_budget: rank 0\.[0-9]*$" ranked.log || fail "the rank must be logged: $(head ranked.log)"
+
+# ---- 16-bit moments, the low-rank branch first: resumed after every epoch ----
+resumes half 4 "16-bit moments" --opt.state_precision half --opt.proj_type low_rank --opt.second_rank 0.25 \
+    --opt.second_proj_type unstructured_sparse --opt.second_sparse_ratio 0.05
 
 # ---- a network without channel MLPs: resumed after every epoch ----
 resumes plain 2 "no channel MLPs" --fno.use_channel_mlp false --fno.activation_checkpoint minimal --fno.norm group_norm
@@ -187,32 +175,7 @@ tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
     fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
 
-
-# ---- and killed at random moments, with moments in 16 bits and the set behind the core ----
-auto+=(--opt.state_precision half --opt.proj_type low_rank --opt.second_proj_type unstructured_sparse
-    --opt.second_sparse_ratio 0.05 --opt.n_epochs 4)
-train half "${auto[@]}" >log 2>&1 || fail "automatic ranks in 16 bits: $(tail -1 log)"
-more_kills=0 rounds=0
-while [ $rounds -lt 200 ]; do
-    rounds=$((rounds + 1))
-    "$tgrad" train config.yaml --run half_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
-    pid=$!
-    until_kill $rounds
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    [ $? -eq 137 ] && more_kills=$((more_kills + 1))
-    if [ -e half_killed/samples.safetensors ]; then
-        [ $more_kills -ge 8 ] && break
-        rm -rf half_killed
-    fi
-done
-[ $more_kills -ge 8 ] || fail "automatic ranks in 16 bits: only $more_kills kills in $rounds rounds"
-train half_killed "${auto[@]}" --resume auto >log 2>&1 || fail "automatic ranks in 16 bits, after the kills: $(tail -1 log)"
-cmp -s half/checkpoints/step-0000000020.safetensors half_killed/checkpoints/step-0000000020.safetensors ||
-    fail "automatic ranks in 16 bits: a killed and resumed run ends with other weights"
-cmp -s half/projections.jsonl half_killed/projections.jsonl || fail "automatic ranks in 16 bits: other ranks"
-
-# ---- SIGTERM: finish the step, save, exit 0 ----
+# ---- SIGTERM: finish the step, save, exit 143 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)
 "${stopped[@]}" >log 2>&1 &
 pid=$!
@@ -222,9 +185,13 @@ for _ in $(seq 100); do
 done
 kill -TERM $pid
 wait $pid
-[ $? -eq 0 ] || fail "SIGTERM must end with success"
+[ $? -eq 143 ] || fail "SIGTERM must end with 128 + 15"
 grep -q "stopped by signal 15" log || fail "SIGTERM must be answered with a message"
-# A shell lets its background jobs ignore SIGINT; TERM again, at another moment.
+# A shell lets its background jobs ignore SIGINT; timeout does not.
+timeout --preserve-status -s INT 1 "${stopped[@]}" --resume auto --json >json 2>log
+[ $? -eq 130 ] || fail "SIGINT must end with 128 + 2: $(cat log)"
+grep -q '"finished": *false' json || fail "--json must tell that the run is not finished"
+# TERM again, at another moment.
 "${stopped[@]}" --resume auto >log 2>&1 &
 pid=$!
 for _ in $(seq 100); do
@@ -233,7 +200,7 @@ for _ in $(seq 100); do
 done
 kill -TERM $pid
 wait $pid
-[ $? -eq 0 ] || fail "SIGTERM must end with success after a resume"
+[ $? -eq 143 ] || fail "SIGTERM must end with 128 + 15 after a resume"
 grep -q "^resumed" log || fail "a resumed run must say so"
 
 # ---- damaged checkpoints: the one before is used, and named ----
@@ -270,15 +237,26 @@ refused "fno.n_layers: expected an integer" --fno.n_layers 0
 refused "darcy_train_13" --data.train_resolution 13
 refused "nod.key: unknown section" --nod.key 1
 refused "times in a row" --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.save_every 50 --opt.nonfinite_limit 2
-# Below that limit a run that diverges comes to its end, and says so there.
+# Below that limit a run that diverges comes to its end, and fails there, again when it is resumed.
 diverge=(--opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1)
-train diverged "${diverge[@]}" >log 2>&1 || fail "a run below opt.nonfinite_limit must come to its end"
-grep -q "warning: 4 batches of this run had no finite loss and were skipped, to the very end" log ||
-    fail "a run that diverged must say so: $(tail -3 log)"
-grep -q "^finished: 1 epochs, 1 steps, 4 batches skipped; " log || fail "skipped batches are counted: $(tail -1 log)"
-train diverged_json "${diverge[@]}" --json 2>/dev/null | grep -q '"skipped": 4' || fail "--json must count skipped updates"
-train calm --opt.n_epochs 1 --json 2>log | grep -q '"skipped": 0' || fail "--json must count no skipped update"
+for resume in "" "--resume auto"; do
+    # shellcheck disable=SC2086 # words
+    train diverged "${diverge[@]}" $resume >log 2>&1
+    [ $? -eq 1 ] || fail "a run that diverged must exit 1"
+    grep -q "the run has diverged: most batches of its last epoch had no finite loss; .*; there is no good checkpoint" log ||
+        fail "a run that diverged must say so: $(tail -3 log)"
+    grep -q "^diverged: 1 epochs, 1 steps, 4 batches skipped; " log || fail "skipped batches are counted: $(tail -3 log)"
+done
+train diverged_json "${diverge[@]}" --json >json 2>/dev/null && fail "a run that diverged must fail with --json, too"
+jq -e '.diverged and .finished and .skipped == 4' json >log || fail "--json must tell of divergence: $(cat json)"
+train calm --opt.n_epochs 1 --json >json 2>log || fail "one epoch: $(cat log)"
+jq -e '(.diverged | not) and .skipped == 0' json >/dev/null || fail "--json must count no skipped update: $(cat json)"
 grep -q "not finite" log && fail "a run with finite losses warns"
+cp -r whole ruined # by its last two epochs, of which 4 and 5 batches are skipped
+train ruined --resume auto --opt.n_epochs 10 --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.scheduler constant >log 2>&1
+[ $? -eq 1 ] || fail "a run that diverges at its end must exit 1"
+grep -q "the last good checkpoint is ruined/$final, of epoch 8" log || fail "the last good checkpoint: $(tail -3 log)"
+train ruined --resume ruined/$final --opt.n_epochs 9 >log 2>&1 || fail "it goes on from there: $(tail -3 log)"
 refused "data.n_tests: 3 entries for 2 test resolutions" --data.n_tests "[1,2,3]"
 # precision, checkpointing and memory
 refused "opt.loss_scale: '1000' is not auto, off or a power of two" --opt.loss_scale 1000
@@ -323,6 +301,14 @@ train clip --opt.max_grad_norm 0.5 --opt.n_epochs 1 -q >log 2>&1 || fail "clippi
 train stages --opt.n_epochs 1 --stage2.opt.n_epochs 2 --stage2.data.batch_size 20 >log 2>&1 ||
     fail "two stages: $(cat log)"
 [ "$(wc -l <stages/metrics.jsonl)" -eq 3 ] || fail "two stages have three epochs"
+# They share one schedule, also when they are read back from the run's settings.
+halved="0.004 0.004 0.002 0.002"
+rates() { sed -nE 's/.*"lr":([0-9.e-]+),.*/\1/p' "$1/metrics.jsonl" | xargs; }
+train one_schedule --opt.n_epochs 1 --opt.learning_rate 0.004 --opt.scheduler StepLR --opt.step_size 2 \
+    --stage2.opt.n_epochs 3 --stage2.data.batch_size 20 >log 2>&1 || fail "one schedule: $(cat log)"
+[ "$(rates one_schedule)" = "$halved" ] || fail "one schedule of two stages: $(rates one_schedule)"
+"$tgrad" train one_schedule/config.yaml --run again_schedule -q >log 2>&1 || fail "again: $(cat log)"
+[ "$(rates again_schedule)" = "$halved" ] || fail "config.yaml of two stages: $(rates again_schedule)"
 for batch in 8 4; do # a later stage that adds up two batches is one with batches twice as large
     train added$batch --opt.name tensorgrad --opt.n_epochs 1 --stage2.opt.n_epochs 1 --stage2.data.batch_size $batch \
         --stage2.opt.accumulation_steps $((8 / batch)) -q >log 2>&1 || fail "batches of $batch: $(cat log)"

@@ -32,6 +32,7 @@ static const tg_progress full = {
     .fno_step = 19,
     .loss_sum = 0.625,
     .best = 0.375,
+    .diverged = TG_DIVERGED_WEIGHTS,
     .schedule = {.epoch = 6, .waited = 8, .factor = 0.5, .best = 0.25}};
 
 /* A field that is added to the progress has to be added here, too. */
@@ -47,6 +48,7 @@ static void expect_progress(const tg_progress *p) {
     assert_int_equal(p->fno_step, full.fno_step);
     assert_true(p->loss_sum == full.loss_sum);
     assert_true(p->best == full.best);
+    assert_int_equal(p->diverged, full.diverged);
     assert_int_equal(p->schedule.epoch, full.schedule.epoch);
     assert_int_equal(p->schedule.waited, full.schedule.waited);
     assert_true(p->schedule.factor == full.schedule.factor);
@@ -131,8 +133,16 @@ static void test_stops_with_a_plateau(void **state) {
     assert_true(reductions >= 1 && kept >= 2); /* otherwise patience would not be tested */
 }
 
+static void expect_rates(const run_record *whole, const double *rates, int count) {
+    assert_int_equal(whole->epochs, count);
+    for (int i = 0; i < count; i++) {
+        assert_true(fabs(whole->epoch[i].learning_rate - rates[i]) <= 1e-15);
+    }
+}
+
 /* Stages with their own rates and batches, sums of two batches: 3 updates of 5 batches in each
- * epoch of the first stage, 1 of 2 in the second. Each stage begins its schedule anew. */
+ * epoch of the first stage, 1 of 2 in the second. A stage with a rate of its own begins its
+ * schedule anew. */
 static void test_stops_with_stages(void **state) {
     (void)state;
     static const double rates[] = {0.01, 0.005, 0.02, 0.01};
@@ -142,11 +152,45 @@ static void test_stops_with_stages(void **state) {
                      "opt.gamma", "0.5", "opt.accumulation_steps", "2", "stage2.opt.n_epochs", "2",
                      "stage2.opt.learning_rate", "0.02", "stage2.data.batch_size", "10"),
                 &whole);
-    assert_int_equal(whole.epochs, 4);
+    expect_rates(&whole, rates, 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(whole.epoch[i].step, i < 2 ? 3 * (i + 1) : 6 + (i - 1));
-        assert_true(fabs(whole.epoch[i].learning_rate - rates[i]) <= 1e-15);
         assert_int_equal(whole.epoch[i].epochs, 4);
+    }
+}
+
+/* A stage without keys of the schedule continues that of the stage before, which has counted 3
+ * epochs by then; a third one that says the rate again begins anew. */
+static void test_stages_share_a_schedule(void **state) {
+    (void)state;
+    static const double rates[] = {0.04, 0.04, 0.02, 0.02, 0.01, 0.01, 0.04, 0.04, 0.02};
+    run_record whole;
+    check_stops("shared",
+                MORE("opt.n_epochs", "3", "opt.learning_rate", "0.04", "opt.scheduler", "StepLR",
+                     "opt.step_size", "2", "opt.gamma", "0.5", "data.batch_size", "10",
+                     "stage2.opt.n_epochs", "3", "stage2.data.batch_size", "20",
+                     "stage3.opt.learning_rate", "0.04"),
+                &whole);
+    expect_rates(&whole, rates, 9);
+}
+
+/* So does a plateau: its reductions and what it waits for. */
+static void test_stages_share_a_plateau(void **state) {
+    (void)state;
+    run_record one, two;
+    check_stops("one_plateau",
+                MORE("opt.n_epochs", "6", "opt.scheduler", "ReduceLROnPlateau",
+                     "opt.scheduler_patience", "0", "opt.learning_rate", "2"),
+                &one);
+    check_stops("two_plateaus",
+                MORE("opt.n_epochs", "3", "opt.scheduler", "ReduceLROnPlateau",
+                     "opt.scheduler_patience", "0", "opt.learning_rate", "2", "stage2.opt.n_epochs",
+                     "3"),
+                &two);
+    assert_true(one.epoch[2].learning_rate < one.epoch[0].learning_rate);
+    for (int i = 0; i < 6; i++) {
+        assert_true(one.epoch[i].learning_rate == two.epoch[i].learning_rate);
+        assert_true(one.epoch[i].train_loss == two.epoch[i].train_loss);
     }
 }
 
@@ -156,10 +200,12 @@ static void test_stops_with_projections(void **state) {
     run_record whole;
     check_stops("projected",
                 MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
-                     "opt.update_proj_gap", "4"),
+                     "opt.update_proj_gap", "4", "opt.track_stable_rank", "true"),
                 &whole);
     test_same_file(run_file("projected", "projections.jsonl"),
                    run_file("projected_3", "projections.jsonl"));
+    test_same_file(run_file("projected", "stable_ranks.jsonl"),
+                   run_file("projected_3", "stable_ranks.jsonl"));
     FILE *file = fopen(run_file("projected", "projections.jsonl"), "r");
     char line[4096];
     int lines = 0;
@@ -197,7 +243,19 @@ static void test_another_seed_is_refused(void **state) {
 
 /* ---- the best model ---- */
 
-/* Two good epochs, then a rate that ruins the model: the best one stays, also across a resume. */
+/* The epoch (0-based) of the least error: H1 of test set `test`, or L2. */
+static int least_of(const run_record *record, int test, bool is_h1) {
+    int best = 0;
+    for (int i = 1; i < record->epochs; i++) {
+        const tg_test_errors *error = &record->epoch[i].test[test];
+        const tg_test_errors *least = &record->epoch[best].test[test];
+        best = (is_h1 ? error->h1 < least->h1 : error->l2 < least->l2) ? i : best;
+    }
+    return best;
+}
+
+/* Two good epochs, then a rate that ruins the model: the best one stays, also across a resume. It
+ * is the best by the norm that is trained. */
 static void test_the_best_model_stays(void **state) {
     (void)state;
     const char *path = run_file("best", "checkpoints/best.safetensors");
@@ -206,28 +264,96 @@ static void test_the_best_model_stays(void **state) {
     set_ok(ctx, run_train(ctx, "good", "best", MORE("opt.n_epochs", "5", "opt.learning_rate", "2"),
                           true, &record));
     assert_int_equal(record.epochs, 5);
-    int best = 0;
-    for (int i = 1; i < record.epochs; i++) {
-        best = record.epoch[i].test[0].l2 < record.epoch[best].test[0].l2 ? i : best;
-    }
+    int best = least_of(&record, 0, true);
     assert_true(best < 2); /* otherwise nothing would be tested */
     const tg_progress progress = read_progress(path);
     assert_int_equal(progress.epoch, best + 1);
-    assert_true(progress.best == record.epoch[best].test[0].l2);
+    assert_true(progress.best == record.epoch[best].test[0].h1);
     const tg_progress last = read_progress(record.end.checkpoint);
     assert_int_equal(last.epoch, 5);
-    assert_true(last.best == record.epoch[best].test[0].l2);
+    assert_true(last.best == record.epoch[best].test[0].h1);
     /* each time it gets better it is replaced */
     run_record rising = {0};
     set_ok(ctx, run_train(ctx, "good", "rising",
                           MORE("opt.n_epochs", "4", "opt.training_loss", "l2"), false, &rising));
-    best = 0;
-    for (int i = 1; i < rising.epochs; i++) {
-        best = rising.epoch[i].test[0].l2 < rising.epoch[best].test[0].l2 ? i : best;
-    }
+    best = least_of(&rising, 0, false);
     assert_true(best > 0);
     assert_int_equal(read_progress(run_file("rising", "checkpoints/best.safetensors")).epoch,
                      best + 1);
+}
+
+/* As a checkpoint was before opt.best_metric: without the key. */
+static void forget_metric(const char *path) {
+    tg_archive *archive = NULL;
+    set_ok(ctx, tg_safetensors_read(ctx, path, &archive));
+    char *text = strdup(tg_archive_meta(archive, "tgrad.config"));
+    char *line = strstr(text, "  best_metric:");
+    assert_non_null(line);
+    const char *rest = strchr(line, '\n') + 1;
+    memmove(line, rest, strlen(rest) + 1);
+    set_ok(ctx, tg_archive_set_meta(archive, "tgrad.config", text));
+    set_ok(ctx, tg_checkpoint_write(ctx, path, archive));
+    tg_archive_destroy(&archive);
+    free(text);
+}
+
+static tg_progress read_best(void) {
+    return read_progress(run_file("metric", "checkpoints/best.safetensors"));
+}
+
+/* opt.best_metric names the error; where it changes, also because a run is older than the key, the
+ * errors of before do not count. */
+static void test_the_best_model_is_by_a_metric(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value, *metric;
+        int test;
+        bool is_h1;
+    } rows[] = {{"opt.training_loss", "h1", "", 0, true},
+                {"opt.training_loss", "hs1 + l2", "", 0, true},
+                {"opt.training_loss", "l2 + 0.1*h1", "", 0, false},
+                {"opt.training_loss", "hs0.5", "", 0, false},
+                {"opt.training_loss", "h1", "l2", 0, false},
+                {"opt.training_loss", "l2", "8.h1", 1, true},
+                {"data.n_validation", "3", "", 2, true},
+                {"data.n_validation", "3", "16.l2", 0, false}};
+    run_write_set(ctx, "good", "test", 8, 4, 6, NULL);
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        run_record record = {0};
+        set_ok(ctx, run_train(ctx, "good", "metric",
+                              MORE("opt.n_epochs", "6", "data.test_resolutions", "[16, 8]",
+                                   "opt.learning_rate", "0.1", rows[r].key, rows[r].value,
+                                   "opt.best_metric", rows[r].metric),
+                              false, &record));
+        const int least = least_of(&record, rows[r].test, rows[r].is_h1);
+        const tg_test_errors *errors = &record.epoch[least].test[rows[r].test];
+        const tg_progress progress = read_best();
+        assert_int_equal(progress.epoch, least + 1);
+        assert_true(progress.best == (rows[r].is_h1 ? errors->h1 : errors->l2));
+        run_folders_remove();
+    }
+    run_record record = {0};
+    const char *const wrong[][2] = {{"24.h1", "there is no test set 24, but 16"},
+                                    {"mse", "'mse' is not l2 or h1"},
+                                    {".h1", "'.h1' is not l2 or h1"}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(
+            run_train(ctx, "good", "metric", MORE("opt.best_metric", wrong[i][0]), false, &record),
+            TG_E_CONFIG);
+        set_expect_sentence(ctx, wrong[i][1]);
+    }
+    record = (run_record){0};
+    set_ok(ctx, run_train(ctx, "good", "metric", MORE("opt.n_epochs", "1", "opt.best_metric", "l2"),
+                          false, &record));
+    forget_metric(record.end.checkpoint);
+    set_ok(ctx, run_train(ctx, "good", "metric", MORE("opt.n_epochs", "2", "opt.best_metric", "l2"),
+                          true, &record));
+    assert_true(read_best().best == record.epoch[least_of(&record, 0, false)].test[0].l2);
+    forget_metric(record.end.checkpoint);
+    set_ok(ctx, run_train(ctx, "good", "metric",
+                          MORE("opt.n_epochs", "3", "opt.learning_rate", "2"), true, &record));
+    assert_true(record.epoch[2].test[0].h1 > record.epoch[1].test[0].l2); /* and still the best */
+    assert_true(read_best().best == record.epoch[2].test[0].h1);
 }
 
 /* What is both the newest and the best is written once; a better one leaves it alone. */
@@ -428,9 +554,12 @@ int main(void) {
         cmocka_unit_test(test_every_number_is_saved),
         cmocka_unit_test(test_stops_with_a_plateau),
         cmocka_unit_test(test_stops_with_stages),
+        cmocka_unit_test(test_stages_share_a_schedule),
+        cmocka_unit_test(test_stages_share_a_plateau),
         cmocka_unit_test(test_stops_with_projections),
         cmocka_unit_test(test_another_seed_is_refused),
         cmocka_unit_test(test_the_best_model_stays),
+        cmocka_unit_test(test_the_best_model_is_by_a_metric),
         cmocka_unit_test(test_the_best_model_is_written_once),
         cmocka_unit_test(test_when_it_evaluates_and_saves),
         cmocka_unit_test(test_refused_batches_do_not_count),

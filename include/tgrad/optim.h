@@ -49,10 +49,13 @@ typedef enum tg_nonfinite_policy {
 /* How the moments are kept; the arithmetic on them is f32. */
 typedef enum tg_state_precision {
     TG_STATES_FULL,
-    TG_STATES_HALF, /* bf16, by stochastic rounding */
-    TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
-                       values (rank auto: entries) stay full */
+    TG_STATES_HALF, /* bf16 */
+    TG_STATES_8BIT, /* a byte a number and a scale for every 256; parameters with fewer than 4096
+                       values stay full */
+    TG_STATES_F16   /* below 6e-8 it is 0, which takes the second moment of most gradients */
 } tg_state_precision;
+
+typedef enum tg_state_rounding { TG_ROUND_STOCHASTIC, TG_ROUND_NEAREST } tg_state_rounding;
 
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
 typedef struct tg_optim_config {
@@ -62,18 +65,15 @@ typedef struct tg_optim_config {
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
     tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
-    tg_state_precision state_precision; /* state_precision: full | half | 8bit */
+    tg_state_precision state_precision; /* state_precision: full | half | 8bit | f16 */
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
-    /* rank: auto. The ranks of every projected parameter of the group are allocated by the spectra
-     * of the gradients before each refresh; a sparse set keeps its sparse_ratio. At most this error
-     * for each, at most this memory for all. At least one of the two is needed. */
-    double rank_tolerance; /* rank_tolerance: 0; |G - P(G)| / |G| allowed, 0: as small as can be */
-    double memory_budget;  /* memory_budget: 0; bytes of moments, factors and index sets together,
-                              or (up to 1) their share of dense moments in this precision; 0: no
-                              limit */
-    int64_t min_entries;   /* min_entries: 1000; smaller parameters of the group stay dense */
+    double memory_budget; /* memory_budget: 0; > 0: instead of the rank of the settings, the largest
+                             share for all projected parameters whose moments, factors and index
+                             sets fit into so many bytes, or (up to 1) into this share of their
+                             dense moments */
+    int64_t min_entries;  /* min_entries: 1000; smaller parameters of the group stay dense */
 
     double update_proj_gap;           /* update_proj_gap: 1000; steps between refreshes */
     double update_proj_gap_end;       /* update_proj_gap_end: its value at the end of a schedule */
@@ -82,11 +82,10 @@ typedef struct tg_optim_config {
     tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
-    double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
-                              the weight too, by its signs times this times the rate */
-    bool match_rms;        /* match_rms: false; scale updates to the RMS that they have in AdamW of
-                              torch: by sqrt(entries / compressed values), and complex ones by sqrt(2)
-                              unless complex_adam is split */
+    tg_state_rounding state_rounding;      /* state_rounding: stochastic | nearest */
+    bool match_rms; /* match_rms: false; scale updates to the RMS that they have in AdamW of
+       torch: by sqrt(entries / compressed values), and complex ones by sqrt(2)
+       unless complex_adam is split */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
@@ -153,7 +152,7 @@ typedef struct tg_optim_setup {
 
 typedef struct tg_optim tg_optim;
 
-/* The optimizer of these parameters, all moments zero. */
+/* The optimizer of these parameters, all moments zero. Clamped ranks are logged. */
 TG_API TG_NODISCARD tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup,
                                               tg_optim **out);
 TG_API void tg_optim_destroy(tg_optim **optim);
@@ -162,6 +161,15 @@ TG_API void tg_optim_destroy(tg_optim **optim);
  * workspace, gradients (index by tg_mem_category). */
 TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                             size_t bytes[TG_MEM_CATEGORIES]);
+
+/* A rank that was set and that no weight of its shape has: of the first such parameter. */
+typedef struct tg_clamped_rank {
+    int params;           /* how many there are; 0: none, and nothing below matters */
+    char name[128];       /* of the first */
+    int64_t asked, taken; /* ranks */
+    double share;         /* of its entries, kept as values */
+    char note[640];       /* all of this in a sentence, with what to set */
+} tg_clamped_rank;
 
 /* The same by place, and what an update that refreshes holds beside it for its own time: scratch of
  * decompositions and, with accumulation, dense sums. */
@@ -172,11 +180,11 @@ typedef struct tg_optim_memory {
     /* Bytes of scratch and dense gradient: in `bytes`, unless they are shared. */
     tg_shared_workspace shared;
     size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
-    size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
     /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
      * one, and bytes of an update that their owners send. */
     int sharded;
     size_t elsewhere, updates;
+    tg_clamped_rank clamped;
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,
@@ -316,24 +324,12 @@ typedef struct tg_optim_projection {
     int64_t values;    /* compressed values, of `entries` */
     int64_t entries;
     int64_t refreshed; /* step of the last refresh; -1: none yet */
-    double error; /* |G - P(G)| / |G| of the gradient of that refresh; side by side, what neither
-                     branch carries; NaN: not known (there without rank auto) */
-    double bound; /* rank auto: the bound of the error that the choice was made by (an estimate
-                     where the sparse branch is not the first), else NaN */
-    size_t bytes; /* moments, factors and index set in use */
+    double error;      /* |G - P(G)| / |G| of the gradient of that refresh; NaN: not known, as with
+                          branches side by side */
+    size_t bytes;      /* moments, factors and index set in use */
 } tg_optim_projection;
 
 TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);
-
-/* What automatic ranks have chosen, of all parameters that have them together. */
-typedef struct tg_optim_ranks {
-    int params; /* 0: there are none, and nothing below is set */
-    int64_t values, kept, entries;
-    size_t bytes, budget; /* moments, factors and index sets: in use, and at most */
-    double error, bound;  /* root of the mean square of those of the projections */
-} tg_optim_ranks;
-
-TG_API tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim);
 
 /* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host
  * goes on, the refreshes; the other parts after tg_optim_time_parts(optim, true), which makes every

@@ -6,7 +6,7 @@
  * with datasets x and y (f32, or c64 for complex fields; samples first), on bodies points and
  * values, of trajectories tensor (trajectories, frames, grid..), and every parameter as a text
  * attribute. A sample depends on the parameters, the seed, the part (train or test) and its number
- * only: not on the number of samples or threads. */
+ * only: not on the number of samples (but for flows in time, kolmogorov) or threads. */
 #ifndef TGRAD_PDE_H
 #define TGRAD_PDE_H
 

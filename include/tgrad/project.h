@@ -42,14 +42,10 @@ typedef enum tg_matrix_side {
     TG_SIDE_FULL         /* both, integer rank */
 } tg_matrix_side;
 
-/* A rank setting: one fraction of the entries in (0, 1), one integer >= 1 for every mode, a list
- * with one fraction or integer per mode, or automatic: an optimizer then chooses the ranks of the
- * Tucker branch from the spectra of the gradients (see optim.h); a projector alone has full ranks.
- */
-enum { TG_RANK_AUTO = -1 };
-
+/* A rank setting: one fraction of the entries in (0, 1), one integer >= 1 for every mode, or a list
+ * with one fraction or integer per mode. */
 typedef struct tg_rank {
-    int count; /* 1, the number of modes, or TG_RANK_AUTO */
+    int count; /* 1, or the number of modes */
     double value[TG_MAX_NDIM];
 } tg_rank;
 

@@ -27,10 +27,28 @@ extern "C" {
 
 typedef struct tg_model tg_model;
 
-/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer), a model file, or of
- * a run folder the best checkpoint, else the newest. */
+/* The checkpoint that `path` stands for: of a run folder `which` is "best", "last", the number of a
+ * step, or NULL for the best one or, without tests, the last. A file stands for itself, with NULL.
+ */
+TG_API TG_NODISCARD tg_status tg_run_checkpoint(tg_context *ctx, const char *path,
+                                                const char *which, char *file, size_t capacity);
+
+/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer) or a model file; of
+ * a run folder the checkpoint that tg_run_checkpoint finds. */
 TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
 TG_API void tg_model_destroy(tg_model **model);
+
+/* Where in its run a checkpoint was written. */
+typedef struct tg_model_origin {
+    bool is_best;
+    int64_t epoch, epochs; /* finished, of so many that the run was to have */
+    int64_t step;
+    char metric[72]; /* error that the run's best checkpoint is chosen by: "h1", "32.h1" */
+    char text[192];  /* "best, epoch 8 of 15 (by h1)", "last, epoch 15 of 15" */
+} tg_model_origin;
+
+/* All zero and "" of a model that was not loaded from a checkpoint. */
+TG_API tg_model_origin tg_model_get_origin(const tg_model *model);
 
 /* A model of a network that the program has trained itself, and of the normalizers its inputs and
  * targets went through; NULL: raw. The network is borrowed and must outlive the model, which always
@@ -65,6 +83,19 @@ TG_API tg_fno *tg_model_fno(tg_model *model);
  * model's. */
 TG_API TG_NODISCARD tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
                                                       size_t size);
+
+/* What the training of a model used of a file, and what its run held out. Trajectories are counted
+ * where the file has some, else samples, and the first ones are trained on. */
+typedef struct tg_model_split {
+    int64_t total;
+    int64_t trained;           /* those set apart for validation included; 0: it is another file */
+    int64_t first_test, tests; /* those of the run's test set, else all that follow; 0: none */
+    bool has_trajectories;
+} tg_model_split;
+
+/* By the settings of the model: another file than those it was trained on is all zero. */
+TG_API TG_NODISCARD tg_status tg_model_get_split(const tg_model *model, const char *file,
+                                                 tg_model_split *out);
 
 /* The same model with its spectral weights in another form: that of `network`, of which
  * factorization, implementation, rank and fixed_rank_modes count. Factorized weights are multiplied
@@ -144,6 +175,12 @@ TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *data
 TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
                                                 tg_settings **out);
 
+/* Every key of the run with the value that it acts on: keys that its method or schedule does not
+ * read (opt.rank without a low-rank branch, opt.gamma with a cosine) have their defaults. Two runs
+ * with the same result are the same run. The caller destroys it. */
+TG_API TG_NODISCARD tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings,
+                                                 tg_settings **out);
+
 /* ---- The memory of a run, before there is one ---- */
 
 #define TG_TRAIN_PHASES 48
@@ -163,11 +200,11 @@ typedef struct tg_train_memory {
     size_t peak_total[TG_PLACES];
     int peak_phase[TG_PLACES];                 /* where the total is highest */
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
-    size_t inference;  /* a forward pass alone on a training batch, weights included */
-    size_t ranked;     /* opt.rank auto: moments, factors and index sets that it chooses within */
+    size_t inference; /* a forward pass alone on a training batch, weights included */
+    tg_clamped_rank clamped;
     char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
-    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced;
-     * automatic ranks: at most). */
+    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced).
+     */
     size_t sent;         /* compressed values, dense parameters, and a few numbers */
     size_t sent_dense;   /* the same without compression */
     size_t sent_refresh; /* of an update that refreshes every projection, where factors, index sets
@@ -219,13 +256,12 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     int test_count;    /* of them evaluated: all, or 0 on epochs without evaluation */
     tg_test_errors test[TG_MAX_TESTS]; /* (tests) the lists stay until the next evaluation */
     double step_ms;
-    double seconds;       /* of the epoch, evaluation included */
-    tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */
-    int64_t skipped;      /* batches and updates skipped for non-finite values, of the run */
-    double loss_scale;    /* of the next step; 1: none */
-    int64_t overflows;    /* steps in which a dynamic loss scale was too large, of the run */
-    tg_optim_ranks ranks; /* opt.rank auto */
-    tg_train_time time;   /* what the epoch was made of */
+    double seconds;      /* of the epoch, evaluation included */
+    tg_mem_usage memory; /* peaks since the start of the run, where the backend computes */
+    int64_t skipped;     /* batches and updates skipped for non-finite values, of the run */
+    double loss_scale;   /* of the next step; 1: none */
+    int64_t overflows;   /* steps in which a dynamic loss scale was too large, of the run */
+    tg_train_time time;  /* what the epoch was made of */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {
@@ -238,6 +274,7 @@ typedef struct tg_train_watch {
 
 typedef struct tg_train_end {
     bool is_finished;      /* false: stopped by should_stop */
+    bool has_diverged;     /* at its end: tg_trainer_run fails with TG_E_NUMERIC and says how */
     int64_t epoch, step;   /* reached */
     char checkpoint[1024]; /* the last one written */
     int64_t skipped;       /* batches and updates skipped for non-finite values, of the run */
@@ -278,7 +315,8 @@ TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 
-/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end. */
+/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end, as it
+ * does, with its error, of a run that has diverged. */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
 /* Where the run stands. */
 TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
@@ -287,7 +325,8 @@ TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
 
 /* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: nobody looks
- * on. Comes after one of start, replace and resume. */
+ * on. Comes after one of start, replace and resume. A run that has diverged when it ends is written
+ * as any other and then TG_E_NUMERIC, with its last good checkpoint named; *end is filled in. */
 TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
                                              tg_train_end *end);
 

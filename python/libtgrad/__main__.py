@@ -73,6 +73,7 @@ def program():
     path = find_program()
     if not path:
         sys.exit("tgrad: the program is not in this installation of libtgrad")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it would start threads that nothing uses
     os.execv(path, [path, *sys.argv[1:]])
 
 

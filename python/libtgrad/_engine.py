@@ -16,8 +16,8 @@ _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32,
 # Of arrays in an archive. Complex bf16, which torch has not, has pairs as its last dimension.
 _STATE = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_BF16: torch.bfloat16,
           c.TG_F16: torch.float16, c.TG_C64: torch.complex64, c.TG_C128: torch.complex128,
-          c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8, c.TG_I64: torch.int64,
-          c.TG_U64: torch.int64}
+          c.TG_CF16: torch.complex32, c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8,
+          c.TG_I64: torch.int64, c.TG_U64: torch.int64}
 _STRIDED = torch.strided
 _NUMPY = {c.TG_F32: "<f4", c.TG_F64: "<f8", c.TG_C64: "<c8", c.TG_C128: "<c16"}
 _STREAM_LEGACY = 1  # cudaStreamLegacy, which torch calls 0

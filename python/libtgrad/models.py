@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from . import _arrays, _config
-from ._library import Context, Error, c, lib
+from ._library import Context, Error, c, lib, text
 
 _log = logging.getLogger("libtgrad")
 _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
@@ -27,17 +27,12 @@ def open_context(backend: str | None = None, threads: int = 0) -> Context:
                    log=lambda level, line: _log.log(_LEVELS[level], "%s", line))
 
 
-def find_checkpoint(path) -> pathlib.Path:
-    """A file, or of a run folder its best checkpoint, else the newest."""
-    path = pathlib.Path(path)
-    if not path.is_dir():
-        return path
-    for name in ("best", "recent"):
-        file = path / "checkpoints" / f"{name}.safetensors"
-        if file.exists():
-            return file
-    raise Error(f"{path} is a folder without checkpoints/best.safetensors or "
-                "checkpoints/recent.safetensors", c.TG_E_IO)
+def find_checkpoint(context: Context, path, which: str | int | None = None) -> pathlib.Path:
+    """A file, or of a run folder the checkpoint that is meant; None: the best, else the last."""
+    file = ctypes.create_string_buffer(4096)
+    which = None if which is None else str(which).encode()
+    context.check(lib.tg_run_checkpoint(context, os.fspath(path).encode(), which, file, len(file)))
+    return pathlib.Path(os.fsdecode(file.value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +67,13 @@ class Model:
         context.own(self, lib.tg_model_destroy, handle)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, *, config: Any = None, backend: str | None = None,
-             threads: int = 0) -> Model:
-        """A run folder (its best checkpoint), a checkpoint or a model file; with `config`, a YAML file
-        or a mapping with section "fno", a file of weights by neuraloperator's names."""
+    def load(cls, path: str | os.PathLike, *, checkpoint: str | int | None = None, config: Any = None,
+             backend: str | None = None, threads: int = 0) -> Model:
+        """A run folder, of which `checkpoint` is "best" (or None), "last" or the number of a step, a
+        checkpoint or a model file; with `config`, a YAML file or a mapping with section "fno", a file of
+        weights by neuraloperator's names."""
         context, handle = open_context(backend, threads), ctypes.c_void_p()
-        file = os.fspath(find_checkpoint(path)).encode()
+        file = os.fspath(find_checkpoint(context, path, checkpoint)).encode()
         if config is None:
             context.check(lib.tg_model_load(context, file, handle))
         else:
@@ -94,6 +90,11 @@ class Model:
     def settings(self) -> dict:
         """What the model was made with, by section."""
         return _config.as_dict(lib.tg_model_settings(self._handle))
+
+    @property
+    def checkpoint(self) -> str:
+        """Where in its run a checkpoint was written: "best, epoch 8 of 15 (by h1)"; "" of other models."""
+        return text(lib.tg_model_get_origin(self._handle).text)
 
     @property
     def _network(self):
@@ -198,13 +199,29 @@ class Model:
 
     __call__ = predict
 
-    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
+    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16, split: str | None = None) -> TestErrors:
         """Errors over a test set: arrays x and y, or the path of a data file, which is read as those of the
-        model's training were. Points have no h1: NaN."""
+        model's training were. Of a file that was trained on in part `split` is "test" (or None), "train" or
+        "all". Points have no h1: NaN."""
         with self._turn:
-            return self._evaluate(x, y, batch)
+            return self._evaluate(x, y, batch, split)
 
-    def _evaluate(self, x, y, batch):
+    def _take_part(self, path, split, config):
+        """Puts the samples of a file that are meant into the config of its dataset."""
+        found = c.tg_model_split()
+        self._context.check(lib.tg_model_get_split(self._handle, path, found))
+        split = split or ("test" if found.tests else "all")
+        if split not in ("train", "test", "all"):
+            raise Error(f"split: {split!r} is not train, test or all", c.TG_E_ARGUMENT)
+        if split != "all" and not (found.trained if split == "train" else found.tests):
+            raise Error(f"split: the model was trained on {'all' if found.trained else 'nothing'} of "
+                        f"{os.fsdecode(path)}", c.TG_E_ARGUMENT)
+        if split == "test":
+            config.first_sample, config.n_samples = found.first_test, found.tests
+        elif split == "train":
+            config.n_samples = found.trained
+
+    def _evaluate(self, x, y, batch, split):
         context, dataset = self._context, ctypes.c_void_p()
         config, plain = c.tg_dataset_config(), c.tg_dataset_config()
         lib.tg_dataset_config_init(plain, ctypes.sizeof(plain))
@@ -217,7 +234,9 @@ class Model:
         if y is None and not isinstance(x, (str, os.PathLike)):
             raise Error("y: the outputs that arrays x should have are missing", c.TG_E_ARGUMENT)
         if y is None:
-            context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
+            path = os.fspath(x).encode()
+            self._take_part(path, split, config)
+            context.check(lib.tg_dataset_open(context, path, None, config, dataset))
             arrays = ()
         else:
             arrays = ((self._places(x, "x"), numpy.ascontiguousarray(_arrays.to_numpy(y, "y"), self._dtype))

@@ -86,7 +86,7 @@ class Terminal(_Throttled):
             self._write(_headline(progress))
 
     def epoch(self, record):
-        self._write(f"epoch {record['epoch']}  train {record['train']['loss']:.4g}  {_errors(record)}", "\n")
+        self._write(f"epoch {record['epoch']}  train loss {record['train']['loss']:.4g}  {_errors(record)}", "\n")
 
     def close(self):
         if sys.stderr.isatty():

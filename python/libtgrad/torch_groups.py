@@ -83,7 +83,7 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
 _SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
             "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
             "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
-            "tensorgrad_sum_lambda_sparse", "rank_tolerance", "memory_budget"}
+            "tensorgrad_sum_lambda_sparse", "memory_budget"}
 
 
 def fno_tensorgrad_param_groups(model: torch.nn.Module, rank: float | list[int] = 0.25,

@@ -186,9 +186,9 @@ class TensorGRaD(torch.optim.Optimizer):
         self._idle = [param for _, _, param, _ in self._named() if id(param) not in self._where]
 
     def _joins(self):
-        """Whether parameters that come later join the engine of the others. Automatic ranks that were
-        chosen fill the budget of theirs."""
-        return all(group.get("rank") != "auto" for group in self.param_groups)
+        """Whether parameters that come later join the engine of the others, whose ranks a budget of
+        memory has set."""
+        return not any(group.get("memory_budget") for group in self.param_groups)
 
     def _export(self):
         """{parameter: state} of everything there is."""

@@ -36,7 +36,7 @@ class Run:
         return _config.as_dict(settings._as_parameter_)
 
     def model(self, **options: Any) -> Model:
-        """The model of the best checkpoint; options are those of Model.load."""
+        """The model of the best checkpoint, or of another one; options are those of Model.load."""
         return Model.load(self.folder, **options)
 
     def report(self, **options: Any):
@@ -109,15 +109,16 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     init       weights to begin with: neuraloperator's, or those of a checkpoint, a model file or a run
     on_epoch   is called after each epoch with a mapping like a line of metrics.jsonl
 
-    Ctrl-C, or the interrupt of a notebook, ends after the step under way: a checkpoint is saved, then
-    KeyboardInterrupt is raised, and `resume=True` goes on.
+    A run that has diverged is an Error, which names its last good checkpoint. Ctrl-C, or the interrupt of
+    a notebook, ends after the step under way: a checkpoint is saved, then KeyboardInterrupt is raised, and
+    `resume=True` goes on.
     """
     context, trainer = open_context(backend, threads), ctypes.c_void_p()
     wanted = dict(_config.flat(overrides or {}))
     if seed is not None:
         wanted["distributed.seed"] = seed
     if init is not None:
-        wanted["opt.init"] = find_checkpoint(init)
+        wanted["opt.init"] = find_checkpoint(context, init)
     if config is None:
         if not resume:
             raise Error("config: None is for runs that are resumed", c.TG_E_ARGUMENT)

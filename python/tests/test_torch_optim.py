@@ -397,8 +397,8 @@ def test_resume_has_the_same_bits(method, precision):
     assert same(run(again, resumed, 3, 4), whole)
 
 
-def test_automatic_ranks_resume():
-    keys = {"method": "lowrank", "rank": "auto", "memory_budget": 0.3}
+def test_ranks_by_memory_resume():
+    keys = {"method": "lowrank", "memory_budget": 0.3}
     params, other = [[torch.nn.Parameter(p) for p in large_params()[:1]] for _ in range(2)]
     whole = run(tensorgrad(params, **keys), params, 6)
     opt = tensorgrad(other, **keys)

@@ -294,6 +294,35 @@ def test_errors_are_those_of_the_run(run, data):
     assert model.evaluate(data / "darcy_test_16.h5").l2 == errors.l2 and "8 samples" in str(errors)
 
 
+def test_which_checkpoint(run):
+    best, last = run.model(), run.model(checkpoint="last")
+    epoch = min(run.metrics, key=lambda line: line["test"]["16"]["l2"])["epoch"]
+    assert best.checkpoint == f"best, epoch {epoch} of {EPOCHS} (by l2)"
+    assert last.checkpoint == f"last, epoch {EPOCHS} of {EPOCHS}"
+    step = run.metrics[0]["step"]
+    assert libtgrad.Model.load(run, checkpoint=step).checkpoint == f"step {step}, epoch 1 of {EPOCHS}"
+    with pytest.raises(libtgrad.Error, match="it has no checkpoint of step 7; there are those of steps"):
+        run.model(checkpoint=7)
+
+
+def test_a_file_that_was_trained_on_in_part(tmp_path):
+    x, y = libtgrad.generate("darcy", 10, 16, grid=31, folder=tmp_path)
+    file = tmp_path / "darcy_train_16.h5"
+    run = libtgrad.train({"fno": {"n_modes": [4, 4], "hidden_channels": 4, "n_layers": 1}, "opt": {"n_epochs": 1},
+                          "data": {"train_file": str(file), "test_files": str(file), "n_train": 7, "test_skip": 7}},
+                         tmp_path / "run", progress=False)
+    model = run.model()
+    assert model.evaluate(file).l2 == pytest.approx(model.evaluate(x[7:], y[7:]).l2)
+    assert model.evaluate(file).l2 == pytest.approx(run.metrics[0]["test"]["16"]["l2"], rel=1e-5)
+    assert len(model.evaluate(file, split="train").l2_samples) == 7
+    assert len(model.evaluate(file, split="all").l2_samples) == 10
+    with pytest.raises(libtgrad.Error, match="'rest' is not train, test or all"):
+        model.evaluate(file, split="rest")
+    libtgrad.generate("darcy", 2, 16, grid=31, folder=tmp_path, test=True)
+    with pytest.raises(libtgrad.Error, match="trained on nothing of"):
+        model.evaluate(tmp_path / "darcy_test_16.h5", split="train")
+
+
 def test_models_go_to_files_and_back(run, tmp_path, data):
     model, x = run.model(), libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True).x
     model.save(tmp_path / "model.safetensors")

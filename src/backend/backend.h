@@ -173,7 +173,7 @@ typedef struct tg_sample {
 
 /* How Adam's moments are kept in memory (state_codec.h); the arithmetic on them is that of the
  * dtype. Other forms than FULL go with f32 and c64 only. Rounded by the stream of `rounding`, real
- * j of m by index 2^62 + j, of v by 2^63 + j; without it to nearest. */
+ * j of m by index 2^62 + j, of v by 2^63 + j; without it, or with `state_nearest`, to nearest. */
 typedef enum tg_state_form {
 #define TG_STATE_FORMAT(id, word, codec) TG_STATE_##id,
 #include "backend/state_formats.def"
@@ -197,6 +197,7 @@ typedef struct tg_adam {
     void *v;                  /* (n) reals of the dtype's real type */
     tg_state_form form;       /* of m and v; a complex m is 2n reals */
     float *m_scale, *v_scale; /* 8BIT: (reals of m or v / TG_STATE_BLOCK, rounded up) */
+    bool state_nearest;       /* m and v to nearest, whatever the weight is rounded by */
     double beta1, beta2, eps;
     void *direction; /* (n), may be grad's memory; NULL: none */
     void *weight;    /* (n), NULL: none */
@@ -209,12 +210,16 @@ typedef struct tg_adam {
     bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
 
+/* What the moments are rounded by; NULL: to nearest. */
+static inline const tg_rng *tg_adam_state_rounding(const tg_adam *op) {
+    return op->state_nearest ? NULL : op->rounding;
+}
+
 /* How values move (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
  * `split` that of each part; the sign of 0 is 0. */
 typedef enum tg_rule_kernel {
     TG_KERNEL_ADAM,
     TG_KERNEL_GRADIENT, /* u = g */
-    TG_KERNEL_SIGN,     /* u = sign(g) */
     TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
     TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
 } tg_rule_kernel;
@@ -322,8 +327,6 @@ struct tg_backend_ops {
     tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
-    tg_status (*dot)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                     tg_scalar *out); /* sum conj(x) y */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
     /* *count (of the backend's memory) += elements with a NaN or Inf part; stays where it is once
@@ -393,11 +396,6 @@ struct tg_backend_ops {
                                  int64_t k, tg_bitmap *bitmap);
     /* Fills ranks and count from words. */
     tg_status (*bitmap_rank)(tg_backend *be, tg_bitmap *bitmap);
-    tg_status (*bitmap_gather)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                               const void *x, void *values); /* kept entries, in index order */
-    tg_status (*bitmap_scatter)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                tg_scalar alpha, const void *values,
-                                void *x); /* x[kept] += alpha values */
     tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                               const void *x,
                               void *out); /* out = x with the kept entries 0; out may be x */
@@ -417,9 +415,9 @@ struct tg_backend_ops {
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
-    tg_status (*adam)(tg_backend *be, const tg_adam *op);
-    /* The same one after the other, to the bit; no two write the same memory or have one guard. */
-    tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
+    /* `count` of them, to the bit as one after the other; no two write the same memory or have one
+     * guard. */
+    tg_status (*adam)(tg_backend *be, int count, const tg_adam *ops);
     /* As adam with the moments and direction of a kernel, in double; moments that it does not have
      * are not looked at. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);

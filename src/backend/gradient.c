@@ -5,11 +5,8 @@
 
 #include "backend/tensor.h"
 
-/* Forms the product of the factors, or widens 16-bit numbers, where the backend computes, then
- * brings it over. */
-static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, tg_dtype dtype,
-                             size_t bytes, void *host) {
-    tg_status status = TG_OK;
+tg_status tg_gradient_form(tg_backend *be, const tg_gradient *gradient, void *dense) {
+    const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
     tg_multimode modes = {.dtype = dtype, .ndim = gradient->shape.ndim};
     memcpy(modes.dim, gradient->shape.dim, sizeof modes.dim);
     memcpy(modes.rank, gradient->shape.dim, sizeof modes.rank);
@@ -17,11 +14,18 @@ static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, tg_dty
                                    .dy = gradient->dy,
                                    .batch = gradient->batch,
                                    .store = tg_storage_of(gradient->dtype)};
+    return gradient->dense ? be->ops->convert(be, tg_shape_numel(&gradient->shape), gradient->dtype,
+                                              gradient->dense, dtype, dense)
+                           : be->ops->grad_dense(be, &modes, &source, 1.0, dense);
+}
+
+/* Formed where the backend computes, then brought over. */
+static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, size_t bytes,
+                             void *host) {
+    tg_status status = TG_OK;
     void *dense = be->ops->alloc(be, TG_MEM_GRADIENTS, bytes);
     TG_TRY(dense ? TG_OK : TG_E_MEMORY);
-    TG_TRY(gradient->dense ? be->ops->convert(be, tg_shape_numel(&gradient->shape), gradient->dtype,
-                                              gradient->dense, dtype, dense)
-                           : be->ops->grad_dense(be, &modes, &source, 1.0, dense));
+    TG_TRY(tg_gradient_form(be, gradient, dense));
     TG_TRY(be->ops->download(be, host, dense, bytes));
 fail:
     be->ops->release(be, dense);
@@ -46,5 +50,5 @@ tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, const t
     const size_t bytes = tg_tensor_bytes(out);
     return gradient->dense && gradient->dtype == dtype
                ? be->ops->download(be, out->data, gradient->dense, bytes)
-               : read_formed(be, gradient, dtype, bytes, out->data);
+               : read_formed(be, gradient, bytes, out->data);
 }

@@ -39,7 +39,8 @@ static void store_moment(const tg_adam *op, bool second, int64_t first, int64_t 
     for (int64_t j = 0; j < n; j++) {
         values[j] = (float)from[j];
     }
-    codec->encode(second, op->rounding, number, n, values, x + tg_state_bytes(codec, real, first),
+    codec->encode(second, tg_adam_state_rounding(op), number, n, values,
+                  x + tg_state_bytes(codec, real, first),
                   scale ? scale + tg_state_scales(codec, first) : NULL);
 }
 

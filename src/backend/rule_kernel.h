@@ -30,7 +30,7 @@ TG_RULE_FN double tg_column_factor(double factor, const double *above, const dou
 }
 
 TG_RULE_FN bool tg_rule_has_m(tg_rule_kernel kernel) {
-    return kernel != TG_KERNEL_GRADIENT && kernel != TG_KERNEL_SIGN;
+    return kernel != TG_KERNEL_GRADIENT;
 }
 
 TG_RULE_FN void tg_rule_move(tg_rule_kernel kernel, const tg_adam *op, int parts, const double *g,
@@ -53,7 +53,7 @@ TG_RULE_FN void tg_rule_move(tg_rule_kernel kernel, const tg_adam *op, int parts
             u[p] = beta1 * m[p] + (1.0 - beta1) * g[p];
         }
     }
-    if (kernel == TG_KERNEL_LION || kernel == TG_KERNEL_SIGN) {
+    if (kernel == TG_KERNEL_LION) {
         const double modulus = tg_rule_modulus(parts, u);
         for (int p = 0; p < parts; p++) {
             u[p] = modulus > 0.0 ? u[p] / modulus : 0.0;

@@ -21,6 +21,9 @@ TG_NODISCARD tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *te
 TG_NODISCARD tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
                                          const tg_wanted *wanted);
 
+/* A gradient that was checked as a dense one of tg_dtype_wide, in memory of the caller's. */
+TG_NODISCARD tg_status tg_gradient_form(tg_backend *be, const tg_gradient *gradient, void *dense);
+
 /* A view of an array where the backend computes. */
 static inline tg_tensor tg_backend_view(const tg_backend *be, tg_dtype dtype, const tg_shape *shape,
                                         const void *data) {

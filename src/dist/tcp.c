@@ -1,6 +1,6 @@
 /* Ranks whose launcher does not know MPI: what they decide together travels over TCP, in a star
- * around rank 0. Values of GPUs go over NCCL; this carries its id, votes and sentences, and is made
- * for little more.
+ * around rank 0. Values of GPUs go over NCCL; this carries its id, votes and sentences. Needed by
+ * users of torchrun and of srun --mpi=none: machines with PyTorch and NCCL often have no MPI.
  *
  * Rank 0 listens one port above MASTER_PORT, which a store of torchrun occupies. A rank says hello
  * with its number and the name of the job; whoever says anything else is turned away. From then on
@@ -11,19 +11,20 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/timer.h"
 #include "dist/comm.h"
 #include "dist/launch.h"
+#include "tensor/element.h"
 
-enum { PIECE_BYTES = 1 << 16, SENTENCE = 512 };
+enum { PIECE_BYTES = 1 << 16 };
 
 static const double patience = 2.0; /* seconds for a hello: ranks say it at once */
 
@@ -34,59 +35,44 @@ typedef struct hello {
 } hello;
 
 typedef struct header {
-    uint32_t number; /* of the operation */
-    uint32_t failed; /* the operation failed on rank 0; a sentence follows */
+    uint64_t number; /* of the operation */
     uint64_t bytes;  /* that follow */
 } header;
 
 typedef struct tcp_state {
     int *peer; /* (ranks) sockets: of rank 0 one for each other rank, of the others one to rank 0 */
-    uint32_t operations;
+    uint64_t operations;
     const char *name; /* of the operation under way */
-    double deadline;  /* of it */
     double piece[PIECE_BYTES / sizeof(double)];
 } tcp_state;
 
-/* ---- bytes ---- */
+/* ---- messages ---- */
 
 typedef enum outcome { DONE, LATE, ENDED } outcome;
 
-static outcome await(int socket, short events, double deadline) {
-    struct pollfd wait = {.fd = socket, .events = events};
-    for (;;) {
-        const double left = deadline - tg_seconds();
-        const int ready =
-            poll(&wait, 1, left > 0.0 ? (int)(1e3 * (left < 1.0 ? left : 1.0)) + 1 : 0);
-        if (ready > 0 || (ready < 0 && errno != EINTR)) {
-            return ready > 0 ? DONE : ENDED;
-        }
-        if (ready == 0 && left <= 0.0) {
-            return LATE;
-        }
-    }
+/* Seconds that a call with this socket may wait. */
+static void set_timeout(int socket, double seconds) {
+    const double least = seconds > 1e-3 ? seconds : 1e-3; /* 0 would be for ever */
+    const struct timeval time = {.tv_sec = (time_t)least,
+                                 .tv_usec = (suseconds_t)(1e6 * (least - (double)(time_t)least))};
+    (void)setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    (void)setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-static outcome transfer(int socket, void *data, size_t bytes, bool sends, double deadline) {
+static outcome transfer(int socket, void *data, size_t bytes, bool sends) {
     char *at = data;
     while (bytes > 0) {
-        const ssize_t n = sends ? send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                : recv(socket, at, bytes, MSG_DONTWAIT);
+        const ssize_t n =
+            sends ? send(socket, at, bytes, MSG_NOSIGNAL) : recv(socket, at, bytes, 0);
         if (n > 0) {
             at += n;
             bytes -= (size_t)n;
-        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-            const outcome ready = await(socket, sends ? POLLOUT : POLLIN, deadline);
-            if (ready != DONE) {
-                return ready;
-            }
-        } else {
-            return ENDED;
+        } else if (n == 0 || errno != EINTR) {
+            return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? LATE : ENDED;
         }
     }
     return DONE;
 }
-
-/* ---- messages ---- */
 
 static tg_status explain(const tg_comm *comm, int peer, outcome what) {
     const tcp_state *s = comm->state;
@@ -103,37 +89,22 @@ static tg_status explain(const tg_comm *comm, int peer, outcome what) {
 static tg_status put(const tg_comm *comm, int peer, void *data, size_t bytes) {
     const tcp_state *s = comm->state;
     header h = {.number = s->operations, .bytes = bytes};
-    outcome what = transfer(s->peer[peer], &h, sizeof h, true, s->deadline);
-    what = what == DONE ? transfer(s->peer[peer], data, bytes, true, s->deadline) : what;
-    return explain(comm, peer, what);
-}
-
-/* Of rank 0: why an operation failed there. */
-static tg_status hear_failure(const tg_comm *comm, int peer, uint64_t bytes) {
-    const tcp_state *s = comm->state;
-    char sentence[SENTENCE] = "";
-    const size_t size = bytes < sizeof sentence ? (size_t)bytes : sizeof sentence - 1;
-    const outcome what = transfer(s->peer[peer], sentence, size, false, s->deadline);
-    return what == DONE ? tg_fail(comm->ctx, TG_E_BACKEND, "%s", sentence)
-                        : explain(comm, peer, what);
+    const outcome what = transfer(s->peer[peer], &h, sizeof h, true);
+    return explain(comm, peer, what == DONE ? transfer(s->peer[peer], data, bytes, true) : what);
 }
 
 static tg_status get(const tg_comm *comm, int peer, void *data, size_t bytes) {
     const tcp_state *s = comm->state;
     header h = {0};
-    outcome what = transfer(s->peer[peer], &h, sizeof h, false, s->deadline);
-    if (what == DONE && h.failed) {
-        return hear_failure(comm, peer, h.bytes);
-    }
+    const outcome what = transfer(s->peer[peer], &h, sizeof h, false);
     if (what == DONE && (h.number != s->operations || h.bytes != bytes)) {
         return tg_fail(comm->ctx, TG_E_BACKEND,
-                       "rank %d of %d: %s: rank %d is at another operation (number %lu of %llu "
-                       "bytes, not %lu of %zu)",
-                       comm->rank, comm->ranks, s->name, peer, (unsigned long)h.number,
-                       (unsigned long long)h.bytes, (unsigned long)s->operations, bytes);
+                       "rank %d of %d: %s: rank %d is at another operation (number %llu of %llu "
+                       "bytes, not %llu of %zu)",
+                       comm->rank, comm->ranks, s->name, peer, (unsigned long long)h.number,
+                       (unsigned long long)h.bytes, (unsigned long long)s->operations, bytes);
     }
-    what = what == DONE ? transfer(s->peer[peer], data, bytes, false, s->deadline) : what;
-    return explain(comm, peer, what);
+    return explain(comm, peer, what == DONE ? transfer(s->peer[peer], data, bytes, false) : what);
 }
 
 /* ---- operations ---- */
@@ -142,59 +113,29 @@ static void begin(const tg_comm *comm, const char *name) {
     tcp_state *s = comm->state;
     s->operations++;
     s->name = name;
-    s->deadline = tg_seconds() + comm->timeout;
-}
-
-/* Rank 0 tells the others what failed here, so that all know whose fault it was. */
-static tg_status end(const tg_comm *comm, tg_status status) {
-    const tcp_state *s = comm->state;
-    char sentence[SENTENCE];
-    if (status == TG_OK || comm->rank > 0) {
-        return status;
-    }
-    snprintf(sentence, sizeof sentence, "%s", tg_context_error(comm->ctx));
-    for (int rank = 1; rank < comm->ranks; rank++) {
-        header h = {.number = s->operations, .failed = 1, .bytes = strlen(sentence)};
-        if (transfer(s->peer[rank], &h, sizeof h, true, 0.0) == DONE) {
-            (void)transfer(s->peer[rank], sentence, (size_t)h.bytes, true, 0.0);
-        }
-    }
-    return status;
-}
-
-static void combine(tg_comm_op op, tg_dtype dtype, int64_t n, const void *from, void *to) {
-    for (int64_t i = 0; i < n; i++) {
-        if (dtype == TG_F64) {
-            double *a = (double *)to + i;
-            const double b = ((const double *)from)[i];
-            *a = op == TG_COMM_SUM ? *a + b : b > *a ? b : *a;
-        } else {
-            float *a = (float *)to + i;
-            const float b = ((const float *)from)[i];
-            *a = op == TG_COMM_SUM ? *a + b : b > *a ? b : *a;
-        }
-    }
 }
 
 static tg_status reduce_piece(const tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n,
                               void *x) {
     tcp_state *s = comm->state;
     const size_t bytes = (size_t)n * tg_dtype_size(dtype);
-    tg_status status = TG_OK;
     begin(comm, "a sum or vote");
     if (comm->rank > 0) {
-        TG_TRY(put(comm, 0, x, bytes));
+        TG_CALL(put(comm, 0, x, bytes));
         return get(comm, 0, x, bytes);
     }
     for (int rank = 1; rank < comm->ranks; rank++) {
-        TG_TRY(get(comm, rank, s->piece, bytes));
-        combine(op, dtype, n, s->piece, x);
+        TG_CALL(get(comm, rank, s->piece, bytes));
+        for (int64_t i = 0; i < n; i++) { /* in f64, which rounds a sum of two f32 alike */
+            const double a = tg_load(dtype, x, i).re, b = tg_load(dtype, s->piece, i).re;
+            const double both = op == TG_COMM_SUM ? a + b : b > a ? b : a;
+            tg_store(dtype, x, i, (tg_scalar){both, 0.0});
+        }
     }
     for (int rank = 1; rank < comm->ranks; rank++) {
-        TG_TRY(put(comm, rank, x, bytes));
+        TG_CALL(put(comm, rank, x, bytes));
     }
-fail:
-    return end(comm, status);
+    return TG_OK;
 }
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
@@ -206,17 +147,15 @@ static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
-    tg_status status = TG_OK;
     begin(comm, "broadcast");
     if (comm->rank > 0) {
         return root == comm->rank ? put(comm, 0, x, (size_t)bytes) : get(comm, 0, x, (size_t)bytes);
     }
-    TG_TRY(root > 0 ? get(comm, root, x, (size_t)bytes) : TG_OK);
+    TG_CALL(root > 0 ? get(comm, root, x, (size_t)bytes) : TG_OK);
     for (int rank = 1; rank < comm->ranks; rank++) {
-        TG_TRY(rank == root ? TG_OK : put(comm, rank, x, (size_t)bytes));
+        TG_CALL(rank == root ? TG_OK : put(comm, rank, x, (size_t)bytes));
     }
-fail:
-    return end(comm, status);
+    return TG_OK;
 }
 
 static tg_status barrier(tg_comm *comm) {
@@ -247,17 +186,20 @@ static const char *setting(const char *name) {
 
 /* What a rank of this job says; one of another job, or of an earlier try, says something else. */
 static hello hello_of(const tg_comm *comm, int rank) {
-    hello h = {.protocol = "tgrad ranks 1", .rank = (uint32_t)rank, .ranks = (uint32_t)comm->ranks};
+    hello h = {.protocol = "tgrad ranks 2", .rank = (uint32_t)rank, .ranks = (uint32_t)comm->ranks};
     snprintf(h.job, sizeof h.job, "%.40s.%.10s.%.20s.%.10s", setting("TORCHELASTIC_RUN_ID"),
              setting("TORCHELASTIC_RESTART_COUNT"), setting("SLURM_JOB_ID"),
              setting("SLURM_STEP_ID"));
     return h;
 }
 
-static void prepare(int socket) {
+/* A socket of a rank that was taken in. */
+static int keep(const tg_comm *comm, int socket) {
     const int on = 1;
+    set_timeout(socket, comm->timeout);
     (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    return socket;
 }
 
 /* Of this rank alone: no status that all have alike. */
@@ -268,19 +210,19 @@ static tg_status fail_to_meet(const tg_comm *comm, const char *why) {
 /* A socket that listens: to this machine alone where the others come from it, or to all. */
 static int listen_at(const char *address, int port) {
     const bool is_local = strcmp(address, "localhost") == 0 || strcmp(address, "127.0.0.1") == 0;
-    const struct sockaddr_in local = {
+    const struct sockaddr_in ipv4 = {
         .sin_family = AF_INET,
         .sin_port = htons((uint16_t)port),
         .sin_addr = {.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
-    const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const struct sockaddr_in6 both = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     const int on = 1, off = 0;
     int made = is_local ? -1 : socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool is_ipv6 = made >= 0;
     made = is_ipv6 ? made : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     (void)setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     (void)(is_ipv6 ? setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) : 0);
-    const int bound = is_ipv6 ? bind(made, (const struct sockaddr *)&any, sizeof any)
-                              : bind(made, (const struct sockaddr *)&local, sizeof local);
+    const int bound = is_ipv6 ? bind(made, (const struct sockaddr *)&both, sizeof both)
+                              : bind(made, (const struct sockaddr *)&ipv4, sizeof ipv4);
     if (made >= 0 && (bound != 0 || listen(made, SOMAXCONN) != 0)) {
         const int why = errno;
         (void)close(made);
@@ -290,21 +232,21 @@ static int listen_at(const char *address, int port) {
     return made;
 }
 
-/* Takes in who comes, if it is a rank that is missing. */
-static bool take_in(const tg_comm *comm, int socket) {
+/* Whether this is a rank that is missing, which is told so. */
+static bool takes_in(const tg_comm *comm, int socket) {
     const tcp_state *s = comm->state;
     hello said = {.rank = 0};
-    if (transfer(socket, &said, sizeof said, false, tg_seconds() + patience) != DONE ||
-        said.rank == 0 || said.rank >= (uint32_t)comm->ranks || s->peer[said.rank] >= 0) {
+    set_timeout(socket, patience);
+    if (transfer(socket, &said, sizeof said, false) != DONE || said.rank == 0 ||
+        said.rank >= (uint32_t)comm->ranks || s->peer[said.rank] >= 0) {
         return false;
     }
     hello expected = hello_of(comm, (int)said.rank);
     if (memcmp(&said, &expected, sizeof said) != 0 ||
-        transfer(socket, &expected, sizeof expected, true, tg_seconds() + patience) != DONE) {
+        transfer(socket, &expected, sizeof expected, true) != DONE) {
         return false;
     }
-    prepare(socket);
-    s->peer[said.rank] = socket;
+    s->peer[said.rank] = keep(comm, socket);
     return true;
 }
 
@@ -318,12 +260,11 @@ static tg_status welcome_all(const tg_comm *comm, const char *address, int port)
                        "another MASTER_PORT",
                        comm->ranks, port, strerror(errno));
     }
-    outcome ready = DONE;
     int missing = 1;
-    while (missing < comm->ranks && ready == DONE) {
-        ready = await(door, POLLIN, deadline);
-        const int socket = ready == DONE ? accept4(door, NULL, NULL, SOCK_CLOEXEC) : -1;
-        if (socket >= 0 && !take_in(comm, socket)) {
+    while (missing < comm->ranks && tg_seconds() < deadline) {
+        set_timeout(door, deadline - tg_seconds());
+        const int socket = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+        if (socket >= 0 && !takes_in(comm, socket)) {
             (void)close(socket);
         }
         while (missing < comm->ranks && s->peer[missing] >= 0) {
@@ -333,27 +274,21 @@ static tg_status welcome_all(const tg_comm *comm, const char *address, int port)
     (void)close(door);
     char why[80];
     snprintf(why, sizeof why, "rank %d has not come to port %d", missing, port);
-    return ready == DONE ? TG_OK : fail_to_meet(comm, why);
+    return missing == comm->ranks ? TG_OK : fail_to_meet(comm, why);
 }
 
 /* A connection to rank 0 that was taken in, or -1. */
 static int knock(const tg_comm *comm, const struct addrinfo *to, double deadline) {
-    const double soon = tg_seconds() + patience;
-    int code = 0;
-    socklen_t size = sizeof code;
     hello said = hello_of(comm, comm->rank), heard;
-    const int made = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (made < 0) {
-        return -1;
-    }
-    const bool is_begun = connect(made, to->ai_addr, to->ai_addrlen) == 0 || errno == EINPROGRESS;
-    if (is_begun && await(made, POLLOUT, soon) == DONE &&
-        getsockopt(made, SOL_SOCKET, SO_ERROR, &code, &size) == 0 && code == 0 &&
-        transfer(made, &said, sizeof said, true, deadline) == DONE &&
-        transfer(made, &heard, sizeof heard, false, deadline) == DONE &&
-        memcmp(&said, &heard, sizeof said) == 0) {
-        prepare(made);
-        return made;
+    const int made = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, 0);
+    set_timeout(made, patience);
+    if (connect(made, to->ai_addr, to->ai_addrlen) == 0 &&
+        transfer(made, &said, sizeof said, true) == DONE) {
+        set_timeout(made, deadline - tg_seconds()); /* a stranger before us may take a while */
+        if (transfer(made, &heard, sizeof heard, false) == DONE &&
+            memcmp(&said, &heard, sizeof said) == 0) {
+            return keep(comm, made);
+        }
     }
     (void)close(made);
     return -1;

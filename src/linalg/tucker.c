@@ -39,11 +39,6 @@ static bool is_tall(const tg_tucker_plan *plan, int mode) {
     return tg_unfolding_is_tall(tg_unfolding_of(plan->ndim, plan->dim, mode));
 }
 
-/* Vectors of a tall mode that are made orthonormal, the first `rank` of which are kept. */
-static int64_t most_vectors(const tg_tucker_plan *plan, int mode) {
-    return tg_max(plan->rank[mode], plan->most[mode]);
-}
-
 /* Sketch width of mode j for finding mode k: together the widths exceed the rank wanted. */
 static int64_t sketch_width(const tg_tucker_plan *plan, int k, int j) {
     const double wanted = (double)(2 * plan->rank[k] + OVERSAMPLING);
@@ -143,12 +138,12 @@ static void measure_vectors(const decomposition *dc, const int64_t *size, int k,
     grow(&ext->gram, (size_t)(side * side) * wide);
     grow(&ext->eigenvalues, (size_t)side * sizeof(double));
     if (is_tall(plan, k)) {
-        const int64_t most = most_vectors(plan, k);
-        grow(&ext->gram, (size_t)(u.dim * most) * wide);
-        grow(&ext->tall, (size_t)((2 * u.dim + side) * most) * number);
+        const int64_t rank = plan->rank[k];
+        grow(&ext->gram, (size_t)(u.dim * rank) * wide);
+        grow(&ext->tall, (size_t)((2 * u.dim + side) * rank) * number);
         grow(&ext->gathered, tg_unfolding_scratch(plan->dtype, u));
         u = tg_unfolding_gathered(u);
-        const tg_multimode modes = tall_product(dc, u, tg_min(most, side), dc->working[k]);
+        const tg_multimode modes = tall_product(dc, u, tg_min(rank, side), dc->working[k]);
         measure_slot(dc, &modes, depth, ext);
     }
 }
@@ -252,11 +247,10 @@ tg_scratch_need tg_tucker_scratch_need(tg_backend *be, const tg_tucker_plan *pla
         if (is_tall(plan, d)) {
             side = 1;
             for (int j = 0; j < plan->ndim; j++) {
-                const bool is_sketched = sketches && plan->most[d] == 0;
-                side *= j == d ? 1 : is_sketched ? sketch_width(plan, d, j) : plan->dim[j];
+                side *= j == d ? 1 : sketches ? sketch_width(plan, d, j) : plan->dim[j];
             }
-            tg_scratch_raise(
-                &most, ops->scratch_need(be, TG_SCRATCH_QR, wide, rows, most_vectors(plan, d)));
+            tg_scratch_raise(&most,
+                             ops->scratch_need(be, TG_SCRATCH_QR, wide, rows, plan->rank[d]));
         }
         tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
     }
@@ -320,11 +314,11 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     const tg_backend_ops *ops = dc->be->ops;
     const tg_tucker_plan *plan = dc->plan;
     const int64_t rows = u.dim, side = tg_unfolding_columns(u);
-    const int64_t most = most_vectors(plan, k), found = tg_min(most, side);
+    const int64_t rank = plan->rank[k], found = tg_min(rank, side);
     const size_t size = tg_dtype_size(plan->dtype);
     char *product_out = dc->tall;                                /* (rows, found) or turned */
-    char *upright = product_out + (size_t)(rows * most) * size;  /* (rows, most) */
-    char *short_factor = upright + (size_t)(rows * most) * size; /* (side, found) */
+    char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
+    char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, found) */
     tg_storage store = storage_of(dc, x);
     TG_CALL(tg_unfolding_gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
     TG_CALL(tg_unfolding_gram(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
@@ -333,17 +327,17 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
         ops->leading_columns(dc->be, plan->dtype, side, side, found, dc->gram, NULL, short_factor));
     const tg_multimode modes = tall_product(dc, u, found, short_factor);
     TG_CALL(multiply(dc, depth, &modes, x, mask, product_out));
-    if (u.left > 1 || found < most) { /* upright, with zeros in further columns: by the identity */
+    if (u.left > 1 || found < rank) { /* upright, with zeros in further columns: by the identity */
         const bool lies = u.left > 1;
-        TG_CALL(tg_fill_identity(dc->be, plan->dtype, found, most, short_factor));
+        TG_CALL(tg_fill_identity(dc->be, plan->dtype, found, rank, short_factor));
         const tg_gemm turn = tg_whole_product(plan->dtype, lies ? TG_OP_T : TG_OP_N, TG_OP_N, rows,
-                                              most, found, product_out, short_factor, upright);
+                                              rank, found, product_out, short_factor, upright);
         TG_CALL(ops->gemm(dc->be, &turn));
         product_out = upright;
     }
-    TG_CALL(ops->convert(dc->be, rows * most, plan->dtype, product_out, dc->wide, dc->gram));
-    TG_CALL(ops->qr(dc->be, dc->wide, rows, most, dc->gram, NULL));
-    return keep_leading(dc, rows, most, k);
+    TG_CALL(ops->convert(dc->be, rows * rank, plan->dtype, product_out, dc->wide, dc->gram));
+    TG_CALL(ops->qr(dc->be, dc->wide, rows, rank, dc->gram, NULL));
+    return keep_leading(dc, rows, rank, k);
 }
 
 /* working[k] = leading vectors of the k-th unfolding of x (size..) at a depth of the tree. */
@@ -437,7 +431,7 @@ tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const vo
             TG_CALL(be->ops->copy(be, dc.working[d], factor[d], bytes[d]));
         }
     }
-    if (!warm || plan->sweeps == 0 || plan->restarts) {
+    if (!warm || plan->sweeps == 0) {
         TG_CALL(start_cold(&dc, x, rng));
     }
     for (int i = 0; i < plan->sweeps; i++) {

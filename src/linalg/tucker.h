@@ -16,13 +16,11 @@ typedef struct tg_tucker_plan {
     tg_storage store; /* of the tensor itself */
     int ndim;
     int64_t dim[TG_MAX_NDIM];
-    int64_t rank[TG_MAX_NDIM]; /* of a mode without a factor: its dim */
-    int64_t most[TG_MAX_NDIM]; /* where ranks change: the largest, which sizes are made for; or 0 */
+    int64_t rank[TG_MAX_NDIM];   /* of a mode without a factor: its dim */
     bool is_active[TG_MAX_NDIM]; /* this mode gets a factor */
     int sweeps;
     tg_svd_type svd_type;
     tg_tucker_init init;
-    bool restarts; /* warm: decompose anew and keep only the column phases of the factors before */
     size_t
         chunk; /* workspace from which on products are made in chunks of the first mode; 0: 1 GiB */
 } tg_tucker_plan;
@@ -45,5 +43,11 @@ TG_NODISCARD tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *p
 size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan);
 TG_NODISCARD tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                                           const tg_bitmap *mask, double *values, void *scratch);
+
+/* tg_stable_rank of an array where the backend computes; NaN if an entry is not finite. And the
+ * bytes that it holds meanwhile; on the host, beside those of the backend, if that is elsewhere. */
+TG_NODISCARD tg_status tg_stable_rank_of(tg_backend *be, tg_dtype dtype, const tg_shape *shape,
+                                         const void *x, double *per_mode);
+tg_scratch_need tg_stable_rank_need(tg_backend *be, tg_dtype dtype, const tg_shape *shape);
 
 #endif

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "linalg/tucker.h"
+#include "linalg/unfolding.h"
 
 /* The tensor as the backend sees it: uploaded where that is a device. */
 typedef struct resident {
@@ -147,39 +148,74 @@ void tg_tucker_result_destroy(tg_tucker_result *result) {
     *result = (tg_tucker_result){0};
 }
 
+/* ---- stable ranks ---- */
+
+static tg_tucker_plan spectrum_plan(tg_dtype dtype, const tg_shape *shape, int64_t *values) {
+    tg_tucker_plan plan = {.dtype = dtype, .ndim = shape->ndim};
+    *values = 0;
+    for (int d = 0; d < plan.ndim; d++) {
+        plan.dim[d] = shape->dim[d];
+        *values += plan.dim[d];
+    }
+    return plan;
+}
+
+tg_scratch_need tg_stable_rank_need(tg_backend *be, tg_dtype dtype, const tg_shape *shape) {
+    const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
+    int64_t values = 0;
+    const tg_tucker_plan plan = spectrum_plan(dtype, shape, &values);
+    tg_scratch_need most = {0};
+    for (int d = 0; be->ops->scratch_need && d < plan.ndim; d++) {
+        const int64_t side = tg_unfolding_short_side(tg_unfolding_of(plan.ndim, plan.dim, d));
+        tg_scratch_raise(&most, be->ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
+    }
+    most.place += tg_tucker_spectrum_scratch(&plan);
+    most.host += (size_t)values * sizeof(double);
+    return most;
+}
+
+tg_status tg_stable_rank_of(tg_backend *be, tg_dtype dtype, const tg_shape *shape, const void *x,
+                            double *per_mode) {
+    tg_status status = TG_OK;
+    void *scratch = NULL;
+    double *values = NULL; /* of the first mode, then of the next */
+    int64_t count = 0;
+    const tg_tucker_plan plan = spectrum_plan(dtype, shape, &count);
+    tg_norms norms;
+    TG_TRY(be->ops->norms(be, dtype, tg_shape_numel(shape), x, &norms));
+    for (int d = 0; d < plan.ndim; d++) {
+        per_mode[d] = (double)NAN;
+    }
+    if (norms.nonfinite > 0) {
+        return TG_OK;
+    }
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, values, count));
+    scratch = be->ops->alloc(be, TG_MEM_WORKSPACE, tg_tucker_spectrum_scratch(&plan));
+    TG_TRY(scratch ? TG_OK : TG_E_MEMORY);
+    TG_TRY(tg_tucker_spectrum(be, &plan, x, NULL, values, scratch));
+    const double *first = values;
+    for (int d = 0; d < plan.ndim; d++) {
+        per_mode[d] = *first > 0.0 ? norms.sum_squares / *first : 0.0;
+        first += plan.dim[d];
+    }
+fail:
+    be->ops->release(be, scratch);
+    TG_FREE(be->ctx, values);
+    return status;
+}
+
 tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
                          double *multilinear) {
     TG_NEED(ctx, ctx, x, per_mode, multilinear);
     tg_status status = TG_OK;
     resident r = {0};
-    void *scratch = NULL;
-    double *values = NULL; /* of the first mode, then of the next */
     *multilinear = 0.0;
     TG_TRY(make_resident(ctx, x, &r));
-    const tg_backend_ops *ops = r.be->ops;
-    tg_tucker_plan plan = {.dtype = x->dtype, .ndim = x->shape.ndim};
-    int64_t count = 0;
-    for (int d = 0; d < plan.ndim; d++) {
-        plan.dim[d] = x->shape.dim[d];
-        count += plan.dim[d];
-    }
-    tg_norms norms;
-    TG_TRY(ops->norms(r.be, x->dtype, r.numel, r.x, &norms));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, values, count));
-    scratch = ops->alloc(r.be, TG_MEM_WORKSPACE, tg_tucker_spectrum_scratch(&plan));
-    TG_TRY(scratch ? TG_OK : TG_E_MEMORY);
-    TG_TRY(tg_tucker_spectrum(r.be, &plan, r.x, NULL, values, scratch));
-    const double *first = values;
-    for (int d = 0; d < plan.ndim; d++) {
-        per_mode[d] = *first > 0.0 ? norms.sum_squares / *first : 0.0;
+    TG_TRY(tg_stable_rank_of(r.be, x->dtype, &x->shape, r.x, per_mode));
+    for (int d = 0; d < x->shape.ndim; d++) {
         *multilinear = per_mode[d] > *multilinear ? per_mode[d] : *multilinear;
-        first += plan.dim[d];
     }
 fail:
-    if (r.be) {
-        r.be->ops->release(r.be, scratch);
-    }
-    TG_FREE(ctx, values);
     end_resident(&r);
     return status;
 }

@@ -23,15 +23,8 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
                                 ready.dense, sum);
 }
 
-/* The whole gradient is needed at the end of this sum. */
-static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
-    const bool is_due = tg_slot_is_due(optim, slot);
-    return is_due || tg_auto_rank_observes(optim, slot, is_due);
-}
-
 tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
-    TG_CALL(tg_auto_rank_allocate(optim, slot));
-    if (slot->projector && needs_dense_sum(optim, slot)) {
+    if (slot->projector && tg_slot_is_due(optim, slot)) {
         slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
                                                 (size_t)slot->numel * tg_dtype_size(slot->dtype));
         TG_CALL(slot->dense_sum ? TG_OK : TG_E_MEMORY);
@@ -263,9 +256,8 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                                    .shape = slot->shape,
                                    .dense = slot->dense_sum,
                                    .place = optim->be->ops->place};
-        const bool is_due = tg_slot_is_due(optim, slot);
-        const bool measures = tg_auto_rank_observes(optim, slot, is_due);
-        status = tg_slot_project_and_update(optim, slot, &whole, is_due, measures, &call);
+        status =
+            tg_slot_project_and_update(optim, slot, &whole, tg_slot_is_due(optim, slot), &call);
     } else {
         call.values = slot->sum;
         status = tg_slot_update(optim, slot, &call);

@@ -53,6 +53,8 @@ static const tg_choice gap_choices[] = {{"fixed", TG_GAP_FIXED},
                                         {NULL, 0}};
 static const tg_choice moments_choices[] = {
     {"keep", TG_MOMENTS_KEEP}, {"reset", TG_MOMENTS_RESET}, {NULL, 0}};
+static const tg_choice rounding_choices[] = {
+    {"stochastic", TG_ROUND_STOCHASTIC}, {"nearest", TG_ROUND_NEAREST}, {NULL, 0}};
 static const tg_choice nonfinite_choices[] = {
     {"skip", TG_NONFINITE_SKIP}, {"error", TG_NONFINITE_ERROR}, {NULL, 0}};
 /* optimizer_type: what the published code calls the way two projections are combined. */
@@ -79,7 +81,9 @@ static const tg_setting table[] = {
     OPT(DOUBLE, weight_decay, 0, 1e6, "decoupled weight decay"),
     OPT_CHOICE(complex_adam, complex_adam_choices,
                "second moment (Lion: sign) of a complex entry: one by its modulus, or two"),
-    OPT_CHOICE(state_precision, tg_state_choices, "how moments are kept: f32, bf16 or one byte"),
+    OPT_CHOICE(state_precision, tg_state_choices,
+               "how moments are kept: f32, bf16, one byte, or f16"),
+    OPT_CHOICE(state_rounding, rounding_choices, "how moments in less than f32 are rounded"),
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
      "compress the gradients of spectral weights"},
     {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
@@ -87,7 +91,7 @@ static const tg_setting table[] = {
     {"proj_type", TG_SETTING_ENUM, FIRST(type), tg_branch_choices, 1, 0,
      "first branch of the compression"},
     {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0,
-     "low rank: a fraction, an integer, a list, or auto"},
+     "low rank: a fraction, an integer or a list"},
     {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0,
      "sparse: share of the entries that is kept, in (0, 1]"},
     {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0,
@@ -110,8 +114,6 @@ static const tg_setting table[] = {
      "as scale_by_mask_ratio, for the second branch"},
     {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
      "weight of the sparse branch in the update"},
-    OPT(DOUBLE, residual_scale, 0, 1e6,
-        "rate of a sign update of what is left out, in learning rates; 0: none"),
     OPT(BOOL, match_rms, 0, 1, "scale updates to the RMS that they have in AdamW of torch"),
     {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
      "cold start of a Tucker decomposition: Gram matrices or sketches"},
@@ -125,9 +127,8 @@ static const tg_setting table[] = {
      "GaLore: leading modes that become the rows"},
     {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
      "GaLore: side of the projection"},
-    OPT(DOUBLE, rank_tolerance, 0, 1, "rank auto: relative error allowed; 0: none given"),
     OPT(BYTES, memory_budget, 0, 1e18,
-        "rank auto: bytes of optimizer state, or up to 1 a share; 0: no limit"),
+        "bytes of compressed state, or up to 1 a share, that set the rank; 0: rank counts"),
     OPT(INT64, min_entries, 0, 1e15, "parameters of up to this many entries stay dense"),
     OPT(DOUBLE, update_proj_gap, 1, 1e15, "steps between refreshes of the compression"),
     OPT(DOUBLE, update_proj_gap_end, 1, 1e15, "the same at the end of a gap schedule"),
@@ -169,15 +170,8 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
         tg_optim_config_read(NULL, config, &full) != TG_OK) {
         return NULL;
     }
-    const tg_rank *rank = rank_field(&full, table[index].key);
-    if (rank && rank->count == TG_RANK_AUTO) {
-        snprintf(text, capacity, "auto");
-        return text;
-    }
     return tg_setting_get(&table[index], &full, text, capacity);
 }
-
-enum { EVERY_RANK = 1 << 20 }; /* more than a mode is large: a rank is cut to its mode's size */
 
 /* Decomposition settings have one key for both branches. */
 static void share_with_second(tg_projector_config *config) {
@@ -198,14 +192,16 @@ static tg_status set_key(tg_context *ctx, tg_optim_config *config, const char *k
         key = "tensorgrad_sum_lambda_sparse";
     }
     tg_rank *rank = rank_field(config, key);
-    if (rank && (strcmp(value, "auto") == 0 || strcmp(value, "\"auto\"") == 0)) {
-        *rank = (tg_rank){.count = TG_RANK_AUTO};
-        return TG_OK;
+    if (rank && tg_setting_means(value, "auto")) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.%s: auto was removed; take a share, or opt.memory_budget, which sets "
+                       "one share for all layers",
+                       key);
     }
     tg_status status = tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
     if (status == TG_OK && rank && rank->count == 1 && rank->value[0] == 1.0 &&
         strchr(value, '.')) {
-        rank->value[0] = EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
+        rank->value[0] = TG_EVERY_RANK; /* 1.0 is a fraction, all of it; 1 is a rank */
     }
     if (status == TG_OK) {
         share_with_second(&config->projector);
@@ -229,43 +225,8 @@ static tg_status require(tg_context *ctx, bool holds, const char *key, double va
                  : tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", key, expected, value);
 }
 
-/* Automatic ranks need a limit, and limits need automatic ranks. */
-static tg_status check_ranks(tg_context *ctx, const tg_optim_config *c) {
-    const tg_branch_config *first = &c->projector.first, *second = &c->projector.second;
-    const bool has_second = c->projector.scheme != TG_SCHEME_SINGLE;
-    const bool is_auto =
-        first->rank.count == TG_RANK_AUTO || (has_second && second->rank.count == TG_RANK_AUTO);
-    const bool has_limit = c->rank_tolerance > 0.0 || c->memory_budget > 0.0;
-    if (!c->is_projected || (!is_auto && !has_limit)) {
-        return TG_OK;
-    }
-    if (!is_auto) {
-        return tg_fail(ctx, TG_E_CONFIG, "opt.%s: it is for rank: auto alone",
-                       c->memory_budget > 0.0 ? "memory_budget" : "rank_tolerance");
-    }
-    if (first->type != TG_BRANCH_LOW_RANK && (!has_second || second->type != TG_BRANCH_LOW_RANK)) {
-        return tg_fail(ctx, TG_E_CONFIG, "opt.rank: auto needs a branch of proj_type low_rank");
-    }
-    if (has_second) {
-        const bool is_first = first->type != TG_BRANCH_LOW_RANK;
-        const tg_branch_config *sparse = is_first ? first : second;
-        const char *key = is_first ? "opt." : "opt.second_";
-        if (sparse->type == TG_BRANCH_STRUCTURED) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "%sproj_type: rank: auto weighs single entries against ranks, slices it "
-                           "cannot; take unstructured_sparse, or set opt.rank",
-                           key);
-        }
-        if (sparse->sparse_type != TG_SPARSE_TOPK) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "%ssparse_type: rank: auto weighs the largest entries against ranks, "
-                           "random ones it cannot; take topk, or set opt.rank",
-                           key);
-        }
-    }
-    return has_limit ? TG_OK
-                     : tg_fail(ctx, TG_E_CONFIG,
-                               "opt.rank: auto needs opt.rank_tolerance or opt.memory_budget");
+static bool has_rank(const tg_branch_config *branch) {
+    return branch->type == TG_BRANCH_LOW_RANK || branch->type == TG_BRANCH_MATRIX;
 }
 
 tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
@@ -284,13 +245,6 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                     "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
     TG_CALL(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
                     "an update rule"));
-    TG_CALL(require(ctx, c->residual_scale >= 0.0 && isfinite(c->residual_scale), "residual_scale",
-                    c->residual_scale, "a finite number >= 0"));
-    if (c->is_projected && c->residual_scale > 0.0 && c->projector.scheme == TG_SCHEME_SUM) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "opt.residual_scale: branches side by side overlap and leave no residual; "
-                       "take optimizer_type: tensorgrad");
-    }
     if (c->rule == TG_RULE_APOLLO && c->projector.first.rank.count != 1) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.rank: apollo has one random projection; take a fraction below 1 or an "
@@ -304,7 +258,14 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     }
     TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
                     "state_precision", (double)c->state_precision, "a state format"));
-    TG_CALL(check_ranks(ctx, c));
+    TG_CALL(require(ctx, (unsigned)c->state_rounding <= TG_ROUND_NEAREST, "state_rounding",
+                    (double)c->state_rounding, "a rounding"));
+    if (c->is_projected && c->memory_budget > 0.0 && !has_rank(&c->projector.first) &&
+        (c->projector.scheme == TG_SCHEME_SINGLE || !has_rank(&c->projector.second))) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.memory_budget: it sets ranks, and a sparse projection has none; take "
+                       "opt.sparse_ratio");
+    }
     return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
                    "total_steps", (double)c->total_steps,
                    "a positive number of steps for a gap schedule");
@@ -313,10 +274,19 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
 /* ---- settings of an optimizer at work ---- */
 
 bool tg_optim_config_shapes_state(const char *key) {
-    static const char *const free_keys[] = {
-        "learning_rate",        "beta1",       "beta2",           "eps",
-        "weight_decay",         "nonfinite",   "update_proj_gap", "update_proj_gap_end",
-        "update_proj_gap_mode", "total_steps", "match_rms",       "moments_on_refresh"};
+    static const char *const free_keys[] = {"learning_rate",
+                                            "beta1",
+                                            "beta2",
+                                            "eps",
+                                            "weight_decay",
+                                            "nonfinite",
+                                            "match_rms",
+                                            "state_rounding",
+                                            "update_proj_gap",
+                                            "update_proj_gap_end",
+                                            "update_proj_gap_mode",
+                                            "total_steps",
+                                            "moments_on_refresh"};
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
         if (strcmp(key, free_keys[i]) == 0) {
             return false;
@@ -339,6 +309,10 @@ tg_status tg_optim_set_group(tg_optim *optim, int group, const tg_optim_config *
     TG_CALL(check_group(optim, group));
     TG_CALL(tg_optim_config_read(optim->ctx, config, &full));
     TG_CALL(tg_optim_config_check(optim->ctx, &full));
+    if (full.memory_budget > 0.0) { /* the ranks that it gave stay */
+        full.projector.first.rank = optim->groups[group].projector.first.rank;
+        full.projector.second.rank = optim->groups[group].projector.second.rank;
+    }
     for (int i = 0; i < tg_optim_config_count(); i++) {
         const char *key = tg_optim_config_key(i);
         char wanted[256], had[256];

@@ -1,6 +1,4 @@
 /* What an optimizer knows of itself: counts, projections, times. */
-#include <math.h>
-
 #include "optim/optim.h"
 
 tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
@@ -30,8 +28,7 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
                                .values = slot->count,
                                .entries = slot->numel,
                                .refreshed = slot->last_refresh,
-                               .error = slot->error,
-                               .bound = sqrt(slot->bound)};
+                               .error = slot->error};
     if (p->low_rank) {
         out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
     }

@@ -207,9 +207,7 @@ bool tg_optim_is_ordinary(const tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         if (slot->is_summing || tg_guard_is_read_first(optim, slot) ||
-            (slot->projector && tg_slot_is_due(optim, slot)) ||
-            tg_auto_rank_is_active(optim, slot) ||
-            optim->groups[slot->group].residual_scale > 0.0) {
+            (slot->projector && tg_slot_is_due(optim, slot))) {
             return false;
         }
     }

@@ -49,7 +49,7 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
     for (int i = 5; i < TG_STATE_COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
     }
-    if (slot->projector && !slot->must_refresh) { /* after a step, every branch is ready */
+    if (slot->projector) { /* after a step, every branch is ready */
         holds = holds && (c[5] == 1) == (c[2] >= 0) &&
                 (c[6] == 1) == (c[5] == 1 && slot->projector->branches == 2);
     }
@@ -102,17 +102,6 @@ fail:
     return status;
 }
 
-static tg_status load_all(tg_optim *optim, const tg_archive *archive, bool copies) {
-    tg_status status = tg_auto_rank_load(optim, archive, copies);
-    for (int i = 0; status == TG_OK && i < optim->slot_count; i++) {
-        status = load_slot(optim, &optim->slots[i], archive, copies);
-    }
-    if (status != TG_OK || !copies) {
-        tg_auto_rank_unload(optim);
-    }
-    return status;
-}
-
 /* A state that was saved without a dynamic scale begins one anew. */
 static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_loss_scale *out) {
     static const char *const name = "optim.loss_scale";
@@ -157,7 +146,9 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     TG_CALL(load_loss_scale(optim, archive, &loss_scale));
     TG_CALL(tg_optim_synchronize(optim));
     for (int pass = 0; pass < 2; pass++) {
-        TG_CALL(load_all(optim, archive, pass == 1));
+        for (int i = 0; i < optim->slot_count; i++) {
+            TG_CALL(load_slot(optim, &optim->slots[i], archive, pass == 1));
+        }
     }
     for (int i = 0; i < optim->slot_count; i++) {
         optim->be->ops->release(optim->be, optim->slots[i].dense_sum);

@@ -1,14 +1,15 @@
 /* Memory of moments. */
 #include "optim/moments.h"
 
-_Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT,
+_Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT &&
+                   (int)TG_STATES_F16 == TG_STATE_F16,
                "tg_state_precision has the order of state_formats.def");
 
 static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dtype dtype,
-                       int64_t entries, int64_t count) {
+                       int64_t count) {
     const tg_state_form asked = (tg_state_form)config->state_precision;
     tg_moments moments = {.rule = rule,
-                          .form = entries >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
+                          .form = count >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
                           .real = tg_dtype_real(dtype)};
     for (int i = 0; i < moments.rule->states; i++) {
         const bool shares = rule->state[i].is_square && config->complex_adam == TG_ADAM_MODULUS;
@@ -19,19 +20,13 @@ static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dt
     return moments;
 }
 
-tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
-                                int64_t count) {
-    return plan(config, tg_rules[config->rule], dtype, entries, count);
-}
-
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
-    return tg_moments_plan_part(config, dtype, count, count);
+    return plan(config, tg_rules[config->rule], dtype, count);
 }
 
 tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
                                  const tg_shape *shape) {
-    const int64_t count = tg_rule_values(config, shape);
-    return plan(config, tg_rule_of(config, shape), dtype, count, count);
+    return plan(config, tg_rule_of(config, shape), dtype, tg_rule_values(config, shape));
 }
 
 const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i) {
@@ -65,18 +60,6 @@ size_t tg_moments_saved_bytes(const tg_moments *moments) {
                  tg_moment_scale_bytes(moments, i);
     }
     return bytes;
-}
-
-double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries) {
-    const tg_moments one = tg_moments_plan_part(config, dtype, entries, 1);
-    const tg_state_codec *codec = tg_moments_codec(&one);
-    const double real = (double)tg_state_bytes(codec, one.real, TG_STATE_BLOCK) / TG_STATE_BLOCK;
-    const double scale = codec->block > 0 ? (double)sizeof(float) / codec->block : 0.0;
-    int64_t reals = 0;
-    for (int i = 0; i < one.rule->states; i++) {
-        reals += one.at[i].reals;
-    }
-    return (double)reals * (real + scale);
 }
 
 static tg_status clear(tg_backend *be, void *memory, size_t bytes) {

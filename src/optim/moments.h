@@ -25,11 +25,6 @@ size_t tg_moments_bytes(const tg_moments *moments);
 /* In a file, where nothing is rounded up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
 
-/* The same where the number of values changes with automatic ranks: the form is that of all
- * `entries` of the parameter and stays, and a value more is always some bytes more. */
-tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
-                                int64_t count);
-
 /* The same of a dense parameter, whose rule may depend on its shape. */
 tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
                                  const tg_shape *shape);
@@ -37,9 +32,6 @@ tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
 /* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
 size_t tg_moment_bytes(const tg_moments *moments, int i);
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
-
-/* Bytes that a value more takes of a parameter of so many entries; scales are counted in part. */
-double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries);
 
 /* Takes the memory of planned moments, and makes them all zero. */
 TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);

@@ -7,6 +7,7 @@
 #include "base/minmax.h"
 #include "base/scratch.h"
 #include "optim/bucket.h"
+#include "optim/clamped_rank.h"
 #include "optim/setup.h"
 #include "optim/shard.h"
 
@@ -14,8 +15,8 @@
 
 /* Sizes of one parameter's state; the projector is planned, not made. */
 typedef struct slot_plan {
-    bool is_projected, is_auto;
-    int64_t count; /* automatic ranks: at most */
+    bool is_projected;
+    int64_t count;
     tg_projector_bytes projector;
 } slot_plan;
 
@@ -25,37 +26,84 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
            tg_shape_numel(&param->shape) > config->min_entries;
 }
 
-static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const tg_rank_pool *pool,
-                           int index, slot_plan *plan) {
+static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int index,
+                           slot_plan *plan) {
     const tg_optim_param *param = &setup->params[index];
     tg_projector outline;
-    int64_t most = 0;
     *plan = (slot_plan){.count = tg_shape_numel(&param->shape)};
     if (!tg_is_projected(setup, param)) {
         return TG_OK;
     }
     plan->is_projected = true;
-    TG_CALL(tg_auto_rank_most(ctx, setup, pool, param, &most));
     TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
                                  tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
-                                 pool->most, &outline));
-    plan->is_auto = tg_projector_is_auto(&outline);
-    plan->count = plan->is_auto ? most : tg_projector_count(&outline);
+                                 &outline));
+    plan->count = tg_projector_count(&outline);
     plan->projector = tg_projector_get_bytes(&outline);
     return TG_OK;
 }
 
 tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
-                              bool *is_auto, int64_t *count) {
-    tg_rank_pool pool;
+                              int64_t *count) {
     slot_plan plan = {0};
-    tg_status status = TG_OK;
-    TG_TRY(tg_auto_rank_plan(ctx, setup, setup->params[index].group, &pool));
-    TG_TRY(plan_slot(ctx, setup, &pool, index, &plan));
-fail:
-    *is_auto = plan.is_auto;
+    const tg_status status = plan_slot(ctx, setup, index, &plan);
     *count = plan.count;
     return status;
+}
+
+/* ---- ranks by memory ---- */
+
+/* Moments, factors and index sets of the projected parameters of a group, and their moments if they
+ * were dense. */
+static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int group, size_t *bytes,
+                             size_t *dense) {
+    *bytes = *dense = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const tg_moments whole = tg_moments_plan_dense(&setup->groups[group],
+                                                       tg_dtype_wide(param->dtype), &param->shape);
+        slot_plan plan = {0};
+        if (param->group != group || !tg_is_projected(setup, param)) {
+            continue;
+        }
+        TG_CALL(plan_slot(ctx, setup, i, &plan));
+        const tg_moments moments = tg_moments_plan_param(setup, param, plan.count);
+        *bytes += tg_moments_bytes(&moments) + plan.projector.factors + plan.projector.indices;
+        *dense += tg_moments_bytes(&whole);
+    }
+    return TG_OK;
+}
+
+static void set_share(tg_optim_config *config, double share) {
+    config->projector.first.rank = config->projector.second.rank =
+        (tg_rank){.count = 1, .value = {share}};
+}
+
+tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
+                             tg_optim_config *config) {
+    double low = 0x1p-60, high = 1.0 - 0x1p-30; /* rank 1 and full rank */
+    size_t bytes = 0, dense = 0;
+    set_share(config, low);
+    TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
+    const double budget = config->memory_budget <= 1.0 ? config->memory_budget * (double)dense
+                                                       : config->memory_budget;
+    if ((double)bytes > budget) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.memory_budget: %.0f bytes are too few: at rank 1 and with the sparse "
+                       "entries asked for, the state takes %zu",
+                       budget, bytes);
+    }
+    for (double share = high; high > low * (1.0 + 1e-9); share = sqrt(low * high)) {
+        set_share(config, share);
+        TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
+        if ((double)bytes <= budget) {
+            low = share;
+        } else {
+            high = share;
+        }
+    }
+    set_share(config, low);
+    return TG_OK;
 }
 
 /* A format is refused where no parameter would be kept in it. */
@@ -65,17 +113,15 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const tg_optim_config *config = &setup->groups[param->group];
-        bool is_auto = false;
         int64_t count = 0;
         const int64_t least = tg_state_codecs[config->state_precision]->least;
         if (least == 0) {
             continue;
         }
-        TG_CALL(tg_slot_plan_values(ctx, setup, i, &is_auto, &count));
+        TG_CALL(tg_slot_plan_values(ctx, setup, i, &count));
         asked = (int)config->state_precision;
-        const int64_t judged = is_auto || !tg_is_projected(setup, param)
-                                   ? tg_rule_values(config, &param->shape)
-                                   : count;
+        const int64_t judged =
+            tg_is_projected(setup, param) ? count : tg_rule_values(config, &param->shape);
         used = used || judged >= least;
     }
     if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* of some parameters others may be */
@@ -91,14 +137,6 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
 /* A spectral weight has two channel dims and at least one of modes. */
 static bool can_be_factored(const tg_shape *shape) {
     return shape->ndim >= 3;
-}
-
-tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot) {
-    const tg_optim_config *config = &optim->groups[slot->group];
-    return slot->projector
-               ? tg_moments_plan_part(config, slot->dtype, slot->ranked ? slot->numel : slot->count,
-                                      slot->count)
-               : tg_moments_plan_dense(config, slot->dtype, &slot->shape);
 }
 
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
@@ -134,9 +172,8 @@ static size_t formed_size(const tg_optim_setup *setup, tg_dtype dtype) {
 static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
                       const tg_optim_param *param, int owner, const slot_plan *plan) {
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    const int64_t count = plan->is_auto ? 0 : plan->count;
-    const tg_moments moments = tg_moments_plan_param(setup, param, count);
-    const size_t values = (size_t)count * tg_dtype_size(dtype);
+    const tg_moments moments = tg_moments_plan_param(setup, param, plan->count);
+    const size_t values = (size_t)plan->count * tg_dtype_size(dtype);
     if (owner == TG_ON_ALL || owner == setup->shard_rank) {
         out->bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
     } else {
@@ -145,7 +182,8 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
     out->bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
     if (owner != TG_ON_ALL) {
         out->sharded++;
-        out->updates += plan->is_projected ? values : (size_t)count * tg_dtype_size(param->dtype);
+        out->updates +=
+            plan->is_projected ? values : (size_t)plan->count * tg_dtype_size(param->dtype);
     }
 }
 
@@ -155,19 +193,14 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-static void add_small(tg_workspace *workspace, size_t small, size_t residual) {
+static void add_small(tg_workspace *workspace, size_t small) {
     if (small > 0) {
-        tg_workspace_reserve(workspace, small_offset(workspace) + small + residual, 0, 0);
+        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
     }
 }
 
-/* Bytes of a projected parameter's compressed values, and of what they leave if that is used. */
-static void raise_small(const tg_optim_config *config, tg_dtype dtype, int64_t count, int64_t numel,
-                        size_t *small, size_t *residual) {
-    const size_t values = (size_t)count * tg_dtype_size(dtype);
-    const size_t whole = config->residual_scale > 0.0 ? (size_t)numel * tg_dtype_size(dtype) : 0;
-    *small = tg_max_size(*small, tg_align(values));
-    *residual = tg_max_size(*residual, whole);
+static size_t small_bytes(tg_dtype dtype, int64_t count) {
+    return tg_align((size_t)count * tg_dtype_size(dtype));
 }
 
 /* An update that refreshes: what decompositions take while they run, beside the dense sums that are
@@ -187,8 +220,7 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
-    tg_rank_pool pool = {0};
-    size_t sums = 0, small = 0, residual = 0;
+    size_t sums = 0, small = 0;
     int *owner = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
     TG_TRY(tg_shard_assign(ctx, setup, owner));
@@ -197,15 +229,12 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
         const size_t entries = (size_t)tg_shape_numel(&param->shape);
         slot_plan plan;
-        TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
-        TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
+        TG_TRY(plan_slot(ctx, setup, i, &plan));
         add_state(out, setup, param, owner[i], &plan);
-        out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
+        out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
-        out->ranked += plan.is_auto ? plan.projector.indices : 0;
         if (plan.is_projected) {
-            raise_small(&setup->groups[param->group], dtype, plan.count, (int64_t)entries, &small,
-                        &residual);
+            small = tg_max_size(small, small_bytes(dtype, plan.count));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
@@ -215,8 +244,8 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
-    out->step_work = small_offset(scratch) + small + residual;
-    add_small(scratch, small, residual);
+    out->step_work = small_offset(scratch) + small;
+    add_small(scratch, small);
 fail:
     tg_mem_free(ctx, owner);
     return status;
@@ -225,21 +254,13 @@ fail:
 static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
     tg_backend *be = NULL;
     tg_workspace scratch = {0};
-    size_t host = 0, dense = 0;
+    size_t dense = 0;
     TG_CALL(tg_backend_get(ctx, &be));
     TG_CALL(check_bytes(ctx, setup));
-    for (int group = 0; group < setup->group_count; group++) {
-        tg_rank_pool pool;
-        TG_CALL(tg_auto_rank_plan(ctx, setup, group, &pool));
-        out->bytes[TG_MEM_OPTIMIZER] += pool.bytes;
-        out->ranked += pool.bytes;
-        out->bytes[TG_MEM_GRADIENTS] +=
-            setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
-        host += pool.scratch_bytes + pool.staging_bytes;
-    }
     const bool is_host = be->ops->place == TG_HOST;
     TG_CALL(plan_params(ctx, setup, out, &scratch, &dense));
-    host += scratch.host_bytes;
+    TG_CALL(tg_find_clamped_rank(ctx, setup, &out->clamped));
+    const size_t host = scratch.host_bytes;
     out->host = is_host ? 0 : host;
     out->shared = (tg_shared_workspace){.work_bytes = scratch.bytes,
                                         .dense_bytes = setup->takes_factored ? dense : 0};
@@ -297,19 +318,15 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_CALL(slot->name ? TG_OK : TG_E_MEMORY);
-    const tg_rank_pool *pool = &optim->pools[param->group];
-    TG_CALL(plan_slot(optim->ctx, setup, pool, index, &plan));
-    slot->count = slot->max_count = plan.count;
-    slot->error = slot->bound = (double)NAN;
+    TG_CALL(plan_slot(optim->ctx, setup, index, &plan));
+    slot->count = plan.count;
+    slot->error = (double)NAN;
     if (plan.is_projected) {
         TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
-                                       seed, setup->takes_factored, pool->most, &optim->workspace,
+                                       seed, setup->takes_factored, &optim->workspace,
                                        &slot->projector));
     }
-    if (plan.is_auto) { /* its state lies in the pool */
-        return TG_OK;
-    }
-    slot->moments = tg_slot_plan_moments(optim, slot);
+    slot->moments = tg_moments_plan_param(setup, param, plan.count);
     if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
         TG_CALL(tg_moments_create(optim->be, &slot->moments));
     }
@@ -322,18 +339,16 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
 
 /* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
-    size_t small = 0, residual = 0, dense = 0;
+    size_t small = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
         if (slot->projector) {
-            raise_small(&optim->groups[slot->group], slot->dtype, slot->max_count, slot->numel,
-                        &small, &residual);
+            small = tg_max_size(small, small_bytes(slot->dtype, slot->count));
         }
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
-    add_small(&optim->workspace, small, residual);
-    optim->residual_offset = small;
+    add_small(&optim->workspace, small);
     optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
                                          .dense_bytes = setup->takes_factored ? dense : 0};
     const size_t own = rule_bytes(setup);
@@ -391,7 +406,9 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     int *owner = NULL;
+    tg_clamped_rank clamped;
     TG_TRY(check_bytes(ctx, setup));
+    TG_TRY(tg_find_clamped_rank(ctx, setup, &clamped));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
@@ -407,11 +424,6 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     optim->group_count = setup->group_count;
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, optim->groups, setup->group_count));
     memcpy(optim->groups, setup->groups, (size_t)setup->group_count * sizeof *optim->groups);
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->pools, setup->group_count));
-    for (int i = 0; i < setup->group_count; i++) {
-        TG_TRY(tg_auto_rank_plan(ctx, setup, i, &optim->pools[i]));
-        optim->pools[i].kind.config = &optim->groups[i];
-    }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->slots, setup->param_count));
     optim->slot_count = setup->param_count;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
@@ -422,7 +434,16 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     TG_TRY(tg_bucket_create(optim, setup));
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_in_flight_create(optim));
-    TG_TRY(tg_auto_rank_create(optim));
+    for (int i = 0; i < setup->group_count; i++) {
+        const tg_optim_config *config = &setup->groups[i];
+        if (config->is_projected && config->memory_budget > 0.0) {
+            tg_log(ctx, TG_LOG_INFO, "opt.memory_budget: rank %.4g",
+                   config->projector.first.rank.value[0]);
+        }
+    }
+    if (clamped.params > 0) {
+        tg_log(ctx, TG_LOG_WARN, "%s", clamped.note);
+    }
     tg_mem_free(ctx, owner);
     *out = optim;
     return TG_OK;
@@ -449,7 +470,6 @@ void tg_optim_destroy(tg_optim **optim) {
     }
     tg_optim *o = *optim;
     tg_in_flight_destroy(o);
-    tg_auto_rank_destroy(o);
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);

@@ -3,7 +3,6 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "backend/tensor.h"
-#include "optim/auto_rank/auto_rank.h"
 #include "optim/in_flight.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
@@ -22,19 +21,15 @@ typedef struct tg_slot {
     int64_t numel;
     int group;
     tg_projector *projector; /* NULL: dense */
-    tg_ranked *ranked;       /* automatic ranks; NULL: fixed ones, or none */
     int64_t count;           /* values that the rule sees: numel, or the compressed ones */
-    int64_t max_count;       /* at most; automatic ranks change count */
     double error;            /* of the projection at its last refresh, relative; NaN: not known */
-    double bound;            /* of its square, by which ranks were allocated; NaN: fixed ranks */
-    bool must_refresh;       /* other ranks: not before a refresh is the projection used again */
 
     int64_t step;         /* updates made: the refresh schedule's time */
     int64_t refused;      /* updates refused since the optimizer was made */
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
-    tg_moments moments; /* of the values; automatic ranks: in the pool, like the sum */
+    tg_moments moments; /* of the values */
     int owner;          /* the rank that has the moments, or TG_ON_ALL; on others no memory */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
@@ -55,7 +50,6 @@ struct tg_optim {
     tg_context *ctx;
     tg_backend *be;
     tg_optim_config *groups;
-    tg_rank_pool *pools; /* of each group */
     int group_count;
     tg_slot *slots;
     int slot_count;
@@ -69,7 +63,6 @@ struct tg_optim {
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in it: compressed values of the parameter being updated */
-    size_t residual_offset; /* and behind them, what they leave of its gradient: residual_scale */
     void *rule_work;        /* scratch of rules of whole weights, or NULL */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for 16-bit numbers only */
@@ -84,13 +77,12 @@ struct tg_optim {
     } ahead;
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_in_flight in_flight;
-    int64_t moves;       /* how often states changed place or size: automatic ranks */
     double grad_scale;   /* of clipping */
     double norm_squares; /* of gradients with the loss scale in them */
     tg_loss_scale loss_scale;
     tg_optim_stats stats;
-    int64_t warnings;     /* steps that were told to have refused updates, .. */
-    int64_t warned_of;    /* .. the last of them, counted from 1 */
+    int64_t warnings;  /* steps that were told to have refused updates, .. */
+    int64_t warned_of; /* .. the last of them, counted from 1 */
     tg_optim_times times;
     bool times_parts; /* on a stream: waiting for each */
 };
@@ -104,16 +96,17 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
-/* Form and sizes of the moments of its values, which automatic ranks change; no memory. */
-tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
-
-/* Values that the rule sees of a parameter; of automatic ranks at most. */
+/* Values that the rule sees of a parameter. */
 TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
-                                           bool *is_auto, int64_t *count);
+                                           int64_t *count);
 
 /* Form and sizes of the moments of a parameter with so many values that the rule sees. */
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count);
+
+/* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
+TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
+                                          tg_optim_config *config);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);

@@ -44,22 +44,12 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     return TG_OK;
 }
 
-static tg_status check_residual(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
-    return config->residual_scale > 0.0 && accumulates && config->is_projected
-               ? tg_fail(ctx, TG_E_CONFIG,
-                         "opt.residual_scale: sums of several batches or processes are kept "
-                         "compressed, without what a projection leaves; take 0, or one batch per "
-                         "update on one process")
-               : TG_OK;
-}
-
 static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
     if (setup->param_count < 0 || (setup->param_count > 0 && !setup->params)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d parameters", setup->param_count);
     }
     for (int i = 0; i < setup->group_count; i++) {
         TG_CALL(tg_optim_config_check(ctx, &setup->groups[i]));
-        TG_CALL(check_residual(ctx, &setup->groups[i], setup->accumulates));
     }
     for (int i = 0; i < setup->param_count; i++) {
         TG_CALL(check_param(ctx, setup, i));
@@ -95,7 +85,12 @@ tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_o
             (const tg_optim_config *)(const void *)(group + (size_t)i * stride);
         TG_CALL(tg_optim_config_read(ctx, config, &groups[i]));
     }
-    return check(ctx, out);
+    TG_CALL(check(ctx, out));
+    for (int i = 0; i < out->group_count; i++) {
+        const bool is_limited = groups[i].is_projected && groups[i].memory_budget > 0.0;
+        TG_CALL(is_limited ? tg_optim_fit_ranks(ctx, out, i, &groups[i]) : TG_OK);
+    }
+    return TG_OK;
 }
 
 void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup) {

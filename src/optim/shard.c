@@ -12,19 +12,12 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const size_t dense = (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype);
     const bool is_projected = tg_is_projected(setup, param);
-    bool is_auto = false;
     int64_t count = 0;
     *out = 0;
     if (!is_projected && dense <= TG_SMALL_PARAM) {
         return TG_OK;
     }
-    TG_CALL(tg_slot_plan_values(ctx, setup, index, &is_auto, &count));
-    if (is_auto) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "distributed.shard_state: with opt.rank auto the moments of all layers lie "
-                       "in one pool, which every rank needs; take fixed ranks, or shard_state "
-                       "false");
-    }
+    TG_CALL(tg_slot_plan_values(ctx, setup, index, &count));
     const tg_moments moments = tg_moments_plan_param(setup, param, count);
     *out = tg_moments_bytes(&moments);
     return TG_OK;

@@ -3,8 +3,7 @@
  * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v (moments in
  * bytes: u8, one per real, and optim.P.m_scale, optim.P.v_scale, one per block of 256), and for
  * each branch B of a projector optim.P.B.factorK or optim.P.B.bitmap (u64 words). The ranks of a
- * bitmap follow from its words and are not stored. With automatic ranks also optim.P.ranks (i64)
- * and optim.P.spectrum (f64). */
+ * bitmap follow from its words and are not stored. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +68,7 @@ void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTE
 /* Values, then scales. */
 tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
                                 int *count) {
-    const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
+    const tg_moments plan = slot->moments;
     const int states = plan.rule->states;
     *count = 0;
     for (int i = 0; i < 2 * states; i++) {
@@ -181,7 +180,6 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
     TG_CALL(tg_state_name(optim->ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
     TG_CALL(tg_state_save_numbers(optim, archive, name, &shape, counters));
-    TG_CALL(slot->ranked ? tg_auto_rank_save(optim, slot, archive) : TG_OK);
     TG_CALL(tg_state_list(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_CALL(save_part(optim, archive, &parts[i], how));

@@ -16,15 +16,13 @@ static double read_clock(const tg_optim *optim, bool waits) {
 }
 
 bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
-    return slot->last_refresh < 0 || slot->must_refresh ||
-           slot->step - slot->last_refresh >=
-               tg_refresh_gap(&optim->groups[slot->group], slot->step);
+    return slot->last_refresh < 0 || slot->step - slot->last_refresh >=
+                                         tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
 
 tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     const bool had_moments = slot->last_refresh >= 0;
     slot->last_refresh = slot->step;
-    slot->must_refresh = false;
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
         if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
@@ -55,7 +53,7 @@ static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *g
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
     if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* what neither of them carries */
-        slot->error = slot->ranked ? sqrt(slot->projector->rest) : (double)NAN;
+        slot->error = (double)NAN;
     }
     return TG_OK;
 }
@@ -158,6 +156,7 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                     .form = slot->moments.form,
                     .m_scale = slot->moments.at[0].scale,
                     .v_scale = slot->moments.at[1].scale,
+                    .state_nearest = config->state_rounding == TG_ROUND_NEAREST,
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
@@ -246,54 +245,15 @@ tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gra
 }
 
 tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                      bool refreshes, bool measures, void *small) {
+                                      bool refreshes, void *small) {
     if (refreshes) {
         TG_CALL(refresh(optim, slot, gradient));
-    }
-    if (measures) { /* before there are values: it works in their memory, too */
-        TG_CALL(tg_auto_rank_observe(optim, slot, gradient));
     }
     TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, NULL, small));
     if (refreshes) {
         TG_CALL(note_error(optim, slot, gradient, small));
     }
     return TG_OK;
-}
-
-/* ---- what the projection leaves, by its signs ---- */
-
-static bool uses_residual(const tg_optim *optim, const tg_slot *slot) {
-    return slot->projector && optim->groups[slot->group].residual_scale > 0.0;
-}
-
-/* residual = G - back(project(G)), the latter in optim->small. */
-static tg_status form_residual(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                               void *residual) {
-    const tg_backend_ops *ops = optim->be->ops;
-    TG_CALL(ops->convert(optim->be, slot->numel, gradient->dtype, gradient->dense, slot->dtype,
-                         residual));
-    return tg_projector_subtract(slot->projector, optim->small, residual);
-}
-
-/* w <- w - (1 - lr wd) lr residual_scale sign(residual), behind the update that has decayed it. */
-static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_rates *rates,
-                                 const void *residual, const tg_update *call) {
-    const tg_optim_config *config = &optim->groups[slot->group];
-    tg_rng rounding = slot->rounding;
-    rounding.seed = ~rounding.seed; /* other random bits than those of the update */
-    rounding.step = rates->step;
-    const tg_adam signs = {.dtype = slot->dtype,
-                           .n = slot->numel,
-                           .split = config->complex_adam == TG_ADAM_SPLIT,
-                           .grad = residual,
-                           .scale = 1.0,
-                           .weight = call->weight,
-                           .alpha = -rates->beta * config->learning_rate * config->residual_scale,
-                           .beta = 1.0,
-                           .weight_store = slot->weight_store,
-                           .rounding = &rounding,
-                           .guard = call->guard};
-    return optim->be->ops->rule_step(optim->be, &signs, TG_KERNEL_SIGN);
 }
 
 /* Projection, Adam and the way back by one call, where nobody asks for what lies between, nor for
@@ -316,27 +276,16 @@ static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradien
 }
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                     bool refreshes, bool measures, tg_update *call) {
-    if (!refreshes && !measures && !uses_residual(optim, slot) && !optim->times_parts &&
-        slot->moments.rule == &tg_rule_adam && tg_projector_steps_at_once(slot->projector)) {
+                                     bool refreshes, tg_update *call) {
+    if (!refreshes && !optim->times_parts && slot->moments.rule == &tg_rule_adam &&
+        tg_projector_steps_at_once(slot->projector)) {
         return update_at_once(optim, slot, gradient, call);
     }
     TG_CALL(call->projection_counts
                 ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
-                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures,
-                                              optim->small));
-    void *residual = NULL;
-    if (uses_residual(optim, slot)) {
-        residual = (char *)optim->small + optim->residual_offset;
-        TG_CALL(form_residual(optim, slot, gradient, residual));
-    }
+                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, optim->small));
     call->values = optim->small;
-    const tg_rates rates = plain_rates(optim, slot); /* before the step is counted */
-    TG_CALL(tg_slot_update(optim, slot, call));
-    if (residual) {
-        TG_CALL(follow_residual(optim, slot, &rates, residual, call));
-    }
-    return TG_OK;
+    return tg_slot_update(optim, slot, call);
 }
 
 /* ---- a projection before its update ---- */
@@ -346,8 +295,7 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
 static bool begins_by_projecting(const tg_optim *optim, const tg_slot *slot,
                                  const tg_gradient *gradient) {
     return slot->projector && gradient->dense && !tg_slot_is_due(optim, slot) &&
-           !tg_auto_rank_is_active(optim, slot) && !tg_guard_is_read_first(optim, slot) &&
-           !uses_residual(optim, slot) && !optim->shares_workspace;
+           !tg_guard_is_read_first(optim, slot) && !optim->shares_workspace;
 }
 
 tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
@@ -385,17 +333,14 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
     TG_CALL(tg_update_begin(optim, slot, &call.guard));
-    TG_CALL(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
-    const bool measures = tg_auto_rank_observes(optim, slot, is_due);
-    const bool waits = is_due || measures || tg_guard_is_read_first(optim, slot);
-    const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
-                       !tg_projector_takes_factored(slot->projector);
+    const bool waits = is_due || tg_guard_is_read_first(optim, slot);
+    const bool forms = !slot->projector || is_due || !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !waits && !slot->projector && gradient->dense;
     call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
     if (waits) {
         int64_t nonfinite = 0;
-        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due || measures, &nonfinite));
+        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }
@@ -411,7 +356,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
         call.grad_store = tg_storage_of(ready.dtype);
         return tg_slot_update(optim, slot, &call);
     }
-    return tg_slot_project_and_update(optim, slot, &ready, is_due, measures, &call);
+    return tg_slot_project_and_update(optim, slot, &ready, is_due, &call);
 }
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,

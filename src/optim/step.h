@@ -57,17 +57,17 @@ TG_NODISCARD tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_
                                        double beta, uint32_t *guard, void *small);
 
 /* small = project(gradient), with new factors and index sets if it refreshes; the gradient is dense
- * where a refresh or a spectrum needs it. */
+ * where a refresh needs it. */
 TG_NODISCARD tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot,
                                                    const tg_gradient *gradient, bool refreshes,
-                                                   bool measures, void *small);
+                                                   void *small);
 /* What changes beside the projection when it has been refreshed. */
 TG_NODISCARD tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot);
 
 /* The same and the update of a projected parameter. */
 TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot,
                                                   const tg_gradient *gradient, bool refreshes,
-                                                  bool measures, tg_update *call);
+                                                  tg_update *call);
 
 /* The weight that was bound. */
 TG_NODISCARD tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight);

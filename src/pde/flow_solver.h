@@ -12,7 +12,11 @@ typedef struct tg_flow_solver {
     int64_t frames;     /* of a sample */
     const void *config; /* the equation's */
     tg_vorticity *flow;
-    tg_samplers outlets;
+    tg_samplers outlets; /* by view; NULL where the device has a plan */
+    tg_backend *device;
+    tg_fft_plan *plan[TG_SAMPLERS];       /* of views that resolve the spectrum; else NULL */
+    int64_t resolution[TG_SAMPLERS];      /* theirs */
+    double *d_spectrum, *d_field, *field; /* of the finest of them */
 } tg_flow_solver;
 
 /* As many flows as the setup has samples at once. */
@@ -21,7 +25,7 @@ TG_NODISCARD tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_v
 /* For tg_pde: the handle is a tg_flow_solver. */
 void tg_flow_solver_close(void *handle);
 
-/* The field of a spectrum like the flow's. */
+/* The field of a spectrum like the flow's, which is on the host as is `out`. */
 TG_NODISCARD tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum,
                                              float *out);
 

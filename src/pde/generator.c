@@ -184,6 +184,25 @@ static tg_status prepare_config(tg_generator *g, const tg_generator_config *conf
     return TG_OK;
 }
 
+int64_t tg_gen_shared_pairs(const tg_generator *g) {
+    return g->samples[TG_SPLIT_TRAIN] + (g->pace.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
+}
+
+/* How a flow in time is cut into pairs. */
+static tg_status plan_pace(tg_generator *g) {
+    if (!g->pde->trajectory) {
+        return TG_OK;
+    }
+    g->pde->trajectory->pace(g->config, &g->pace);
+    const int64_t shared = tg_gen_shared_pairs(g), trajectories = g->pace.trajectories;
+    return shared == 0 || shared >= trajectories
+               ? TG_OK
+               : tg_fail(g->ctx, TG_E_CONFIG,
+                         "%s.trajectories: expected at most one for each of the %" PRId64
+                         " pairs, found %" PRId64,
+                         g->pde->name, shared, trajectories);
+}
+
 /* A part's name in the file; NULL: trajectories have one part, named as PDEBench does. */
 static const char *part_name(const tg_generator *g, int part) {
     static const char *const names[][TG_SAMPLE_PARTS] = {{"x", "y"}, {"points", "values"}};
@@ -209,10 +228,14 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     }
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
     TG_CALL(tg_archive_set_meta(meta, "seed", text));
+    TG_CALL(tg_archive_set_meta(meta, "split", "")); /* train or test: set for each file */
     for (int i = 0; i < g->pde->param_count; i++) {
         const tg_setting *row = &g->pde->params[i];
-        TG_CALL(
-            tg_archive_set_meta(meta, row->key, tg_setting_get(row, g->config, text, sizeof text)));
+        char key[64];
+        const bool is_taken = tg_archive_meta(meta, row->key);
+        snprintf(key, sizeof key, "%s%s%s", is_taken ? g->pde->name : "", is_taken ? "." : "",
+                 row->key);
+        TG_CALL(tg_archive_set_meta(meta, key, tg_setting_get(row, g->config, text, sizeof text)));
     }
     return TG_OK;
 }
@@ -255,9 +278,14 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .shape = {shape_of(g, file, TG_SAMPLE_X), shape_of(g, file, TG_SAMPLE_Y)},
         .overwrite = overwrite};
     TG_CALL(tg_archive_set_meta(meta, "split", split_names[file->split]));
-    if (g->pde->trajectory) { /* the test frames come after the training frames */
+    /* In a flow in time the place of a sample depends on them. */
+    if (g->pde->trajectory) {
         snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
         TG_CALL(tg_archive_set_meta(meta, "n_train", text));
+    }
+    if (g->pace.shuffled) {
+        snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TEST]);
+        TG_CALL(tg_archive_set_meta(meta, "n_test", text));
     }
     TG_CALL(tg_sample_file_open(g->ctx, &desc, &file->store));
     for (int64_t i = 0; i < g->samples[file->split]; i++) {
@@ -318,6 +346,7 @@ static tg_status create(tg_context *ctx, const tg_generator_config *config, tg_g
     g->frames = config->frames;
     TG_TRY(plan_files(g, config));
     TG_TRY(prepare_config(g, config));
+    TG_TRY(plan_pace(g));
     TG_TRY(g->comm ? check_shared(g) : TG_OK);
     TG_TRY(tg_archive_create(ctx, &meta));
     TG_TRY(describe(g, meta));

@@ -22,7 +22,8 @@ struct tg_generator {
     uint64_t seed;
     char *folder;
     int64_t samples[TG_SPLITS];
-    int64_t frames; /* of a trajectory; 0: pairs */
+    int64_t frames;   /* of a trajectory; 0: pairs */
+    tg_pde_pace pace; /* of a flow in time */
     int file_count;
     tg_gen_file files[TG_PDE_MAX_FILES];
 };
@@ -42,6 +43,9 @@ int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolu
 
 /* Are x and y of a sample in every file of its split? */
 bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);
+
+/* Pairs of a flow in time that its trajectories share equally. */
+int64_t tg_gen_shared_pairs(const tg_generator *g);
 
 /* Makes what is missing; *stopped tells that the user ended it before. Independent samples on all
  * threads, and a flow in time. */

@@ -1,7 +1,7 @@
 /* Kolmogorov flow, see vorticity.c: [0, 2 pi)^2, driven by the velocity forcing (sin n y, 0), which
- * is -n cos n y for the vorticity. One flow in time from a random start; after it has forgotten
- * that, its frames give the pairs w(., t) -> w(., t + lag), the training pairs first and the test
- * pairs after them, without a common frame. */
+ * is -n cos n y for the vorticity. Flows in time from random starts; after a flow has forgotten its
+ * start, its frames give the pairs w(., t) -> w(., t + lag). trajectory.c says which of them are
+ * training and which test pairs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -10,9 +10,14 @@
 
 #define TWO_PI 6.28318530717958647693
 
+typedef enum split { SPLIT_LATER, SPLIT_SHUFFLED } split;
+
+static const tg_choice splits[] = {{"later", SPLIT_LATER}, {"shuffled", SPLIT_SHUFFLED}, {NULL, 0}};
+
 typedef struct config {
+    int split;
     double viscosity, alpha, tau, sigma, start, frame, cfl;
-    int64_t wavenumber, lag, stride, grid;
+    int64_t wavenumber, lag, stride, trajectories, grid;
 } config;
 
 static const config defaults = {.viscosity = 1e-4,
@@ -23,7 +28,8 @@ static const config defaults = {.viscosity = 1e-4,
                                 .cfl = 0.8,
                                 .wavenumber = 4,
                                 .lag = 256,
-                                .stride = 4};
+                                .stride = 4,
+                                .trajectories = 1};
 
 static const tg_setting params[] = {
     TG_PDE_ROW(DOUBLE, viscosity, 1e-9, 1e3, "viscosity nu"),
@@ -35,6 +41,8 @@ static const tg_setting params[] = {
     TG_PDE_ROW(DOUBLE, frame, 1e-9, 1e3, "time between frames"),
     TG_PDE_ROW(INT64, lag, 1.0, 1e6, "frames from x to y"),
     TG_PDE_ROW(INT64, stride, 1.0, 1e6, "frames from one x to the next"),
+    TG_PDE_ROW(INT64, trajectories, 1.0, 1000.0, "independent starts that share the pairs"),
+    TG_SETTING_CHOICE(config, split, splits, "test pairs: later, or shuffled"),
     TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "cells that a time step moves at most"),
     TG_PDE_GRID("1024"),
 };
@@ -70,10 +78,12 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
 
 /* ---- frames: every stride-th one counts ---- */
 
-static void pace(const void *handle, int64_t *spin_up, int64_t *lag) {
+static void pace(const void *handle, tg_pde_pace *out) {
     const config *c = handle;
-    *spin_up = (int64_t)ceil(c->start / (c->frame * (double)c->stride));
-    *lag = c->lag / c->stride;
+    *out = (tg_pde_pace){.spin_up = (int64_t)ceil(c->start / (c->frame * (double)c->stride)),
+                         .lag = c->lag / c->stride,
+                         .trajectories = c->trajectories,
+                         .shuffled = c->split == SPLIT_SHUFFLED};
 }
 
 static void start(void *handle, const tg_field_key *key) {
@@ -114,8 +124,8 @@ const tg_pde tg_pde_kolmogorov = {
     .y_channels = 1,
     .x_field = "vorticity w(., t)",
     .y_field = "vorticity w(., t + lag)",
-    .n_train = 1000,
-    .n_test = 200,
+    .n_train = 1577,
+    .n_test = 279,
     .resolution = 1024,
     .min_resolution = 1,
     TG_PDE_CONFIG,

@@ -50,11 +50,18 @@ typedef struct tg_pde_setup {
     int64_t frames; /* of a trajectory, from time 0 to the config's `time`; 0: pairs, which are 2 */
 } tg_pde_setup;
 
+/* How pairs are cut from flows in time, see trajectory.c. */
+typedef struct tg_pde_pace {
+    int64_t spin_up, lag; /* frames */
+    int64_t trajectories;
+    bool shuffled; /* test pairs are drawn from all pairs; else they come later */
+} tg_pde_pace;
+
 /* A flow that runs on in time instead of independent samples. The state at frame f (of the frames
  * that are stored; those of the spin-up before them are not) is an input, and `lag` frames later
  * an output. */
 typedef struct tg_pde_trajectory {
-    void (*pace)(const void *config, int64_t *spin_up, int64_t *lag); /* in frames */
+    void (*pace)(const void *config, tg_pde_pace *out);
     void (*start)(void *solver, const tg_field_key *key);
     /* On to the next frame. */
     tg_status (*advance)(void *solver);

@@ -1,9 +1,18 @@
-/* A flow in time: frames in order, each an input and `lag` frames later an output, first of the
- * training pairs and then, without a common frame, of the test pairs.
+/* Flows in time: the frames of one or several trajectories, each frame an input and `lag` frames
+ * later an output.
  *
- * The state is kept in <folder>/<name>.state, about every second and at the end of a run, so that
- * an interrupted run goes on where it was and gives the same bits. Frames that were stored after
- * the state are made again, with the same result. */
+ * The pairs are cut from the trajectories in order, in equal shares. `later`: one trajectory gives
+ * the training pairs and then, without a common frame, the test pairs; with several (or without
+ * training pairs) the test pairs come from a trajectory of their own. `shuffled`: a permutation of
+ * all pairs decides which are test pairs.
+ *
+ * The state is kept in <folder>/<name>.state, from time to time and at the end of a run, so that
+ * an interrupted run continues where it was and gives the same bits. Frames that were stored after
+ * the state are made again, with the same result.
+ *
+ * A thread writes a frame while the next one is computed: at 1024 x 1024 points checksums and files
+ * take the host about as long as a GPU needs for a frame. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,28 +22,125 @@
 #include "io/file.h"
 #include "pde/generator.h"
 
-#define MAGIC         "tgradS01"
-#define SAVE_INTERVAL 1.0 /* seconds */
+#define MAGIC         "tgradS02"
+#define SAVE_INTERVAL 10.0 /* seconds */
 
 typedef struct header {
     char magic[8];
     uint64_t fingerprint; /* of the generator */
-    int64_t frame;
+    int64_t trajectory, frame;
     uint64_t bytes, checksum; /* of the state, which follows */
 } header;
+
+/* Consecutive pairs of one trajectory: pair + i is made of the frames frame + i and
+ * frame + i + lag. */
+typedef struct stretch {
+    int64_t trajectory, frame, pair, count;
+} stretch;
+
+enum { MAX_PUTS = TG_SAMPLE_PARTS * TG_PDE_MAX_FILES };
+
+/* A rendered frame, and where it belongs. */
+typedef struct batch {
+    float *field[TG_PDE_MAX_FILES]; /* by view */
+    struct put {
+        tg_sample_file *file;
+        tg_sample_part part;
+        int64_t sample;
+        const float *field;
+    } put[MAX_PUTS];
+    int count;
+} batch;
 
 typedef struct flow {
     tg_generator *g;
     tg_gen_run *run;
     tg_backend *be, *device;
     void *solver;
-    char *path;                    /* of the state */
-    int64_t spin_up, lag;          /* frames */
-    int64_t first[TG_SPLITS];      /* frame that is the first input of a split */
-    int64_t frame, end;            /* where the solver is, and where the work ends */
+    char *path;         /* of the state */
+    stretch *stretches; /* (count), in order of time */
+    int64_t count;
+    int64_t trajectory, frame; /* where the solver is; frames below 0 are the spin-up */
+    int64_t before;            /* frames of the trajectories before this one */
+    int views;
     int view_of[TG_PDE_MAX_FILES]; /* of the solver, by file */
-    float *field;                  /* one frame at the finest resolution */
+
+    batch batches[2]; /* one is filled while the other is written */
+    int turn;         /* the one that is filled */
+    tg_context writer;
+    pthread_t thread;
+    bool has_thread;
+    const batch *written;
+    tg_status status; /* of the writing */
 } flow;
+
+/* ---- which frames are whose ---- */
+
+/* The frames of a trajectory after its spin-up; 0: it is not needed. */
+static int64_t frames_of(const flow *w, int64_t trajectory) {
+    int64_t frames = 0;
+    for (int64_t i = 0; i < w->count; i++) {
+        const stretch *s = &w->stretches[i];
+        frames = s->trajectory == trajectory ? s->frame + s->count + w->g->pace.lag : frames;
+    }
+    return frames;
+}
+
+static void add_stretch(flow *w, int64_t trajectory, int64_t pair, int64_t count) {
+    if (count > 0) {
+        const int64_t frame = frames_of(w, trajectory);
+        w->stretches[w->count++] = (stretch){trajectory, frame, pair, count};
+    }
+}
+
+static tg_status plan_stretches(flow *w) {
+    const int64_t trajectories = w->g->pace.trajectories, shared = tg_gen_shared_pairs(w->g);
+    const int64_t test = w->g->pace.shuffled ? 0 : w->g->samples[TG_SPLIT_TEST];
+    TG_CALL(TG_NEW(w->g->ctx, TG_MEM_OTHER, w->stretches, trajectories + 1));
+    for (int64_t t = 0; t < trajectories; t++) {
+        const int64_t first = shared * t / trajectories;
+        add_stretch(w, t, first, shared * (t + 1) / trajectories - first);
+    }
+    add_stretch(w, trajectories > 1 || shared == 0 ? trajectories : 0, shared, test);
+    return TG_OK;
+}
+
+/* The split and number of the sample that a pair is. */
+static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
+    const int64_t train = w->g->samples[TG_SPLIT_TRAIN], test = w->g->samples[TG_SPLIT_TEST];
+    const tg_rng rng = {
+        .seed = w->g->seed, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)w->g->pde->id};
+    if (w->g->pace.shuffled) {
+        pair = (int64_t)tg_rng_permute(&rng, (uint64_t)(train + test), (uint64_t)pair);
+    }
+    *sample = pair < train ? pair : pair - train;
+    return pair < train ? TG_SPLIT_TRAIN : TG_SPLIT_TEST;
+}
+
+/* The next trajectory after this one that is needed; -1 if there is none. */
+static int64_t next_trajectory(const flow *w, int64_t trajectory) {
+    for (int64_t i = 0; i < w->count; i++) {
+        if (w->stretches[i].trajectory > trajectory) {
+            return w->stretches[i].trajectory;
+        }
+    }
+    return -1;
+}
+
+/* Frames of all trajectories before this one. */
+static int64_t frames_before(const flow *w, int64_t trajectory) {
+    int64_t frames = 0;
+    for (int64_t t = next_trajectory(w, -1); t >= 0 && t < trajectory; t = next_trajectory(w, t)) {
+        frames += w->g->pace.spin_up + frames_of(w, t);
+    }
+    return frames;
+}
+
+static void set_place(flow *w, int64_t trajectory, int64_t frame) {
+    w->trajectory = trajectory;
+    w->before = frames_before(w, trajectory);
+    w->frame = frame;
+}
 
 /* ---- the state on disk ---- */
 
@@ -44,6 +150,7 @@ static tg_status save_state(const flow *w) {
     size_t bytes = 0;
     const void *state = w->g->pde->trajectory->state(w->solver, &bytes);
     header h = {.fingerprint = w->g->fingerprint,
+                .trajectory = w->trajectory,
                 .frame = w->frame,
                 .bytes = bytes,
                 .checksum = tg_checksum(state, bytes)};
@@ -58,9 +165,9 @@ fail:
     return status;
 }
 
-/* True if there is a state of this flow, which is then the solver's, at a frame not after `latest`;
- * anything else that may be there is no help and no error. */
-static bool load_state(flow *w, int64_t latest) {
+/* True if there is a state of this trajectory, which is then the solver's, at a frame not after
+ * `latest`; anything else that may be there is no help and no error. */
+static bool load_state(flow *w, int64_t trajectory, int64_t latest) {
     tg_source source = {.fd = -1};
     header h;
     size_t bytes = 0;
@@ -69,54 +176,143 @@ static bool load_state(flow *w, int64_t latest) {
         access(w->path, R_OK) == 0 && tg_source_open(w->g->ctx, w->path, &source) == TG_OK &&
         source.size == sizeof h + bytes && tg_source_read(&source, 0, &h, sizeof h) == TG_OK &&
         memcmp(h.magic, MAGIC, sizeof h.magic) == 0 && h.fingerprint == w->g->fingerprint &&
-        h.bytes == bytes && h.frame >= -w->spin_up && h.frame <= latest &&
-        tg_source_read(&source, sizeof h, state, bytes) == TG_OK &&
+        h.bytes == bytes && h.trajectory == trajectory && h.frame >= -w->g->pace.spin_up &&
+        h.frame <= latest && tg_source_read(&source, sizeof h, state, bytes) == TG_OK &&
         tg_checksum(state, bytes) == h.checksum;
     tg_source_close(&source);
-    w->frame = loaded ? h.frame : -w->spin_up;
+    if (loaded) {
+        set_place(w, h.trajectory, h.frame);
+    }
     return loaded;
 }
 
 /* ---- frames ---- */
 
-/* The first frame that something is missing from; w->end if nothing is. */
-static int64_t first_missing(const flow *w) {
-    int64_t first = w->end;
+static bool is_missing(const flow *w, tg_sample_part part, int64_t pair) {
+    int64_t sample = 0;
+    const tg_split split = sample_of(w, pair, &sample);
     for (int i = 0; i < w->g->file_count; i++) {
         const tg_gen_file *file = &w->g->files[i];
-        for (int64_t k = 0; k < w->g->samples[file->split]; k++) {
-            const int64_t frame = w->first[file->split] + k;
-            if (!tg_sample_file_has(file->store, TG_SAMPLE_X, k) && frame < first) {
-                first = frame;
-            }
-            if (!tg_sample_file_has(file->store, TG_SAMPLE_Y, k) && frame + w->lag < first) {
-                first = frame + w->lag;
-            }
+        if (file->split == split && !tg_sample_file_has(file->store, part, sample)) {
+            return true;
         }
     }
-    return first;
+    return false;
 }
 
-/* Writes the present frame wherever it belongs. */
-static tg_status store_frame(flow *w) {
-    for (int i = 0; i < w->g->file_count; i++) {
-        const tg_gen_file *file = &w->g->files[i];
-        const int64_t samples = w->g->samples[file->split];
-        const int64_t input = w->frame - w->first[file->split], output = input - w->lag;
-        const bool is_input = input >= 0 && input < samples;
-        const bool is_output = output >= 0 && output < samples;
-        if (!is_input && !is_output) {
-            continue;
+/* The trajectory that something is missing from, -1 if there is none, and the first such frame. */
+static int64_t first_missing(const flow *w, int64_t *frame) {
+    const int64_t behind[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
+    for (int64_t i = 0; i < w->count; i++) {
+        const stretch *s = &w->stretches[i];
+        const int64_t end = s->frame + s->count + w->g->pace.lag;
+        *frame = end;
+        for (int64_t k = 0; k < s->count; k++) {
+            for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+                if (s->frame + k + behind[p] < *frame &&
+                    is_missing(w, (tg_sample_part)p, s->pair + k)) {
+                    *frame = s->frame + k + behind[p];
+                }
+            }
         }
-        TG_CALL(w->g->pde->trajectory->render(w->solver, w->view_of[i], w->field));
-        if (is_input) {
-            TG_CALL(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_X, input, w->field));
+        if (*frame < end) {
+            return s->trajectory;
         }
-        if (is_output) {
-            TG_CALL(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_Y, output, w->field));
+    }
+    return -1;
+}
+
+/* The pair that the present frame is x or y of; -1: none. */
+static int64_t pair_of(const flow *w, tg_sample_part part) {
+    const int64_t frame = part == TG_SAMPLE_X ? w->frame : w->frame - w->g->pace.lag;
+    for (int64_t i = 0; i < w->count; i++) {
+        const stretch *s = &w->stretches[i];
+        if (s->trajectory == w->trajectory && frame >= s->frame && frame < s->frame + s->count) {
+            return s->pair + frame - s->frame;
+        }
+    }
+    return -1;
+}
+
+/* Renders the present frame at a view's resolution if it is missing from a file. */
+static tg_status render_view(flow *w, int view, batch *out) {
+    bool is_rendered = false;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        const tg_sample_part part = (tg_sample_part)p;
+        const int64_t pair = pair_of(w, part);
+        int64_t sample = 0;
+        const tg_split split = pair < 0 ? TG_SPLITS : sample_of(w, pair, &sample);
+        for (int i = 0; i < w->g->file_count; i++) {
+            const tg_gen_file *file = &w->g->files[i];
+            if (file->split != split || w->view_of[i] != view ||
+                tg_sample_file_has(file->store, part, sample)) {
+                continue;
+            }
+            if (!is_rendered) {
+                TG_CALL(w->g->pde->trajectory->render(w->solver, view, out->field[view]));
+                is_rendered = true;
+            }
+            out->put[out->count++] = (struct put){file->store, part, sample, out->field[view]};
         }
     }
     return TG_OK;
+}
+
+static void *write_batch(void *user) {
+    flow *w = user;
+    for (int i = 0; i < w->written->count && w->status == TG_OK; i++) {
+        const struct put *p = &w->written->put[i];
+        w->status = tg_sample_file_put(&w->writer, p->file, p->part, p->sample, p->field);
+    }
+    return NULL;
+}
+
+/* Waits until the last frame is in its files. */
+static tg_status finish_writing(flow *w) {
+    if (w->has_thread) {
+        pthread_join(w->thread, NULL);
+        w->has_thread = false;
+    }
+    return tg_context_adopt(w->g->ctx, &w->writer, w->status);
+}
+
+/* Writes the present frame wherever it is missing, once the one before is written. */
+static tg_status store_frame(flow *w) {
+    batch *b = &w->batches[w->turn];
+    b->count = 0;
+    for (int v = 0; v < w->views; v++) {
+        TG_CALL(render_view(w, v, b));
+    }
+    TG_CALL(finish_writing(w));
+    w->written = b;
+    w->turn = 1 - w->turn;
+    w->has_thread = b->count > 0 && pthread_create(&w->thread, NULL, write_batch, w) == 0;
+    if (!w->has_thread) {
+        (void)write_batch(w);
+    }
+    return TG_OK;
+}
+
+static void start_trajectory(flow *w, int64_t trajectory) {
+    const bool is_test = trajectory == w->g->pace.trajectories;
+    const tg_field_key key =
+        tg_field_key_of(w->g->seed, w->g->pde->id, is_test ? TG_SPLIT_TEST : TG_SPLIT_TRAIN,
+                        is_test ? 0 : (uint32_t)trajectory);
+    w->g->pde->trajectory->start(w->solver, &key);
+    set_place(w, trajectory, -w->g->pace.spin_up);
+}
+
+static bool is_last_frame(const flow *w) {
+    return w->frame + 1 == frames_of(w, w->trajectory) && next_trajectory(w, w->trajectory) < 0;
+}
+
+static tg_status advance(flow *w) {
+    if (w->frame + 1 == frames_of(w, w->trajectory)) {
+        start_trajectory(w, next_trajectory(w, w->trajectory));
+        return TG_OK;
+    }
+    w->frame++;
+    return w->g->pde->trajectory->advance(w->solver);
 }
 
 static tg_status run_frames(flow *w, bool *stopped) {
@@ -124,21 +320,22 @@ static tg_status run_frames(flow *w, bool *stopped) {
     double saved = tg_seconds();
     while (true) {
         TG_TRY(store_frame(w));
-        w->run->progress.done = w->frame + w->spin_up + 1;
-        *stopped = !tg_gen_tick(w->run) && w->frame + 1 < w->end;
-        if (*stopped || (tg_seconds() - saved > SAVE_INTERVAL && w->frame + 1 < w->end)) {
+        w->run->progress.done = w->before + w->frame + w->g->pace.spin_up + 1;
+        *stopped = !tg_gen_tick(w->run) && !is_last_frame(w);
+        if (*stopped || (tg_seconds() - saved > SAVE_INTERVAL && !is_last_frame(w))) {
+            TG_TRY(finish_writing(w));
             TG_TRY(save_state(w));
             saved = tg_seconds();
         }
-        if (*stopped || w->frame + 1 == w->end) {
+        if (*stopped || is_last_frame(w)) {
+            TG_TRY(finish_writing(w));
             return TG_OK;
         }
-        TG_TRY(w->g->pde->trajectory->advance(w->solver));
-        w->frame++;
+        TG_TRY(advance(w));
     }
 fail:
-    return tg_fail(w->g->ctx, status, "%s: frame %lld: %s", w->g->pde->name, (long long)w->frame,
-                   tg_context_error(w->g->ctx));
+    return tg_fail(w->g->ctx, status, "%s: trajectory %lld, frame %lld: %s", w->g->pde->name,
+                   (long long)w->trajectory, (long long)w->frame, tg_context_error(w->g->ctx));
 }
 
 /* ---- life ---- */
@@ -146,31 +343,32 @@ fail:
 static tg_status open_flow(flow *w) {
     tg_generator *g = w->g;
     tg_context *ctx = g->ctx;
-    int64_t resolution[TG_PDE_MAX_FILES], finest = 0;
-    int views = 0;
+    int64_t resolution[TG_PDE_MAX_FILES];
     for (int i = 0; i < g->file_count; i++) {
         const int64_t n = g->files[i].resolution;
         int v = 0;
-        while (v < views && resolution[v] != n) {
+        while (v < w->views && resolution[v] != n) {
             v++;
         }
         w->view_of[i] = v;
         resolution[v] = n;
-        views = v == views ? views + 1 : views;
-        finest = n > finest ? n : finest;
+        w->views = v == w->views ? v + 1 : w->views;
+    }
+    for (int i = 0; i < 2 * w->views; i++) {
+        TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->batches[i % 2].field[i / 2],
+                         tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
     }
     const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 16;
     w->path = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
     TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
     snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
-    TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g, TG_SAMPLE_X, finest)));
     TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
     const tg_pde_setup setup = {.ctx = ctx,
                                 .be = w->be,
                                 .device = w->device,
                                 .batch = 1,
                                 .config = g->config,
-                                .views = views,
+                                .views = w->views,
                                 .resolution = resolution};
     TG_CALL(tg_pde_open(g->pde, &setup, &w->solver));
     return TG_OK;
@@ -178,36 +376,39 @@ static tg_status open_flow(flow *w) {
 
 tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
-    flow w = {.g = g, .run = run};
-    g->pde->trajectory->pace(g->config, &w.spin_up, &w.lag);
-    for (int s = 0; s < TG_SPLITS; s++) {
-        w.first[s] = w.end;
-        w.end += g->samples[s] > 0 ? g->samples[s] + w.lag : 0;
-    }
-    const int64_t missing = first_missing(&w);
+    flow w = {.g = g, .run = run, .writer = tg_context_branch(g->ctx)};
+    TG_TRY(plan_stretches(&w));
     run->progress.unit = "frames";
-    run->progress.total = w.spin_up + w.end;
-    if (missing == w.end) {
+    run->progress.total = frames_before(&w, INT64_MAX);
+    int64_t frame = 0;
+    const int64_t missing = first_missing(&w, &frame);
+    if (missing < 0) {
         run->progress.done = run->progress.found = run->progress.total;
         (void)tg_gen_tick(run);
-        return TG_OK;
+        goto fail;
     }
     TG_TRY(open_flow(&w));
-    if (load_state(&w, missing)) {
-        run->progress.found = w.frame + w.spin_up + 1;
+    run->progress.found = frames_before(&w, missing);
+    if (load_state(&w, missing, frame)) {
+        run->progress.found += w.frame + g->pace.spin_up + 1;
     } else {
-        const tg_field_key key = tg_field_key_of(g->seed, g->pde->id, TG_SPLIT_TRAIN, 0);
-        g->pde->trajectory->start(w.solver, &key);
+        start_trajectory(&w, missing);
     }
     TG_TRY(run_frames(&w, stopped));
     if (!*stopped) {
         unlink(w.path);
     }
 fail:
+    if (w.has_thread) {
+        pthread_join(w.thread, NULL);
+    }
     tg_pde_close(g->pde, g->ctx, &w.solver);
     tg_backend_close(&w.device);
     tg_backend_close(&w.be);
-    tg_mem_free(g->ctx, w.field);
+    for (int i = 0; i < 2 * w.views; i++) {
+        tg_mem_free(g->ctx, w.batches[i % 2].field[i / 2]);
+    }
     tg_mem_free(g->ctx, w.path);
+    tg_mem_free(g->ctx, w.stretches);
     return status;
 }

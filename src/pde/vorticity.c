@@ -40,6 +40,7 @@ struct tg_vorticity {
     double *rest, *dt;       /* (flows) on the host: time to go, and the step */
     double *speed;           /* (flows) on the host */
     bool has_decay;          /* at.decay belongs to dt */
+    bool has_forcing;        /* at.forcing is that of the host */
 };
 
 static bool on_host(const tg_vorticity *v) {
@@ -152,6 +153,7 @@ double *tg_vorticity_state(tg_vorticity *v) {
 }
 
 double *tg_vorticity_forcing(tg_vorticity *v) {
+    v->has_forcing = false; /* the caller may write to it */
     return v->forcing;
 }
 
@@ -164,7 +166,10 @@ static size_t spectra_bytes(const tg_vorticity *v) {
 static tg_status push(tg_vorticity *v) {
     if (!on_host(v)) {
         TG_CALL(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
+    }
+    if (!on_host(v) && !v->has_forcing) {
         TG_CALL(v->be->ops->upload(v->be, v->at.forcing, v->forcing, spectra_bytes(v)));
+        v->has_forcing = true;
     }
     return TG_OK;
 }

@@ -31,7 +31,8 @@ int64_t tg_vorticity_modes(const tg_vorticity *v);
 int64_t tg_vorticity_reals(const tg_vorticity *v);
 
 /* Fourier coefficients of w and f, (flows, 2K + 1, K + 1) complex, row k1 + K, on the host; the
- * caller sets them (both are 0 at first) and may read w at any time. */
+ * caller sets them (both are 0 at first) and may read w at any time. A forcing is written after
+ * each call that returns it and before the flow moves on. */
 double *tg_vorticity_state(tg_vorticity *v);
 double *tg_vorticity_forcing(tg_vorticity *v);
 

@@ -64,10 +64,8 @@ void tg_workspace_release(tg_workspace *workspace) {
 }
 
 tg_status tg_branch_plan(tg_context *ctx, tg_backend *be, const tg_branch_config *config,
-                         const char *key, tg_dtype dtype, const tg_shape *shape, int64_t most,
-                         tg_branch *out) {
-    *out = (tg_branch){
-        .config = *config, .key = key, .be = be, .dtype = dtype, .shape = *shape, .most = most};
+                         const char *key, tg_dtype dtype, const tg_shape *shape, tg_branch *out) {
+    *out = (tg_branch){.config = *config, .key = key, .be = be, .dtype = dtype, .shape = *shape};
     if ((int)config->type < 0 || config->type >= TG_BRANCH_TYPES) {
         return tg_fail(ctx, TG_E_CONFIG, "%sproj_type: number %d does not exist", key,
                        (int)config->type);
@@ -103,28 +101,21 @@ static tg_status bad_rank(tg_context *ctx, const char *key, const tg_rank *rank,
                    rank->count, shape->ndim, tg_shape_text(shape, text, sizeof text));
 }
 
-/* A mode of rank r needs others of r entries together, so r * r values at least. */
-void tg_rank_limits(const tg_shape *shape, int64_t most, int64_t *out) {
+/* A mode has no more directions than the others have entries together. */
+void tg_rank_limits(const tg_shape *shape, int64_t *out) {
     const int64_t numel = tg_shape_numel(shape);
     for (int d = 0; d < shape->ndim; d++) {
-        const int64_t others = numel / shape->dim[d];
-        const double side = most > 0 ? floor(sqrt((double)most)) : (double)numel;
-        out[d] = tg_min(shape->dim[d], others);
-        out[d] = side < (double)out[d] ? (int64_t)side : out[d];
-        out[d] = tg_max(out[d], 1);
+        out[d] = tg_min(shape->dim[d], numel / shape->dim[d]);
     }
 }
 
 tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                          const tg_shape *shape, int64_t *out) {
-    if (rank->count == TG_RANK_AUTO) {
-        return tg_fail(ctx, TG_E_CONFIG, "%srank: auto is for proj_type low_rank alone", key);
-    }
+                          const tg_shape *shape, int64_t *out, int64_t *asked) {
     if (rank->count != 1 && rank->count != shape->ndim) {
         return bad_rank(ctx, key, rank, 0, shape);
     }
     int64_t most[TG_MAX_NDIM];
-    tg_rank_limits(shape, 0, most);
+    tg_rank_limits(shape, most);
     int wide_dims = 0;
     for (int d = 0; d < shape->ndim; d++) {
         wide_dims += shape->dim[d] != 1;
@@ -136,24 +127,35 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
             return bad_rank(ctx, key, rank, entry, shape);
         }
         const int64_t dim = shape->dim[d];
-        int64_t r;
+        int64_t rounded_up = 0;
         if (value >= 1.0) {
-            r = value < (double)dim ? (int64_t)value : dim;
+            asked[d] = (int64_t)value;
         } else if (rank->count == 1) { /* a share of all entries, spread over the modes */
-            r = dim == 1 ? 1 : (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim) + 1;
+            asked[d] = (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim);
+            rounded_up = 1;
         } else {
-            r = (int64_t)(value * (double)dim);
+            asked[d] = (int64_t)(value * (double)dim);
         }
-        out[d] = tg_min(tg_max(r, 1), most[d]);
+        out[d] = tg_min(tg_max(asked[d] + rounded_up, 1), most[d]);
     }
     return TG_OK;
+}
+
+int tg_branch_clamped_mode(const tg_branch *branch) {
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        const bool is_limited = branch->modes.dim[d] > 1 && branch->asked[d] != TG_EVERY_RANK;
+        if (is_limited && branch->modes.factor[d] && branch->modes.rank[d] < branch->asked[d]) {
+            return d;
+        }
+    }
+    return -1;
 }
 
 tg_status tg_branch_allocate(tg_branch *branch) {
     tg_backend *be = branch->be;
     tg_status status = TG_OK;
     for (int d = 0; d < branch->modes.ndim; d++) {
-        if (branch->modes.factor[d] && !branch->borrows_factors) {
+        if (branch->modes.factor[d]) {
             const int64_t entries = branch->modes.dim[d] * branch->modes.rank[d];
             branch->factor[d] =
                 be->ops->alloc(be, TG_MEM_FACTORS, (size_t)entries * tg_dtype_size(branch->dtype));
@@ -180,9 +182,7 @@ void tg_branch_release(tg_branch *branch) {
         return;
     }
     for (int d = 0; d < TG_MAX_NDIM; d++) {
-        if (!branch->borrows_factors) {
-            branch->be->ops->release(branch->be, branch->factor[d]);
-        }
+        branch->be->ops->release(branch->be, branch->factor[d]);
         branch->factor[d] = NULL;
     }
     branch->be->ops->release(branch->be, branch->bitmap.words);

@@ -58,12 +58,8 @@ struct tg_branch {
 
     /* low-rank: the map onto the core; its dims are the gradient's, or (rows, columns) */
     tg_multimode modes;
-    void *factor[TG_MAX_NDIM]; /* owned; NULL where modes has none */
-    bool is_auto;              /* ranks come from spectra: up to max_rank, as planned */
-    bool borrows_factors;      /* the factors' memory is the optimizer's */
-    bool restarts;             /* they changed since the last refresh */
-    int64_t most;              /* is_auto: values at most; 0: any number */
-    int64_t max_rank[TG_MAX_NDIM];
+    void *factor[TG_MAX_NDIM];  /* owned; NULL where modes has none */
+    int64_t asked[TG_MAX_NDIM]; /* the ranks of `modes` as they were set, before any limit */
 
     /* sparse */
     tg_bitmap bitmap; /* owned */
@@ -83,11 +79,10 @@ TG_NODISCARD tg_status tg_low_rank_refresh(tg_branch *branch, const void *x, tg_
 extern const tg_choice tg_branch_choices[];
 
 /* Checks the configuration and plans; `key` is the config prefix for errors ("opt." or
- * "opt.second_"), `most` limits the values of automatic ranks. No memory is allocated. */
+ * "opt.second_"). No memory is allocated. */
 TG_NODISCARD tg_status tg_branch_plan(tg_context *ctx, tg_backend *be,
                                       const tg_branch_config *config, const char *key,
-                                      tg_dtype dtype, const tg_shape *shape, int64_t most,
-                                      tg_branch *out);
+                                      tg_dtype dtype, const tg_shape *shape, tg_branch *out);
 
 /* Allocates factors (category factors) or bitmap (indices) of a planned branch. */
 TG_NODISCARD tg_status tg_branch_allocate(tg_branch *branch);
@@ -99,11 +94,18 @@ size_t tg_branch_index_bytes(const tg_branch *branch);
 /* What comes back from this branch is multiplied by this. */
 double tg_branch_back_scale(const tg_branch *branch);
 
-/* Directions per mode that fit into `most` values (0: any number). */
-void tg_rank_limits(const tg_shape *shape, int64_t most, int64_t *out);
+/* Directions that each mode has at most. */
+void tg_rank_limits(const tg_shape *shape, int64_t *out);
 
-/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. */
+/* The rank that a fraction of 1.0 becomes: all of a mode, however large it is. */
+enum { TG_EVERY_RANK = 1 << 20 };
+
+/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. `asked`: the same
+ * before they are limited by what the shape has, without the rounding up of the rule. */
 TG_NODISCARD tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
-                                       const tg_shape *shape, int64_t *out);
+                                       const tg_shape *shape, int64_t *out, int64_t *asked);
+
+/* The first mode whose rank is less than what was set, or -1. All of a mode is as set. */
+int tg_branch_clamped_mode(const tg_branch *branch);
 
 #endif

@@ -7,11 +7,11 @@
 #include "base/minmax.h"
 #include "project/branch.h"
 
-/* Vectors kept on a side of length m where the other has n: a share of the entries, or a number. */
+/* Vectors asked for on a side of length m where the other has n: a share of the entries, or a
+ * number. */
 static int64_t side_rank(double rank, int64_t m, int64_t n) {
     const double entries = rank * (double)m * (double)n;
-    int64_t r = rank < 1.0 ? (int64_t)entries / n : (int64_t)(rank < 1e15 ? rank : 1e15);
-    return tg_max(tg_min(r, tg_min(m, n)), 1);
+    return rank < 1.0 ? (int64_t)entries / n : (int64_t)rank;
 }
 
 static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
@@ -25,7 +25,7 @@ static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
             shape->ndim > 1 ? shape->ndim - 1 : 1, tg_shape_text(shape, text, sizeof text));
     }
     int64_t checked[TG_MAX_NDIM];
-    TG_CALL(tg_rank_resolve(ctx, branch->key, &config->rank, shape, checked));
+    TG_CALL(tg_rank_resolve(ctx, branch->key, &config->rank, shape, checked, branch->asked));
     const double rank = config->rank.value[0];
     if (config->rank.count != 1 || (config->side == TG_SIDE_FULL && rank < 1.0)) {
         return tg_fail(ctx, TG_E_CONFIG,
@@ -45,8 +45,9 @@ static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
     const bool right = config->side == TG_SIDE_FULL || !left;
     const bool used[2] = {left, right};
     for (int d = 0; d < 2; d++) {
-        modes->rank[d] =
-            used[d] ? side_rank(rank, modes->dim[d], modes->dim[1 - d]) : modes->dim[d];
+        const int64_t most = tg_min(modes->dim[0], modes->dim[1]);
+        branch->asked[d] = side_rank(rank, modes->dim[d], modes->dim[1 - d]);
+        modes->rank[d] = used[d] ? tg_max(tg_min(branch->asked[d], most), 1) : modes->dim[d];
         modes->factor[d] = used[d] ? branch : NULL; /* a token until memory is allocated */
     }
     branch->count = modes->rank[0] * modes->rank[1];

@@ -50,14 +50,11 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
                        tg_shape_text(&p->shape, text, sizeof text));
     }
     p->branches = p->config.scheme == TG_SCHEME_SINGLE ? 1 : 2;
-    if (p->config.first.rank.count == TG_RANK_AUTO) { /* meant for the branch that has ranks */
-        p->config.second.rank.count = TG_RANK_AUTO;
-    }
-    TG_CALL(tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, p->most,
-                           &p->branch[0]));
+    TG_CALL(
+        tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, &p->branch[0]));
     if (p->branches == 2) {
         TG_CALL(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
-                               p->most, &p->branch[1]));
+                               &p->branch[1]));
     }
     for (int i = 0; i < p->branches; i++) {
         tg_branch **role = p->branch[i].kind->is_sparse ? &p->sparse : &p->low_rank;
@@ -98,12 +95,10 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
         *bytes = scratch > *bytes ? scratch : *bytes;
         *host_bytes = host > *host_bytes ? host : *host_bytes;
     }
-    const size_t spectrum = tg_projector_is_auto(p) ? tg_projector_spectrum_scratch(p) : 0;
-    *bytes = spectrum > *bytes ? spectrum : *bytes;
 }
 
 tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                                 const tg_shape *shape, uint64_t seed, bool factored, int64_t most,
+                                 const tg_shape *shape, uint64_t seed, bool factored,
                                  tg_workspace *workspace, tg_projector **out) {
     *out = NULL;
     tg_status status = TG_OK;
@@ -113,12 +108,10 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     p->config = *config;
     p->dtype = dtype;
     p->shape = *shape;
-    p->most = most;
     TG_TRY(tg_backend_get(ctx, &p->be));
     p->own.be = p->be;
     TG_TRY(plan(ctx, p));
     for (int i = 0; i < p->branches; i++) {
-        p->branch[i].borrows_factors = p->branch[i].is_auto && workspace;
         TG_TRY(tg_branch_allocate(&p->branch[i]));
         p->branch[i].rng = (tg_rng){
             .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,
@@ -145,7 +138,7 @@ tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config
     TG_NEED_OUT(ctx, out, ctx, config, shape);
     tg_projector_config full;
     TG_CALL(read_config(ctx, config, &full));
-    TG_CALL(tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out));
+    TG_CALL(tg_projector_create_in(ctx, &full, dtype, shape, seed, true, NULL, out));
     const tg_status status = tg_workspace_allocate(&(*out)->own);
     if (status != TG_OK) {
         tg_projector_destroy(out);
@@ -202,14 +195,9 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
 }
 
 tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                               const tg_shape *shape, bool factored, int64_t most,
-                               tg_projector *out) {
-    *out = (tg_projector){.ctx = ctx,
-                          .config = *config,
-                          .dtype = dtype,
-                          .shape = *shape,
-                          .takes_factored = factored,
-                          .most = most};
+                               const tg_shape *shape, bool factored, tg_projector *out) {
+    *out = (tg_projector){
+        .ctx = ctx, .config = *config, .dtype = dtype, .shape = *shape, .takes_factored = factored};
     TG_CALL(tg_backend_get(ctx, &out->be));
     return plan(ctx, out);
 }
@@ -222,7 +210,7 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
     tg_projector_config full;
     tg_status status = read_config(ctx, config, &full);
     if (status == TG_OK) {
-        status = tg_projector_outline(ctx, &full, dtype, shape, takes_factored, 0, &p);
+        status = tg_projector_outline(ctx, &full, dtype, shape, takes_factored, &p);
     }
     *count = status == TG_OK ? tg_projector_count(&p) : 0;
     *bytes = status == TG_OK ? tg_projector_get_bytes(&p) : (tg_projector_bytes){0};
@@ -271,8 +259,10 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
     return status;
 }
 
-tg_status tg_projector_form_residual(tg_projector *p, const void *grad, tg_storage store,
-                                     void *residual, void *core, void *workspace) {
+/* residual (numel) = G - back(project(G)) of the low-rank branch alone; core has room for its
+ * values, workspace for those of compress and expand. */
+static tg_status form_residual(tg_projector *p, const void *grad, tg_storage store, void *residual,
+                               void *core, void *workspace) {
     const tg_backend_ops *ops = p->be->ops;
     const tg_compress project = {.modes = p->modes,
                                  .source = {.dense = grad, .store = store},
@@ -300,7 +290,7 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_stora
     void *residual = tg_scratch_take(&scratch, (size_t)p->numel * size);
     void *core = tg_scratch_take(&scratch, (size_t)p->low_rank->count * size);
     void *rest = scratch.block + scratch.used;
-    TG_CALL(tg_projector_form_residual(p, grad, store, residual, core, rest));
+    TG_CALL(form_residual(p, grad, store, residual, core, rest));
     return refresh_branch(p, p->sparse, residual, TG_STORE_FULL, NULL, rest);
 }
 
@@ -312,7 +302,6 @@ tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_stor
         const tg_bitmap *mask = tg_projector_masks(p) ? &p->sparse->bitmap : NULL;
         TG_CALL(refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory));
     }
-    TG_CALL(tg_projector_is_auto(p) ? tg_projector_measure_left(p, grad, store) : TG_OK);
     p->refreshes++;
     return TG_OK;
 }
@@ -464,12 +453,6 @@ tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back
     return p->be->ops->expand(p->be, &op);
 }
 
-tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out) {
-    const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
-    const tg_expand op = expand_of(p, small, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out);
-    return p->be->ops->expand(p->be, &op);
-}
-
 bool tg_projector_steps_at_once(const tg_projector *p) {
     return p->be->ops->step_compressed && !is_low_rank_first(p);
 }
@@ -507,5 +490,8 @@ tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, cons
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
     TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, NULL, small->data));
     TG_CALL(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
-    return tg_projector_subtract(p, small->data, out->data);
+    const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
+    const tg_expand op =
+        expand_of(p, small->data, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data);
+    return p->be->ops->expand(p->be, &op);
 }

@@ -3,7 +3,6 @@
 #define TG_PROJECT_PROJECTOR_H
 
 #include "project/branch.h"
-#include "project/spectrum.h"
 
 struct tg_projector {
     tg_context *ctx;
@@ -17,16 +16,10 @@ struct tg_projector {
     tg_branch *sparse;   /* one of them, or NULL */
     tg_branch *low_rank; /* one of them, or NULL */
     tg_multimode modes;  /* of the low-rank branch, or the plain shape */
-    int64_t most;        /* automatic ranks: values at most; 0: any number */
     bool takes_factored;
     tg_workspace *workspace;
     tg_workspace own; /* used when none is shared */
     int64_t refreshes, failures;
-
-    /* Automatic ranks with a set that does not come first, at the last refresh: what sets leave of
-     * what the core leaves, and what both of them leave of |G|^2. */
-    tg_left left;
-    double rest;
 };
 
 /* The sparse branch comes first, and the other takes of a gradient what that leaves. */
@@ -35,18 +28,16 @@ static inline bool tg_projector_masks(const tg_projector *p) {
 }
 
 /* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
- * caller after all its projectors are made. factored: gradients may come factored; most: values
- * at most if the ranks are automatic (0: any number); the memory of the factors is then the
- * caller's, too. */
+ * caller after all its projectors are made. factored: gradients may come factored. */
 TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
                                               tg_dtype dtype, const tg_shape *shape, uint64_t seed,
-                                              bool factored, int64_t most, tg_workspace *workspace,
+                                              bool factored, tg_workspace *workspace,
                                               tg_projector **out);
 
 /* A projector without memory, to ask for its sizes and bytes; nothing is to be freed. */
 TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
                                             tg_dtype dtype, const tg_shape *shape, bool factored,
-                                            int64_t most, tg_projector *out);
+                                            tg_projector *out);
 
 /* The way back into a weight, as an optimizer asks for it. */
 typedef struct tg_back {
@@ -67,9 +58,6 @@ TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gra
                                          uint32_t *guard, const tg_adam *adam, const tg_back *back,
                                          void *small, void *out);
 
-/* out (numel) <- out - back(small), every branch with weight 1. */
-TG_NODISCARD tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out);
-
 /* What stands in the rates for alpha. */
 double tg_projector_rate(const tg_projector *p, double alpha);
 
@@ -85,39 +73,6 @@ TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradi
 
 /* Whether tg_projector_project takes factored gradients (the matrix form does not). */
 bool tg_projector_takes_factored(const tg_projector *p);
-
-/* ---- automatic ranks (spectrum.c) ---- */
-
-bool tg_projector_is_auto(const tg_projector *p);
-
-/* Everything of a spectrum but energy and values. */
-tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p);
-
-/* Bytes of scratch that measuring needs. */
-size_t tg_projector_spectrum_scratch(const tg_projector *p);
-
-/* Eigenvalues and energy of a dense gradient in some storage; `out` has room for the values. On
- * failure it is half written. */
-TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
-                                            tg_spectrum *out);
-
-/* Sets p->left and p->rest, where they are used, from the gradient of the last refresh. */
-TG_NODISCARD tg_status tg_projector_measure_left(tg_projector *p, const void *grad,
-                                                 tg_storage store);
-
-/* residual (numel) = G - back(project(G)) of the low-rank branch alone; core has room for its
- * values, workspace for those of compress and expand. */
-TG_NODISCARD tg_status tg_projector_form_residual(tg_projector *p, const void *grad,
-                                                  tg_storage store, void *residual, void *core,
-                                                  void *workspace);
-
-/* Other ranks from the next refresh on, which is due before the projector is used again: memory
- * for factors of their new shape is to be set. TG_E_UNSUPPORTED if the workspace is too small for
- * them. */
-TG_NODISCARD tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank);
-
-/* Memory of the factors, (dim, rank) each, of a projector with automatic ranks. */
-void tg_projector_set_factors(tg_projector *p, void *const factor[]);
 
 /* The source form of a handed-over gradient. */
 tg_grad_source tg_gradient_source(const tg_gradient *gradient);

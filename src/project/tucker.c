@@ -3,10 +3,8 @@
 #include "project/branch.h"
 
 static tg_tucker_plan plan_of(const tg_branch *branch) {
-    tg_tucker_plan plan = {.dtype = branch->dtype,
-                           .ndim = branch->modes.ndim,
-                           .restarts = branch->restarts,
-                           .chunk = branch->config.chunk_bytes};
+    tg_tucker_plan plan = {
+        .dtype = branch->dtype, .ndim = branch->modes.ndim, .chunk = branch->config.chunk_bytes};
     if (branch->kind == &tg_branch_tucker) {
         plan.sweeps = branch->config.n_iter_max_tucker;
         plan.svd_type = branch->config.svd_type;
@@ -15,24 +13,19 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
-        plan.most[d] = branch->is_auto ? branch->max_rank[d] : 0;
         plan.is_active[d] = branch->modes.factor[d] != NULL;
     }
     return plan;
 }
 
 static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
-    branch->is_auto = branch->config.rank.count == TG_RANK_AUTO;
-    tg_rank_limits(&branch->shape, branch->most, branch->max_rank);
-    TG_CALL(branch->is_auto ? TG_OK
-                            : tg_rank_resolve(ctx, branch->key, &branch->config.rank,
-                                              &branch->shape, branch->max_rank));
+    TG_CALL(tg_rank_resolve(ctx, branch->key, &branch->config.rank, &branch->shape,
+                            branch->modes.rank, branch->asked));
     branch->modes.dtype = branch->dtype;
     branch->modes.ndim = branch->shape.ndim;
     branch->count = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
         branch->modes.dim[d] = branch->shape.dim[d];
-        branch->modes.rank[d] = branch->max_rank[d];
         branch->modes.factor[d] = branch; /* a token until memory is allocated */
         branch->count *= branch->modes.rank[d];
     }
@@ -52,10 +45,8 @@ tg_status tg_low_rank_refresh(tg_branch *branch, const void *x, tg_storage store
     plan.store = store;
     const bool warm = branch->is_ready &&
                       (branch->kind == &tg_branch_matrix || branch->config.tucker_warm_restart);
-    const tg_status status =
-        tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor, scratch);
-    branch->restarts = branch->restarts && status != TG_OK;
-    return status;
+    return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor,
+                             scratch);
 }
 
 tg_scratch_need tg_low_rank_scratch_need(const tg_branch *branch) {

@@ -17,7 +17,9 @@
 #define IMPORTED   "tgrad.imported"   /* the first weights were another program's */
 #define PAIRS      "tgrad.pairs"      /* trained on pairs, not on windows of trajectories */
 
-#define WAITED "train.waited"
+/* Counters that most checkpoints do not have: 0 there. */
+#define WAITED   "train.waited"
+#define DIVERGED "train.diverged"
 
 enum { INTEGERS = 12, REALS = 5 };
 
@@ -151,23 +153,35 @@ fail:
 
 /* ---- writing ---- */
 
+/* A counter that is left out while it is 0. */
+static tg_status add_counter(tg_context *ctx, const char *name, int64_t value,
+                             tg_archive *archive) {
+    const tg_shape one = {.ndim = 1, .dim = {1}};
+    tg_tensor counter = {0};
+    tg_status status = TG_OK;
+    if (value == 0) {
+        return TG_OK;
+    }
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &one, &counter));
+    *(int64_t *)counter.data = value;
+    TG_TRY(tg_archive_take(archive, name, &counter));
+fail:
+    tg_tensor_destroy(&counter);
+    return status;
+}
+
 static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
     const tg_shape shapes[2] = {{.ndim = 1, .dim = {INTEGERS}}, {.ndim = 1, .dim = {REALS}}};
-    const tg_shape one = {.ndim = 1, .dim = {1}};
-    tg_tensor integers = {0}, reals = {0}, waited = {0};
+    tg_tensor integers = {0}, reals = {0};
     tg_status status = TG_OK;
     TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &shapes[0], &integers));
     TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &shapes[1], &reals));
     progress_out(progress, integers.data, reals.data);
     TG_TRY(tg_archive_take(archive, "train.integers", &integers));
     TG_TRY(tg_archive_take(archive, "train.reals", &reals));
-    if (progress->waited > 0) {
-        TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &one, &waited));
-        *(int64_t *)waited.data = progress->waited;
-        TG_TRY(tg_archive_take(archive, WAITED, &waited));
-    }
+    TG_TRY(add_counter(ctx, WAITED, progress->waited, archive));
+    TG_TRY(add_counter(ctx, DIVERGED, progress->diverged, archive));
 fail:
-    tg_tensor_destroy(&waited);
     tg_tensor_destroy(&integers);
     tg_tensor_destroy(&reals);
     return status;
@@ -226,10 +240,13 @@ tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *arc
     return tg_safetensors_write(ctx, path, archive);
 }
 
+size_t tg_checkpoint_bytes(const size_t held[TG_MEM_CATEGORIES]) {
+    return held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] + held[TG_MEM_FACTORS] +
+           held[TG_MEM_INDICES];
+}
+
 size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
-    return be->ops->place == TG_HOST ? 0
-                                     : held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] +
-                                           held[TG_MEM_FACTORS] + held[TG_MEM_INDICES];
+    return be->ops->place == TG_HOST ? 0 : tg_checkpoint_bytes(held);
 }
 
 /* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it
@@ -282,6 +299,10 @@ static const tg_tensor *find_array(const tg_archive *archive, const char *name, 
     return tensor && tensor->dtype == dtype && tg_tensor_numel(tensor) == count ? tensor : NULL;
 }
 
+bool tg_checkpoint_is_model(const tg_archive *archive) {
+    return !tg_archive_meta(archive, CHECKPOINT);
+}
+
 bool tg_checkpoint_is_sealed(const tg_archive *archive) {
     return tg_archive_meta(archive, CHECKPOINT) || tg_archive_meta(archive, MODEL);
 }
@@ -305,7 +326,7 @@ static tg_status check_contents(tg_context *ctx, const char *path, const tg_arch
 
 tg_status tg_checkpoint_check(tg_context *ctx, const char *path, bool is_run,
                               const tg_archive *archive) {
-    const bool is_model = !tg_archive_meta(archive, CHECKPOINT);
+    const bool is_model = tg_checkpoint_is_model(archive);
     const char *format = tg_archive_meta(archive, is_model ? MODEL : CHECKPOINT);
     if (!format) {
         return tg_fail(ctx, TG_E_FORMAT,
@@ -382,6 +403,11 @@ tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
     return tg_checkpoint_load_normalizers(model, archive);
 }
 
+static int64_t counter_of(const tg_archive *archive, const char *name) {
+    const tg_tensor *counter = find_array(archive, name, TG_I64, 1);
+    return counter ? *(const int64_t *)counter->data : 0;
+}
+
 tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const tg_archive *archive,
                                       tg_progress *out) {
     const int64_t *counts = tg_archive_find(archive, "train.integers")->data;
@@ -400,8 +426,9 @@ tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const t
         }
     }
     progress_in(out, counts, reals);
-    const tg_tensor *waited = find_array(archive, WAITED, TG_I64, 1);
-    out->waited = waited ? *(const int64_t *)waited->data : 0;
+    out->waited = counter_of(archive, WAITED);
+    const int64_t diverged = counter_of(archive, DIVERGED);
+    out->diverged = diverged > 0 && diverged < TG_DIVERGED_COUNT ? (tg_divergence)diverged : 0;
     const tg_tensor *growth = find_array(archive, GROWTH, TG_F64, GROWTH_REALS);
     out->losses[0] = out->losses[1] = (double)NAN;
     if (growth) {

@@ -13,6 +13,15 @@
 #include "backend/tensor.h"
 #include "train/model.h"
 
+/* In which way a run has diverged; the numbers stand in checkpoints. */
+typedef enum tg_divergence {
+    TG_DIVERGED_NOT,
+    TG_DIVERGED_LOSS,    /* more than half of the batches of an epoch had no finite loss */
+    TG_DIVERGED_WEIGHTS, /* NaN or Inf */
+    TG_DIVERGED_ERROR,   /* the test error is not finite any more */
+    TG_DIVERGED_COUNT
+} tg_divergence;
+
 /* Progress of a run: plain numbers, saved as they are. */
 typedef struct tg_progress {
     int64_t stage;       /* 1-based */
@@ -31,6 +40,7 @@ typedef struct tg_progress {
     int64_t waited;      /* evaluations since then, if that can end the run */
     double losses[2];    /* of the last epoch and the one before; NaN: none (incremental.c) */
     tg_lr_schedule schedule;
+    tg_divergence diverged; /* by its last epoch */
 } tg_progress;
 
 /* Everything that a checkpoint holds but its checksum. On the host weights and state are seen where
@@ -42,7 +52,10 @@ TG_NODISCARD tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *op
 /* The file, with its checksum. */
 TG_NODISCARD tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive);
 
-/* Bytes of those copies, of a run that holds so much where the backend computes. */
+/* Bytes of the tensors, of a run that holds so much where the backend computes, and of those
+ * copies.
+ */
+size_t tg_checkpoint_bytes(const size_t held[TG_MEM_CATEGORIES]);
 size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]);
 
 /* Sets the checksum of an archive that is complete otherwise. */
@@ -60,7 +73,8 @@ TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, boo
 
 TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,
                                               const tg_archive *archive, tg_settings **out);
-int tg_checkpoint_stage(const tg_archive *archive); /* 1 of a model file */
+bool tg_checkpoint_is_model(const tg_archive *archive); /* a model file, without a run's progress */
+int tg_checkpoint_stage(const tg_archive *archive);     /* 1 of a model file */
 
 /* Whether the weights of a file, a checkpoint or not, were another program's at first. */
 bool tg_checkpoint_is_imported(const tg_archive *archive);
@@ -72,5 +86,9 @@ TG_NODISCARD tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_
 TG_NODISCARD tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive);
 TG_NODISCARD tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path,
                                                    const tg_archive *archive, tg_progress *out);
+
+/* Fills in model->origin, of a model that was just loaded from the checkpoint at `path`. */
+TG_NODISCARD tg_status tg_model_keep_origin(tg_model *model, const char *path,
+                                            const tg_archive *archive);
 
 #endif

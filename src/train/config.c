@@ -48,10 +48,14 @@ static const tg_setting loop_table[] = {
     LOOP(DOUBLE, max_grad_norm, 0, 1e30, "clip the global norm of the gradient to this; 0: off"),
     LOOP(INT64, eval_interval, 1, 1e9,
          "epochs between evaluations; the last one is always evaluated"),
+    LOOP(BOOL, track_stable_rank, 0, 0,
+         "log stable ranks of gradients, at the start and every evaluation"),
     LOOP(INT64, save_every, 1, 1e9, "epochs between checkpoints"),
     LOOP(INT64, keep_checkpoints, 1, 1e6, "newest checkpoints kept, beside the best"),
+    LOOP(TEXT, best_metric, 0, 64,
+         "error of the best checkpoint: l2, h1 or, of a test, 32.h1; empty: as trained"),
     LOOP(INT64, early_stopping, 0, 1e9,
-         "evaluations without a lower test or validation L2 before the end; 0: off"),
+         "evaluations without a lower error (best_metric) before the end; 0: off"),
     LOOP(INT64, nonfinite_limit, 1, 1e9,
          "losses in a row that may be NaN or Inf before the run ends"),
     LOOP(TEXT, loss_scale, 0, 32, "factor of f16 gradients: auto, off or a power of two"),
@@ -169,6 +173,7 @@ tg_run_config tg_run_config_default(void) {
         .fno = tg_fno_config_default(),
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
+        .schedule_stage = 1,
         .loss_scale = tg_loss_scale_config_default(),
         .distributed = {.timeout = 600.0},
         .ranks = 1,
@@ -316,11 +321,17 @@ static bool is_of_beginning(const char *key) {
     return strcmp(key, "opt.init") == 0 || strncmp(key, "data.encode", 11) == 0;
 }
 
+/* Whether a stage with this key begins a schedule of its own. */
+static bool is_of_schedule(const char *key) {
+    const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
+    return strcmp(name, "learning_rate") == 0 || has_key(tg_lr_schedule_config_key, name);
+}
+
 /* What a later stage may set: the network and the optimizer's state live on. */
 static bool may_change(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
-    return strncmp(key, "data.", 5) == 0 || strcmp(name, "learning_rate") == 0 ||
-           has_key(tg_lr_schedule_config_key, name) || tg_setting_find(loop_table, LOOP_ROWS, name);
+    return strncmp(key, "data.", 5) == 0 || is_of_schedule(key) ||
+           tg_setting_find(loop_table, LOOP_ROWS, name);
 }
 
 /* A key by its name here; both names with different values are an error. */
@@ -375,6 +386,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         if (status != TG_OK) {
             return at_origin(ctx, status, tg_settings_origin(settings, i));
         }
+        config->schedule_stage = is_of_schedule(key) ? stage : config->schedule_stage;
     }
     return TG_OK;
 }
@@ -436,7 +448,8 @@ tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *setti
     return TG_OK;
 }
 
-tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {
+tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
+                              const tg_settings *settings, tg_settings **out) {
     char text[sizeof(tg_list_text) + 64];
     tg_status status = TG_OK;
     *out = NULL;
@@ -464,19 +477,6 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_s
         TG_TRY(put(*out, "distributed", distributed_table[i].key,
                    tg_setting_get(&distributed_table[i], &config->distributed, text, sizeof text)));
     }
-    return TG_OK;
-fail:
-    tg_settings_destroy(out);
-    return status;
-}
-
-/* Later stages are told by their own keys: the others are those of the first one. */
-tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
-    tg_run_config first;
-    tg_status status = TG_OK;
-    *out = NULL;
-    TG_TRY(tg_run_config_read(ctx, settings, 1, false, &first));
-    TG_TRY(tg_run_config_write(ctx, &first, out));
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key = tg_settings_key(settings, i), *rest;
         if (tg_stage_of(key, &rest) > 1) {
@@ -487,4 +487,11 @@ tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg
 fail:
     tg_settings_destroy(out);
     return status;
+}
+
+tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    tg_run_config first;
+    *out = NULL;
+    TG_CALL(tg_run_config_read(ctx, settings, 1, false, &first));
+    return tg_run_config_write(ctx, &first, settings, out);
 }

@@ -23,6 +23,8 @@ typedef struct tg_loop_config {
     int64_t eval_interval;    /* epochs between evaluations; the last epoch is always evaluated */
     int64_t save_every;       /* epochs between checkpoints */
     int64_t keep_checkpoints; /* newest ones kept, >= 1, beside the best */
+    bool track_stable_rank;   /* of gradients, at every evaluation (stable_ranks.c) */
+    char best_metric[64];     /* [SET.]NORM of the best checkpoint (best_metric.c); "": as trained */
     int64_t early_stopping;   /* evaluations without a lower error that end the run; 0: off */
     int64_t nonfinite_limit;  /* non-finite losses in a row that end the run */
     char loss_scale[32];      /* text for tg_loss_scale_config_parse */
@@ -85,8 +87,11 @@ typedef struct tg_run_config {
     tg_distributed_config distributed;
     tg_loss_config loss;
     tg_loss_scale_config loss_scale;
-    bool accumulates; /* in one of the stages: the optimizer is made for all of them */
-    int ranks;        /* that share every batch: no setting, but set after reading them */
+    bool best_is_h1;    /* opt.best_metric: the norm, .. */
+    char best_set[64];  /* .. and the set; "": the first test */
+    bool accumulates;   /* in one of the stages: the optimizer is made for all of them */
+    int schedule_stage; /* whose keys began the schedule; later stages continue it */
+    int ranks;          /* that share every batch: no setting, but set after reading them */
 } tg_run_config;
 
 /* Nothing set by anyone: most keys have a default, the network's modes have none. */
@@ -153,15 +158,25 @@ TG_NODISCARD tg_status tg_run_config_read_network(tg_context *ctx, const tg_sett
 TG_NODISCARD tg_status tg_run_config_complete(tg_context *ctx, bool has_data,
                                               tg_run_config *config);
 
+/* Reads opt.best_metric, when loss and data are known. */
+TG_NODISCARD tg_status tg_best_metric_parse(tg_context *ctx, tg_run_config *config);
+/* The metric as the key has it: "h1", "32.h1", "validation.l2"; returns text. */
+enum { TG_METRIC_TEXT = 72 };
+const char *tg_best_metric_text(const tg_run_config *config, char text[TG_METRIC_TEXT]);
+/* The metric of a checkpoint whose `settings` were read as `config`: those without the key were
+ * written when L2 was the only one. */
+void tg_best_metric_then(const tg_settings *settings, tg_run_config *config);
+
 /* Whether the data are named, and lists of test sets are of one length. */
 TG_NODISCARD tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data);
 
 /* Every key of section fno with its value, into settings that may have some of them. */
 TG_NODISCARD tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings);
 
-/* Every key with its value. */
+/* Every key of the first stage with its value, and the keys of later stages in `settings` (NULL:
+ * none). */
 TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
-                                           tg_settings **out);
+                                           const tg_settings *settings, tg_settings **out);
 
 /* Every key of a run with its value, stages included: what config.yaml and checkpoints hold. */
 TG_NODISCARD tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings,

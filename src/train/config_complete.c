@@ -101,6 +101,7 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
     set_channel_weights(config);
     TG_CALL(set_physics(ctx, config));
+    TG_CALL(tg_best_metric_parse(ctx, config));
     TG_CALL(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
         return tg_fail(

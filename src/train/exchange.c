@@ -129,12 +129,11 @@ static tg_status send_sum(const tg_exchange *x, int param) {
 
 /* Sends the sums that are complete, from the last parameter to the first as backward makes them.
  * The order is the same on every rank, also where another one makes them in another order, or has
- * no sample and makes them all at once. Those of automatic ranks wait for the end: the memory of
- * one may move when another begins. */
+ * no sample and makes them all at once. */
 static tg_status send_ready(tg_exchange *x) {
     for (; x->next >= 0; x->next--) {
         const tg_slot *slot = &x->optim->slots[x->next];
-        if (slot->is_bucketed || slot->ranked) {
+        if (slot->is_bucketed) {
             continue;
         }
         if (!slot->is_summing) {
@@ -209,8 +208,6 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
     for (int i = 0; i < optim->slot_count; i++) {
         if (tg_sum_is_to_refresh(optim, i)) {
             x->due[count++] = i;
-        } else if (optim->slots[i].ranked) {
-            TG_CALL(send_sum(x, i));
         }
     }
     TG_CALL(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
@@ -223,11 +220,7 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
 /* ---- on the stream ---- */
 
 bool tg_exchange_can_stream(const tg_exchange *x) {
-    bool can = tg_comm_is_on_stream(x->comm) && x->optim->shard_ranks < 2;
-    for (int i = 0; i < x->optim->slot_count; i++) {
-        can = can && !x->optim->slots[i].ranked;
-    }
-    return can;
+    return tg_comm_is_on_stream(x->comm) && x->optim->shard_ranks < 2;
 }
 
 tg_status tg_exchange_begin_stream(tg_exchange *x) {

@@ -57,14 +57,11 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
     if (!*fits) {
         return pass->run(pass->user);
     }
-    const int64_t moves = c->optim ? c->optim->moves : 0;
-    if (c->x != x->data || c->target != target->data || c->preparation != c->fno->preparations ||
-        c->moves != moves) {
+    if (c->x != x->data || c->target != target->data || c->preparation != c->fno->preparations) {
         forget(c);
         c->x = x->data;
         c->target = target->data;
         c->preparation = c->fno->preparations;
-        c->moves = moves;
     }
     if (c->scale != scale) { /* it is in the loss alone: the backward graph stays */
         c->be->ops->stream->graph_destroy(c->be, &c->forward);

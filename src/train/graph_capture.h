@@ -21,7 +21,7 @@ typedef struct tg_capture {
     bool has_failed;  /* the backend cannot */
     const void *x, *target;
     double scale; /* of the loss */
-    int64_t preparation, moves;
+    int64_t preparation;
     int64_t seen; /* steps that were run like the one to be captured */
     tg_graph *forward, *backward;
 } tg_capture;

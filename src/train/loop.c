@@ -40,7 +40,7 @@ static tg_status prepare_training(tg_trainer *t) {
 static tg_status refuse_loss(tg_trainer *t, double loss) {
     tg_progress *p = &t->progress;
     const int64_t batch = t->under_way + 1;
-    char place[TG_NONFINITE_TEXT];
+    char good[TG_GOOD_TEXT], place[TG_NONFINITE_TEXT];
     p->skipped++;
     p->skipped_row++;
     tg_trainer_find_nonfinite(t, t->under_way, place);
@@ -51,8 +51,9 @@ static tg_status refuse_loss(tg_trainer *t, double loss) {
         return tg_fail(t->ctx, TG_E_NUMERIC,
                        "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "
                        "epoch %lld, batch %lld; a lower opt.learning_rate or opt.max_grad_norm may "
-                       "help. Checkpoints are as they were",
-                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)batch);
+                       "help%s",
+                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)batch,
+                       tg_trainer_last_good(t, good));
     }
     return TG_OK;
 }
@@ -185,7 +186,6 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
         .test_count = t->is_evaluated ? t->test_count : 0,
         .skipped = p->skipped + stats.skipped,
         .overflows = stats.overflows,
-        .ranks = tg_optim_get_ranks(t->optim),
         .loss_scale = tg_optim_loss_scale(t->optim),
         .memory = tg_context_memory(t->ctx, t->model->be->ops->place),
         .seconds = tg_seconds() - t->epoch_start,
@@ -202,23 +202,30 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
     return epoch;
 }
 
-/* The error by which the best checkpoint is chosen and a run ends early. */
-static double criterion(const tg_trainer *t, const tg_train_epoch *epoch) {
-    const bool has_validation = t->model->config.data.n_validation > 0;
-    return epoch->test_count > 0 ? epoch->test[has_validation ? epoch->test_count - 1 : 0].l2
-                                 : (double)NAN;
-}
-
 /* Whether the stage ends before its last epoch. */
 static bool stops_early(const tg_trainer *t) {
     const int64_t patience = t->model->config.loop.early_stopping;
     return patience > 0 && t->progress.waited >= patience;
 }
 
+/* Whether the epoch under way is the run's last one. */
+static bool is_last_epoch(const tg_trainer *t) {
+    const bool is_end = t->progress.stage_epoch + 1 >= t->model->config.loop.n_epochs;
+    return t->progress.stage == t->stages && (is_end || stops_early(t));
+}
+
 /* Metrics, schedule, checkpoints. */
 static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
     tg_progress *p = &t->progress;
     const tg_train_epoch epoch = describe_epoch(t, epochs);
+    const double error = tg_trainer_best_error(t, &epoch);
+    const bool is_best = error < p->best;
+    if (t->model->config.loop.early_stopping > 0 && epoch.test_count > 0) {
+        p->waited = is_best ? 0 : p->waited + 1;
+    }
+    TG_CALL(tg_trainer_judge_epoch(t, &epoch, is_last_epoch(t)));
+    t->best_before = p->best;
+    p->best = is_best ? error : p->best;
     t->is_evaluated = false;
     t->time = (tg_train_time){0};
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);
@@ -232,11 +239,6 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     TG_CALL(tg_trainer_writes(t) ? tg_run_folder_log(&t->folder, &epoch) : TG_OK);
     const double start = tg_seconds();
     TG_CALL(tg_trainer_check_saved(t));
-    const bool is_best = criterion(t, &epoch) < p->best;
-    p->best = is_best ? criterion(t, &epoch) : p->best;
-    if (t->model->config.loop.early_stopping > 0 && epoch.test_count > 0) {
-        p->waited = is_best ? 0 : p->waited + 1;
-    }
     const bool is_newest = tg_phase_saves(&t->model->config.loop, p->stage_epoch) || stops_early(t);
     if (is_best || is_newest) {
         TG_CALL(tg_trainer_save(t, is_best, is_newest));
@@ -307,7 +309,7 @@ static bool is_at_end(const tg_trainer *t) {
 }
 
 bool tg_trainer_is_finished(const tg_trainer *t) {
-    return is_at_end(t) && tg_trainer_has_samples(t);
+    return is_at_end(t) && !t->progress.diverged && tg_trainer_has_samples(t);
 }
 
 tg_train_end tg_trainer_end(const tg_trainer *t) {
@@ -315,6 +317,7 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
         return (tg_train_end){0};
     }
     tg_train_end end = {.is_finished = is_at_end(t),
+                        .has_diverged = is_at_end(t) && t->progress.diverged,
                         .epoch = t->progress.epoch,
                         .step = t->progress.step,
                         .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped,
@@ -345,18 +348,16 @@ static tg_status open_next_stage(tg_trainer *t) {
     return tg_trainer_open_stage(t);
 }
 
-/* What was said of single batches may be far above the end. A run without a finite loss in the last
- * half of its last epoch has diverged; single ones are of samples that are not finite, as a rule.
- */
+/* What was said of single batches may be far above the end. In a run that has not diverged they
+ * have samples that are not finite, as a rule. */
 static void tell_skipped(const tg_trainer *t) {
     const tg_progress *p = &t->progress;
-    const bool has_diverged = 2 * p->skipped_row > tg_loader_batches(t->loader);
-    if (p->skipped > 0) {
-        tg_log(t->ctx, TG_LOG_WARN, "%lld batch%s of this run had no finite loss and %s skipped%s",
-               (long long)p->skipped, p->skipped == 1 ? "" : "es", p->skipped == 1 ? "was" : "were",
-               has_diverged ? ", to the very end: it has diverged. A lower opt.learning_rate or "
-                              "opt.max_grad_norm may help"
-                            : "; tgrad inspect tells whether the data are finite");
+    if (p->skipped > 0 && !p->diverged) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "%lld batch%s of this run had no finite loss and %s skipped; tgrad inspect tells "
+               "whether the data are finite",
+               (long long)p->skipped, p->skipped == 1 ? "" : "es",
+               p->skipped == 1 ? "was" : "were");
     }
 }
 
@@ -386,10 +387,13 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};
-    TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t)));
     const int64_t epochs = epochs_of_all_stages(t);
+    TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t, is_at_end(t) ? 0 : epochs - t->progress.epoch)));
     tg_run_position at = position_of(t);
     TG_TRY(tg_trainer_agree(t, is_at_end(t) ? complete_checkpoint(t) : TG_OK));
+    if (t->progress.epoch == 0 && t->progress.batch == 0) {
+        TG_TRY(tg_trainer_agree(t, tg_trainer_log_stable_ranks(t, 0)));
+    }
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;
          phase = tg_phase_after(phase, &at)) {
         switch (phase) {
@@ -401,6 +405,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
             break;
         case TG_PHASE_EVALUATE:
             TG_TRY(evaluate(t));
+            TG_TRY(tg_trainer_agree(t, tg_trainer_log_stable_ranks(t, t->progress.epoch + 1)));
             break;
         case TG_PHASE_RECORD:
             TG_TRY(tg_trainer_agree(t, record_epoch(t, watch, epochs)));
@@ -413,6 +418,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     TG_TRY(stopped ? tg_trainer_agree(t, tg_trainer_save(t, false, true)) : TG_OK);
     TG_TRY(tg_trainer_agree(t, tg_trainer_finish_save(t)));
     *end = tg_trainer_end(t);
+    TG_TRY(stopped ? TG_OK : tg_trainer_agree(t, tg_trainer_check_divergence(t)));
 fail:
     tg_trainer_end_saving(t);
     return tg_run_explain(t->ctx, &t->model->config, t->planned, status);

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/sized.h"
 #include "data/normalizer.h"
@@ -131,45 +130,22 @@ static tg_status check_complete(const tg_model *model, const char *path) {
                : TG_OK;
 }
 
-/* What to read for `path`: of a run folder its best checkpoint, or else the newest; `found` is room
- * for the name. NULL: it is a folder without any. */
-static const char *find_checkpoint(const char *path, char found[TG_PATH]) {
-    static const char *const names[] = {"best", "recent"};
-    struct stat facts;
-    if (stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) {
-        return path; /* the reader says what is wrong with it */
-    }
-    for (int i = 0; i < 2; i++) {
-        const int length =
-            snprintf(found, TG_PATH, "%s/checkpoints/%s.safetensors", path, names[i]);
-        if (length < TG_PATH && stat(found, &facts) == 0) {
-            return found;
-        }
-    }
-    return NULL;
-}
-
-tg_status tg_model_load(tg_context *ctx, const char *given, tg_model **out) {
-    TG_NEED_OUT(ctx, out, ctx, given);
-    char found[TG_PATH];
-    const char *path = find_checkpoint(given, found);
-    if (!path) {
-        return tg_fail(ctx, TG_E_IO,
-                       "%s: it is a folder without checkpoints/best.safetensors or "
-                       "checkpoints/recent.safetensors",
-                       given);
-    }
+tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
+    TG_NEED_OUT(ctx, out, ctx, path);
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
     tg_run_config config;
-    TG_TRY(tg_checkpoint_read(ctx, path, false, &archive));
-    TG_TRY(tg_checkpoint_settings(ctx, path, archive, &settings));
+    char file[4096];
+    TG_TRY(tg_run_checkpoint(ctx, path, NULL, file, sizeof file));
+    TG_TRY(tg_checkpoint_read(ctx, file, false, &archive));
+    TG_TRY(tg_checkpoint_settings(ctx, file, archive, &settings));
     TG_TRY(tg_run_config_read_network(ctx, settings, tg_checkpoint_stage(archive), &config));
     TG_TRY(tg_model_create(ctx, settings, &config, out));
     TG_TRY(tg_checkpoint_load_model(*out, archive));
-    TG_TRY(tg_model_check_normalizers(*out, path));
-    TG_TRY(check_complete(*out, path));
+    TG_TRY(tg_model_check_normalizers(*out, file));
+    TG_TRY(check_complete(*out, file));
+    TG_TRY(tg_model_keep_origin(*out, file, archive));
 fail:
     tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);

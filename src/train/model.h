@@ -13,6 +13,7 @@ struct tg_model {
     tg_fno *fno;
     bool borrows_fno;          /* it is the caller's */
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
+    tg_model_origin origin;    /* of a checkpoint; all zero: of none */
     bool is_imported;          /* its first weights were another program's */
     bool is_on_pairs;          /* it was trained on pairs, not on windows of trajectories */
     bool is_warned;            /* of what that means on a grid */
@@ -78,6 +79,12 @@ TG_NODISCARD tg_status tg_model_prepare(tg_model *model, int64_t batch, const in
  * if samples of the batch have others, or points are outside of the unit box. */
 TG_NODISCARD tg_status tg_model_place_points(tg_model *model, const tg_tensor *x,
                                              const tg_tensor *queries);
+
+/* Forward, loss and backward of the first batch of the first epoch into the sink, whose gradients
+ * are those of the loss times `scale`; nothing of the model changes but its buffers. An error may
+ * stand in the context of the dataset. */
+TG_NODISCARD tg_status tg_model_first_batch(tg_model *model, tg_dataset *dataset, double scale,
+                                            const tg_grad_sink *sink);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);

@@ -286,7 +286,7 @@ static tg_status add_optimizer(planner *p) {
     if (p->ranks > 1) {
         add_sums(p, &made.setup);
     }
-    p->out->ranked = p->optim.ranked;
+    p->out->clamped = p->optim.clamped;
 fail:
     tg_run_setup_free(p->ctx, &made);
     tg_fno_destroy(&outline);
@@ -342,10 +342,21 @@ static tg_status evaluate(planner *p, int index) {
     return status;
 }
 
+static tg_status measure_stable_ranks(planner *p) {
+    const int64_t batch = tg_run_local_batch(&p->config);
+    tg_amounts all = {{{0}}};
+    TG_CALL(tg_stable_ranks_add_bytes(p->be, &p->config, &p->train.facts, batch, &all));
+    TG_CALL(prepare(p, batch, p->train.facts.grid, true));
+    read_set(p, &p->train, batch);
+    note(p, "stable ranks", &all);
+    return TG_OK;
+}
+
 static tg_status evaluate_all(planner *p) {
     for (int i = 0; i < p->tests_count; i++) {
         TG_CALL(evaluate(p, i));
     }
+    TG_CALL(p->config.loop.track_stable_rank ? measure_stable_ranks(p) : TG_OK);
     p->evaluations++;
     return TG_OK;
 }

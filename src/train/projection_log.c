@@ -21,7 +21,6 @@ static void add_parameter(tg_line *l, const char *name, const tg_optim_projectio
         l, "],\"kept\":%" PRId64 ",\"values\":%" PRId64 ",\"entries\":%" PRId64 ",\"bytes\":%zu",
         p->kept, p->values, p->entries, p->bytes);
     add_real(l, "error", p->error);
-    add_real(l, "bound", p->bound);
     tg_line_add(l, "}");
 }
 

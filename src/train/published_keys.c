@@ -96,6 +96,9 @@ static const struct {
     {"opt.projector_use_mixed_precision", "false", "take opt.state_precision: half"},
     {"opt.reset_sparse_optimizer_states", "false", "take opt.moments_on_refresh: reset"},
     {"opt.resume_from_dir", "null|./ckpts", "take --resume auto or --resume FILE"},
+    {"opt.rank_tolerance", "0", "it was removed; take opt.memory_budget, or opt.rank"},
+    {"opt.residual_scale", "0",
+     "it was removed; what a projection leaves of a gradient moves nothing"},
     {"opt.save_dir", "null|./ckpts", "take --run DIR"},
 };
 
@@ -197,8 +200,7 @@ const char *tg_method_unused(const tg_optim_config *opt) {
     const tg_branch_config usual = tg_branch_config_default();
     const tg_branch_config *first = &opt->projector.first, *second = &opt->projector.second;
     const bool is_single = opt->projector.scheme == TG_SCHEME_SINGLE;
-    const bool is_usual = first->rank.count == TG_RANK_AUTO ||
-                          (first->rank.count == 1 && first->rank.value[0] == usual.rank.value[0]);
+    const bool is_usual = first->rank.count == 1 && first->rank.value[0] == usual.rank.value[0];
     if (opt->is_projected && !has_ranks(first) && !is_usual) {
         return is_single || !has_ranks(second) ? "opt.rank"
                                                : "opt.rank (it is opt.second_rank here)";

@@ -2,6 +2,7 @@
  *
  * Everything a step depends on is in the model, the optimizer and tg_progress, which a checkpoint
  * holds; batches follow from (seed, epoch, batch). So a resumed run repeats the same arithmetic. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,9 +38,9 @@ static tg_status compare_settings(tg_trainer *t, const char *path, const tg_sett
     char differing[512] = "";
     tg_status status = TG_OK;
     TG_TRY(tg_run_config_read(t->ctx, then, 1, false, &config));
-    TG_TRY(tg_run_config_write(t->ctx, &config, &before));
+    TG_TRY(tg_run_config_write(t->ctx, &config, NULL, &before));
     TG_TRY(tg_run_config_read(t->ctx, t->model->settings, 1, false, &config));
-    TG_TRY(tg_run_config_write(t->ctx, &config, &now));
+    TG_TRY(tg_run_config_write(t->ctx, &config, NULL, &now));
     for (int64_t i = 0; i < tg_settings_count(now); i++) {
         const char *key = tg_settings_key(now, i), *value = tg_settings_value(now, i);
         const char *old = tg_settings_get(before, key);
@@ -94,6 +95,26 @@ static void tell_ranks(const tg_trainer *t, const char *path, int64_t before) {
     }
 }
 
+/* The lowest error so far is one of another metric where opt.best_metric has changed, or the
+ * program that knew L2 alone: the next evaluation is the best one then. */
+static tg_status compare_metric(const tg_trainer *t, const char *path, const tg_settings *then,
+                                tg_progress *progress) {
+    char before[TG_METRIC_TEXT], now[TG_METRIC_TEXT];
+    tg_run_config config;
+    TG_CALL(tg_run_config_read(t->ctx, then, (int)progress->stage, false, &config));
+    tg_best_metric_then(then, &config);
+    tg_best_metric_text(&config, before);
+    tg_best_metric_text(&t->model->config, now);
+    if (strcmp(before, now) != 0) {
+        tg_log(t->ctx, TG_LOG_INFO,
+               "%s: the best checkpoint was chosen by %s, from now on it is by %s", path, before,
+               now);
+        progress->best = HUGE_VAL;
+        progress->waited = 0;
+    }
+    return TG_OK;
+}
+
 /* Takes up the run where a checkpoint left it. *is_damaged: the file itself is no good; nothing has
  * changed then. */
 static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
@@ -124,6 +145,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     tell_ranks(t, path, progress.ranks);
     progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
+    TG_TRY(compare_metric(t, path, settings, &progress));
     const int64_t batches = tg_loader_batches(t->loader); /* the data may have changed */
     progress.batch = progress.batch < batches ? progress.batch : batches;
     t->progress = progress;
@@ -289,13 +311,14 @@ static tg_status look_again(tg_trainer *t) {
                : status;
 }
 
-tg_status tg_trainer_enter(tg_trainer *t) {
+tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left) {
     if (t->entry == TG_ENTRY_NONE) {
         return tg_fail(t->ctx, TG_E_ARGUMENT, "a trainer is started or resumed before it runs");
     }
     if (t->has_entered || !tg_trainer_writes(t)) {
         return TG_OK;
     }
+    TG_CALL(tg_trainer_check_room(t, epochs_left));
     TG_CALL(tg_run_folder_make(&t->folder));
     TG_CALL(tg_run_folder_lock(&t->folder, true));
     TG_CALL(look_again(t));

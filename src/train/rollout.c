@@ -293,6 +293,11 @@ tg_status tg_run_check_rollout(tg_context *ctx, const tg_run_config *config) {
                        "opt.physics: its residual takes x as given, which gradients through all "
                        "steps of a rollout do not; take opt.rollout_gradients last");
     }
+    if (steps > 1 && config->loop.track_stable_rank) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.track_stable_rank: it measures single steps; opt.rollout_steps is %lld",
+                       (long long)steps);
+    }
     const bool fits =
         config->fno.architecture == TG_ARCHITECTURE_FNO && config->fno.micro_batch == 0;
     return steps == 1 || fits ? TG_OK

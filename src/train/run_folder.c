@@ -194,8 +194,12 @@ static tg_status remove_events(const tg_run_folder *folder) {
 /* Checkpoints go first, the newest of them last: killed on the way, what is left is the old run, or
  * one that never saved. */
 tg_status tg_run_folder_clear(const tg_run_folder *folder) {
-    static const char *const names[] = {"checkpoints/recent.safetensors", "samples.safetensors",
-                                        "projections.jsonl", "metrics.jsonl", "metrics.csv"};
+    static const char *const names[] = {"checkpoints/recent.safetensors",
+                                        "samples.safetensors",
+                                        "projections.jsonl",
+                                        "stable_ranks.jsonl",
+                                        "metrics.jsonl",
+                                        "metrics.csv"};
     tg_status status = TG_OK;
     int64_t *steps = NULL, count = 0;
     TG_TRY(remove_file(folder, "checkpoints/best.safetensors"));
@@ -261,6 +265,7 @@ static bool keeps_step(const char *line, int64_t step) {
 tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
     TG_CALL(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
     TG_CALL(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
+    TG_CALL(filter_lines(folder, "stable_ranks.jsonl", epoch, tg_line_keeps_epoch));
     return filter_lines(folder, "projections.jsonl", step, keeps_step);
 }
 
@@ -307,17 +312,6 @@ static void add_quantiles(tg_line *l, const tg_train_epoch *e) {
     tg_line_add(l, "}");
 }
 
-static void add_ranks(tg_line *l, const tg_optim_ranks *r) {
-    tg_line_add(l,
-                ",\"ranks\":{\"values\":%" PRId64 ",\"kept\":%" PRId64 ",\"entries\":%" PRId64
-                ",\"bytes\":%zu,\"budget\":%zu,\"error\":",
-                r->values, r->kept, r->entries, r->bytes, r->budget);
-    tg_line_real(l, r->error);
-    tg_line_add(l, ",\"bound\":");
-    tg_line_real(l, r->bound);
-    tg_line_add(l, "}");
-}
-
 static void add_time(tg_line *l, const tg_train_time *time) {
     const struct {
         const char *name;
@@ -359,9 +353,6 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l
     tg_line_add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
     tg_line_real(l, e->loss_scale);
     tg_line_add(l, ",\"overflows\":%" PRId64, e->overflows);
-    if (e->ranks.params > 0) {
-        add_ranks(l, &e->ranks);
-    }
     tg_line_add(l, ",\"memory\":{\"peak\":%zu", e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         tg_line_add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
@@ -411,7 +402,8 @@ tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, co
 }
 
 tg_status tg_run_folder_sync(const tg_run_folder *folder) {
-    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl"};
+    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl",
+                                        "stable_ranks.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[TG_PATH], text[128];
         tg_status status = tg_run_folder_file(folder, names[i], path);
@@ -441,11 +433,6 @@ static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     TG_CALL(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
     if (e->loss_scale != 1.0) {
         TG_CALL(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
-    }
-    if (e->ranks.params > 0) {
-        TG_CALL(tg_events_scalar(folder->events, "ranks/error", e->epoch, e->ranks.error));
-        TG_CALL(
-            tg_events_scalar(folder->events, "ranks/values", e->epoch, (double)e->ranks.values));
     }
     TG_CALL(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
     TG_CALL(

@@ -48,8 +48,13 @@ TG_NODISCARD tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t
  * `keep`. */
 TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep);
 
+/* Where the disk has no room for a checkpoint of so many bytes, removes older ones, *dropped of
+ * them, but not the newest (disk_room.c). */
+TG_NODISCARD tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes,
+                                               int *dropped);
+
 /* Drops the lines of metrics.jsonl and metrics.csv beyond `epoch` and those of projections.jsonl
- * beyond `step`, as a resumed run writes them again. */
+ * beyond `step`, as a resumed run writes them again; those of stable_ranks.jsonl by `epoch`. */
 TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch,
                                             int64_t step);
 

@@ -9,6 +9,7 @@
 #include "base/minmax.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
+#include "train/checkpoint.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
 
@@ -153,17 +154,24 @@ static tg_status check_place(tg_context *ctx, const tg_run_config *config,
 }
 
 tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
-                              const tg_run_config *config, size_t planned[TG_MEM_CATEGORIES]) {
+                              const tg_run_config *config, size_t planned[TG_MEM_CATEGORIES],
+                              size_t *checkpoint) {
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
+    *checkpoint = 0;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
     status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
-    if (status == TG_E_CONFIG && memory->missing[0]) { /* who trains hears of the file, not of the plan */
+    if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, no plan */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }
     TG_TRY(status);
     memcpy(planned, memory->phase[memory->peak_phase[memory->place]].bytes[memory->place],
            TG_MEM_CATEGORIES * sizeof *planned);
+    const size_t *kept = memory->peak[memory->place];
+    *checkpoint = tg_checkpoint_bytes(kept);
+    if (config->distributed.shard_state) {
+        *checkpoint += (size_t)(config->ranks - 1) * kept[TG_MEM_OPTIMIZER];
+    }
     for (int place = 0; place < TG_PLACES; place++) {
         TG_TRY(check_place(ctx, config, memory, (tg_place)place));
     }

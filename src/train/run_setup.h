@@ -25,9 +25,10 @@ TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *conf
 
 /* Refuses a run that by its plan needs more memory than the host or the device has left, with what
  * it needs, when, and which settings need less; warns of one that needs nearly all. `planned` gets
- * the bytes by category of its highest phase, where the backend computes. */
+ * the bytes by category of its highest phase, where the backend computes, and `checkpoint` those of
+ * a checkpoint, to which all ranks add what they keep. */
 TG_NODISCARD tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
                                            const tg_run_config *config,
-                                           size_t planned[TG_MEM_CATEGORIES]);
+                                           size_t planned[TG_MEM_CATEGORIES], size_t *checkpoint);
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/run_datasets.h"
 #include "train/trainer.h"
 
 static tg_status keep_samples(const char *name, const char *grid, tg_tensor *from,
@@ -39,6 +40,46 @@ fail:
     return status;
 }
 
+/* The metadata of a file, if `tgrad generate` made it. */
+static tg_status read_origin(tg_context *ctx, const char *path, tg_archive **out) {
+    tg_status status = TG_OK;
+    tg_h5 *file = NULL;
+    tg_file_format format;
+    TG_TRY(tg_file_detect(ctx, path, &format));
+    if (format == TG_FILE_HDF5) {
+        TG_TRY(tg_h5_open(ctx, path, &file));
+        TG_TRY(tg_archive_create(ctx, out));
+        TG_TRY(tg_h5_read_meta(file, *out));
+    }
+fail:
+    tg_h5_close(&file);
+    if (status != TG_OK || !tg_archive_meta(*out, "equation")) {
+        tg_archive_destroy(out);
+    }
+    return status == TG_E_FORMAT ? TG_OK : status; /* attributes that cannot be read say nothing */
+}
+
+tg_status tg_trainer_read_origin(tg_trainer *t) {
+    const tg_run_config *config = &t->model->config;
+    tg_dataset_config reading;
+    char path[TG_PATH];
+    if (tg_run_tests(&config->data) == 0) {
+        return TG_OK;
+    }
+    const tg_run_set set = tg_run_test_set(config, 0);
+    TG_CALL(tg_run_find_set(t->ctx, config, &set, path, sizeof path, &reading));
+    return read_origin(t->ctx, path, &t->origin);
+}
+
+static tg_status add_origin(const tg_trainer *t, tg_archive *archive) {
+    char key[128];
+    for (int64_t i = 0; i < tg_archive_meta_count(t->origin); i++) {
+        snprintf(key, sizeof key, "test_data.%s", tg_archive_meta_key(t->origin, i));
+        TG_CALL(tg_archive_set_meta(archive, key, tg_archive_meta_value(t->origin, i)));
+    }
+    return TG_OK;
+}
+
 /* The step whose predictions they are. */
 static const char *step_text(const tg_trainer *t, char text[32]) {
     snprintf(text, 32, "%lld", (long long)t->progress.step);
@@ -55,6 +96,7 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
     for (int i = 0; i < tg_run_tests(&t->model->config.data); i++) {
         TG_TRY(add_samples(t, i, archive));
     }
+    TG_TRY(add_origin(t, archive));
     TG_TRY(tg_safetensors_write(t->ctx, path, archive));
 fail:
     tg_archive_destroy(&archive);

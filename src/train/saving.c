@@ -13,15 +13,48 @@
 
 /* ---- files: may run in the thread ---- */
 
+static uint64_t bytes_of(const tg_archive *archive) {
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < tg_archive_count(archive); i++) {
+        bytes += tg_tensor_bytes(tg_archive_tensor(archive, i));
+    }
+    return bytes;
+}
+
+/* Older checkpoints go where the disk is full, which is told once. */
+static tg_status make_room(tg_saving *s) {
+    int dropped = 0;
+    TG_CALL(tg_run_folder_make_room(&s->folder, bytes_of(s->archive), &dropped));
+    if (dropped > 0 && !s->is_short_of_room) {
+        s->is_short_of_room = true;
+        tg_log(&s->ctx, TG_LOG_WARN,
+               "%s: the disk is nearly full: older checkpoints make room for new ones",
+               s->folder.path);
+    }
+    return TG_OK;
+}
+
+/* The best one, without which a run goes on. */
+static void write_best(tg_saving *s, const char *path) {
+    s->lacks_best = tg_checkpoint_write(&s->ctx, path, s->archive) != TG_OK;
+    if (s->lacks_best) {
+        tg_log(&s->ctx, TG_LOG_WARN, "%s; the best checkpoint stays the one before",
+               tg_context_error(&s->ctx));
+    }
+}
+
 /* One file for both names, if the file system has links and the second name is not taken. */
 static tg_status make_files(tg_saving *s) {
     char best[TG_PATH], newest[TG_PATH];
     TG_CALL(tg_run_folder_file(&s->folder, TG_BEST, best));
     TG_CALL(tg_run_folder_checkpoint(&s->folder, s->step, newest));
     TG_CALL(tg_run_folder_sync(&s->folder));
-    TG_CALL(s->is_best ? tg_checkpoint_write(&s->ctx, best, s->archive) : TG_OK);
+    TG_CALL(s->is_newest ? make_room(s) : TG_OK);
+    if (s->is_best) {
+        write_best(s, best);
+    }
     if (s->is_newest) {
-        const bool is_linked = s->is_best && link(best, newest) == 0;
+        const bool is_linked = s->is_best && !s->lacks_best && link(best, newest) == 0;
         TG_CALL(is_linked ? tg_file_sync_folder(&s->ctx, newest)
                           : tg_checkpoint_write(&s->ctx, newest, s->archive));
         TG_CALL(tg_run_folder_keep(&s->folder, s->step, s->keep));
@@ -46,7 +79,8 @@ static void keep_warning(void *user, tg_log_level level, const char *message) {
 
 /* ---- waiting ---- */
 
-/* What became of the files; the error stands in the branch. */
+/* What became of the files; the error stands in the branch. An error that is on no disk counts no
+ * more, unless other ranks compare with it, too. */
 static tg_status join(tg_trainer *t) {
     tg_saving *s = &t->saving;
     if (!s->archive) {
@@ -57,6 +91,9 @@ static tg_status join(tg_trainer *t) {
         s->has_thread = false;
     }
     tg_archive_destroy(&s->archive);
+    if (s->lacks_best && !t->comm && t->progress.best == s->error) {
+        t->progress.best = s->error_before;
+    }
     if (s->warning[0]) {
         tg_log(t->ctx, TG_LOG_WARN, "%s", s->warning);
     }
@@ -141,6 +178,9 @@ tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     s->keep = t->model->config.loop.keep_checkpoints;
     s->is_best = is_best;
     s->is_newest = is_newest;
+    s->lacks_best = false;
+    s->error = t->progress.best;
+    s->error_before = t->best_before;
     s->warning[0] = '\0';
     if (is_snapshot) {
         take_staging(t);

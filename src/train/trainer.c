@@ -41,7 +41,7 @@ static tg_status open_tests(tg_trainer *t) {
         name_test(t, i);
         t->test_count = i + 1;
     }
-    return TG_OK;
+    return tg_trainer_choose_metric(t);
 }
 
 static void close_stage(tg_trainer *t) {
@@ -102,9 +102,9 @@ static void warn_of_batch(const tg_trainer *t, const tg_dataset_facts *facts) {
     const int64_t batch = t->model->config.data.batch_size;
     if (batch > facts->samples) {
         tg_log(t->ctx, TG_LOG_WARN,
-               "data.batch_size: %lld, but there are only %lld samples, so that an epoch is one "
-               "step: set data.batch_size: %lld or less",
-               (long long)batch, (long long)facts->samples,
+               "data.batch_size: %lld, but the training set has %lld sample%s, so that an epoch is "
+               "one step: set data.batch_size: %lld",
+               (long long)batch, (long long)facts->samples, facts->samples == 1 ? "" : "s",
                (long long)(facts->samples > 1 ? facts->samples / 2 : 1));
     }
 }
@@ -149,7 +149,9 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     TG_CALL(open_tests(t));
     TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
     TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
-    return tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule);
+    return t->progress.stage == t->model->config.schedule_stage
+               ? tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule)
+               : TG_OK;
 }
 
 /* ---- optimizer ---- */
@@ -205,7 +207,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                        "distributed.backend: nccl takes a communicator (tg_trainer_create_comm)"));
     }
     t->comm = tg_run_exchanges(&config) ? comm : NULL;
-    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
+    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned, &t->checkpoint_bytes));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1,
@@ -214,6 +216,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                                 .threads = tg_context_threads(ctx),
                                 .ranks = tg_comm_ranks(t->comm)};
     TG_TRY(tg_trainer_open_stage(t));
+    TG_TRY(tg_trainer_read_origin(t));
     TG_TRY(make_optimizer(t));
     memcpy(t->planned, planned, sizeof planned);
     tg_settings_destroy(&whole);
@@ -299,6 +302,7 @@ void tg_trainer_destroy(tg_trainer **trainer) {
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_test_errors_destroy(&t->errors[i]);
     }
+    tg_archive_destroy(&t->origin);
     tg_optim_destroy(&t->optim);
     tg_model_destroy(&t->model);
     tg_run_folder_close(&t->folder);

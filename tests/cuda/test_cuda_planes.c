@@ -238,7 +238,7 @@ static void step(t_side *s, const void *what) {
         t_ok(s, s->ops->step_compressed(s->be, &project, &adam, &back));
     } else {
         t_ok(s, s->ops->compress(s->be, &project));
-        t_ok(s, s->ops->adam(s->be, &adam));
+        t_ok(s, s->ops->adam(s->be, 1, &adam));
         t_ok(s, s->ops->expand(s->be, &back));
     }
     t_keep_same(s, project.guard);

@@ -70,14 +70,6 @@ for method in adam lowrank galore structured unstructured tensorgrad; do
 done
 grep -q 'the loss is' adam.cuda.warnings || fail "no batch was bad"
 grep -q '"skipped":4' adam.cuda/metrics.jsonl || fail "the bad batches are counted"
-same auto --opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02
-cmp auto.cpu/projections.jsonl auto.cuda/projections.jsonl || fail "other ranks"
-same auto_micro --opt.rank auto --opt.rank_tolerance 0.2 --data.batch_size 4 --opt.accumulation_steps 2
-same auto_behind --opt.rank auto --opt.memory_budget 0.3 --opt.proj_type low_rank \
-    --opt.second_proj_type unstructured_sparse --opt.second_sparse_ratio 0.05
-same auto_sum --opt.rank auto --opt.memory_budget 0.3 --opt.optimizer_type tensorgrad_sum
-same auto_halves --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision half
-same auto_bytes --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision 8bit --fno.hidden_channels 24
 same 16bit --fno.fno_block_weights_precision bf16 --fno.fno_block_precision mixed --opt.state_precision half
 same tucker --fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50
 same tt_parts --fno.factorization tt --fno.rank 0.5 --fno.micro_batch 3 --opt.min_entries 50
@@ -106,7 +98,7 @@ for round in $(seq 40); do
     sleep 0.$((RANDOM % 5 + 1)) # not before the shell has become the program
     kill -TERM $pid 2>/dev/null
     wait $pid
-    code=$? # 143: the signal came before the program was ready for it
+    code=$?
     [ $code -eq 0 ] || [ $code -eq 143 ] || fail "a stopped run: exit code $code, $(cat log)"
     [ -e stopped/samples.safetensors ] && break
 done
@@ -120,7 +112,7 @@ for backend in cpu cuda; do
         --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.nonfinite_limit 2 >/dev/null 2>"wild.$backend.log"
     [ $? -eq 1 ] || fail "a run that diverges on $backend must fail"
 done
-cmp wild.cpu.log wild.cuda.log || fail "other last words"
+cmp <(sed "s/wild.cpu/wild.cuda/" wild.cpu.log) wild.cuda.log || fail "other last words"
 
 [ $failures -eq 0 ] && echo "all runs end the same"
 exit $((failures > 0))

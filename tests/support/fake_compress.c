@@ -68,12 +68,15 @@ typedef struct adam_args {
 static tg_status run_adam(tg_backend *host, void *arguments) {
     adam_args *a = arguments;
     a->op.rounding = a->op.rounding ? &a->rounding : NULL;
-    return host->ops->adam(host, &a->op);
+    return host->ops->adam(host, 1, &a->op);
 }
 
-static tg_status fake_adam(tg_backend *be, const tg_adam *op) {
-    const adam_args a = {*op, op->rounding ? *op->rounding : (tg_rng){0}};
-    return fake_submit(be, run_adam, &a, sizeof a);
+static tg_status fake_adam(tg_backend *be, int count, const tg_adam *ops) {
+    for (int i = 0; i < count; i++) {
+        const adam_args a = {ops[i], ops[i].rounding ? *ops[i].rounding : (tg_rng){0}};
+        TG_CALL(fake_submit(be, run_adam, &a, sizeof a));
+    }
+    return TG_OK;
 }
 
 typedef struct rule_args {
@@ -90,14 +93,6 @@ static tg_status run_rule_step(tg_backend *host, void *arguments) {
 static tg_status fake_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
     const rule_args a = {{*op, op->rounding ? *op->rounding : (tg_rng){0}}, kernel};
     return fake_submit(be, run_rule_step, &a, sizeof a);
-}
-
-static tg_status fake_adam_many(tg_backend *be, int count, const tg_adam *ops) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = fake_adam(be, &ops[i]);
-    }
-    return status;
 }
 
 typedef struct grad_args {
@@ -123,32 +118,9 @@ static tg_status fake_grad_dense(tg_backend *be, const tg_multimode *modes,
 typedef struct bitmap_args {
     tg_dtype dtype;
     tg_bitmap bitmap;
-    tg_scalar alpha;
     const void *x;
     void *out;
 } bitmap_args;
-
-static tg_status run_bitmap_gather(tg_backend *host, void *arguments) {
-    const bitmap_args *a = arguments;
-    return host->ops->bitmap_gather(host, a->dtype, &a->bitmap, a->x, a->out);
-}
-
-static tg_status fake_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                    const void *x, void *values) {
-    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, values};
-    return fake_submit(be, run_bitmap_gather, &a, sizeof a);
-}
-
-static tg_status run_bitmap_scatter(tg_backend *host, void *arguments) {
-    const bitmap_args *a = arguments;
-    return host->ops->bitmap_scatter(host, a->dtype, &a->bitmap, a->alpha, a->x, a->out);
-}
-
-static tg_status fake_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                     tg_scalar alpha, const void *values, void *x) {
-    const bitmap_args a = {dtype, *bitmap, alpha, values, x};
-    return fake_submit(be, run_bitmap_scatter, &a, sizeof a);
-}
 
 static tg_status run_bitmap_clear(tg_backend *host, void *arguments) {
     const bitmap_args *a = arguments;
@@ -157,7 +129,7 @@ static tg_status run_bitmap_clear(tg_backend *host, void *arguments) {
 
 static tg_status fake_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                    const void *x, void *out) {
-    const bitmap_args a = {dtype, *bitmap, {0.0, 0.0}, x, out};
+    const bitmap_args a = {dtype, *bitmap, x, out};
     return fake_submit(be, run_bitmap_clear, &a, sizeof a);
 }
 
@@ -195,7 +167,7 @@ static tg_status fake_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
 static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
                                       const tg_adam *adam, const tg_expand *back) {
     TG_CALL(fake_compress(be, project));
-    TG_CALL(fake_adam(be, adam));
+    TG_CALL(fake_adam(be, 1, adam));
     TG_CALL(fake_expand(be, back));
     return be->ops->fill(be, adam->dtype, adam->n, (tg_scalar){(double)NAN, (double)NAN},
                          adam->direction);
@@ -206,8 +178,6 @@ void fake_fill_compress(tg_backend_ops *ops) {
     ops->select_random = fake_select_random;
     ops->select_weighted = fake_select_weighted;
     ops->bitmap_rank = fake_bitmap_rank;
-    ops->bitmap_gather = fake_bitmap_gather;
-    ops->bitmap_scatter = fake_bitmap_scatter;
     ops->bitmap_clear = fake_bitmap_clear;
     ops->compress_workspace = fake_compress_workspace;
     ops->compress = fake_compress;
@@ -216,6 +186,5 @@ void fake_fill_compress(tg_backend_ops *ops) {
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
     ops->adam = fake_adam;
-    ops->adam_many = fake_adam_many;
     ops->rule_step = fake_rule_step;
 }

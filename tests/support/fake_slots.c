@@ -340,13 +340,6 @@ static tg_status fake_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, in
 
 /* ---- calls that answer the host ---- */
 
-static tg_status fake_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                          tg_scalar *out) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->dot(host, dtype, n, x, y, out)) : status;
-}
-
 static tg_status fake_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
                             tg_norms *out) {
     tg_status status = TG_OK;
@@ -414,7 +407,6 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->convert = fake_convert;
     ops->axpy = fake_axpy;
     ops->scale = fake_scale;
-    ops->dot = fake_dot;
     ops->norms = fake_norms;
     ops->count_nonfinite = fake_count_nonfinite;
     ops->gemm = fake_gemm;

@@ -90,7 +90,8 @@ static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *v
     switch (op->form) {
     case TG_STATE_FULL:
     case TG_STATE_BF16:
-        cpu_state_of(be)->kernels->load_f32(op->form == TG_STATE_FULL ? TG_F32 : TG_BF16, n, x, to);
+    case TG_STATE_F16:
+        cpu_state_of(be)->kernels->load_f32(codec->bits > 0 ? codec->stored : TG_F32, n, x, to);
         break;
     case TG_STATE_8BIT:
         load_bytes(second ? values->v : values->m, scale, n, (const uint8_t *)x, to);
@@ -108,6 +109,7 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
                           float *from) {
     const tg_state_codec *codec = tg_state_codecs[op->form];
     const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const tg_rng *rounding = tg_adam_state_rounding(op);
     const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
     char *x = (char *)(second ? op->v : op->m) + tg_state_bytes(codec, TG_F32, first);
     float *scale = second ? op->v_scale : op->m_scale;
@@ -117,20 +119,22 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
         k->store_f32(TG_F32, n, from, x);
         break;
     case TG_STATE_BF16:
-        if (op->rounding) {
-            k->round_bf16(op->rounding, number, n, from, (uint16_t *)x);
+    case TG_STATE_F16:
+        if (rounding) {
+            (op->form == TG_STATE_BF16 ? k->round_bf16 : k->round_f16)(rounding, number, n, from,
+                                                                       (uint16_t *)x);
         } else {
-            k->store_f32(TG_BF16, n, from, x);
+            k->store_f32(codec->stored, n, from, x);
         }
         break;
     case TG_STATE_8BIT:
         for (int64_t j = 0; j < n; j += BLOCK) {
-            *scale++ = k->encode_bytes(second, op->rounding, number + (uint64_t)j,
+            *scale++ = k->encode_bytes(second, rounding, number + (uint64_t)j,
                                        n - j < BLOCK ? n - j : BLOCK, from + j, (uint8_t *)x + j);
         }
         break;
     default:
-        codec->encode(second, op->rounding, number, n, from, x, scale);
+        codec->encode(second, rounding, number, n, from, x, scale);
     }
 }
 
@@ -175,13 +179,13 @@ static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *
     }
 }
 
-tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
+static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     tg_adam resolved;
     tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
     if (!cpu_compress_tuned(call->dtype)) {
-        return be->ref->adam(be, call);
+        return be->ref->adam(be, 1, call);
     }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
@@ -217,6 +221,13 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
             .weight = op->weight ? (float *)op->weight + at : NULL,
         };
         (paired ? kernels->pairs : kernels->reals)(&step, r.end - r.begin, arrays);
+    }
+    return TG_OK;
+}
+
+tg_status cpu_adam(tg_backend *be, int count, const tg_adam *calls) {
+    for (int i = 0; i < count; i++) {
+        TG_CALL(adam_of(be, &calls[i]));
     }
     return TG_OK;
 }

@@ -1,4 +1,4 @@
-/* Index sets as bitmaps: ranks, and reading, adding to or clearing the kept entries.
+/* Index sets as bitmaps: ranks, and clearing the kept entries.
  *
  * Parts begin at blocks of 512 entries, whose rank says where their values begin, so that no part
  * waits for another. Inside, set bits are found word by word. */
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "backend/check.h"
-#include "tensor/half.h"
 
 enum {
     BLOCK = 512,       /* entries of one rank */
@@ -53,68 +52,19 @@ tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     return TG_OK;
 }
 
-/* Bytes of an element are all that gather and clear need to know. */
-typedef uint16_t bytes2;
-typedef uint32_t bytes4;
-typedef uint64_t bytes8;
-typedef struct bytes16 {
-    uint64_t half[2];
-} bytes16;
-
-#define ELEMENT bytes2
-#define NAME(x) x##_2
-#include "backend/cpu/bitmap.inc"
-
-#define ELEMENT bytes4
-#define NAME(x) x##_4
-#include "backend/cpu/bitmap.inc"
-
-#define ELEMENT bytes8
-#define NAME(x) x##_8
-#include "backend/cpu/bitmap.inc"
-
-#define ELEMENT bytes16
-#define NAME(x) x##_16
-#include "backend/cpu/bitmap.inc"
-
-typedef void (*gather_fn)(const uint64_t *words, tg_range r, const void *x, void *values);
-typedef void (*clear_fn)(const uint64_t *words, tg_range r, void *x);
-
-static gather_fn gather_for(tg_dtype dtype) {
-    const size_t size = tg_dtype_size(dtype);
-    return size == 2 ? gather_2 : size == 4 ? gather_4 : size == 8 ? gather_8 : gather_16;
-}
-
-static clear_fn clear_for(tg_dtype dtype) {
-    const size_t size = tg_dtype_size(dtype);
-    return size == 2 ? clear_2 : size == 4 ? clear_4 : size == 8 ? clear_8 : clear_16;
-}
-
-/* Where the values of a part begin. */
-static size_t values_at(const tg_bitmap *bitmap, tg_dtype dtype, tg_range words) {
-    return words.begin < words.end
-               ? (size_t)bitmap->ranks[words.begin / (BLOCK / 64)] * tg_dtype_size(dtype)
-               : 0;
-}
-
-tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
-                            void *values) {
-    TG_CALL(tg_check_float(be->ctx, "bitmap_gather", dtype));
-    const gather_fn gather = gather_for(dtype);
-    const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = words_of(bitmap, parts, p);
-        gather(bitmap->words, r, x, (char *)values + values_at(bitmap, dtype, r));
+/* Zeros for the kept entries of words [begin, end), elements of `size` bytes. */
+static void clear(const uint64_t *words, tg_range r, size_t size, char *x) {
+    for (int64_t w = r.begin; w < r.end; w++) {
+        for (uint64_t bits = words[w]; bits; bits &= bits - 1) {
+            memset(x + (size_t)(w * 64 + __builtin_ctzll(bits)) * size, 0, size);
+        }
     }
-    return TG_OK;
 }
 
 tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                            void *out) {
     TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
     const size_t size = tg_dtype_size(dtype);
-    const clear_fn clear = clear_for(dtype);
     const int parts = parts_for(be, bitmap);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
@@ -126,54 +76,7 @@ tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
                 memcpy((char *)out + (size_t)w * 64 * size, (const char *)x + (size_t)w * 64 * size,
                        (size_t)(end - w * 64) * size);
             }
-            clear(bitmap->words, r, out);
-        }
-    }
-    return TG_OK;
-}
-
-/* ---- scatter ---- */
-
-#define REAL    float
-#define NAME(x) x##_f32
-#include "backend/cpu/scatter.inc"
-
-#define REAL    double
-#define NAME(x) x##_f64
-#include "backend/cpu/scatter.inc"
-
-static void scatter_half(const uint64_t *words, tg_range r, tg_dtype dtype, tg_scalar alpha,
-                         const char *values, void *x) {
-    const double im = tg_dtype_is_complex(dtype) ? alpha.im : 0.0;
-    for (int64_t w = r.begin; w < r.end; w++) {
-        for (uint64_t bits = words[w]; bits; bits &= bits - 1) {
-            const int64_t i = w * 64 + __builtin_ctzll(bits);
-            const tg_scalar v = tg_load(dtype, values, 0);
-            tg_scalar sum = tg_load(dtype, x, i);
-            sum.re += alpha.re * v.re - im * v.im;
-            sum.im += alpha.re * v.im + im * v.re;
-            tg_store(dtype, x, i, sum);
-            values += tg_dtype_size(dtype);
-        }
-    }
-}
-
-tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                             tg_scalar alpha, const void *values, void *x) {
-    TG_CALL(tg_check_float(be->ctx, "bitmap_scatter", dtype));
-    const tg_dtype real = tg_dtype_real(dtype);
-    const bool pairs = tg_dtype_is_complex(dtype);
-    const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const tg_range r = words_of(bitmap, parts, p);
-        const char *from = (const char *)values + values_at(bitmap, dtype, r);
-        if (real == TG_F32) {
-            scatter_f32(bitmap->words, r, pairs, alpha, (const void *)from, x);
-        } else if (real == TG_F64) {
-            scatter_f64(bitmap->words, r, pairs, alpha, (const void *)from, x);
-        } else {
-            scatter_half(bitmap->words, r, dtype, alpha, from, x);
+            clear(bitmap->words, r, size, out);
         }
     }
     return TG_OK;

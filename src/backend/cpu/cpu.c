@@ -34,7 +34,6 @@ static const slot_row slots[] = {
     SLOT(scale),
     SLOT(quantize),
     SLOT(dequantize),
-    SLOT(dot),
     SLOT(norms),
     SLOT(gemm),
     SLOT(gram),
@@ -50,8 +49,6 @@ static const slot_row slots[] = {
     SLOT(select_random),
     SLOT(select_weighted),
     SLOT(bitmap_rank),
-    SLOT(bitmap_gather),
-    SLOT(bitmap_scatter),
     SLOT(bitmap_clear),
     SLOT(compress),
     SLOT(expand),
@@ -222,7 +219,6 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->scale = cpu_scale;
     ops->quantize = cpu_quantize;
     ops->dequantize = cpu_dequantize;
-    ops->dot = cpu_dot;
     ops->norms = cpu_norms;
     ops->gemm = cpu_gemm;
     ops->gram = cpu_gram;
@@ -241,8 +237,6 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->select_random = cpu_select_random;
     ops->select_weighted = cpu_select_weighted;
     ops->bitmap_rank = cpu_bitmap_rank;
-    ops->bitmap_gather = cpu_bitmap_gather;
-    ops->bitmap_scatter = cpu_bitmap_scatter;
     ops->bitmap_clear = cpu_bitmap_clear;
     cpu_fill_compress(ops);
     ops->random_uniform = cpu_random_uniform;

@@ -24,8 +24,9 @@ typedef struct cpu_partial {
 typedef struct cpu_reals {
     /* y += alpha x, or y = alpha y where x is NULL. */
     void (*update)(bool pairs, int64_t n, tg_scalar alpha, const void *x, void *y);
-    /* dot of x and y, or the norms of x where y is NULL, added to `sum`. */
-    void (*reduce)(bool pairs, int64_t n, const void *x, const void *y, cpu_partial *sum);
+    /* Added to `sum`: the norms of x; the sum of squares alone, NaN and Inf not left out. */
+    void (*norms)(bool pairs, int64_t n, const void *x, cpu_partial *sum);
+    void (*squares)(bool pairs, int64_t n, const void *x, cpu_partial *sum);
 } cpu_reals;
 
 /* Lines that are transformed at once: FFTW is fastest for four. */
@@ -195,8 +196,6 @@ tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, c
 tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
 tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes);
 tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x);
-tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                  tg_scalar *out);
 tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
 tg_status cpu_gemm(tg_backend *be, const tg_gemm *gemm);
@@ -226,10 +225,6 @@ tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bit
 tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
                               int64_t k, tg_bitmap *bitmap);
 tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
-tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
-                            void *values);
-tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                             tg_scalar alpha, const void *values, void *x);
 tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                            void *out);
 

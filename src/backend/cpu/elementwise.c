@@ -192,33 +192,30 @@ tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, 
 
 /* ---- reductions ---- */
 
-/* dot of x and y, or the norms of x where y is NULL, added to `sum`. */
-static void reduce_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
-                        const void *y, cpu_partial *sum) {
-    float bx[BLOCK], by[BLOCK];
-    const tg_dtype real = tg_dtype_real(dtype);
-    const int64_t reals = reals_of(dtype), step = BLOCK / reals;
+/* The norms of x, or the sum of its squares alone, added to `sum`. */
+static void reduce(const cpu_kernels *k, tg_dtype dtype, bool squares, int64_t n, const void *x,
+                   cpu_partial *sum) {
+    const bool pairs = tg_dtype_is_complex(dtype);
+    const cpu_reals *reals = is_half(dtype) ? &k->f32 : reals_for(k, dtype);
+    if (!is_half(dtype)) {
+        (squares ? reals->squares : reals->norms)(pairs, n, x, sum);
+        return;
+    }
+    const int64_t step = BLOCK / reals_of(dtype);
     for (int64_t i = 0; i < n; i += step) {
+        float block[BLOCK];
         const int64_t count = n - i < step ? n - i : step;
-        k->load_f32(real, reals * count, at_const(dtype, x, i), bx);
-        if (y) {
-            k->load_f32(real, reals * count, at_const(dtype, y, i), by);
-        }
-        k->f32.reduce(reals == 2, count, bx, y ? by : NULL, sum);
+        k->load_f32(tg_dtype_real(dtype), reals_of(dtype) * count, at_const(dtype, x, i), block);
+        (squares ? reals->squares : reals->norms)(pairs, count, block, sum);
     }
 }
 
-static void reduce_part(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
-                        const void *y, cpu_partial *sum) {
-    if (is_half(dtype)) {
-        reduce_half(k, dtype, n, x, y, sum);
-    } else {
-        reals_for(k, dtype)->reduce(tg_dtype_is_complex(dtype), n, x, y, sum);
+tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
+    *out = (tg_norms){0};
+    TG_CALL(tg_check_float(be->ctx, "norms", dtype));
+    if (n <= 0) {
+        return TG_OK;
     }
-}
-
-/* The partial results of all parts, added in their order. */
-static cpu_partial reduce(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     cpu_partial *partials = cpu_state_of(be)->partials;
     const int parts = parts_for(be, dtype, n);
@@ -226,36 +223,12 @@ static cpu_partial reduce(tg_backend *be, tg_dtype dtype, int64_t n, const void 
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(n, LINE, parts, p);
         partials[p] = (cpu_partial){0};
-        reduce_part(k, dtype, r.end - r.begin, at_const(dtype, x, r.begin),
-                    y ? at_const(dtype, y, r.begin) : NULL, &partials[p]);
+        reduce(k, dtype, false, r.end - r.begin, at_const(dtype, x, r.begin), &partials[p]);
     }
-    cpu_partial total = {0};
-    for (int p = 0; p < parts; p++) {
-        total.re += partials[p].re;
-        total.im += partials[p].im;
-        total.max = fmax(total.max, partials[p].max);
-        total.count += partials[p].count;
-    }
-    return total;
-}
-
-tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                  tg_scalar *out) {
-    *out = (tg_scalar){0};
-    TG_CALL(tg_check_float(be->ctx, "dot", dtype));
-    if (n > 0) {
-        const cpu_partial total = reduce(be, dtype, n, x, y);
-        *out = (tg_scalar){total.re, total.im};
-    }
-    return TG_OK;
-}
-
-tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
-    *out = (tg_norms){0};
-    TG_CALL(tg_check_float(be->ctx, "norms", dtype));
-    if (n > 0) {
-        const cpu_partial total = reduce(be, dtype, n, x, NULL);
-        *out = (tg_norms){total.re, total.max, total.count};
+    for (int p = 0; p < parts; p++) { /* in their order */
+        out->sum_squares += partials[p].re;
+        out->max_abs = fmax(out->max_abs, partials[p].max);
+        out->nonfinite += partials[p].count;
     }
     return TG_OK;
 }
@@ -271,8 +244,7 @@ static void slice_norms_long(tg_backend *be, tg_dtype dtype, int64_t left, int64
         for (int64_t l = 0; l < left; l++) {
             for (int64_t i = r.begin; i < r.end; i++) {
                 cpu_partial sum = {0};
-                const void *run = at_const(dtype, x, (l * dim + i) * right);
-                reduce_part(k, dtype, right, run, run, &sum);
+                reduce(k, dtype, true, right, at_const(dtype, x, (l * dim + i) * right), &sum);
                 out[i] = (l > 0 ? out[i] : 0.0) + sum.re;
             }
         }

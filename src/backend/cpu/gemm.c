@@ -1,23 +1,29 @@
 /* Matrix products: how they are shared out to threads, and by whom they are done.
  *
- * The longer of m and n is cut into units of a few rows or columns; units of all matrices of the
- * batch are dealt out evenly. Products with a short inner dimension go to the kernels of compressed
- * gradients (compress_kernels.inc): OpenBLAS spends as much time there on copying A as on
- * computing. All others are serial OpenBLAS calls on tiles. */
+ * The longer of m and n is cut into units, and the units of all matrices of the batch are shared
+ * out evenly. Products with a short inner dimension go to the kernels of compressed gradients
+ * (compress_kernels.inc): OpenBLAS spends as much time there on copying A as on computing. All
+ * others are serial OpenBLAS calls, one per unit: OpenBLAS rounds an entry differently depending on
+ * its place in a call, so calls depend on the shape alone, and the number of threads changes no
+ * bit. */
 #include <limits.h>
 #include <string.h>
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "base/minmax.h"
 
 enum {
-    GRAIN = 16,            /* rows or columns that a split keeps together */
-    STREAMED = 512 * 1024, /* bytes of A and C that one OpenBLAS call streams through */
-    TINY = 1 << 14,        /* products of numbers that are not worth a thread */
-    SHORT = 256,           /* the longest inner dimension of our kernels */
-    COPIED = 64 * 1024,    /* bytes of B copied at a time: they stay in the second cache */
-    FEW_ROWS = 8,          /* fewer are not worth our kernels */
-    MANY_ROWS = 1024       /* of an A whose columns are contiguous: more are better copied */
+    GRAIN = 16,      /* rows or columns that a split keeps together */
+    CALLS = 32,      /* OpenBLAS calls that a long matrix is cut into */
+    MIN_CALL = 128,  /* rows or columns of one: fewer are not worth packing the other factor */
+    MAX_CALL = 1024, /* more only while A and C have up to STREAMED bytes */
+    STREAMED = 512 * 1024,
+    TINY = 1 << 14,     /* products of numbers that are not worth a thread */
+    SHORT = 256,        /* the longest inner dimension of our kernels */
+    COPIED = 64 * 1024, /* bytes of B copied at a time: they stay in the second cache */
+    FEW_ROWS = 8,       /* fewer are not worth our kernels */
+    MANY_ROWS = 1024    /* of an A whose columns are contiguous: more are better copied */
 };
 
 /* Of C. */
@@ -124,18 +130,21 @@ typedef struct split {
     int64_t length; /* m or n */
     int64_t grain;
     int64_t units;
-    int64_t most; /* units that one call takes */
 } split;
+
+/* Rows or columns of one OpenBLAS call; each has `bytes` in A and C. */
+static int64_t call_length(int64_t length, int64_t bytes) {
+    const int64_t share = tg_max(length / CALLS, MIN_CALL);
+    return tg_min(share, tg_max(STREAMED / bytes, MAX_CALL)) / GRAIN * GRAIN;
+}
 
 static split split_of(tg_backend *be, const tg_gemm *g) {
     split s = {.by_rows = g->m >= g->n, .ours = is_ours(be, g)};
     s.length = s.by_rows ? g->m : g->n;
-    s.grain = s.ours && !s.by_rows ? 24 : GRAIN; /* whole panels */
-    s.units = (s.length + s.grain - 1) / s.grain;
     const int64_t other = s.by_rows ? g->n : g->m;
-    const int64_t bytes = (g->k + other) * (int64_t)tg_dtype_size(g->dtype) * s.grain;
-    s.most = s.ours ? s.units : STREAMED / bytes;
-    s.most = s.most < 64 ? 64 : s.most;
+    const int64_t bytes = (g->k + other) * (int64_t)tg_dtype_size(g->dtype);
+    s.grain = !s.ours ? call_length(s.length, bytes) : s.by_rows ? GRAIN : 24; /* whole panels */
+    s.units = (s.length + s.grain - 1) / s.grain;
     return s;
 }
 
@@ -158,7 +167,7 @@ static void gemm_units(tg_backend *be, const tg_gemm *g, const split *s, int par
         const int64_t batch = r.begin / s->units, unit = r.begin % s->units;
         int64_t count = s->units - unit;
         count = count < r.end - r.begin ? count : r.end - r.begin;
-        count = count < s->most ? count : s->most;
+        count = s->ours ? count : 1;
         const int64_t first = unit * s->grain;
         const int64_t last = first + count * s->grain;
         const int64_t span = (last < s->length ? last : s->length) - first;

@@ -12,14 +12,9 @@ tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kern
     return status;
 }
 
-tg_status ref_adam(tg_backend *be, const tg_adam *call) {
-    return ref_rule_step(be, call, TG_KERNEL_ADAM);
-}
-
-/* For every backend that has no way of its own. */
-tg_status ref_adam_many(tg_backend *be, int count, const tg_adam *calls) {
+tg_status ref_adam(tg_backend *be, int count, const tg_adam *calls) {
     for (int i = 0; i < count; i++) {
-        TG_CALL(be->ops->adam(be, &calls[i]));
+        TG_CALL(ref_rule_step(be, &calls[i], TG_KERNEL_ADAM));
     }
     return TG_OK;
 }

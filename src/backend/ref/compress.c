@@ -192,6 +192,5 @@ void ref_fill_compress(tg_backend_ops *ops) {
     ops->sample = ref_sample;
     ops->grad_dense = ref_grad_dense;
     ops->adam = ref_adam;
-    ops->adam_many = ref_adam_many;
     ops->rule_step = ref_rule_step;
 }

@@ -40,16 +40,6 @@ static tg_status ref_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar 
     return TG_OK;
 }
 
-static tg_status ref_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                         tg_scalar *out) {
-    TG_CALL(tg_check_float(be->ctx, "dot", dtype));
-    *out = (tg_scalar){0};
-    for (int64_t i = 0; i < n; i++) {
-        *out = ref_add(*out, ref_mul(ref_conj(tg_load(dtype, x, i)), tg_load(dtype, y, i)));
-    }
-    return TG_OK;
-}
-
 static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
                            tg_norms *out) {
     TG_CALL(tg_check_float(be->ctx, "norms", dtype));
@@ -113,7 +103,6 @@ void ref_fill_elementwise(tg_backend_ops *ops) {
     ops->convert = ref_convert;
     ops->axpy = ref_axpy;
     ops->scale = ref_scale;
-    ops->dot = ref_dot;
     ops->norms = ref_norms;
     ops->count_nonfinite = ref_count_nonfinite;
     ops->random_uniform = ref_random_uniform;

@@ -122,32 +122,6 @@ fail:
     return status;
 }
 
-static tg_status ref_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                   const void *x, void *values) {
-    TG_CALL(tg_check_float(be->ctx, "bitmap_gather", dtype));
-    int64_t position = 0;
-    for (int64_t i = 0; i < bitmap->n; i++) {
-        if (is_set(bitmap, i)) {
-            tg_store(dtype, values, position++, tg_load(dtype, x, i));
-        }
-    }
-    return TG_OK;
-}
-
-static tg_status ref_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                    tg_scalar alpha, const void *values, void *x) {
-    TG_CALL(tg_check_float(be->ctx, "bitmap_scatter", dtype));
-    const tg_scalar factor = ref_factor(dtype, alpha);
-    int64_t position = 0;
-    for (int64_t i = 0; i < bitmap->n; i++) {
-        if (is_set(bitmap, i)) {
-            const tg_scalar v = ref_mul(factor, tg_load(dtype, values, position++));
-            tg_store(dtype, x, i, ref_add(tg_load(dtype, x, i), v));
-        }
-    }
-    return TG_OK;
-}
-
 static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                   const void *x, void *out) {
     TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
@@ -162,7 +136,5 @@ void ref_fill_index(tg_backend_ops *ops) {
     ops->select_random = ref_select_random;
     ops->select_weighted = ref_select_weighted;
     ops->bitmap_rank = ref_bitmap_rank;
-    ops->bitmap_gather = ref_bitmap_gather;
-    ops->bitmap_scatter = ref_bitmap_scatter;
     ops->bitmap_clear = ref_bitmap_clear;
 }

@@ -19,8 +19,7 @@ void ref_fill_flow(tg_backend_ops *ops);
 enum { REF_SELECT_BYTES = 16 }; /* of one entry while some are chosen */
 
 /* Put in by ref_fill_compress. */
-tg_status ref_adam(tg_backend *be, const tg_adam *call);
-tg_status ref_adam_many(tg_backend *be, int count, const tg_adam *calls);
+tg_status ref_adam(tg_backend *be, int count, const tg_adam *calls);
 tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel);
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {

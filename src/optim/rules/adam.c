@@ -11,7 +11,7 @@ static double correction(const tg_optim_config *config, int64_t t) {
 }
 
 static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
-    return count == 1 ? be->ops->adam(be, ops) : be->ops->adam_many(be, count, ops);
+    return be->ops->adam(be, count, ops);
 }
 
 const tg_rule tg_rule_adam = {.states = 2,

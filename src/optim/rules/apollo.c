@@ -77,7 +77,7 @@ static tg_status move(tg_backend *be, const tg_adam *op, const arrays *a) {
     adam.grad_store = TG_STORE_FULL;
     adam.scale = 1.0;
     adam.weight = NULL;
-    return be->ops->adam(be, &adam);
+    return be->ops->adam(be, 1, &adam);
 }
 
 /* u_j = factor |A_j| / |R_j| G_j. */

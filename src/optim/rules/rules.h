@@ -16,9 +16,8 @@ enum { TG_RULE_STATES = 3 }; /* at most */
  * refresh with moments_on_refresh: reset. */
 typedef struct tg_rule_state {
     const char *name; /* in a saved state */
-    /* Of squares: never negative, one real for a complex value (two with complex_adam: split), and
-     * coordinates that automatic ranks add start as large as their neighbours, not at 0. */
-    bool is_square;
+    bool
+        is_square; /* never negative, one real for a complex value (two with complex_adam: split) */
     bool is_single; /* one real for the whole parameter, kept as it is */
 } tg_rule_state;
 

@@ -302,7 +302,7 @@ static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, con
     plan.half = cuda_expand_half_fits(be, adam, back, &plan);
     if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
         TG_CALL(cuda_compress(be, op));
-        TG_CALL(be->ops->adam(be, adam));
+        TG_CALL(be->ops->adam(be, 1, adam));
         return plan.half ? cuda_expand_by(be, back, &plan) : cuda_expand(be, back);
     }
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));

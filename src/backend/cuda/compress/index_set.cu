@@ -133,53 +133,6 @@ static tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
 
 /* ---- the kept entries ---- */
 
-template <class E>
-static __global__ void gather_kernel(int64_t n, const uint64_t *words, const uint32_t *ranks,
-                                     const E *__restrict__ x, E *__restrict__ values) {
-    for_each_kept(n, words, ranks,
-                  [&](int64_t entry, int64_t position) { values[position] = x[entry]; });
-}
-
-static tg_status cuda_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                    const void *x, void *values) {
-    const tg_status status = tg_check_float(be->ctx, "bitmap_gather", dtype);
-    if (status != TG_OK || bitmap->n == 0) {
-        return status;
-    }
-    return with_element(dtype, [&](auto tag) {
-        using E = typename decltype(tag)::type;
-        gather_kernel<E><<<group_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            bitmap->n, bitmap->words, bitmap->ranks, static_cast<const E *>(x),
-            static_cast<E *>(values));
-        return CUDA_LAUNCHED(be, "bitmap_gather");
-    });
-}
-
-template <class E>
-static __global__ void scatter_kernel(int64_t n, const uint64_t *words, const uint32_t *ranks,
-                                      pair<real_of<part_of<E>>> alpha, const E *__restrict__ values,
-                                      E *__restrict__ x) {
-    for_each_kept(n, words, ranks, [&](int64_t entry, int64_t position) {
-        const auto sum = widen(x[entry]) + times(alpha, widen(values[position]));
-        x[entry] = element<E>::round(sum);
-    });
-}
-
-static tg_status cuda_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                     tg_scalar alpha, const void *values, void *x) {
-    const tg_status status = tg_check_float(be->ctx, "bitmap_scatter", dtype);
-    if (status != TG_OK || bitmap->n == 0) {
-        return status;
-    }
-    return with_element(dtype, [&](auto tag) {
-        using E = typename decltype(tag)::type;
-        scatter_kernel<E><<<group_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            bitmap->n, bitmap->words, bitmap->ranks, factor_of<real_of<part_of<E>>>(alpha),
-            static_cast<const E *>(values), static_cast<E *>(x));
-        return CUDA_LAUNCHED(be, "bitmap_scatter");
-    });
-}
-
 /* In place only the kept entries are written. */
 template <class E>
 static __global__ void clear_kernel(int64_t n, const uint64_t *words, const E *x, E *out) {
@@ -210,8 +163,6 @@ static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitm
 
 void cuda_fill_index(tg_backend_ops *ops) {
     ops->bitmap_rank = cuda_bitmap_rank;
-    ops->bitmap_gather = cuda_bitmap_gather;
-    ops->bitmap_scatter = cuda_bitmap_scatter;
     ops->bitmap_clear = cuda_bitmap_clear;
     cuda_fill_select(ops);
 }

@@ -31,50 +31,6 @@ template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *o
     return TG_OK;
 }
 
-/* ---- dot ---- */
-
-template <class E>
-static __global__ void dot_kernel(int64_t packs, int64_t n, const E *x, const E *y,
-                                  pair<double> *out) {
-    pair<double> sum = {0.0, 0.0};
-    in_packs<per_pack<E>>(packs, n, [&](int64_t first, auto s) {
-        using S = decltype(s);
-        const auto a = load<S::count, S::vector>(x + first);
-        const auto b = load<S::count, S::vector>(y + first);
-#pragma unroll
-        for (int i = 0; i < S::count; i++) {
-            sum = sum + conj(to_double(a.at[i])) * to_double(b.at[i]);
-        }
-    });
-    sum = block_join<THREADS>(sum);
-    if (threadIdx.x == 0) {
-        out[blockIdx.x] = sum;
-    }
-}
-
-static tg_status cuda_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
-                          tg_scalar *out) {
-    tg_status status = tg_check_float(be->ctx, "dot", dtype);
-    *out = tg_scalar();
-    if (status != TG_OK || n <= 0) {
-        return status;
-    }
-    return with_element(dtype, [&](auto tag) {
-        using E = typename decltype(tag)::type;
-        const E *a = static_cast<const E *>(x), *b = static_cast<const E *>(y);
-        const bool aligned = is_aligned<per_pack<E>>(a) && is_aligned<per_pack<E>>(b);
-        const int64_t packs = aligned ? n / per_pack<E> : 0;
-        const unsigned blocks = stream_blocks(be, packs, n, THREADS);
-        pair<double> *partials = static_cast<pair<double> *>(cuda_state_of(be)->scratch);
-        dot_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, a, b, partials);
-        tg_status launched = CUDA_LAUNCHED(be, "dot");
-        pair<double> sum = {0.0, 0.0};
-        launched = launched == TG_OK ? finish(be, blocks, &sum) : launched;
-        *out = {sum.re, tg_dtype_is_complex(dtype) ? sum.im : 0.0};
-        return launched;
-    });
-}
-
 /* ---- norms ---- */
 
 /* Until the end max_abs is the square of it, except for doubles, whose squares may overflow. */
@@ -252,7 +208,6 @@ static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, 
 }
 
 void cuda_fill_reduce(tg_backend_ops *ops) {
-    ops->dot = cuda_dot;
     ops->norms = cuda_norms;
     ops->count_nonfinite = cuda_count_nonfinite;
     ops->slice_norms = cuda_slice_norms;

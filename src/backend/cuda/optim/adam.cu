@@ -57,7 +57,8 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
                     using W = typename decltype(weight_tag)::type;
                     return op->form == TG_STATE_BF16
                                ? run_form<float, __nv_bfloat16, G, W>(be, op, s)
-                               : run_form<float, float, G, W>(be, op, s);
+                           : op->form == TG_STATE_F16 ? run_form<float, __half, G, W>(be, op, s)
+                                                      : run_form<float, float, G, W>(be, op, s);
                 });
             });
         } else {
@@ -66,12 +67,12 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
     });
 }
 
-static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
+tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     tg_status status = tg_check_adam(be->ctx, op);
     if (status != TG_OK || op->n <= 0) {
         return status;
     }
-    if (op->form > TG_STATE_8BIT) {
+    if (op->form > TG_STATE_F16) {
         return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: no kernel for state format number %d",
                        static_cast<int>(op->form));
     }
@@ -92,6 +93,5 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
 
 void cuda_fill_adam(tg_backend_ops *ops) {
     ops->adam = cuda_adam;
-    ops->adam_many = cuda_adam_many;
     ops->rule_step = cuda_rule_step;
 }

@@ -14,8 +14,8 @@ struct adam_step {
     int64_t n, packs; /* elements, and how many packs of them can be moved as vectors */
     double scale, beta1, c1, beta2, c2, eps, alpha, beta;
     const tg_rates *rates;
-    tg_rng rng; /* of the rounding to 16 and 8 bits */
-    bool is_rounded;
+    tg_rng rng;                /* of the rounding to 16 and 8 bits */
+    bool rounds, rounds_state; /* stochastically: the weight, the moments */
     uint32_t *guard;
     int64_t counted; /* entries of the gradient to be counted into the guard, by a single block */
     int reals;       /* of an entry */
@@ -33,12 +33,12 @@ template <class T, class M, class G, class W> struct adam_arrays {
 template <class R> struct adam_rates {
     R scale, beta1, c1, beta2, c2, eps, alpha, beta;
     tg_rng rng;
-    bool is_rounded;
+    bool rounds, rounds_state;
 };
 
 template <class R> __device__ inline adam_rates<R> read_rates(const adam_step &s) {
-    adam_rates<R> r = {(R)s.scale, (R)s.beta1, (R)s.c1,   (R)s.beta2, (R)s.c2,
-                       (R)s.eps,   (R)s.alpha, (R)s.beta, s.rng,      s.is_rounded};
+    adam_rates<R> r = {(R)s.scale, (R)s.beta1, (R)s.c1, (R)s.beta2, (R)s.c2,       (R)s.eps,
+                       (R)s.alpha, (R)s.beta,  s.rng,   s.rounds,   s.rounds_state};
     if (s.rates) {
         r.scale = (R)s.rates->scale;
         r.alpha = (R)s.rates->alpha;
@@ -154,7 +154,7 @@ __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W>
         for (int c = 0; c < C; c++) {
             u[c] = r.alpha * u[c] + (r.beta != R(0) ? r.beta * widen(w.at[c]) : R(0));
         }
-        store<C, VECTOR>(a.weight + at, round_reals<W>(r.rng, r.is_rounded, at, u), count);
+        store<C, VECTOR>(a.weight + at, round_reals<W>(r.rng, r.rounds, at, u), count);
     }
 }
 
@@ -163,7 +163,7 @@ __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W>
 template <class T, class M, int C, class R>
 __device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
                                           const R (&x)[C]) {
-    const bool at_random = !std::is_same_v<T, M> && r.is_rounded;
+    const bool at_random = !std::is_same_v<T, M> && r.rounds_state;
     return round_reals<M>(r.rng, at_random, (1ull << power) + (uint64_t)first, x);
 }
 
@@ -217,14 +217,16 @@ inline adam_step cuda_adam_step(const tg_adam *op) {
     s.beta = op->beta;
     s.rates = op->rates;
     s.rng = op->rounding ? *op->rounding : tg_rng();
-    s.is_rounded = op->rounding != NULL;
+    s.rounds = op->rounding != NULL;
+    s.rounds_state = tg_adam_state_rounding(op) != NULL;
     s.guard = op->guard;
     s.reals = tg_dtype_is_complex(op->dtype) ? 2 : 1;
     return s;
 }
 
-/* Many at once. adam_batched.cu */
-tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops);
+/* One, and the slot, which takes small ones together (adam_batched.cu). */
+tg_status cuda_adam_one(tg_backend *be, const tg_adam *op);
+tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops);
 
 /* Other rules. rules.cu */
 tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);

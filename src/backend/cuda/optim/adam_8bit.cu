@@ -78,12 +78,12 @@ template <int C>
 __device__ inline void read_units(const adam_rates<float> &r, int power, int64_t first,
                                   float (&u)[C]) {
     uint32_t random[C] = {};
-    if (r.is_rounded) {
+    if (r.rounds_state) {
         read_random(r.rng, (1ull << power) + (uint64_t)first, random);
     }
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        u[c] = r.is_rounded ? tg_state_unit(random[c]) : 0.5f;
+        u[c] = r.rounds_state ? tg_state_unit(random[c]) : 0.5f;
     }
 }
 

@@ -106,15 +106,18 @@ static tg_status run_table(tg_backend *be, adam_table *table) {
     return status;
 }
 
-tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops) {
+tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops) {
     adam_table table = adam_table();
+    if (count == 1) {
+        return cuda_adam_one(be, ops);
+    }
     for (int i = 0; i < count; i++) {
         TG_CALL(tg_check_adam(be->ctx, &ops[i]));
         if (ops[i].n <= 0) {
             continue;
         }
         if (!goes_along(&ops[i])) {
-            TG_CALL(be->ops->adam(be, &ops[i]));
+            TG_CALL(cuda_adam_one(be, &ops[i]));
             continue;
         }
         if (table.count == MANY) {

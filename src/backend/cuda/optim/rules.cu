@@ -30,18 +30,32 @@ __device__ inline void load_stored(const void *x, tg_storage store, two_reals r,
     }
 }
 
-/* To 16 bits rounded by the numbers of the stream from `number` on, or to nearest. */
 template <class W>
-__device__ inline void store_rounded(const adam_rates<double> &rates, uint64_t number, void *x,
+__device__ inline void store_rounded(const tg_rng &rng, bool at_random, uint64_t number, void *x,
                                      two_reals r, const double (&in)[2]) {
     const float narrowed[2] = {(float)in[0], (float)in[1]};
-    store<2, false>(static_cast<W *>(x) + r.at,
-                    round_reals<W>(rates.rng, rates.is_rounded, number, narrowed), r.count);
+    store<2, false>(static_cast<W *>(x) + r.at, round_reals<W>(rng, at_random, number, narrowed),
+                    r.count);
 }
 
-template <class T> __device__ inline void store_wide(void *x, two_reals r, const double (&in)[2]) {
-    const pack<T, 2> out = {{(T)in[0], (T)in[1]}};
-    store<2, false>(static_cast<T *>(x) + r.at, out, r.count);
+/* To 16 bits at random by the numbers of the stream from `number` on, or to nearest. */
+template <class T>
+__device__ inline void store_stored(const tg_rng &rng, bool at_random, uint64_t number, void *x,
+                                    tg_storage to, two_reals r, const double (&in)[2]) {
+    if (to == TG_STORE_BF16) {
+        store_rounded<__nv_bfloat16>(rng, at_random, number, x, r, in);
+    } else if (to == TG_STORE_F16) {
+        store_rounded<__half>(rng, at_random, number, x, r, in);
+    } else {
+        const pack<T, 2> out = {{(T)in[0], (T)in[1]}};
+        store<2, false>(static_cast<T *>(x) + r.at, out, r.count);
+    }
+}
+
+__device__ inline tg_storage storage_of(tg_state_form form) {
+    return form == TG_STATE_BF16  ? TG_STORE_BF16
+           : form == TG_STATE_F16 ? TG_STORE_F16
+                                  : TG_STORE_FULL;
 }
 
 template <class T>
@@ -52,7 +66,7 @@ __device__ inline void load_moment(const tg_adam &op, two_reals r, double (&m)[2
         m[0] = (double)tg_state_m_decode(bytes.at[0], scale);
         m[1] = (double)tg_state_m_decode(bytes.at[1], scale);
     } else {
-        load_stored<T>(op.m, op.form == TG_STATE_BF16 ? TG_STORE_BF16 : TG_STORE_FULL, r, m);
+        load_stored<T>(op.m, storage_of(op.form), r, m);
     }
 }
 
@@ -70,12 +84,12 @@ __device__ inline void store_bytes(const adam_rates<double> &rates, const tg_ada
     const float scale = __uint_as_float(most), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     const uint64_t number = (1ull << 62) + (uint64_t)r.at;
     uint32_t random[2] = {};
-    if (rates.is_rounded) {
+    if (rates.rounds_state) {
         read_random(rates.rng, number, random);
     }
     pack<uint8_t, 2> bytes;
     for (int c = 0; c < 2; c++) {
-        const float by = rates.is_rounded ? tg_state_unit(random[c]) : 0.5f;
+        const float by = rates.rounds_state ? tg_state_unit(random[c]) : 0.5f;
         bytes.at[c] = tg_state_m_encode(x[c], inverse, by);
     }
     store<2, false>(static_cast<uint8_t *>(op.m) + r.at, bytes, r.count);
@@ -90,10 +104,9 @@ __device__ inline void store_moment(const adam_rates<double> &rates, const tg_ad
                                     const double (&m)[2]) {
     if (op.form == TG_STATE_8BIT) {
         store_bytes(rates, op, r, m);
-    } else if (op.form == TG_STATE_BF16) {
-        store_rounded<__nv_bfloat16>(rates, (1ull << 62) + (uint64_t)r.at, op.m, r, m);
     } else {
-        store_wide<T>(op.m, r, m);
+        store_stored<T>(rates.rng, rates.rounds_state, (1ull << 62) + (uint64_t)r.at, op.m,
+                        storage_of(op.form), r, m);
     }
 }
 
@@ -101,7 +114,7 @@ template <class T>
 __device__ inline void use_direction(const adam_rates<double> &rates, const tg_adam &op,
                                      two_reals r, double (&u)[2]) {
     if (op.direction) {
-        store_wide<T>(op.direction, r, u);
+        store_stored<T>(rates.rng, false, 0, op.direction, TG_STORE_FULL, r, u);
     }
     if (!op.weight) {
         return;
@@ -113,13 +126,7 @@ __device__ inline void use_direction(const adam_rates<double> &rates, const tg_a
     for (int c = 0; c < 2; c++) {
         u[c] = rates.alpha * u[c] + rates.beta * old[c];
     }
-    if (op.weight_store == TG_STORE_BF16) {
-        store_rounded<__nv_bfloat16>(rates, (uint64_t)r.at, op.weight, r, u);
-    } else if (op.weight_store == TG_STORE_F16) {
-        store_rounded<__half>(rates, (uint64_t)r.at, op.weight, r, u);
-    } else {
-        store_wide<T>(op.weight, r, u);
-    }
+    store_stored<T>(rates.rng, rates.rounds, (uint64_t)r.at, op.weight, op.weight_store, r, u);
 }
 
 template <class T>
@@ -157,7 +164,7 @@ tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kerne
         return status;
     }
     if (kernel == TG_KERNEL_ADAM) {
-        return be->ops->adam(be, op);
+        return cuda_adam_one(be, op);
     }
     if (op->guard && op->counts) {
         status = be->ops->count_nonfinite(be, tg_stored(op->dtype, op->grad_store), op->n, op->grad,

@@ -1,0 +1,10 @@
+/* Ranks that were set and that a weight of its shape does not have. */
+#ifndef TG_OPTIM_CLAMPED_RANK_H
+#define TG_OPTIM_CLAMPED_RANK_H
+
+#include "tgrad/optim.h"
+
+TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
+                                            tg_clamped_rank *out);
+
+#endif

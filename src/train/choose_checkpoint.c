@@ -1,0 +1,144 @@
+/* Which checkpoint of a run folder is meant, and what a checkpoint tells of its run. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "train/trainer.h"
+
+/* The path of a file of the folder, if it is there. */
+static tg_status find_file(const tg_run_folder *folder, const char *name, char *path,
+                           bool *is_there) {
+    TG_CALL(tg_run_folder_file(folder, name, path));
+    *is_there = access(path, F_OK) == 0;
+    return TG_OK;
+}
+
+static tg_status find_best(const tg_run_folder *folder, char *path, bool *is_there) {
+    return find_file(folder, TG_BEST, path, is_there);
+}
+
+/* `recent`, or the newest of the steps where that link is missing. */
+static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_there) {
+    int64_t step = -1;
+    TG_CALL(find_file(folder, "checkpoints/recent.safetensors", path, is_there));
+    TG_CALL(*is_there ? TG_OK : tg_run_folder_newest(folder, &step));
+    *is_there = *is_there || step >= 0;
+    return step >= 0 ? tg_run_folder_checkpoint(folder, step, path) : TG_OK;
+}
+
+/* Fails with the steps that there are. */
+static tg_status refuse_step(const tg_run_folder *folder, int64_t wanted) {
+    char there[512] = "";
+    int64_t *steps = NULL, count = 0;
+    TG_CALL(tg_run_folder_steps(folder, &steps, &count));
+    for (int64_t i = count; i-- > 0;) {
+        const size_t used = strlen(there);
+        snprintf(there + used, sizeof there - used, "%s%" PRId64, used ? ", " : "", steps[i]);
+    }
+    tg_mem_free(folder->ctx, steps);
+    return tg_fail(folder->ctx, TG_E_IO,
+                   "%s: it has no checkpoint of step %" PRId64 "; there are %s%s", folder->path,
+                   wanted, there[0] ? "those of steps " : "none", there);
+}
+
+static tg_status find_step(const tg_run_folder *folder, const char *which, char *path) {
+    char *end;
+    const int64_t step = strtoll(which, &end, 10);
+    if (*end || end == which || step < 0) {
+        return tg_fail(folder->ctx, TG_E_ARGUMENT,
+                       "checkpoint: expected best, last or the number of a step, found '%.64s'",
+                       which);
+    }
+    TG_CALL(tg_run_folder_checkpoint(folder, step, path));
+    return access(path, F_OK) == 0 ? TG_OK : refuse_step(folder, step);
+}
+
+static bool is_folder(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which, char *file,
+                            size_t capacity) {
+    TG_NEED(NULL, ctx);
+    TG_NEED(ctx, path, file);
+    tg_run_folder folder;
+    char found[TG_PATH];
+    bool is_there = false;
+    if (!is_folder(path)) { /* the reader says what is wrong with it */
+        return which ? tg_fail(ctx, TG_E_ARGUMENT,
+                               "%s: it is not the folder of a run, in which a checkpoint could be "
+                               "chosen",
+                               path)
+               : (size_t)snprintf(file, capacity, "%s", path) < capacity
+                   ? TG_OK
+                   : tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
+    }
+    const bool wants_best = !which || strcmp(which, "best") == 0;
+    const bool wants_last = !which || strcmp(which, "last") == 0;
+    TG_CALL(tg_run_folder_open(ctx, path, &folder));
+    TG_CALL(wants_best ? find_best(&folder, found, &is_there) : TG_OK);
+    TG_CALL(wants_last && !is_there ? find_last(&folder, found, &is_there) : TG_OK);
+    if (!wants_best && !wants_last) {
+        TG_CALL(find_step(&folder, which, found));
+    } else if (!is_there) {
+        return tg_fail(ctx, TG_E_IO, "%s is a folder without %s%s%s", path,
+                       wants_best ? TG_BEST : "", wants_best && wants_last ? " or " : "",
+                       wants_last ? "checkpoints/recent.safetensors" : "");
+    }
+    return (size_t)snprintf(file, capacity, "%s", found) < capacity
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
+}
+
+/* ---- what a checkpoint tells ---- */
+
+/* Epochs of all stages; 0: that cannot be read. */
+static int64_t epochs_of(tg_context *ctx, const tg_settings *settings) {
+    int64_t epochs = 0;
+    for (int stage = 1; stage <= tg_run_stages(settings); stage++) {
+        tg_run_config config;
+        if (tg_run_config_read_network(ctx, settings, stage, &config) != TG_OK) {
+            return 0;
+        }
+        epochs += config.loop.n_epochs;
+    }
+    return epochs;
+}
+
+tg_status tg_model_keep_origin(tg_model *model, const char *path, const tg_archive *archive) {
+    tg_model_origin *origin = &model->origin;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    tg_run_config config = model->config;
+    tg_progress progress;
+    if (tg_checkpoint_is_model(archive)) {
+        return TG_OK;
+    }
+    TG_CALL(tg_checkpoint_load_progress(model->ctx, path, archive, &progress));
+    origin->is_best = strcmp(name, "best.safetensors") == 0;
+    origin->epoch = progress.epoch;
+    origin->step = progress.step;
+    origin->epochs = epochs_of(model->ctx, model->settings);
+    tg_best_metric_then(model->settings, &config);
+    tg_best_metric_text(&config, origin->metric);
+    char kind[48] = "", by[96] = "";
+    if (origin->is_best) {
+        snprintf(kind, sizeof kind, "best, ");
+        snprintf(by, sizeof by, " (by %s)", origin->metric);
+    } else if (strcmp(name, "recent.safetensors") == 0) {
+        snprintf(kind, sizeof kind, "last, ");
+    } else if (strncmp(name, "step-", 5) == 0) {
+        snprintf(kind, sizeof kind, "step %" PRId64 ", ", origin->step);
+    }
+    snprintf(origin->text, sizeof origin->text, "%sepoch %" PRId64 " of %" PRId64 "%s", kind,
+             origin->epoch, origin->epochs, by);
+    return TG_OK;
+}
+
+tg_model_origin tg_model_get_origin(const tg_model *model) {
+    return model ? model->origin : (tg_model_origin){0};
+}
