@@ -38,7 +38,7 @@ _KNOWN = KEYS | {"lambda_sparse"}
 SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
            "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
            "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
-           "tensorgrad_sum_lambda_sparse"}
+           "tensorgrad_sum_lambda_sparse", "memory_budget"}
 
 
 def shares(name):
