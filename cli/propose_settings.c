@@ -19,7 +19,13 @@ enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
 /* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
  * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
 #define LOSS         "l2 + h1"
-#define LOSS_COMMENT "  # h1 for fine structure, l2 for means and large scales"
+#define LOSS_COMMENT "h1 for fine structure, l2 for means and large scales"
+
+/* Ways to keep the optimizer's state, from the simplest to the smallest. */
+enum { STATE_FORMS = 3, SMALL_STATE = 20 /* a state of at most 1/20 of the memory is small */ };
+static const struct {
+    const char *name, *precision;
+} state_forms[STATE_FORMS] = {{"adam", NULL}, {"adam", "8bit"}, {"tensorgrad", "8bit"}};
 
 static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
     char text[32];
@@ -116,13 +122,68 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"fno.hidden_channels", NULL, WIDTH, false},
         {"fno.complex_data", "true", 0, facts->dtype != TG_C64},
         {"data.encode_input", "true", 0, fit != NULL},
-        {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
         {"opt.training_loss", LOSS, 0, fit != NULL},
     };
     const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
     free(tested);
     return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
+}
+
+static tg_status set_form(int form, tg_settings *settings) {
+    const row rows[] = {
+        {"opt.name", state_forms[form].name, 0, false},
+        {"opt.state_precision", state_forms[form].precision, 0, !state_forms[form].precision},
+    };
+    return set_rows(rows, sizeof rows / sizeof rows[0], settings);
+}
+
+/* The state that the optimizer has in this form, and where. */
+static tg_status plan_state(tg_context *ctx, const tg_settings *settings, int form, tg_place *place,
+                            size_t *bytes) {
+    tg_settings *trial = NULL;
+    tg_status status = TG_OK;
+    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    CLI_TRY(tg_settings_copy(ctx, settings, &trial));
+    CLI_TRY(set_form(form, trial));
+    CLI_TRY(tg_train_plan(ctx, trial, plan));
+    const size_t *peak = plan->peak[plan->place];
+    *place = plan->place;
+    *bytes = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
+fail:
+    tg_settings_destroy(&trial);
+    free(plan);
+    return status;
+}
+
+/* The simplest form whose state is small beside the memory left, or the smallest, and why. */
+static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
+    size_t bytes[STATE_FORMS], left = 0;
+    char state[CLI_UNIT_TEXT], other[CLI_UNIT_TEXT], memory[CLI_UNIT_TEXT];
+    tg_place place = TG_HOST;
+    int form = 0;
+    for (int i = 0; i < STATE_FORMS; i++) {
+        const tg_status status = plan_state(ctx, out->settings, i, &place, &bytes[i]);
+        if (status == TG_E_CONFIG && i > 0) {
+            bytes[i] = bytes[0]; /* 8 bits are refused where all parameters are small */
+        } else {
+            CLI_CALL(status);
+        }
+    }
+    if (tg_train_memory_left(ctx, place, &left)) {
+        for (int i = 1; i < STATE_FORMS && bytes[form] > left / SMALL_STATE; i++) {
+            form = bytes[i] < bytes[form] ? i : form;
+        }
+        cli_bytes_text(bytes[form], state);
+        cli_bytes_text(bytes[form ? 0 : STATE_FORMS - 1], other);
+        cli_bytes_text(left, memory);
+        out->method_note =
+            form == 0 ? cli_format("state %s of the %s left; tensorgrad with 8-bit moments: %s",
+                                   state, memory, other)
+                      : cli_format("state %s; Adam's, %s, is more than %d %% of the %s left", state,
+                                   other, 100 / SMALL_STATE, memory);
+    }
+    return set_form(form, out->settings);
 }
 
 /* The largest batch, a power of two, that the training samples fill and with which the run takes at
@@ -209,6 +270,7 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
     CLI_TRY(tg_settings_create(ctx, &out->settings));
     CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
+    CLI_TRY(choose_method(ctx, out));
     CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings));
 fail:
     tg_dataset_close(&dataset);
@@ -242,16 +304,22 @@ tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_pr
     return status;
 }
 
-char *cli_proposal_text(const cli_proposal *proposal) {
-    char *text = cli_settings_text(proposal->settings);
-    const char *line = strstr(text, "training_loss: \"" LOSS "\"\n");
+/* The text with a comment behind the first line that starts so, if there are both; frees `text`. */
+static char *annotate(char *text, const char *start, const char *comment) {
+    const char *line = comment ? strstr(text, start) : NULL;
     if (!line) {
         return text;
     }
-    const char *end = strchr(line, '\n');
-    char *full = cli_format("%.*s%s%s", (int)(end - text), text, LOSS_COMMENT, end);
+    const char *end = strchr(line + 1, '\n');
+    char *full = cli_format("%.*s  # %s%s", (int)(end - text), text, comment, end);
     free(text);
     return full;
+}
+
+char *cli_proposal_text(const cli_proposal *proposal) {
+    char *text = cli_settings_text(proposal->settings);
+    text = annotate(text, "\n  training_loss: \"" LOSS "\"", LOSS_COMMENT);
+    return annotate(text, "\n  name: ", proposal->method_note);
 }
 
 char *cli_propose_command(tg_context *ctx, const char *path) {
@@ -286,5 +354,6 @@ void cli_proposal_free(cli_proposal *proposal) {
         free(proposal->arrays[i]);
     }
     free(proposal->arrays);
+    free(proposal->method_note);
     *proposal = (cli_proposal){0};
 }

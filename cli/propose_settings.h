@@ -10,6 +10,7 @@ typedef struct cli_proposal {
     char **arrays;   /* (array_count) names of those that samples come from */
     size_t array_count;
     tg_settings *settings;
+    char *method_note; /* why opt.name is what it is; NULL: how much memory there is is not told */
 } cli_proposal;
 
 /* What `config` leaves open is taken from the file; an error tells what was found and which key to

@@ -55,6 +55,26 @@ says err "did you mean --data.x_name?"
 expect 1 train run_stored.npz --run x
 says err "run_stored.npz: it is a folder; the settings of a run are its config.yaml"
 
+# ---- the optimizer by the memory that its state would take ----
+
+fake=$(realpath "$3")/bin/tgrad_fake
+exits 0 generate darcy --n-train 4 --n-test 4 --resolution 16 -o .
+# expect_form BYTES_LEFT NAME PRECISION COMMENT
+expect_form() {
+    FAKE_DEVICE_LEFT=$1 "$fake" init darcy_train_16.h5 >by_memory.yaml 2>err || complain "init with $1 bytes left"
+    grep -q "^  name: $2  # $4\$" by_memory.yaml || complain "$1 bytes left, another method: $(cat by_memory.yaml)"
+    [ "$(sed -n 's/^  state_precision: //p' by_memory.yaml)" = "$3" ] ||
+        complain "$1 bytes left, another precision: $(cat by_memory.yaml)"
+}
+adam='state [0-9.]* MiB of the [0-9.]* [MG]iB left; tensorgrad with 8-bit moments: [0-9.]* KiB'
+less="state [0-9.]* [KM]iB; Adam's, [0-9.]* MiB, is more than 5 % of the [0-9.]* MiB left"
+if [ -x "$fake" ]; then
+    expect_form 1000000000 adam "" "$adam"
+    expect_form 20000000 adam 8bit "$less"
+    expect_form 4000000 tensorgrad 8bit "$less"
+    exits 0 train by_memory.yaml --run by_memory --opt.n_epochs 1 --threads 1 # the comment is one
+fi
+
 # ---- one file for training and tests ----
 
 expect 0 init "$fixtures/stored.npz" -o split.yaml
@@ -66,11 +86,11 @@ says err "stored.npz is the training file, too" "data.n_train and data.test_skip
 
 # ---- inspect: the same settings, and what they are made of ----
 
-"$tgrad" init "$fixtures/layout_well.h5" >settings
+"$tgrad" init "$fixtures/layout_well.h5" | sed 's/ *#.*//' >settings # comments tell what memory is left
 expect 0 inspect "$fixtures/layout_well.h5"
 says out "data layout: well, fields in time t0_fields/pressure, t1_fields/velocity" \
     "4 trajectories of 3 times" "8 samples on a grid of 8, 3 -> 3 channels" "left out: dimensions/time"
-tail -n "$(wc -l <settings)" out | cmp - settings || complain "inspect: other settings than init: $(cat out)"
+tail -n "$(wc -l <settings)" out | sed 's/ *#.*//' | cmp - settings || complain "inspect: other settings than init: $(cat out)"
 expect 0 inspect "$fixtures/layout_numbered.h5" --json
 says out '"name": "numbered"' '"left_out": []'
 # fields in time of a file without groups: x (2, 3, 8), y (2, 3, 8) and a mask (8)

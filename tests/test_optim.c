@@ -31,6 +31,7 @@ static const struct {
     {"unstructured probability", {"name", "unstructured", "sparse_type", "probability"}},
     {"tensorgrad", {"name", "tensorgrad"}},
     {"tensorgrad reset", {"name", "tensorgrad", "moments_on_refresh", "reset"}},
+    {"tensorgrad matched", {"name", "tensorgrad", "match_rms", "true"}},
     {"tensorgrad sum", {"name", "tensorgrad", "optimizer_type", "tensorgrad_sum"}},
     {"low-rank first",
      {"name", "tensorgrad", "proj_type", "low_rank", "second_proj_type", "unstructured_sparse",

@@ -83,6 +83,9 @@ typedef struct tg_optim_config {
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     tg_state_rounding state_rounding;      /* state_rounding: stochastic | nearest */
+    bool match_rms; /* match_rms: false; scale updates to the RMS that they have in AdamW of
+       torch: by sqrt(entries / compressed values), and complex ones by sqrt(2)
+       unless complex_adam is split */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);

@@ -186,6 +186,7 @@ class Engine:
         self._guard = self.on_device()
         self.context = _make_context(self.device, self.stream)
         self.place = lib.tg_backend_place(self.context)
+        self._backend = self.context.memory(self.place).get("workspace", 0)
         self._list_groups()
         self.optim = ctypes.c_void_p()
         with self.on_device():
@@ -504,7 +505,10 @@ class Engine:
     # ---- what it knows ----
 
     def memory(self):
-        return self.context.memory(self.place)
+        """Bytes by category. Scratch of the backend, the same for any network, is not workspace."""
+        found = self.context.memory(self.place)
+        return {**found, "workspace": found.get("workspace", 0) - self._backend,
+                "backend": self._backend}
 
     def projections(self):
         return {row.name: lib.tg_optim_get_projection(self.optim, i)

@@ -16,10 +16,14 @@ _REFUSED = {"foreach": _ONE_CALL, "fused": _ONE_CALL, "amsgrad": "no maximum of 
             "differentiable": "nothing flows back through its step"}
 
 PRESETS = {
+    # In AdamW's place, at its learning rate: updates as long as AdamW's, more of the largest entries
+    # and fresh projections, which measured best in no more bytes than the paper's.
+    "adamw": {"method": "tensorgrad", "eps": 1e-8, "sparse_ratio": 0.20, "second_rank": 0.05,
+              "update_proj_gap": 100, "moments_on_refresh": "reset", "match_rms": True},
     # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
-    "paper": {"method": "tensorgrad", "update_proj_gap": 1000, "n_iter_max_tucker": 1},
+    "paper": {"method": "tensorgrad", "eps": 1e-6, "update_proj_gap": 1000, "n_iter_max_tucker": 1},
     # As the package neuraloperator does it: low rank first, random entries of what that leaves.
-    "neuralop": {"method": "lowrank", "optimizer_type": "tensorgrad", "proj_type": "low_rank",
+    "neuralop": {"method": "lowrank", "eps": 1e-6, "optimizer_type": "tensorgrad", "proj_type": "low_rank",
                  "rank": 0.20, "second_proj_type": "unstructured_sparse",
                  "second_sparse_ratio": 0.05, "second_sparse_type": "randk",
                  "update_proj_gap": 50, "n_iter_max_tucker": 10, "rank_counts_factors": True},
@@ -30,10 +34,26 @@ KEYS = frozenset(text(lib.tg_optim_config_key(i)) for i in range(lib.tg_optim_co
 _KNOWN = KEYS | {"lambda_sparse"}
 
 
-def preset(name):
+# Settings that only a projection of its own kind has.
+SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
+           "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
+           "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
+           "tensorgrad_sum_lambda_sparse", "memory_budget"}
+
+
+def shares(name):
+    """Keys of a preset that are for its own method alone: others have shares of their own."""
+    return SHAPING & PRESETS[name].keys() if name == "adamw" else frozenset()
+
+
+def preset(name="adamw", method=None):
     if name not in PRESETS:
         raise Error(f"preset: '{name}' is none of {', '.join(PRESETS)}", c.TG_E_CONFIG)
-    return dict(PRESETS[name])
+    keys = dict(PRESETS[name])
+    if method not in (None, keys["method"]):
+        keys = {key: value for key, value in keys.items() if key not in shares(name)}
+        keys["method"] = method
+    return keys
 
 
 def check_keys(group):

@@ -34,7 +34,8 @@ def _share(param, keys):
     """State of a tensor with these settings, of that with Adam."""
     plain = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0}
     sizes = [_settings.planned_state({**plain, **group}, DTYPES[param.dtype], param.shape)
-             for group in ({"method": "tensorgrad", **keys, "state_precision": "full"},
+             for group in ({**_settings.preset(method=keys.get("method")), **keys,
+                            "state_precision": "full"},
                            {"method": "adam"})]
     return sizes[0] / sizes[1]
 
@@ -62,7 +63,7 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
         min_entries = max(1000, entries // 1000)
     compressed = {"min_entries": min_entries, **keys}
     matrix = {"min_entries": min_entries, **_MATRIX,
-              **{key: value for key, value in keys.items() if key not in _SHAPING}}
+              **{key: value for key, value in keys.items() if key not in _settings.SHAPING}}
     shares = {}
 
     def group_of(param):
@@ -79,13 +80,6 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
     return _sorted(model, group_of, [{"method": "adam"}, compressed, matrix])
 
 
-# Settings of projections, which a matrix of its own kind does not share.
-_SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
-            "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
-            "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
-            "tensorgrad_sum_lambda_sparse", "memory_budget"}
-
-
 def fno_tensorgrad_param_groups(model: torch.nn.Module, rank: float | list[int] = 0.25,
                                 sparse_ratio: float | None = None, min_params: int = 1000,
                                 update_proj_gap: int = 50, scale: float = 1.0,
@@ -99,12 +93,13 @@ def fno_tensorgrad_param_groups(model: torch.nn.Module, rank: float | list[int] 
         raise Error("fno_tensorgrad_param_groups: the model has no fno_blocks.convs; param_groups "
                     "takes any model")
     spectral = {id(param) for param in model.fno_blocks.convs.parameters()}
-    keys = {"method": "lowrank", "rank": rank, "update_proj_gap": update_proj_gap, "scale": scale,
-            "tucker_warm_restart": warm_restart, "n_iter_max_tucker": 10,
+    plain = {"match_rms": False, "moments_on_refresh": "keep"}
+    keys = {**plain, "method": "lowrank", "rank": rank, "update_proj_gap": update_proj_gap,
+            "scale": scale, "tucker_warm_restart": warm_restart, "n_iter_max_tucker": 10,
             "rank_counts_factors": True}
     if sparse_ratio is not None:
         keys.update(optimizer_type="tensorgrad", second_proj_type="unstructured_sparse",
                     second_sparse_ratio=sparse_ratio, second_sparse_type=sparse_type,
                     second_scale=sparse_scale, lambda_sparse=lambda_sparse)
     return _sorted(model, lambda p: id(p) in spectral and p.numel() >= min_params,
-                   [{"method": "adam"}, keys])
+                   [{**plain, "method": "adam"}, keys])

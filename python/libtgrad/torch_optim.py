@@ -4,6 +4,7 @@ import functools
 import gc
 import itertools
 import math
+import warnings
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
@@ -48,10 +49,11 @@ class TensorGRaD(torch.optim.Optimizer):
 
         opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
 
+    Settings are those that do best at AdamW's learning rate (`preset="adamw"`); "paper" is TensorGRaD
+    as published, "neuralop" that of the package neuraloperator: both want a larger rate than AdamW.
     `method` is one of adam, lowrank, galore, structured, unstructured and tensorgrad (default); every other
     key of docs/optimizers.md (rank, sparse_ratio, update_proj_gap, state_precision, rule, ..) can be
     given here or in a parameter group. Parameters of up to `min_entries` (1000) entries stay dense.
-    `preset` is "paper" or "neuralop".
 
     With `in_backward=True` parameters are updated during the backward pass, and one gradient is
     alive at a time. With `accumulate=True` the backward passes between two calls of step() are added
@@ -62,15 +64,15 @@ class TensorGRaD(torch.optim.Optimizer):
     grad_norm: torch.Tensor | None = None  # of the last step's sums, before clipping
 
     def __init__(self, params: Iterable, lr: float | torch.Tensor = 1e-3,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float | None = None,
                  weight_decay: float = 0.0, *, method: str | None = None,
-                 preset: str | None = None, seed: int = 0, in_backward: bool = False,
+                 preset: str = "adamw", seed: int = 0, in_backward: bool = False,
                  accumulate: bool = False, max_grad_norm: float | None = None, **keys: Any):
-        chosen = {"method": "tensorgrad", **(_settings.preset(preset) if preset else {}), **keys}
-        if method is not None:
-            chosen["method"] = method
-        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
-                    "seed": int(seed), **chosen}
+        chosen = {**_settings.preset(preset, method), **keys}
+        if eps is not None:
+            chosen["eps"] = eps
+        defaults = {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "seed": int(seed),
+                    **chosen}
         _settings.check_keys(defaults)
         if not 0 <= defaults["seed"] < 1 << 64:
             raise Error(f"seed: {seed}; a whole number from 0 to 2^64 - 1 is needed", c.TG_E_CONFIG)
@@ -80,9 +82,15 @@ class TensorGRaD(torch.optim.Optimizer):
             raise Error("accumulate and max_grad_norm are for in_backward=True; otherwise gradients "
                         "add up in .grad, and torch.nn.utils.clip_grad_norm_ clips them",
                         c.TG_E_CONFIG)
+        if chosen["method"] != "adam" and "match_rms" not in chosen:
+            warnings.warn(f"TensorGRaD: with preset '{preset}' updates are 0.35 to 0.5 times as long as "
+                          "AdamW's at the same lr: take 2 to 3 times AdamW's lr, or match_rms=True; "
+                          "match_rms=False leaves it so", stacklevel=2)
         self._options = {"in_backward": bool(in_backward), "max_grad_norm": max_grad_norm,
                          "accumulate": bool(accumulate) or max_grad_norm is not None,
-                         "distributed": False}
+                         "distributed": False,
+                         # what a group of another method does without
+                         "shares": _settings.shares(preset) - keys.keys()}
         self._begin()
         super().__init__(params, defaults)
 
@@ -103,6 +111,9 @@ class TensorGRaD(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups and not isinstance(param_group["params"], set):
             param_group["params"] = self._named_alike(param_group["params"])
+        if param_group.get("method", self.defaults["method"]) != self.defaults["method"]:
+            for key in self._options["shares"]:
+                param_group.setdefault(key, None)  # its method's own
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -487,7 +498,10 @@ class TensorGRaD(torch.optim.Optimizer):
     # ---- what it knows ----
 
     def memory(self) -> dict[str, int]:
-        """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
+        """Bytes by category, and sums of them: "state" is what the optimizer keeps for each weight
+        (moments, factors, index sets), "total" adds its "workspace", which is shared by all weights
+        and about as large as the largest gradient, and the fixed scratch of the "backend". "adamw" is
+        what AdamW of torch would keep."""
         self._follow_groups()
         found: dict[str, int] = {}
         for engine in self._engines:

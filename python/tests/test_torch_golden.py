@@ -36,7 +36,8 @@ def settings(meta):
     if kind == "galore":
         keys.update(proj_type="matrix", first_dim_rollup=meta["first_dim_rollup"])
     return {"lr": meta["lr"], "betas": meta["betas"], "eps": meta["eps"],
-            "weight_decay": meta["weight_decay"], "method": "adam", **keys}
+            "weight_decay": meta["weight_decay"], "method": "adam", "preset": "paper",
+            "match_rms": False, **keys}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

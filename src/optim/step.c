@@ -58,12 +58,25 @@ static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *g
     return TG_OK;
 }
 
+/* match_rms: k compressed values of size 1 spread over n entries have an RMS of sqrt(k / n). Where
+ * the parts of a complex value share a second moment it is the value that has size 1, while in
+ * AdamW of torch each part has. Rules of whole weights choose the length of their updates. */
+static double rms_factor(const tg_optim *optim, const tg_slot *slot) {
+    const tg_optim_config *config = &optim->groups[slot->group];
+    const bool shares = tg_dtype_is_complex(slot->dtype) && config->complex_adam == TG_ADAM_MODULUS;
+    if (!config->match_rms || slot->moments.rule->step_whole) {
+        return 1.0;
+    }
+    return sqrt((slot->projector ? (double)slot->numel / (double)slot->count : 1.0) *
+                (shares ? 2.0 : 1.0));
+}
+
 /* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
 static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const double correction = tg_rule_correction(slot->moments.rule, config, slot->moment_step + 1);
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
-    return (tg_rates){.alpha = -keep * config->learning_rate * correction,
+    return (tg_rates){.alpha = -keep * config->learning_rate * correction * rms_factor(optim, slot),
                       .beta = keep,
                       .scale = optim->grad_scale / optim->loss_scale.used,
                       .step = (uint32_t)slot->step};
