@@ -217,20 +217,22 @@ class Engine:
     # ---- making ----
 
     def _list_groups(self):
-        """Groups of the library: one of ours, or one for each shape where ranks depend on it."""
+        """Groups of the library: one of ours, or several where shares depend on shape or dtype."""
         self._group_keys, self._group_of = [], []
         for row in self.rows:
-            by_shape = _settings.counts_factors(self.groups[row.group])
-            key = (row.group, tuple(row.shape) if by_shape else None)
+            group = self.groups[row.group]
+            by_shape = _settings.counts_factors(group)
+            is_real = bool(group.get("real")) and not row.dtype.is_complex
+            key = (row.group, tuple(row.shape) if by_shape else None, is_real)
             if key not in self._group_keys:
                 self._group_keys.append(key)
             self._group_of.append(self._group_keys.index(key))
-        self._seen = [_settings.fingerprint(self.groups[g]) for g, _ in self._group_keys]
+        self._seen = [_settings.fingerprint(self.groups[g]) for g, *_ in self._group_keys]
 
     def _create(self, accumulates):
         count = len(self.rows)
         configs = (c.tg_optim_config * len(self._group_keys))(
-            *[_settings.config_of(self.groups[g], shape) for g, shape in self._group_keys])
+            *[_settings.config_of(self.groups[g], *kind) for g, *kind in self._group_keys])
         params = (c.tg_optim_param * count)()
         for i, row in enumerate(self.rows):
             params[i] = c.tg_optim_param(row.name.encode(), DTYPES[row.dtype], shape_of(row.shape),
@@ -268,10 +270,10 @@ class Engine:
 
     def follow_settings(self):
         """Learning rates and what else may change between steps."""
-        for i, (group, shape) in enumerate(self._group_keys):
+        for i, (group, *kind) in enumerate(self._group_keys):
             now = _settings.fingerprint(self.groups[group])
             if now != self._seen[i]:
-                config = _settings.config_of(self.groups[group], shape)
+                config = _settings.config_of(self.groups[group], *kind)
                 self.context.check(lib.tg_optim_set_group(self.optim, i, config))
                 self._seen[i] = now
 

@@ -8,6 +8,7 @@ from ._library import Context, Error, c, lib, shape_of, text
 _OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
            "rank_counts_factors", "name", "initial_lr", "max_lr", "min_lr", "base_momentum",
            "max_momentum", "swa_lr"}
+_OTHERS |= {"real"}  # what differs for real tensors, by key
 _OF_ALL = {"in_backward", "accumulate", "max_grad_norm", "preset"}  # groups have none of their own
 # Options of torch's own optimizers, and why they are refused when they are set.
 _ONE_CALL = "its step is one call of the library for all parameters"
@@ -17,9 +18,11 @@ _REFUSED = {"foreach": _ONE_CALL, "fused": _ONE_CALL, "amsgrad": "no maximum of 
 
 PRESETS = {
     # In AdamW's place, at its learning rate: updates as long as AdamW's, more of the largest entries
-    # and fresh projections, which measured best in no more bytes than the paper's.
+    # and fresh projections, which measured best in no more bytes than the paper's. Real tensors
+    # (convolutions, linear layers) do better with the paper's shares.
     "adamw": {"method": "tensorgrad", "eps": 1e-8, "sparse_ratio": 0.20, "second_rank": 0.05,
-              "update_proj_gap": 100, "moments_on_refresh": "reset", "match_rms": True},
+              "update_proj_gap": 100, "moments_on_refresh": "reset", "match_rms": True,
+              "real": {"eps": 1e-6, "sparse_ratio": 0.05, "second_rank": 0.20}},
     # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
     "paper": {"method": "tensorgrad", "eps": 1e-6, "update_proj_gap": 1000, "n_iter_max_tucker": 1},
     # As the package neuraloperator does it: low rank first, random entries of what that leaves.
@@ -43,17 +46,24 @@ SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type",
 
 def shares(name):
     """Keys of a preset that are for its own method alone: others have shares of their own."""
-    return SHAPING & PRESETS[name].keys() if name == "adamw" else frozenset()
+    return (SHAPING | {"real"}) & PRESETS[name].keys() if name == "adamw" else frozenset()
 
 
-def preset(name="adamw", method=None):
+def preset(name="adamw", method=None, given=()):
+    """Its keys, but for those that are given; a method that is not the preset's has its own shares."""
     if name not in PRESETS:
         raise Error(f"preset: '{name}' is none of {', '.join(PRESETS)}", c.TG_E_CONFIG)
     keys = dict(PRESETS[name])
     if method not in (None, keys["method"]):
         keys = {key: value for key, value in keys.items() if key not in shares(name)}
         keys["method"] = method
+    if "real" in keys:
+        keys["real"] = without(keys["real"], given)
     return keys
+
+
+def without(keys, given):
+    return {key: value for key, value in keys.items() if key not in given}
 
 
 def check_keys(group):
@@ -95,8 +105,10 @@ def tucker_ranks(shape, share):
     return [max(1, round(size * high)) for size in shape]
 
 
-def config_of(group, shape=None):
+def config_of(group, shape=None, is_real=False):
     """The tg_optim_config of a group; for tensors of `shape` where ranks depend on it."""
+    if is_real:
+        group = {**group, **(group.get("real") or {})}
     config = c.tg_optim_config()
     lib.tg_optim_config_init(config, ctypes.sizeof(config))
     _set(config, "name", group["method"])
@@ -119,7 +131,7 @@ def counts_factors(group):
 def planned_state(group, dtype, shape):
     """Bytes of moments, factors and index sets that a tensor of this TG_ dtype would have."""
     context = Context("cpu")
-    config = config_of(group, tuple(shape))
+    config = config_of(group, tuple(shape), not lib.tg_dtype_is_complex(dtype))
     param = c.tg_optim_param(b"it", dtype, shape_of(shape), 0)
     setup = c.tg_optim_setup(size=ctypes.sizeof(c.tg_optim_setup), groups=ctypes.pointer(config),
                              group_count=1, params=ctypes.pointer(param), param_count=1)

@@ -68,9 +68,9 @@ class TensorGRaD(torch.optim.Optimizer):
                  weight_decay: float = 0.0, *, method: str | None = None,
                  preset: str = "adamw", seed: int = 0, in_backward: bool = False,
                  accumulate: bool = False, max_grad_norm: float | None = None, **keys: Any):
-        chosen = {**_settings.preset(preset, method), **keys}
         if eps is not None:
-            chosen["eps"] = eps
+            keys["eps"] = eps
+        chosen = {**_settings.preset(preset, method, keys), **keys}
         defaults = {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "seed": int(seed),
                     **chosen}
         _settings.check_keys(defaults)
@@ -114,6 +114,8 @@ class TensorGRaD(torch.optim.Optimizer):
         if param_group.get("method", self.defaults["method"]) != self.defaults["method"]:
             for key in self._options["shares"]:
                 param_group.setdefault(key, None)  # its method's own
+        if "real" in self.defaults:
+            param_group.setdefault("real", _settings.without(self.defaults["real"], param_group))
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:

@@ -641,3 +641,20 @@ def test_the_page_runs():
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     assert names["opt"].stats()["steps"] == 4
+
+
+def test_real_tensors_have_shares_of_their_own():
+    def shares(**keys):
+        params = [torch.nn.Parameter(torch.randn(12, 10, 8, 6, dtype=dtype))
+                  for dtype in (torch.float32, torch.complex64)]
+        opt = libtgrad.TensorGRaD(params, lr=1e-2, **keys)
+        for param in params:
+            param.grad = torch.randn_like(param)
+        opt.step()
+        bitmaps = [state["0.bitmap"].tolist() for state in opt.state_dict()["state"].values()]
+        return [sum(bin(word & (1 << 64) - 1).count("1") for word in bitmap) / params[0].numel()
+                for bitmap in bitmaps]
+
+    assert shares() == pytest.approx([0.05, 0.20], rel=0.01)  # of single entries
+    assert shares(sparse_ratio=0.3) == pytest.approx([0.3, 0.3], rel=0.01)
+    assert shares(preset="paper", match_rms=True) == pytest.approx([0.05, 0.05], rel=0.01)
