@@ -34,7 +34,7 @@ def _share(param, keys):
     """State of a tensor with these settings, of that with Adam."""
     plain = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0}
     sizes = [_settings.planned_state({**plain, **group}, DTYPES[param.dtype], param.shape)
-             for group in ({**_settings.preset(method=keys.get("method")), **keys,
+             for group in ({**_settings.preset(method=keys.get("method"), given=keys), **keys,
                             "state_precision": "full"},
                            {"method": "adam"})]
     return sizes[0] / sizes[1]
