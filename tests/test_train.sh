@@ -164,7 +164,7 @@ train both --fno.incremental_n_modes 4,4 --opt.incremental_grad true --opt.incre
 train odd --fno.n_modes 8,8 --fno.incremental_n_modes 4,5 >log 2>&1 && fail "an odd difference must be refused"
 grep -q "fno.incremental_n_modes: 5 of the 8 modes of dimension 1" log || fail "odd difference: $(cat log)"
 train none --opt.incremental_grad true >log 2>&1 && fail "growing without modes to begin with must be refused"
-grep -q "fno.incremental_n_modes must tell the modes to begin with" log || fail "no modes to begin with: $(cat log)"
+grep -q "fno.incremental_n_modes must set the initial modes" log || fail "no modes to begin with: $(cat log)"
 
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 resumes f16 4 f16 --fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1' \

@@ -1,5 +1,5 @@
-/* Sums of gradients, in compressed space but for a step that refreshes, whose dense sum is
- * allocated for the time of it; and norms of gradients, to clip by. */
+/* Sums of gradients, in compressed space except on a step that refreshes, which allocates a dense
+ * sum for its duration; and norms of gradients, for clipping. */
 #include <math.h>
 
 #include "backend/tensor.h"
@@ -32,7 +32,7 @@ tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
     return TG_OK;
 }
 
-/* The sum that a gradient belongs to, and its guard. */
+/* The sum of a gradient, and its guard. */
 static tg_status find_sum(tg_optim *optim, const tg_gradient *gradient, tg_slot **slot,
                           uint32_t **guard) {
     TG_CALL(tg_slot_find(optim, gradient->param, slot));
@@ -83,7 +83,7 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     return add(optim, slot, gradient);
 }
 
-/* A copy on its way. */
+/* A pending copy. */
 typedef struct span {
     const char *from;
     char *to;
@@ -129,7 +129,7 @@ void tg_sum_end(tg_optim *optim, tg_slot *slot) {
 
 tg_status tg_optim_discard(tg_optim *optim) {
     TG_NEED(NULL, optim);
-    TG_CALL(tg_optim_synchronize(optim)); /* what guards have counted of them ends, too */
+    TG_CALL(tg_optim_synchronize(optim)); /* also resets the guards' counts of them */
     for (int i = 0; i < optim->slot_count; i++) {
         tg_sum_end(optim, &optim->slots[i]);
     }
@@ -184,8 +184,8 @@ tg_tensor tg_sum_get(tg_optim *optim, int param) {
                            slot->dense_sum ? slot->dense_sum : slot->sum);
 }
 
-/* NaN and Inf in a sum that the caller may have written, into the guard and, on the host,
- * slot->nonfinite: what stands there decides, not what was added up. */
+/* Counts NaN and Inf of a sum that the caller may have written into the guard and, on the host,
+ * slot->nonfinite: its present values decide, not the gradients added up. */
 static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
     const int64_t n = slot->dense_sum ? slot->numel : slot->count;
     const void *values = slot->dense_sum ? slot->dense_sum : slot->sum;
@@ -214,8 +214,8 @@ tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
 
 /* ---- the end of a sum ---- */
 
-/* Whether the sum may be used: what is known on the host decides, or the guard when the update is
- * made. A step that refreshes needs to know. */
+/* Whether the sum may be used: the host's count decides, or the guard at the update. A refresh
+ * needs the answer now. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     TG_CALL(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
@@ -281,7 +281,7 @@ tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_a
     if (slot->projector) {
         values = optim->small;
         TG_CALL(tg_slot_project(optim, slot, &ready, 0.0, NULL, values));
-    } else if (gradient->dense) { /* the network's */
+    } else if (gradient->dense) { /* formed by the network */
         values = slot->sum;
         TG_CALL(add_dense(optim, slot, true, gradient, values));
     } else {
@@ -302,7 +302,7 @@ static tg_status receive_and_accumulate(void *user, const tg_gradient *gradient)
     return tg_optim_accumulate(user, gradient);
 }
 
-/* Adds the squares; NaN and Inf are left out here and met again when the gradient is used. */
+/* Adds the squares; skips NaN and Inf, which are counted when the gradient is used. */
 static tg_status receive_norm(void *user, const tg_gradient *gradient) {
     tg_optim *optim = user;
     tg_slot *slot = NULL;

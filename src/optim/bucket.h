@@ -4,8 +4,8 @@
 
 #include "optim/optim.h"
 
-/* Whether a dense parameter is small, and its numbers those of the bucket. Larger sums stay apart,
- * and are sent from where they are. */
+/* Whether a dense parameter is small, and its numbers part of the bucket. Larger sums stay apart
+ * and are sent in place. */
 bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
 
 /* The bucket of an optimizer that accumulates, with its slots. */

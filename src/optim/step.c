@@ -201,7 +201,7 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
     return status;
 }
 
-tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+tg_status tg_slot_expand_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     const double start = read_clock(optim, optim->times_parts);
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rng rounding = rounding_of(slot, &rates);
@@ -217,7 +217,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
     if (optim->batch && call->rule_counts && !slot->moments.rule->step_whole) { /* it waits there */
         return TG_OK;
     }
-    TG_CALL(slot->projector ? tg_slot_go_back(optim, slot, call) : TG_OK);
+    TG_CALL(slot->projector ? tg_slot_expand_update(optim, slot, call) : TG_OK);
     tg_update_end(optim, slot);
     return TG_OK;
 }

@@ -47,7 +47,7 @@ typedef struct tg_update {
 /* The rule on the values: to the weight of a dense parameter, or to a direction .. */
 TG_NODISCARD tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call);
 /* .. which goes from compressed space back into the weight. */
-TG_NODISCARD tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call);
+TG_NODISCARD tg_status tg_slot_expand_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 /* Both, and the update is counted. */
 TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 
