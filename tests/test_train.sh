@@ -317,8 +317,8 @@ done >losses
 awk 'NR == 1 { a = $1 } END { d = ($1 - a) / a; exit !(NR == 2 && d * d < 1e-10) }' losses ||
     fail "batches that are added up: $(tr '\n' ' ' <losses)"
 refused "a later stage may change" --stage2.fno.n_layers 3
-refused "data.encode_output: a later stage goes on with what the first one began with" --stage2.data.encode_output false
-refused "opt.init: a later stage goes on with" --stage2.opt.init weights.safetensors
+refused "data.encode_output: a later stage keeps the value of the first one" --stage2.data.encode_output false
+refused "opt.init: a later stage keeps the value" --stage2.opt.init weights.safetensors
 refused "stage2: it has no key, but there is a later one" --stage3.opt.n_epochs 1
 
 [ $failures -eq 0 ] && echo "training: all checks passed after $kills kills"

@@ -379,7 +379,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         if (stage > 1 && (is_of_beginning(key) || !may_change(key))) {
             tg_fail(ctx, TG_E_CONFIG,
                     is_of_beginning(key)
-                        ? "%.100s: a later stage goes on with what the first one began with"
+                        ? "%.100s: a later stage keeps the value of the first one"
                         : "%.100s: a later stage may change data, the schedule and the loop only",
                     key);
             return at_origin(ctx, TG_E_CONFIG, tg_settings_origin(settings, i));

@@ -98,7 +98,7 @@ static const struct {
     {"opt.resume_from_dir", "null|./ckpts", "take --resume auto or --resume FILE"},
     {"opt.rank_tolerance", "0", "it was removed; take opt.memory_budget, or opt.rank"},
     {"opt.residual_scale", "0",
-     "it was removed; what a projection leaves of a gradient moves nothing"},
+     "it was removed; the residual of a projection does not update weights"},
     {"opt.save_dir", "null|./ckpts", "take --run DIR"},
 };
 

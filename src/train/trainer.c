@@ -269,7 +269,7 @@ static tg_status check_transport(const tg_comm *comm) {
     }
     return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
                    "%d processes by %s: without MPI values travel over NCCL, which takes a GPU for "
-                   "each rank (--backend cuda; distributed.backend nccl tells what is missing); "
+                   "each rank (--backend cuda; distributed.backend nccl reports what is missing); "
                    "start them with mpirun, mpiexec or srun --mpi=pmix",
                    comm->ranks, tg_comm_get_launch().launcher);
 }
