@@ -6,7 +6,6 @@
 
 #include "base/minmax.h"
 #include "base/scratch.h"
-#include "optim/bucket.h"
 #include "optim/clamped_rank.h"
 #include "optim/setup.h"
 #include "optim/shard.h"

@@ -111,6 +111,11 @@ TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 
+/* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
+ * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */
+bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
+TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
+
 /* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
  * next step), others copies, in the staging buffer if there is one. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,

@@ -34,7 +34,7 @@ tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
                                .shape = slot->shape,
                                .dense = slot->dense_sum,
                                .place = optim->be->ops->place};
-    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, true, slot->sum));
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, slot->sum));
     *news = (tg_refresh_news){.refreshes = p->refreshes,
                               .failures = p->failures,
                               .is_ready = {p->branch[0].is_ready, p->branch[1].is_ready},
