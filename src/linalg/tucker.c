@@ -11,8 +11,8 @@
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* at most 2^3 modes: three levels of products */
 
-/* Chunks save memory but cost time: thin ones made refreshing 1 GB weights take 1.5 times as long
- *  on a GPU. */
+/* Chunks save memory but cost time: with thin ones, a refresh of 1 GB weights took 1.5 times as
+ * long on a GPU. */
 static const size_t default_chunk = (size_t)1 << 30;
 
 /* Everything one decomposition works on; all pieces come from the scratch. */

@@ -300,9 +300,11 @@ tg_status tg_slot_step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradie
     }
     tg_gradient dense;
     TG_CALL(tg_slot_form(optim, slot, gradient, &dense));
-    return (refreshes         ? step_refresh
-            : slot->projector ? step_projected
-                              : step_dense)(optim, slot, &dense, call);
+    if (!slot->projector) {
+        return step_dense(optim, slot, &dense, call);
+    }
+    return refreshes ? step_refresh(optim, slot, &dense, call)
+                     : step_projected(optim, slot, &dense, call);
 }
 
 /* ---- projecting ahead ---- */

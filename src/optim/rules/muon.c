@@ -4,7 +4,7 @@
  *     m <- b1 m + (1 - b1) g,  n = b1 m + (1 - b1) g,  u = 0.2 sqrt(max(Cin, Cout)) unitary(n)
  * unitary(n) of a matrix n = U S V^H is about U V^H: five Newton-Schulz steps from X = n / |n|,
  *     X <- (a + b A + c A^2) X,  A = X X^H, or X^H X if that is smaller, on the other side
- * which bring singular values above 0.01 |n| to 0.7 .. 1.2. The mean entry of u is then about 0.2. */
+ * which bring singular values above 0.01 |n| to 0.7 .. 1.2. The mean entry of u is about 0.2. */
 /* clang-format on */
 #include <math.h>
 
