@@ -20,7 +20,7 @@ static void losses_of_host_arrays_are_refused(void **state) {
     const tg_loss_config config = tg_loss_config_default();
     net_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &(tg_shape){3, {1, 1, 4}}, values, &host));
     assert_int_equal(tg_loss_eval(ctx, &config, &host, &host, &loss, NULL), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "where backend fake computes"));
+    assert_non_null(strstr(tg_context_error(ctx), "in memory of backend fake"));
     tg_context_destroy(&ctx);
 }
 

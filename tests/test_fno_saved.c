@@ -281,7 +281,7 @@ static void refused(void **state) {
     expect_refused(ctx,
                    "{\"n_modes\": [4], \"saved_precision\": \"8bit\","
                    "\"activation_precision\": \"bf16\"}",
-                   "fno.saved_precision: it keeps activations in f32 on their way forward");
+                   "fno.saved_precision: it compresses f32 activations");
     expect_refused(ctx,
                    "{\"n_modes\": [4], \"precision\": \"mixed\","
                    "\"fno_block_precision\": \"half\"}",

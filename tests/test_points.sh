@@ -117,7 +117,7 @@ says err "opt.input_noise: points are taken as they are"
 expect 1 train points.yaml --run none --data.encode_input true
 says err "data.encode_input: points are taken as they are"
 expect 1 train points.yaml --run none --fno.in_gno_radius 0
-says err "fno.in_gno_radius: nothing lies within 0"
+says err "fno.in_gno_radius: nothing is within 0"
 expect 1 train points.yaml --run none --fno.latent_feature_channels 1
 says err "fno.latent_feature_channels: runs read points and values alone"
 expect 1 train points.yaml --run none --data.layout well

@@ -164,7 +164,7 @@ train both --fno.incremental_n_modes 4,4 --opt.incremental_grad true --opt.incre
 train odd --fno.n_modes 8,8 --fno.incremental_n_modes 4,5 >log 2>&1 && fail "an odd difference must be refused"
 grep -q "fno.incremental_n_modes: 5 of the 8 modes of dimension 1" log || fail "odd difference: $(cat log)"
 train none --opt.incremental_grad true >log 2>&1 && fail "growing without modes to begin with must be refused"
-grep -q "fno.incremental_n_modes must tell the modes to begin with" log || fail "no modes to begin with: $(cat log)"
+grep -q "fno.incremental_n_modes must set the initial modes" log || fail "no modes to begin with: $(cat log)"
 
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 resumes f16 4 f16 --fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1' \
@@ -317,8 +317,8 @@ done >losses
 awk 'NR == 1 { a = $1 } END { d = ($1 - a) / a; exit !(NR == 2 && d * d < 1e-10) }' losses ||
     fail "batches that are added up: $(tr '\n' ' ' <losses)"
 refused "a later stage may change" --stage2.fno.n_layers 3
-refused "data.encode_output: a later stage goes on with what the first one began with" --stage2.data.encode_output false
-refused "opt.init: a later stage goes on with" --stage2.opt.init weights.safetensors
+refused "data.encode_output: a later stage keeps the value of the first one" --stage2.data.encode_output false
+refused "opt.init: a later stage keeps the value" --stage2.opt.init weights.safetensors
 refused "stage2: it has no key, but there is a later one" --stage3.opt.n_epochs 1
 
 [ $failures -eq 0 ] && echo "training: all checks passed after $kills kills"

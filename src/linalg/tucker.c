@@ -9,10 +9,10 @@
 #include "base/scratch.h"
 #include "linalg/unfolding.h"
 
-enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
+enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* at most 2^3 modes: three levels of products */
 
-/* Chunks save memory and cost time: thin ones made the refresh of weights of 1 GB half as slow
- * again on a GPU. */
+/* Chunks save memory but cost time: with thin ones, a refresh of 1 GB weights took 1.5 times as
+ * long on a GPU. */
 static const size_t default_chunk = (size_t)1 << 30;
 
 /* Everything one decomposition works on; all pieces come from the scratch. */
@@ -20,7 +20,7 @@ typedef struct decomposition {
     tg_backend *be;
     const tg_tucker_plan *plan;
     const tg_bitmap *mask; /* of the tensor at the root of the tree */
-    bool is_aligned;       /* column phases follow `working` */
+    bool is_aligned;       /* column phases are aligned with `working` */
     tg_dtype wide;         /* f64 or c128 */
     void *working[TG_MAX_NDIM];
     void *sketch[TG_MAX_NDIM]; /* random factors of a sketched start */
@@ -31,10 +31,10 @@ typedef struct decomposition {
     void *level[MAX_DEPTH];     /* products at each depth of the tree */
     void *workspace[MAX_DEPTH]; /* of the compress slot that makes them, over the deeper levels */
     size_t room[MAX_DEPTH]; /* bytes from there on, at least those asked for; 0: not yet known */
-    const void *whole;      /* the tensor itself, the one that may be 16-bit */
+    const void *whole;      /* the tensor itself, the only one that may be 16-bit */
 } decomposition;
 
-/* A mode whose Gram matrix would be larger than the tensor goes by the other side. */
+/* A mode whose Gram matrix would be larger than the tensor is decomposed by its short side. */
 static bool is_tall(const tg_tucker_plan *plan, int mode) {
     return tg_unfolding_is_tall(tg_unfolding_of(plan->ndim, plan->dim, mode));
 }
@@ -46,7 +46,7 @@ static int64_t sketch_width(const tg_tucker_plan *plan, int k, int j) {
     return tg_min(width, plan->dim[j]);
 }
 
-/* The map that contracts modes [first, last) of a tensor of the given size, the others stay. */
+/* The map that contracts modes [first, last) of a tensor of this size and keeps the others. */
 static tg_multimode contraction(const decomposition *dc, const int64_t *size, int first, int last) {
     tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = dc->plan->ndim};
     for (int d = 0; d < modes.ndim; d++) {
@@ -71,7 +71,7 @@ static tg_multimode sketching(const decomposition *dc, int k) {
 /* The product of a gathered tall unfolding and the leading `found` vectors of its short side. */
 static tg_multimode tall_product(const decomposition *dc, tg_unfolding u, int64_t found,
                                  const void *short_factor) {
-    const int side = u.left == 1; /* the mode of the columns */
+    const int side = u.left == 1; /* the columns' mode */
     tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = 2};
     modes.dim[1 - side] = modes.rank[1 - side] = u.dim;
     modes.dim[side] = tg_unfolding_columns(u);
@@ -91,10 +91,10 @@ static void grow(size_t *bytes, size_t needed) {
     *bytes = needed > *bytes ? needed : *bytes;
 }
 
-/* Rows of the first mode that a product takes at once. Contracting that mode, a slot keeps all
- * other modes' products, as large as the tensor; chunks of it add up to the same, the faster the
- * fewer they are: all the room that there is at this depth is theirs. They begin where whole
- * counters of an index set do. */
+/* Rows of the first mode in one product. When the slot contracts that mode, it keeps the products
+ * of all other modes, which are as large as the tensor; chunks add up to the same result, faster
+ * the fewer they are, so they get all the room at this depth. Each starts at a whole counter of the
+ * index set. */
 static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int depth) {
     const int64_t whole = modes->dim[0], unit = tg_product(modes->ndim - 1, modes->dim + 1);
     int64_t grain = 1;
@@ -120,7 +120,7 @@ static void measure_slot(const decomposition *dc, const tg_multimode *modes, int
     grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &chunk, false));
 }
 
-/* The same and for the product itself. */
+/* The same plus the product itself. */
 static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
                             extent *ext) {
     grow(&ext->level[depth],
@@ -128,7 +128,7 @@ static void measure_product(const decomposition *dc, const tg_multimode *modes, 
     measure_slot(dc, modes, depth, ext);
 }
 
-/* Room for the vectors of mode k, out of a tensor of the given size at a depth. */
+/* Room for the vectors of mode k of a tensor of this size at a depth. */
 static void measure_vectors(const decomposition *dc, const int64_t *size, int k, int depth,
                             extent *ext) {
     const tg_tucker_plan *plan = dc->plan;
@@ -165,7 +165,7 @@ static void measure_tree(const decomposition *dc, const int64_t *size, int first
     }
 }
 
-/* While a product at one depth is made, those further down do not exist: the slot works there. */
+/* Deeper products do not exist yet while one is computed: the slot uses their memory. */
 static void lay_out_levels(decomposition *dc, const extent *ext, tg_scratch *scratch) {
     size_t begin[MAX_DEPTH], most = 0;
     for (int i = 0; i < MAX_DEPTH; i++) {
@@ -181,7 +181,7 @@ static void lay_out_levels(decomposition *dc, const extent *ext, tg_scratch *scr
     }
 }
 
-/* Cuts the scratch into the pieces of a decomposition; with a NULL block it only adds up. */
+/* Cuts the scratch into the pieces of a decomposition; a NULL block only adds up sizes. */
 static void lay_out(decomposition *dc, tg_scratch *scratch) {
     const tg_tucker_plan *plan = dc->plan;
     const size_t size = tg_dtype_size(plan->dtype);
@@ -263,7 +263,7 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
     return x == dc->whole ? dc->plan->store : TG_STORE_FULL;
 }
 
-/* out = the contraction of x at a depth of the tree, done by the compress slot. */
+/* out = the contraction of x at a depth of the tree, by the compress slot. */
 static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
                           const void *x, const tg_bitmap *mask, void *out) {
     const int64_t rows = chunk_of(dc, modes, depth),
@@ -282,7 +282,7 @@ static tg_status multiply(const decomposition *dc, int depth, const tg_multimode
             .beta = row > 0 ? 1.0 : 0.0,
             .core = out,
             .workspace = dc->workspace[depth]};
-        if (rows < modes->dim[0]) { /* the first mode has a factor, and the mask only masks */
+        if (rows < modes->dim[0]) { /* the first mode has a factor, so the mask only masks */
             op.modes.dim[0] = tg_min(left, rows);
             op.modes.factor[0] = (const char *)modes->factor[0] +
                                  (size_t)(row * modes->rank[0]) * tg_dtype_size(modes->dtype);
@@ -307,8 +307,8 @@ static tg_status keep_leading(const decomposition *dc, int64_t rows, int64_t col
 
 /* Vectors of a tall unfolding: with W the leading ones of its short side, its product with W has
  * the wanted ones, times singular values, in its columns (or rows, where the mode is the last); a
- * QR in f64 makes them orthonormal to the last bit, and finds some for ranks beyond the short
- * side. */
+ * QR in f64 makes them orthonormal to the last bit and completes them where the rank exceeds the
+ * short side. */
 static tg_status leading_vectors_tall(const decomposition *dc, const void *x, const tg_bitmap *mask,
                                       tg_unfolding u, int k, int depth) {
     const tg_backend_ops *ops = dc->be->ops;
@@ -316,7 +316,7 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     const int64_t rows = u.dim, side = tg_unfolding_columns(u);
     const int64_t rank = plan->rank[k], found = tg_min(rank, side);
     const size_t size = tg_dtype_size(plan->dtype);
-    char *product_out = dc->tall;                                /* (rows, found) or turned */
+    char *product_out = dc->tall;                                /* (rows, found) or transposed */
     char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
     char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, found) */
     tg_storage store = storage_of(dc, x);
@@ -327,12 +327,11 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
         ops->leading_columns(dc->be, plan->dtype, side, side, found, dc->gram, NULL, short_factor));
     const tg_multimode modes = tall_product(dc, u, found, short_factor);
     TG_CALL(multiply(dc, depth, &modes, x, mask, product_out));
-    if (u.left > 1 || found < rank) { /* upright, with zeros in further columns: by the identity */
-        const bool lies = u.left > 1;
+    if (u.left > 1 || found < rank) { /* transposes and pads with zeros, by the identity */
         TG_CALL(tg_fill_identity(dc->be, plan->dtype, found, rank, short_factor));
-        const tg_gemm turn = tg_whole_product(plan->dtype, lies ? TG_OP_T : TG_OP_N, TG_OP_N, rows,
-                                              rank, found, product_out, short_factor, upright);
-        TG_CALL(ops->gemm(dc->be, &turn));
+        const tg_gemm pad = tg_whole_product(plan->dtype, u.left > 1 ? TG_OP_T : TG_OP_N, TG_OP_N,
+                                             rows, rank, found, product_out, short_factor, upright);
+        TG_CALL(ops->gemm(dc->be, &pad));
         product_out = upright;
     }
     TG_CALL(ops->convert(dc->be, rows * rank, plan->dtype, product_out, dc->wide, dc->gram));
@@ -348,7 +347,7 @@ static tg_status leading_vectors(const decomposition *dc, const void *x, const t
     if (is_tall(plan, k)) {
         return leading_vectors_tall(dc, x, mask, u, k, depth);
     }
-    /* The whole Gram matrix, also where a sweep has left fewer columns than rows. */
+    /* The whole Gram matrix, even where a sweep has left fewer columns than rows. */
     TG_CALL(dc->be->ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), u.left, u.dim,
                               u.right, x, mask, dc->gram));
     TG_CALL(dc->be->ops->eigh(dc->be, dc->wide, u.dim, dc->gram, dc->eigenvalues));
@@ -395,7 +394,7 @@ static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng
     return TG_OK;
 }
 
-/* One sweep over modes [first, last), which are the ones x (size..) still has whole. */
+/* One sweep over modes [first, last), those not yet contracted in x (size..). */
 static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_t *size, int first,
                             int last, int depth) {
     const tg_bitmap *mask = depth == 0 ? dc->mask : NULL;

@@ -1,4 +1,4 @@
-/* Public face of the decomposition: host tensor in, core, factors and error out; stable ranks. */
+/* Public API of the decomposition: host tensor in; core, factors and error out; stable ranks. */
 #include <math.h>
 
 #include "linalg/tucker.h"

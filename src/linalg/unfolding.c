@@ -11,7 +11,7 @@ tg_unfolding tg_unfolding_of(int ndim, const int64_t *size, int mode) {
     return u;
 }
 
-/* What gathering works on. */
+/* The arrays of gathering. */
 typedef struct pieces {
     void *matrix;   /* (dim, left, right) */
     void *dense;    /* (left, dim, right) in full precision, masked */

@@ -1,4 +1,4 @@
-/* The unfolding of one mode of a tensor: a matrix of dim rows whose entries lie in memory as
+/* The unfolding of one mode of a tensor: a matrix of dim rows stored as
  * (left, dim, right).
  *
  * It has no more singular values than its short side. A tall one, of a mode that is longer than all

@@ -1,5 +1,5 @@
-/* First fit on lifetimes. The placed buffers are kept in the order of their offsets, so one pass
- * over them finds the lowest gap for the next one. */
+/* First fit on lifetimes. Placed buffers are kept sorted by offset, so one pass over them finds the
+ * lowest gap for the next one. */
 #include "nn/arena.h"
 
 #include <stdatomic.h>
@@ -23,7 +23,7 @@ tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born, 
     return TG_OK;
 }
 
-/* Those that stay, then the largest first, then by rank, then in the order of asking. */
+/* Buffers that stay, then largest first, then by rank, then by number. */
 static int by_size(const void *a, const void *b) {
     const nn_buffer *x = a, *y = b;
     if (x->stays != y->stays) {
@@ -49,7 +49,7 @@ static bool meet(const nn_buffer *a, const nn_buffer *b) {
            (a->born <= b->dies && b->born <= a->dies);
 }
 
-/* Lowest offset for a buffer beside the first `count`, which stand in the order of theirs. */
+/* Lowest offset for a buffer among the first `count`, which are sorted by offset. */
 static size_t lowest(const nn_arena *arena, int count, const nn_buffer *next) {
     size_t offset = 0;
     for (int j = 0; j < count; j++) {
@@ -67,7 +67,7 @@ static size_t lowest(const nn_arena *arena, int count, const nn_buffer *next) {
     return offset;
 }
 
-/* Buffer number i of the list among those before it. */
+/* Inserts buffer number i among those before it. */
 static void insert(nn_arena *arena, int i) {
     nn_buffer next = arena->buffers[i];
     next.offset = lowest(arena, i, &next);

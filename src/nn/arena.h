@@ -11,9 +11,9 @@ typedef struct nn_buffer {
     void **pointer; /* set when the arena is bound to memory */
     size_t bytes;   /* a multiple of TG_ALIGNMENT */
     int born, dies; /* alive in the ops born .. dies, both included */
-    int number;     /* in the order of asking */
-    bool stays;     /* placed first, for all times */
-    int rank;       /* among those of one size */
+    int number;     /* in the order of requests */
+    bool stays;     /* placed first, alive all the time */
+    int rank;       /* order among buffers of one size */
     size_t offset;
 } nn_buffer;
 
@@ -23,16 +23,16 @@ typedef struct nn_arena {
     int buffer_count;
     int64_t buffer_capacity;
     size_t bytes; /* of the arena, once solved */
-    int end;      /* a time that should have room: what lives then is placed side by side */
-    bool is_late; /* of buffers of one size, those that die last are placed first, not the oldest */
+    int end;      /* a time that should have room: buffers alive then are placed side by side */
+    bool is_late; /* among buffers of one size, place those that die last first, not the oldest */
 } nn_arena;
 
-/* Asks for bytes at *pointer. */
+/* Requests bytes at *pointer. */
 TG_NODISCARD tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born,
                                     int dies);
 void nn_arena_solve(nn_arena *arena);
-/* One more buffer in a solved arena, which leaves the others where they are. nn_arena_growth: by
- * how many bytes the arena would grow. */
+/* One more buffer in a solved arena; the others stay in place. nn_arena_growth: the bytes by which
+ * the arena would grow. */
 size_t nn_arena_growth(const nn_arena *arena, size_t bytes, int born, int dies);
 TG_NODISCARD tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born,
                                       int dies);

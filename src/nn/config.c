@@ -7,7 +7,7 @@
 #include "nn/config.h"
 #include "nn/model.h"
 
-/* The first row of a value is its proper name; null has several in YAML and Python. */
+/* The first row of a value is its proper name; null has several names in YAML and Python. */
 #define NULL_NAMES(value)                                                                          \
     {"null", value}, {"none", value}, {"~", value}, {                                              \
         "", value                                                                                  \
@@ -68,7 +68,7 @@ static const tg_choice tanhs[] = {
     {"latent_embed", TG_GNO_TANH_LATENT}, NULL_NAMES(TG_GNO_TANH_NONE), {NULL, 0}};
 static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 
-/* The config, which comes first, with its lists as the settings know lists. */
+/* A copy of the config, followed by its lists as the settings read them. */
 typedef struct readable {
     tg_fno_config config;
     tg_list_int n_modes, fixed_rank_modes, incremental, in_layers, out_layers;
@@ -92,7 +92,7 @@ static const tg_setting rows[] = {
     FNO(DOUBLE, lifting_channel_ratio, 1e-3, 1024, "hidden layer of the lifting, times C"),
     FNO(DOUBLE, projection_channel_ratio, 1e-3, 1024, "hidden layer of the projection, times C"),
     FNO_CHOICE(positional_embedding, embeddings, "coordinates as further input channels, or none"),
-    FNO(BOOL, use_channel_mlp, 0, 0, "a channel MLP behind each spectral convolution"),
+    FNO(BOOL, use_channel_mlp, 0, 0, "a channel MLP after each spectral convolution"),
     FNO(DOUBLE, channel_mlp_expansion, 1e-3, 1024,
         "hidden layer of a block's channel MLP, times C"),
     FNO(DOUBLE, channel_mlp_dropout, 0, 0.999, "dropout probability of the channel MLPs"),
@@ -114,11 +114,11 @@ static const tg_setting rows[] = {
     FNO_CHOICE(precision, all_precisions,
                "mixed: spectral weights in bf16, and saved_precision 8bit"),
     FNO_CHOICE(saved_precision, saved_precisions,
-               "how activations wait for backward; forward stays in f32"),
+               "how activations are kept for backward; forward stays in f32"),
     FNO(INT64, micro_batch, 0, LARGEST,
         "samples of a batch in flight at a time in training; 0: all"),
     FNO_CHOICE(activation_checkpoint, checkpoints,
-               "what backward finds kept: all, inputs of blocks, or kept modes"),
+               "kept for backward: all, inputs of blocks, or kept modes"),
     FNO_CHOICE(dtype, dtypes, "of the arithmetic"),
     FNO_CHOICE(factorization, factorizations, "of spectral weights"),
     FNO_CHOICE(implementation, implementations,
@@ -127,29 +127,29 @@ static const tg_setting rows[] = {
      "of a factorization: a share of the numbers of a dense weight, or ranks"},
     {"fixed_rank_modes", TG_SETTING_LIST_SIZE, offsetof(readable, fixed_rank_modes), NULL, 0, 4,
      "of tucker: modes whose rank is their size"},
-    FNO(BOOL, separable, 0, 0, "spectral weights multiply each channel for itself"),
+    FNO(BOOL, separable, 0, 0, "spectral weights multiply each channel separately"),
     FNO_CHOICE(non_linearity, activations, "between layers; channel MLPs have gelu inside"),
     FNO(BOOL, preactivation, 0, 0, "blocks begin with activation and norm, and end without"),
     {"incremental_n_modes", TG_SETTING_LIST_SIZE, offsetof(readable, incremental), NULL, 1, LARGEST,
      "modes to begin with, of n_modes; [] means all (opt.incremental_grad, ..)"},
     FNO_CHOICE(architecture, architectures,
-               "fno: on a grid; gino: from points to points by way of a latent grid"),
-    FNO(INT64, fno_in_channels, 1, LARGEST,
-        "gino: channels that the points give to the latent grid"),
+               "fno: on a grid; gino: from points to points through a latent grid"),
+    FNO(INT64, fno_in_channels, 1, LARGEST, "gino: channels from the points to the latent grid"),
     FNO(INT64, latent_feature_channels, 0, LARGEST,
         "gino: channels of features on the latent grid"),
-    FNO(DOUBLE, in_gno_radius, 0, 1e30, "gino: points this near give to a place of the grid"),
-    FNO(DOUBLE, out_gno_radius, 0, 1e30, "gino: places of the grid this near give to a query"),
+    FNO(DOUBLE, in_gno_radius, 0, 1e30, "gino: radius around a grid point whose points contribute"),
+    FNO(DOUBLE, out_gno_radius, 0, 1e30,
+        "gino: radius around a query whose grid points contribute"),
     FNO_CHOICE(in_gno_transform_type, tg_gno_transforms,
-               "gino: what the kernel to the grid reads and is multiplied by"),
+               "gino: inputs and factor of the kernel to the grid"),
     FNO_CHOICE(out_gno_transform_type, tg_gno_transforms, "gino: likewise to the queries"),
     FNO_CHOICE(in_gno_pos_embed_type, tg_gno_embeddings,
-               "gino: how the kernel to the grid sees coordinates"),
+               "gino: coordinate embedding of the kernel to the grid"),
     FNO_CHOICE(out_gno_pos_embed_type, tg_gno_embeddings, "gino: likewise to the queries"),
     FNO_CHOICE(gno_weighting_function, tg_gno_weightings,
-               "gino: weight of places of the grid by their distance to a query"),
+               "gino: weight of grid points by their distance to a query"),
     FNO(DOUBLE, gno_weight_function_scale, -1e30, 1e30, "gino: factor of these weights"),
-    FNO(INT64, gno_embed_channels, 1, 512, "gino: frequencies that a coordinate is embedded with"),
+    FNO(INT64, gno_embed_channels, 1, 512, "gino: frequencies of the coordinate embedding"),
     FNO(DOUBLE, gno_embed_max_positions, 1, 1e30,
         "gino: longest period of a transformer embedding, over 2 pi"),
     FNO_CHOICE(out_gno_tanh, tanhs, "gino: tanh before the kernel to the queries"),
@@ -220,7 +220,7 @@ const char *tg_fno_config_key(int index) {
 
 /* ---- from text ---- */
 
-/* Lists, unless a program has put nonsense into their lengths. */
+/* Lists, unless a program has set impossible lengths. */
 static readable readable_of(const tg_fno_config *config) {
     readable r = {.config = *config};
     if (config->n_dim > 0 && config->n_dim <= TG_FNO_MAX_DIMS) {
@@ -312,16 +312,16 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
     const bool may_be_null =
         strcmp(key, "fixed_rank_modes") == 0 || strcmp(key, "incremental_n_modes") == 0;
     if (may_be_null && (tg_setting_means(text, "null") || tg_setting_means(text, "false"))) {
-        text = "[]"; /* and here either */
+        text = "[]"; /* or, here, [] */
     }
     if (strcmp(key, "latent_feature_channels") == 0 && tg_setting_means(text, "null")) {
         text = "0";
     }
     if (strncmp(key, "fno_", 4) == 0 && !tg_setting_find(rows, ROWS, key) &&
         tg_setting_find(rows, ROWS, key + 4)) {
-        key += 4; /* as the blocks of a published GINO are set: fno_n_modes */
+        key += 4; /* a published GINO names its blocks' keys so: fno_n_modes */
     }
-    if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
+    if (strcmp(key, "checkpointing") == 0) { /* the name in early checkpoints */
         key = "activation_checkpoint";
     }
     if (strcmp(key, "norm") == 0 &&
@@ -352,7 +352,7 @@ const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text
 
 /* ---- check ---- */
 
-/* A program may have put anything into a field: every value must be one that reads back. */
+/* A program may set a field to anything: every value must read back from its text. */
 static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int index) {
     char text[96];
     tg_fno_config copy = *config;
@@ -429,23 +429,22 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "fno.non_linearity: complex data have gelu, on both parts of a number");
     }
-    enum { MOST_AGAIN = 64 }; /* layers: their ops grow with the square */
-    if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL && config->n_layers > MOST_AGAIN) {
+    enum { MAX_LAYERS = 64 }; /* layers: their ops grow with the square */
+    if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL && config->n_layers > MAX_LAYERS) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.activation_checkpoint: minimal makes a layer again for each one behind "
-                       "it, for up to %d layers; fno.n_layers is %lld: take block",
-                       MOST_AGAIN, (long long)config->n_layers);
+                       "fno.activation_checkpoint: minimal recomputes a layer once for each later "
+                       "one, for up to %d layers; fno.n_layers is %lld: take block",
+                       MAX_LAYERS, (long long)config->n_layers);
     }
     TG_CALL(config->architecture == TG_ARCHITECTURE_GINO ? check_gino(ctx, config) : TG_OK);
     const nn_stores stores = nn_stores_of(config);
     if (stores.saved && stores.activation) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.%s: it keeps activations in f32 on their way forward, and stores small "
-                       "what waits for backward; with fno.%s they are in 16 bits already: take one "
-                       "of the two",
-                       config->saved_precision ? "saved_precision" : "precision",
-                       config->activation_precision ? "activation_precision"
-                                                    : "fno_block_precision");
+        return tg_fail(
+            ctx, TG_E_CONFIG,
+            "fno.%s: it compresses f32 activations kept for backward; with fno.%s they are "
+            "in 16 bits already: take one of the two",
+            config->saved_precision ? "saved_precision" : "precision",
+            config->activation_precision ? "activation_precision" : "fno_block_precision");
     }
     const bool is_16bit = stores.activation || stores.spectrum || stores.weight || stores.saved;
     return config->dtype == TG_F64 && is_16bit
@@ -472,15 +471,15 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
     nn_stores stores = {.activation = storage_of(config->activation_precision),
                         .weight = storage_of(config->fno_block_weights_precision),
                         .saved = config->saved_precision};
-    if (config->precision == TG_PRECISION_MIXED) { /* unless a key of its own says otherwise */
+    if (config->precision == TG_PRECISION_MIXED) { /* unless another key sets it */
         stores.weight = stores.weight ? stores.weight : TG_STORE_BF16;
         stores.saved = stores.saved ? stores.saved : TG_PRECISION_8BIT;
     }
     if (stores.saved == TG_PRECISION_8BIT && config->non_linearity == TG_ACTIVATION_RELU) {
-        stores.saved = TG_PRECISION_BF16; /* a byte loses small positive values, of slope 1 */
+        stores.saved = TG_PRECISION_BF16; /* 8 bits lose small positive values, whose slope is 1 */
     }
     if (config->fno_block_precision !=
-        TG_PRECISION_FULL) { /* which 16-bit format: that named elsewhere */
+        TG_PRECISION_FULL) { /* the 16-bit format is the one set elsewhere */
         stores.spectrum = stores.activation ? stores.activation
                           : stores.weight   ? stores.weight
                                             : TG_STORE_F16;
@@ -500,7 +499,7 @@ bool tg_fno_passes_f16(const tg_fno_config *config) {
     return stores.activation == TG_STORE_F16 || stores.spectrum == TG_STORE_F16;
 }
 
-/* A hidden layer has one channel at least, also where half of one would round to none. */
+/* A hidden layer has at least one channel, even where half of one would round to none. */
 static int64_t at_least_one(double channels) {
     return channels < 1.0 ? 1 : (int64_t)channels;
 }

@@ -7,7 +7,7 @@
 #include "linalg/tucker.h"
 #include "tensor/element.h"
 
-enum { SWEEPS = 2 }; /* of HOOI; more gain little */
+enum { SWEEPS = 2 }; /* of HOOI; more improve little */
 
 static tg_status multiply(tg_backend *be, tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t m,
                           int64_t n, int64_t k, const void *a, const void *b, void *c) {
@@ -22,12 +22,12 @@ static tg_shape dense_shape(const nn_model *model) {
     return shape;
 }
 
-/* ---- W of its factors ---- */
+/* ---- W from its factors ---- */
 
-/* Two arrays that a chain of products is written to in turn; the last product goes to `out`. */
+/* Two arrays that hold the products of a chain in turn; the last product goes to `out`. */
 typedef struct chain {
     tg_tensor buffer[2];
-    const void *made; /* what the next product starts from */
+    const void *made; /* the latest product */
     int next;
 } chain;
 
@@ -45,8 +45,8 @@ static tg_status chain_step(const nn_model *model, tg_dtype dtype, chain *c, int
     return status;
 }
 
-/* The first mode of (r, rest) times its factor (d, r) becomes the last one, (rest, d): after all of
- * them the modes stand in their order again. */
+/* The first mode of (r, rest) times its factor (d, r) becomes the last one, (rest, d): in the end
+ * the modes are in order again. */
 static tg_status compose_tucker(const nn_model *model, tg_backend *be, const tg_tensor *factor,
                                 const tg_tensor *dense, chain *c) {
     const int ndim = dense->shape.ndim;
@@ -89,7 +89,7 @@ static tg_status compose_tt(const nn_model *model, tg_backend *be, const tg_tens
 }
 
 /* The products of the columns of two matrices (m, R) and (n, R), row by row: (m n, R). Weights (R)
- * are a matrix of one row. */
+ * count as a matrix of one row. */
 static tg_status khatri_rao(const nn_model *model, const tg_tensor *a, const tg_tensor *b,
                             tg_tensor *out) {
     const int64_t rank = b->shape.dim[1], m = tg_tensor_numel(a) / rank, n = b->shape.dim[0];
@@ -184,8 +184,8 @@ fail:
     return status;
 }
 
-/* One step: of what is left, (r d, columns), the vectors U of the factor (r, d, r'), and what they
- * leave, U^H left (r', columns). A matrix of lower rank has fewer vectors; the others stay 0. */
+/* One step: of the remainder `left` (r d, columns), the vectors U of the factor (r, d, r') and the
+ * next remainder U^H left (r', columns). Vectors beyond the rank of `left` stay 0. */
 static tg_status split(const nn_model *model, tg_backend *be, const tg_tensor *left,
                        tg_tensor *factor, tg_tensor *next) {
     const int64_t *dim = factor->shape.dim, rows = dim[0] * dim[1];

@@ -8,11 +8,11 @@
 
 typedef struct weight {
     int ndim;
-    int64_t dim[NN_MOST_FACTORS], rank[NN_MOST_FACTORS + 1];
+    int64_t dim[NN_MAX_FACTORS], rank[NN_MAX_FACTORS + 1];
     double numbers; /* of the dense weight */
 } weight;
 
-/* To the nearest, and 1 at least. */
+/* Rounded to the nearest, at least 1. */
 static int64_t whole(double rank) {
     const double rounded = nearbyint(rank);
     return rounded < 1.0 ? 1 : (int64_t)rounded;
@@ -26,7 +26,7 @@ static bool is_fixed(const tg_fno_config *config, int mode) {
     return fixed;
 }
 
-/* Ranks c dim of all modes that are not fixed, with the share of numbers asked for: core and
+/* Ranks c dim for all modes that are not fixed, for the share of numbers asked for: core and
  * factors grow with c. */
 static void tucker_by_share(const tg_fno_config *config, weight *w) {
     double low = 0.0, high = config->rank[0] > 1.0 ? config->rank[0] : 1.0;
@@ -45,9 +45,9 @@ static void tucker_by_share(const tg_fno_config *config, weight *w) {
     }
 }
 
-/* Ranks in proportion to the mean of the two sizes beside them. */
+/* Ranks in proportion to the mean of the two neighbouring sizes. */
 static void tt_by_share(const tg_fno_config *config, weight *w) {
-    double mean[NN_MOST_FACTORS], square = 0.0, linear;
+    double mean[NN_MAX_FACTORS], square = 0.0, linear;
     const int last = w->ndim - 1;
     for (int k = 0; k < last; k++) {
         mean[k] = (double)(w->dim[k] + w->dim[k + 1]) / 2.0;
@@ -70,7 +70,7 @@ static void cp_by_share(const tg_fno_config *config, weight *w) {
     w->rank[0] = whole(config->rank[0] * w->numbers / sum);
 }
 
-/* One for each mode of Tucker, for each end of a factor of TT, or of CP the one. */
+/* Number of ranks: one per mode of Tucker, one per end of a factor of TT, one for CP. */
 static int ranks_of(tg_factorization form, int ndim) {
     return form == TG_FACTORIZATION_CP ? 1 : form == TG_FACTORIZATION_TT ? ndim + 1 : ndim;
 }
@@ -119,14 +119,14 @@ static void add_link(nn_factors *f, nn_link link) {
     f->link[f->links++] = link;
 }
 
-/* Numbers of one part of a complex number deviate by sqrt(1/2) of the whole. */
+/* The real and imaginary parts deviate by sqrt(1/2) of the complex number. */
 static void set_deviation(nn_factors *f, double of_whole) {
     for (int i = 0; i < f->params; i++) {
         f->deviation[i] = of_whole * sqrt(0.5);
     }
 }
 
-/* Mode by mode from the last to the first: (.., s, R) becomes (.., M, R), R what is behind. */
+/* Mode by mode from the last to the first: (.., s, R) becomes (.., M, R); R: later modes. */
 static void make_tucker(const weight *w, double deviation, nn_factors *f) {
     double ranks = 1.0;
     f->params = 1 + w->ndim;
@@ -142,7 +142,7 @@ static void make_tucker(const weight *w, double deviation, nn_factors *f) {
     f->inner_in = w->rank[0];
     f->inner_out = w->rank[1];
     set_deviation(f, pow(deviation / sqrt(ranks), 1.0 / (w->ndim + 1)));
-    int64_t behind = 1;
+    int64_t after = 1;
     for (int k = w->ndim - 1; k >= 2; k--) {
         int64_t before = 1;
         for (int j = 0; j < k; j++) {
@@ -150,7 +150,7 @@ static void make_tucker(const weight *w, double deviation, nn_factors *f) {
         }
         const int64_t dim = w->dim[k], rank = w->rank[k];
         add_link(f, k == w->ndim - 1 ? (nn_link){.param = 1 + k,
-                                                 .is_turned = true,
+                                                 .is_transposed = true,
                                                  .batch = 1,
                                                  .m = before,
                                                  .n = dim,
@@ -160,14 +160,14 @@ static void make_tucker(const weight *w, double deviation, nn_factors *f) {
                                                  .is_left = true,
                                                  .batch = before,
                                                  .m = dim,
-                                                 .n = behind,
+                                                 .n = after,
                                                  .k = rank,
                                                  .ld = rank});
-        behind *= dim;
+        after *= dim;
     }
 }
 
-/* For each of the R terms the outer product of its columns, mode after mode. */
+/* For each of the R terms the outer product of its columns, in the order of the modes. */
 static void make_cp(const weight *w, double deviation, nn_factors *f) {
     const int64_t rank = w->rank[0];
     f->params = 1 + w->ndim;
@@ -185,7 +185,7 @@ static void make_cp(const weight *w, double deviation, nn_factors *f) {
     int64_t made = 1;
     for (int k = 2; k < w->ndim; k++) {
         add_link(f, (nn_link){.param = 1 + k,
-                              .is_turned = true,
+                              .is_transposed = true,
                               .batch = rank,
                               .m = made,
                               .n = w->dim[k],

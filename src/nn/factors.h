@@ -1,5 +1,5 @@
-/* Factorized spectral weights: which parameters stand for a weight (Cin, Cout, M1 .. Md), and how
- * the product with it is made of them without forming it.
+/* Factorized spectral weights: the parameters that represent a weight (Cin, Cout, M1 .. Md), and
+ * the product with it computed from them without forming it.
  *
  *   Tucker  core (r0, r1, s1 .. sd), factors (Cin, r0), (Cout, r1), (Mk, sk)
  *   CP      weights (R), factors (Cin, R), (Cout, R), (Mk, R)
@@ -10,22 +10,22 @@
  *
  *   x (Cin, modes) -> x' (inner_in, modes) -> y' (inner_out, modes) -> y (Cout, modes)
  *
- * What stands in between, (inner_in, inner_out, modes), is a chain of matrix products that begins
- * at the core. Of CP and of separable weights it is one number for each channel and mode. */
+ * The inner weight (inner_in, inner_out, modes) is a chain of matrix products that begins at the
+ * core. For CP and separable weights it is one number per channel and mode. */
 #ifndef TG_NN_FACTORS_H
 #define TG_NN_FACTORS_H
 
 #include "base/context.h"
 #include "tgrad/fno.h"
 
-enum { NN_MOST_FACTORS = TG_FNO_MAX_DIMS + 2 };
+enum { NN_MAX_FACTORS = TG_FNO_MAX_DIMS + 2 };
 
-/* One product of the chain, `batch` times: next (m, n) = left (m, k) right (k, n). One of the two
- * is what the chain has made so far, the other a factor, whose numbers are those of a matrix with
- * rows `ld` apart, matrices `stride` apart (0: the same for all), turned or not. */
+/* One product of the chain, `batch` times: next (m, n) = left (m, k) right (k, n). One operand is
+ * the chain so far, the other a factor: matrices with rows `ld` apart, `stride` apart from each
+ * other (0: the same for all), possibly transposed. */
 typedef struct nn_link {
-    int param; /* its number, from the first one of the weight on */
-    bool is_left, is_turned;
+    int param; /* its number, counted from the first of the weight */
+    bool is_left, is_transposed;
     int64_t batch, m, n, k, ld, stride;
 } nn_link;
 
@@ -34,22 +34,22 @@ static inline int64_t nn_link_numbers(const nn_link *link) {
 }
 
 typedef struct nn_factors {
-    int params; /* 0: a dense weight, which is its own parameter */
-    tg_shape shape[NN_MOST_FACTORS + 1];
-    double deviation[NN_MOST_FACTORS + 1]; /* of the initial numbers; 0: they are one */
-    int core;                              /* where the chain begins */
-    int in, out;                           /* the maps; -1: none */
+    int params; /* 0: a dense weight, which is itself a parameter */
+    tg_shape shape[NN_MAX_FACTORS + 1];
+    double deviation[NN_MAX_FACTORS + 1]; /* of the initial numbers; 0: they are 1 */
+    int core;                             /* the start of the chain */
+    int in, out;                          /* the maps; -1: none */
     int64_t inner_in, inner_out;
-    bool is_separable; /* inner_in is inner_out, and there is no sum between */
+    bool is_separable; /* inner_in is inner_out, with no sum in between */
     int links;
     nn_link link[TG_FNO_MAX_DIMS];
 } nn_factors;
 
-/* Of a network with these settings and modes. */
+/* For a network with these settings and modes. */
 TG_NODISCARD tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config,
                                        const int64_t *modes, nn_factors *out);
 
-/* The name of a parameter behind that of its module: "weight.core", "weight.factors.factor_2". */
+/* The name of a parameter, appended to its module's: "weight.core", "weight.factors.factor_2". */
 void nn_factors_name(tg_factorization form, int param, char *text, size_t capacity);
 
 /* Whether an optimizer may compress its gradients: the large ones. */

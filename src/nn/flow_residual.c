@@ -2,8 +2,7 @@
  *
  *   r = (w - w0) / dt + (N(w) + N(w0)) / 2,   unit = |(target - w0) / dt|, or 1 if that is 0
  *
- * The maps D_x, D_y, U: w -> u and V: w -> v are antisymmetric, so that the gradient of |r|^2 / 2
- * is
+ * The maps D_x, D_y, U: w -> u and V: w -> v are antisymmetric; the gradient of |r|^2 / 2 is
  *
  *   r / dt + (-nu Laplace r - D_x(u r) - D_y(v r) - U(r w_x) - V(r w_y)) / 2 */
 #include "nn/flow_residual.h"
@@ -19,7 +18,7 @@ static tg_fft_desc describe(int64_t samples, int64_t n, int64_t m) {
                          .howmany = samples};
 }
 
-/* Numbers of all fields, and of all spectra. */
+/* Arrays of all fields, and of all spectra. */
 enum { FIELDS = 5, SPECTRA = 2 };
 
 static int64_t numbers_of(int64_t samples, int64_t n, int64_t m) {
@@ -70,13 +69,13 @@ tg_status nn_flow_plan(tg_backend *be, int64_t samples, int64_t n, int64_t m, si
     return TG_OK;
 }
 
-/* A call for all samples of `of`. */
+/* The arguments of a call, for all samples of `of`. */
 typedef struct frames {
     tg_backend *be;
     nn_flow *flow;
     const tg_residual *of;
     double length;
-    double *field; /* what is transformed */
+    double *field; /* to be transformed */
 } frames;
 
 static tg_status at_points(const frames *f, tg_vorticity_part part, const double *by) {
@@ -117,7 +116,7 @@ static tg_status inverse(const frames *f, double *field) {
                                    1.0 / (double)(f->of->n * f->of->m), f->flow->other, field);
 }
 
-/* A frame's part of r; its velocity and gradient stay behind. */
+/* A frame's part of r; leaves its velocity and gradient in `flow`. */
 static tg_status add_frame(const frames *f, tg_vorticity_part which) {
     const nn_flow *flow = f->flow;
     double *const out[] = {flow->wx, flow->wy, flow->u, flow->v, f->field}; /* by map */

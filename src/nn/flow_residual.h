@@ -4,25 +4,25 @@
 
 #include "backend/backend.h"
 
-/* Room for the samples of a call, where the backend computes, in f64. All zero is none yet. */
+/* Room for the samples of a call on the backend, in f64. Initially all zero. */
 typedef struct nn_flow {
     tg_fft_plan *fft;
-    int64_t samples, n, m;    /* at most so many on this grid */
+    int64_t samples, n, m;    /* at most `samples` on this grid */
     double *u, *v, *wx, *wy;  /* (samples, n, m): velocity and gradient of the vorticity */
     double *r;                /* (samples, n, m): the residual */
     double *spectrum, *other; /* (samples, n, m / 2 + 1, 2) */
 } nn_flow;
 
-/* Takes what a call needs, unless it is there already. */
+/* Allocates what a call needs, unless it is there. */
 TG_NODISCARD tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m,
                                        nn_flow *flow);
 void nn_flow_free(tg_backend *be, nn_flow *flow);
-/* Bytes that it takes of the backend's workspace, and beside a device of the host's. */
+/* Bytes that it takes on the backend and, for a device, on the host. */
 TG_NODISCARD tg_status nn_flow_plan(tg_backend *be, int64_t samples, int64_t n, int64_t m,
                                     size_t *bytes, size_t *host);
 
-/* flow->r of the fields of `of` and, if it is wanted, in `field` the gradient of |r|^2 / 2 but for
- * r / dt, in the units of the data. `field` (samples, n, m) is written over in any case. */
+/* Sets flow->r for the fields of `of` and, if wanted, `field` to the gradient of |r|^2 / 2 except r
+ * / dt, in the units of the data. Overwrites `field` (samples, n, m) in any case. */
 TG_NODISCARD tg_status nn_flow_find(tg_backend *be, nn_flow *flow, const tg_residual *of,
                                     double length, bool wants_slope, double *field);
 

@@ -1,4 +1,4 @@
-/* Life of a network: weights initialised from a seed, read from and written to archives. */
+/* Creating a network: weights initialised from a seed, read from and written to archives. */
 #include "tgrad/fno.h"
 
 #include <stdio.h>
@@ -152,7 +152,7 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *name
                : tg_fail(ctx, TG_E_ARGUMENT, "the prefix '%.40s..' is too long", prefix);
 }
 
-/* Whatever was finite in the file is finite in the 16-bit weights of the network. */
+/* Finite values of the file must remain finite in the network's 16-bit weights. */
 static tg_status check_range(tg_fno *fno, const char *name, const tg_tensor *source,
                              const tg_tensor *copy) {
     tg_tensor_stats before, after;

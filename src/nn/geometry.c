@@ -1,4 +1,4 @@
-/* What a grid means for a network: padding, and which frequencies of the weights it has. */
+/* Padding of a grid, and the frequencies of the weights it has. */
 #include <math.h>
 
 #include "base/minmax.h"
@@ -32,8 +32,8 @@ void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
 }
 
 /* Kept frequencies of dimension d: -(K/2) .. ceil(K/2) - 1 with the middle of the weight's modes;
- * the halved last dimension of real data 0 .. K - 1 with the first ones; `nonnegative` complex data
- * 0 .. K - 1 with the middle. */
+ * the halved last dimension of real data keeps 0 .. K - 1 with the first ones; `nonnegative`
+ * complex data 0 .. K - 1 with the middle. */
 static void keep(const nn_model *model, nn_geometry *g, int d) {
     const tg_fno_config *config = &model->config;
     const bool is_halved = !config->complex_data && d == config->n_dim - 1;

@@ -1,4 +1,4 @@
-/* Losses: sums of weighted norms, read from text and handed to the backend term by term. */
+/* Losses: sums of weighted norms, parsed from text and passed to the backend term by term. */
 #include "tgrad/loss.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const char *skip_space(const char *text) {
     return text + strspn(text, " \t");
 }
 
-/* A number in low .. high at *text, moved behind it. */
+/* Parses a number in low .. high at *text and advances it. */
 static bool take_number(const char **text, double low, double high, double *out) {
     char *end = NULL;
     *out = strtod(*text, &end);
@@ -44,7 +44,7 @@ static bool take_number(const char **text, double low, double high, double *out)
     return is_good;
 }
 
-/* "[weight *] [abs_] (h1 | hs<s> | l<p>)" at *text, moved behind it. */
+/* Parses "[weight *] [abs_] (h1 | hs<s> | l<p>)" at *text and advances it. */
 static bool take_term(const char **text, tg_loss_term *term) {
     const char *at = skip_space(*text);
     *term = (tg_loss_term){.p = 2.0, .weight = 1.0};
@@ -99,7 +99,7 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
     return TG_OK;
 }
 
-/* A call of the slot without its outputs. */
+/* The arguments of the slot, without outputs. */
 static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pred,
                            const void *target) {
     tg_loss_op op = {.dtype = tg_dtype_real(dtype),
@@ -224,7 +224,7 @@ static tg_status check_fields(const tg_backend *be, const tg_tensor *pred, const
     const tg_place place = be->ops->place;
     if (pred->place != place || target->place != place || (dpred && dpred->place != place)) {
         return tg_fail(ctx, TG_E_ARGUMENT,
-                       "loss: pred, target and gradient must lie where backend %s computes "
+                       "loss: pred, target and gradient must be in memory of backend %s "
                        "(tg_backend_tensor makes such tensors, tg_backend_copy fills them)",
                        be->ops->name);
     }

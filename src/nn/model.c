@@ -1,5 +1,5 @@
-/* Models: the list of parameters, with names, shapes, places in one block of weights, and how each
- * is initialised. What there is to list, an architecture says. */
+/* Models: the list of parameters, with names, shapes, offsets in one block of weights, and
+ * initialisation. The architecture declares them. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool failed(nn_model *model, tg_status status) {
     return model->status != TG_OK;
 }
 
-/* Appends a parameter; its place follows the one before. Returns its number. */
+/* Appends a parameter, stored after the previous one. Returns its number. */
 static int add_param(nn_model *model, nn_param param, const char *format, ...) TG_PRINTF(3, 4);
 static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     const int64_t numel = tg_shape_numel(&param.shape);
@@ -135,7 +135,7 @@ void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *co
     }
 }
 
-/* The parameters of a factorized weight; returns the first one's number. */
+/* Declares the parameters of a factorized weight; returns the number of the first. */
 static int declare_factors(nn_model *model, const char *module) {
     const nn_factors *factors = &model->factors;
     const tg_factorization form = model->config.factorization;

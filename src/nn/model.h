@@ -18,12 +18,12 @@ int64_t nn_mlp_hidden(const tg_fno_config *config);
 /* The function between layers. */
 tg_act nn_act_of(const tg_fno_config *config);
 
-/* How the network's arrays are kept. */
+/* Storage formats of the network's arrays. */
 typedef struct nn_stores {
     tg_storage activation; /* inside: from the lifting to the projection's input */
-    tg_storage spectrum;   /* the kept modes, and gradients of spectral weights as their factors */
+    tg_storage spectrum;   /* kept modes, and gradients of spectral weights as factors */
     tg_storage weight;     /* spectral weights */
-    tg_precision saved;    /* what waits for backward: full, bf16 or 8bit */
+    tg_precision saved;    /* of values saved for backward: full, bf16 or 8bit */
 } nn_stores;
 
 nn_stores nn_stores_of(const tg_fno_config *config);
@@ -37,15 +37,15 @@ typedef struct nn_param {
     tg_dtype dtype; /* in memory */
     tg_shape shape;
     bool spectral;       /* an optimizer may compress its gradients .. */
-    bool factored;       /* .. which leave as factors */
+    bool factored;       /* .. which are handed over as factors */
     size_t offset;       /* in the block of weights */
-    size_t dense_offset; /* of its gradient among those that are not factored */
+    size_t dense_offset; /* of its gradient, among those that are not factored */
     nn_init init;
     double scale; /* deviation, bound or value */
-    int stream;   /* number of the random stream: that of fr for fi, which starts equal */
+    int stream;   /* number of the random stream; fi has that of fr, so both start equal */
 } nn_param;
 
-/* Layers by the numbers of their parameters in the list; those of one layer stand side by side. */
+/* Layers, by the numbers of their parameters in the list; those of one layer are consecutive. */
 typedef struct nn_mlp {
     int64_t in, hidden, out;
     tg_act act;      /* of the hidden layer */
@@ -61,18 +61,18 @@ typedef struct nn_norm {
     int weight, bias; /* -1: not affine */
 } nn_norm;
 
-/* The two ways of a GINO: from points to the latent grid, and from there to the queries. */
+/* The two transforms of a GINO: from points to the latent grid, and from there to the queries. */
 typedef enum nn_side { NN_TO_GRID, NN_TO_QUERIES, NN_SIDES } nn_side;
 
 typedef struct nn_gno {
     tg_gno_config config;
     nn_side side;
-    int layers; /* of its kernel; 0: there is none */
+    int layers; /* of its kernel; 0: no such transform */
     int param;  /* the first: weight (out, in) and bias of each layer */
 } nn_gno;
 
 typedef struct nn_block {
-    int weight, bias; /* of the spectral convolution; of factors, the first */
+    int weight, bias; /* of the spectral convolution; of a factorized one, the first */
     nn_skip fno_skip, mlp_skip;
     nn_mlp mlp;
     nn_norm norm[2];
@@ -99,7 +99,7 @@ typedef struct nn_model {
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
     int64_t mode_count;
     nn_factors factors;        /* of every spectral weight */
-    int64_t embedded_channels; /* in_channels and coordinates; of a GINO, what the lifting reads */
+    int64_t embedded_channels; /* in_channels and coordinates; GINO: the input of the lifting */
     nn_mlp lifting, projection;
     nn_gno gno[NN_SIDES];
     nn_block *blocks; /* (n_layers) */
@@ -109,13 +109,13 @@ typedef struct nn_model {
     size_t weight_bytes;
     size_t dense_bytes; /* of the gradients that are not factored */
     int64_t parameters; /* real numbers */
-    tg_status status;   /* of the declarations: the first failure */
+    tg_status status;   /* the first failure of a declaration */
 } nn_model;
 
 TG_NODISCARD tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out);
 void nn_model_destroy(nn_model *model);
 
-/* What architectures declare; `module` is neuraloperator's name. Failures stay in model->status. */
+/* For architectures; `module` is neuraloperator's name. Failures stay in model->status. */
 void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
                     nn_mlp *mlp);
 void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip);

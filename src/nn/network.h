@@ -1,4 +1,4 @@
-/* Inside of a network: a model, its weights, and the program that is ready to run. */
+/* Internals of a network: a model, its weights, and the program that is ready to run. */
 #ifndef TG_NN_NETWORK_H
 #define TG_NN_NETWORK_H
 
@@ -7,43 +7,43 @@
 #include "nn/program.h"
 #include "nn/spectral_loss.h"
 
-/* What losses in Fourier space and residuals of equations work in. */
+/* Workspace of losses in Fourier space and of residuals of equations. */
 typedef struct nn_loss_work {
     int64_t samples; /* of a call, at most */
     nn_spectral spectral;
     nn_residual residual;
-    void *x; /* of residuals, where the caller has it on another side */
+    void *x; /* of residuals, if the caller's x is elsewhere */
 } nn_loss_work;
 
 /* Its parts. */
 enum { NN_LOSS_SPECTRAL = 1, NN_LOSS_RESIDUAL = 2, NN_LOSS_FLOW = 4 };
 
-/* What a call of forward or backward works on. */
+/* The arguments of a forward or backward call. */
 typedef struct nn_call {
     const tg_tensor *x, *target;
     const tg_loss_config *loss_config;
     double grad_scale; /* of dL/dy */
-    double *loss;      /* where the backend computes */
+    double *loss;      /* on the backend */
     const tg_grad_sink *sink;
-    void *dx; /* where dL/dx goes, of a network that makes it; NULL: nowhere */
+    void *dx; /* for dL/dx, if the network computes it; NULL: discard it */
 } nn_call;
 
 typedef struct nn_run {
     bool ready;
-    bool saved;           /* the activations of a forward wait for their backward */
-    bool has_dout;        /* and so does dL/dy */
+    bool saved;           /* the activations of a forward are kept for its backward */
+    bool has_dout;        /* and so is dL/dy */
     int64_t whole;        /* samples of the step */
-    int64_t first, batch; /* those of them that are in flight */
+    int64_t first, batch; /* the part of them in flight */
     nn_program program;
-    tg_fft_plan *fft;                          /* of program.images images: C transforms each */
-    void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
-    void *places;                              /* of a GINO: memory of what follows */
+    tg_fft_plan *fft;                          /* of program.images images, C transforms each */
+    void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
+    void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
-    bool has_points;        /* the places are known */
+    bool has_points;        /* the coordinates are set */
     tg_tensor features;     /* a view of the caller's */
-    nn_loss_work loss_work; /* from the first step on whose loss needs it */
-    int gradient_first;     /* parameter whose gradient stands first in `gradients` */
+    nn_loss_work loss_work; /* allocated by the first step whose loss needs it */
+    int gradient_first;     /* the first parameter in `gradients` */
     nn_call call;
 } nn_run;
 
@@ -55,97 +55,96 @@ struct tg_fno {
     char *weights; /* (model.weight_bytes) where the backend computes */
     nn_run run;
     tg_shared_workspace shared; /* bytes to be shared from the next preparation for training on */
-    int64_t preparations; /* times the buffers of `run` were made: graphs captured before are of no
-                             use */
+    int64_t preparations; /* number of times the buffers of `run` were created; earlier captured
+                             graphs are invalid */
 };
 
 static inline void *nn_weight(const tg_fno *fno, int param) {
     return param < 0 ? NULL : fno->weights + fno->model.params[param].offset;
 }
 
-/* The address `count` elements of a dtype behind x. */
+/* The address `count` elements of a dtype after x. */
 static inline void *nn_element(tg_dtype dtype, const void *x, int64_t count) {
     return (char *)(uintptr_t)x + (size_t)count * tg_dtype_size(dtype);
 }
 
-/* An outline has none. */
+/* Fails for an outline, which has no weights. */
 TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
 
-/* Frees what tg_fno_prepare made. */
+/* Frees what tg_fno_prepare allocated. */
 void nn_run_free(tg_fno *fno);
 
-/* Bytes that preparations for training are to keep ready for the receiver of gradients from now on.
- * Returns where the memory that the last one kept is told, for as long as the network lives: to be
- * used when gradients of spectral weights are received, at the end of a backward pass, and until
- * the next forward. */
+/* Sets the bytes that preparations for training keep for the receiver of gradients. The result,
+ * valid as long as the network, holds the address of that memory after a preparation: it may be
+ * used when gradients of spectral weights are received, at the end of a backward pass, until the
+ * next forward. */
 const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shared);
 
 /* ---- gradients of parameters (ops/hand_over.c) ---- */
 
-/* Bytes of those of `count` parameters from `first` on. */
+/* Bytes of the gradients of `count` parameters from `first` on. */
 size_t nn_gradient_span(const nn_model *model, int first, int count);
-/* They begin, from zero if they are `cleared` .. */
+/* Begins them, from zero if `cleared` .. */
 TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count, bool cleared);
-/* .. and each is found by its number (NULL for -1). */
+/* .. and finds one by its number (NULL for -1). */
 void *nn_gradient(const tg_fno *fno, int param);
 
 /* ---- places of a GINO (places.c) ---- */
 
-/* Bytes that are taken for them; 0 for others. */
+/* Bytes allocated for them; 0 without them. */
 size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *geometry);
 TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
-/* Whether what a forward needs of them was set. */
+/* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 
 /* ---- weights (fno.c) ---- */
 
-/* As tg_fno_save, with copies in a staging buffer, if there is one. */
+/* As tg_fno_save, with copies in a staging buffer if there is one. */
 TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging,
                                tg_archive *archive);
 
 /* ---- passes over the program (run.c) ---- */
 
-/* The samples in flight of a tensor of host or device, to where the backend computes. */
+/* Copies the samples in flight of a host or device tensor to the backend. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
-/* tg_fno_forward_loss, with all gradients of the backward pass grad_scale times as large. */
+/* tg_fno_forward_loss, with all gradients of the backward pass times grad_scale. */
 TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                        const tg_loss_config *config, double grad_scale,
                                        double *loss);
 
-/* Forward of a network that is prepared for training, whose output stays inside. */
+/* Forward of a network prepared for training, whose output stays inside. */
 TG_NODISCARD tg_status nn_forward(tg_fno *fno, const tg_tensor *x);
-/* Where the last forward left its output, and dL/dy, which may be added to before backward. */
+/* The output of the last forward, and dL/dy, which may be added to before backward. */
 void *nn_output(const tg_fno *fno);
 void *nn_output_gradient(const tg_fno *fno);
-/* Backward of a forward that made the loss; dL/dx, if the network makes it, goes to `dx` (NULL:
- * nowhere), where the backend computes. */
+/* Backward of a forward that computed the loss; dL/dx, if the network computes it, goes to `dx` on
+ * the backend (NULL: discard it). */
 TG_NODISCARD tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx);
 
-/* The host's part of a pass whose work was queued from a captured graph. */
+/* The host's part of a pass that was queued from a captured graph. */
 void nn_forward_replayed(tg_fno *fno, int64_t batch);
 void nn_backward_replayed(tg_fno *fno);
-/* Takes back a backward of which nothing was run. */
+/* Undoes a backward none of which was run. */
 void nn_backward_undone(tg_fno *fno, uint64_t step);
 
-/* A config of the caller as one of this library's. */
+/* The caller's config converted to this library's. */
 TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config,
                                            tg_loss_config *out);
 
-/* Whether this is a loss that the backend has, of this network. */
+/* Whether the backend has this loss, and it suits this network. */
 TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config,
                                     const tg_fno_config *network);
-/* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
- * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken for
- * work->samples with the first call; residuals of equations are not in it. */
+/* Adds the loss of tensors on the backend, `shape` = (batch, channels, grid..), and computes its
+ * gradient times grad_scale. A spectral one works in `work`, allocated for work->samples by the
+ * first call; residuals of equations are not included. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                nn_loss_work *work, double *loss, double grad_scale, void *dpred);
 /* The parts of `work` that a loss needs. */
 unsigned nn_loss_parts(const tg_loss_config *config);
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work);
-/* Bytes of these parts for fields of that shape, where the backend computes and, if that is
- * elsewhere, on the host. */
+/* Bytes of these parts for fields of that shape, on the backend and, for a device, on the host. */
 TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, unsigned parts, tg_dtype dtype,
                                          const tg_shape *shape, size_t *bytes, size_t *host);
 

@@ -1,6 +1,6 @@
-/* Residuals of equations, which training makes small beside the error against the data: of each
- * sample |r| / unit is added. The backends make |r|, unit and the slopes (backend/nn.h), of flows
- * from what flow_residual.c has made of them. */
+/* Residuals of equations, which training reduces besides the error against the data: adds |r| /
+ * unit of each sample. The backends compute |r|, unit and the slopes (backend/nn.h), for flows from
+ * the fields of flow_residual.c. */
 #include "nn/physics_loss.h"
 
 #include "base/minmax.h"

@@ -1,4 +1,4 @@
-/* The places that a GINO works between: its memory, and the calls that tell them. */
+/* The points of a GINO: their memory, and the calls that set them. */
 #include <string.h>
 
 #include "base/minmax.h"

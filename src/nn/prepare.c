@@ -1,5 +1,5 @@
-/* What a network takes for its steps, told before (tg_fno_plan) and taken (tg_fno_prepare): both
- * read the same program. */
+/* The memory of a network's steps: planned (tg_fno_plan) and allocated (tg_fno_prepare) from the
+ * same program. */
 #include <stdio.h>
 
 #include "base/minmax.h"
@@ -21,7 +21,7 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
     TG_TRY(nn_program_create(&model, be, batch, grid, training, shared, &program));
-    /* what a transform takes for itself is known when there is one */
+    /* the size of a transform's own workspace is known once it exists */
     const tg_place place = be->ops->place;
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
     const tg_fft_desc desc = nn_geometry_fft(&model, &program.geometry, program.images);
@@ -70,7 +70,7 @@ static size_t alive(const nn_arena *arena, int time) {
     return bytes;
 }
 
-/* Adds op number `time` to its phase: what is alive then, and its work. */
+/* Adds op number `time` to its phase: the bytes alive then, and its arithmetic. */
 static void add_op(const nn_program *program, int time, tg_fno_phase *out) {
     const nn_op *op = &program->ops[time];
     const nn_kind_row *row = nn_kind_of(op->kind);

@@ -21,7 +21,7 @@ static bool failed(nn_program *program, tg_status status) {
 
 int nn_value_add(nn_program *program, nn_value value) {
     if (failed(program, NN_GROW(program, values, value))) {
-        return 0; /* there is one, and nobody will look */
+        return 0; /* any valid number: after a failure it is not read */
     }
     value.home = program->value_count;
     program->values[program->value_count] = value;
@@ -189,9 +189,9 @@ nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int inpu
     return NULL;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole program ---- */
 
-/* Every kind that is used has the slot that it calls. */
+/* Every kind in use needs a slot of the backend. */
 static tg_status check_slots(const nn_program *program, const tg_backend *be) {
     for (int i = 0; i < program->op_count; i++) {
         const nn_kind_row *row = nn_kind_of(program->ops[i].kind);
@@ -207,7 +207,7 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
     return TG_OK;
 }
 
-/* Dense gradients of so many bytes wait for each other where that saves launches. */
+/* Dense gradients of up to this many bytes are handed over together where that saves launches. */
 enum { KEPT_BYTES = 1 << 20 };
 
 tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,

@@ -1,14 +1,14 @@
 /* A network as a static program: the list of ops of one step, for one model, batch and grid.
  *
- *   value    an array (planes, batch, channels, points) with a role, from which its storage format
- *            follows; made once (a value that an op adds to becomes a new value, in its memory)
- *   op       a kind with attributes, the values it reads and makes, and its parameters
- *   program  forward ops, the loss, backward ops, hand-overs of gradients to the sink
+ *   value    an array (planes, batch, channels, points) with a role, which decides its storage
+ * format; written once (a value that an op adds to becomes a new value, in its memory) op       a
+ * kind with attributes, the values it reads and writes, and its parameters program  forward ops,
+ * the loss, backward ops, hand-overs of gradients to the sink
  *
  * A model's builder (models/) lists the forward ops. The passes (passes/) then write the backward
- * ops, fuse what a backend computes in one call, insert what checkpointing makes again, choose
+ * ops, fuse what a backend computes in one call, insert recomputation for checkpointing, choose
  * formats, and place every value in one of two arenas. Memory plans, profiles and steps read the
- * outcome: what is planned is what runs. */
+ * same program. */
 #ifndef TG_NN_PROGRAM_H
 #define TG_NN_PROGRAM_H
 
@@ -22,11 +22,11 @@ typedef struct nn_geometry {
     int64_t padded[3], padded_pixels; /* inside the blocks */
     int64_t pad_before[3];            /* zeros in front, per dimension */
     bool pads;
-    int64_t kept[3], kept_count; /* frequencies of this grid */
+    int64_t kept[3], kept_count; /* of this grid */
     int64_t first[3];            /* lowest of them, signed */
     int64_t window[3];           /* where they start in the weight's modes */
     bool windowed;               /* the grid has fewer frequencies than the weight */
-    int64_t points, queries;     /* of a GINO, whose grid is the latent one; else the grid's */
+    int64_t points, queries;     /* of a GINO, whose grid is the latent one; otherwise the grid's */
 } nn_geometry;
 
 TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
@@ -37,26 +37,26 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t
 
 typedef enum nn_role {
     NN_DATA,        /* outside the blocks, in the network's dtype */
-    NN_ACTIVATION,  /* inside, and gradients there: stored as fno.activation_precision says */
+    NN_ACTIVATION,  /* inside them, and gradients there: stored as fno.activation_precision says */
     NN_SPECTRUM,    /* kept modes, complex: as fno.fno_block_precision says */
     NN_INNER_ARRAY, /* of a factorized weight's product, complex in full width */
     NN_STATISTIC,   /* of a norm, f64 */
-    NN_SAVED,       /* an activation or spectrum that waits for backward in less memory */
-    NN_SCRATCH      /* bytes that one op works in */
+    NN_SAVED,       /* an activation or spectrum kept for backward in less memory */
+    NN_SCRATCH      /* scratch of one op */
 } nn_role;
 
 typedef struct nn_value {
     nn_role role;
     int planes;
     int64_t channels, points;
-    tg_dtype dtype;    /* in memory; set by the pass of formats. u8: a byte each, with scales */
+    tg_dtype dtype;    /* in memory; set by the pass of formats. u8: quantized, with scales */
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
-    bool is_transient; /* never kept for backward: lies in the workspace */
-    bool is_whole;     /* of the whole batch, of which ops see the samples in flight */
+    bool is_transient; /* never kept for backward: in the workspace */
+    bool is_whole;     /* for the whole batch; ops see the samples in flight */
     bool is_single;    /* one for all samples */
-    int before_act;    /* the value that this one is the activation of; -1: none */
-    int home;          /* the first value in its memory: itself, or one that was written over */
-    void *data;        /* once there is memory */
+    int before_act;    /* the value whose activation this is; -1: none */
+    int home;          /* the first value in its memory: itself, or one that was overwritten */
+    void *data;        /* set once memory is allocated */
 } nn_value;
 
 /* ---- ops ---- */
@@ -68,7 +68,7 @@ typedef enum nn_kind {
     NN_GONE = NN_KINDS /* taken into another op by fusion */
 } nn_kind;
 
-/* Inputs by their meaning. SUM is added to, in place: the first output takes its memory. */
+/* Inputs by role. SUM is added to, in place: the first output takes its memory. */
 enum {
     NN_X,
     NN_DY,
@@ -86,11 +86,11 @@ enum { NN_OUTPUTS = 3, NN_SCRATCHES = 2 };
 typedef struct nn_op {
     nn_kind kind;
     int in[NN_INPUTS], out[NN_OUTPUTS]; /* values; -1: none */
-    int scratch[NN_SCRATCHES];          /* values likewise */
-    int reads, read_count;              /* parameters that it reads: the first, and how many */
-    int param, params;                  /* backward: parameters whose gradients it makes */
-    int phase, back; /* where in the network: its phase, and that of its backward ops */
-    int block;       /* 0: before the blocks */
+    int scratch[NN_SCRATCHES];          /* values, too */
+    int reads, read_count;              /* the parameters it reads: first and count */
+    int param, params;                  /* backward: the parameters whose gradients it computes */
+    int phase, back;                    /* its phase, and that of its backward ops */
+    int block;                          /* 0: before the blocks */
     /* attributes, as far as the kind has them */
     const nn_mlp *mlp;
     const nn_skip *skip;
@@ -100,10 +100,10 @@ typedef struct nn_op {
     int module;             /* number of a channel MLP, for dropout */
     double dropout;
     double scale;       /* of a transform */
-    tg_act act;         /* its X is act(what is read) .. */
-    bool through;       /* .. and the gradient is that at what is read */
+    tg_act act;         /* reads X as act(X) .. */
+    bool through;       /* .. and the gradient is that before act */
     tg_act inner_act;   /* of a block: before its MLP .. */
-    bool adds_input;    /* .. and whether gate x is added to what that makes */
+    bool adds_input;    /* .. and whether gate x is added to the MLP's output */
     bool is_adjoint;    /* of a transform or contraction: the transposed one */
     bool is_stabilized; /* tanh before the transform */
 } nn_op;
@@ -120,31 +120,31 @@ typedef struct nn_program {
     const nn_model *model;
     nn_geometry geometry;
     bool training;
-    int64_t whole;  /* most samples of a step .. */
-    int64_t batch;  /* .. and of those that are in flight together (fno.micro_batch) */
-    int64_t images; /* that are transformed in one call: 1 on the host, else all in flight */
+    int64_t whole;  /* largest number of samples of a step .. */
+    int64_t batch;  /* .. and of those in flight together (fno.micro_batch) */
+    int64_t images; /* transformed in one call: 1 on the host, else all in flight */
     nn_value *values;
     int value_count, op_count, phase_count;
     int64_t value_capacity, op_capacity, phase_capacity;
     nn_op *ops;
-    int forward_end, backward_begin; /* between them: the loss */
-    int backward_end; /* behind it: what runs once for the whole batch, the hand-overs at the end */
+    int forward_end, backward_begin; /* the loss is between them */
+    int backward_end;                /* then: the hand-overs at the end, once for the whole batch */
     nn_phase *phases;
     int input, output, target, dout; /* values */
     nn_arena activations, workspace;
-    bool keeps_gradients;  /* dense ones until backward has ended, when they leave together: where
+    bool keeps_gradients;  /* hands dense gradients over together when backward has ended: where
                               micro-batches add to them, and small ones on a device */
-    size_t gradient_bytes; /* of the largest group of gradients that leave together */
-    tg_shared_workspace shared; /* asked for, and where it lies at the end of a step */
-    /* while it is built: the first failure, and where new ops belong */
+    size_t gradient_bytes; /* of the largest group of gradients handed over together */
+    tg_shared_workspace shared; /* as requested, with its address at the end of a step */
+    /* while it is built: the first failure, and the block and phase of new ops */
     tg_status status;
     const char *scope;
     int phase, back, block;
-    int spectral_phase; /* in which the gradients of spectral weights leave */
+    int spectral_phase; /* that of handing over the gradients of spectral weights */
 } nn_program;
 
-/* Builds, differentiates (training), and places; `shared` is what the sink of the gradients works
- * in. No memory but the lists' own is taken. The program points to `model` and into itself. */
+/* Builds, differentiates (training), and places; `shared` is the workspace of the gradients'
+ * receiver. Allocates only its own lists. The program points to `model` and into itself. */
 TG_NODISCARD tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
                                          const int64_t *grid, bool training,
                                          const tg_shared_workspace *shared, nn_program *out);
@@ -161,40 +161,40 @@ static inline bool nn_in_parts(const nn_program *program) {
 
 /* ---- for builders, rules and passes; a failure stays in program->status ---- */
 
-/* A new value, like another one or of a shape of its own. */
+/* A new value, like another one or of a new shape. */
 int nn_value_add(nn_program *program, nn_value value);
 int nn_value_like(nn_program *program, int value);
 
-/* Marks a value that lies between two blocks; returns it. */
+/* Marks a value as lying between two blocks; returns it. */
 int nn_boundary(nn_program *program, int value);
 
-/* An op with all values and parameters none; one that reads x and makes a value like it. */
+/* An op without values and parameters; one that reads x and makes a value like it. */
 nn_op nn_op_make(nn_kind kind);
 nn_op nn_op_on(nn_program *program, nn_kind kind, int x);
-/* Appends it, in the present phase and block; returns its first output. */
+/* Appends it to the current phase and block; returns its first output. */
 int nn_op_add(nn_program *program, nn_op op);
-/* Appends it as it is. */
+/* Appends it unchanged. */
 void nn_op_append(nn_program *program, const nn_op *op);
 
-/* Ops from here on belong to this block and, in forward and backward, to phases of these names:
- * with a scope "block 2", "block 2: mixing" and "back through block 2: mixing"; with none "lifting"
- * and "back through the lifting". */
+/* Later ops belong to this block and, in forward and backward, to phases of these names: with a
+ * scope "block 2", "block 2: mixing" and "back through block 2: mixing"; with none "lifting" and
+ * "back through the lifting". */
 void nn_scope(nn_program *program, int block, const char *scope);
 void nn_phase_begin(nn_program *program, const char *forward, const char *backward);
 int nn_phase_named(nn_program *program, const char *name, bool is_backward);
 
-/* The output that is the activation of the one before it: by fusion, and left out where nobody
- * reads it; -1: none. */
+/* The output that is the activation of the one before it: added by fusion, omitted without readers;
+ * -1: none. */
 int nn_activated_output(const nn_program *program, const nn_op *op);
 
-/* The first of the ops that hand over the gradients of spectral weights, last of all: from then on
- * the memory of the activations can be a shared workspace. */
+/* The first op that hands over gradients of spectral weights. From it to the end the memory of the
+ * activations can be a shared workspace. */
 int nn_sharing_begins(const nn_program *program);
 
-/* Ops that were taken into others leave the list. */
+/* Removes ops that fusion has absorbed. */
 void nn_leave_out_gone(nn_program *program);
 
-/* The op that makes each value and how many read it: (value_count) ints each, to be freed. */
+/* The op that makes each value and its number of readers: (value_count) ints each, to be freed. */
 typedef struct nn_links {
     int *maker, *readers;
 } nn_links;

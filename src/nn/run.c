@@ -2,12 +2,12 @@
 #include "backend/tensor.h"
 #include "nn/ops.h"
 
-/* ---- tensors of the caller ---- */
+/* ---- the caller's tensors ---- */
 
 typedef enum nn_end { NN_AT_INPUT, NN_AT_OUTPUT } nn_end;
 
-/* On the host or where the backend computes; dtype of the data and shape (batch, channels, grid..),
- * of a GINO (batch, channels, points or queries). */
+/* On the host or the backend; dtype of the data and shape (batch, channels, grid..), for a GINO
+ * (batch, channels, points or queries). */
 static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
                               int64_t batch, nn_end end) {
     const tg_fno_config *config = &fno->model.config;
@@ -46,7 +46,7 @@ static tg_status check_sink(const tg_fno *fno, const tg_grad_sink *sink) {
 static tg_status check_saved(const tg_fno *fno) {
     return fno->run.saved ? TG_OK
                           : tg_fail(fno->ctx, TG_E_ARGUMENT,
-                                    "backward needs a forward of its own, of a network that "
+                                    "backward needs a forward before it, of a network that "
                                     "tg_fno_prepare made ready for training");
 }
 
@@ -64,14 +64,14 @@ static tg_status run_ops(tg_fno *fno, int first, int end) {
     return TG_OK;
 }
 
-/* Samples from `first` on are in flight, as many as there is memory for. */
+/* Takes the samples from `first` on in flight, as many as there is memory for. */
 static void take_part(nn_run *run, int64_t first) {
     const int64_t left = run->whole - first;
     run->first = first;
     run->batch = left < run->program.batch ? left : run->program.batch;
 }
 
-/* The step begins with the first samples of x. */
+/* Begins the step with the first samples of x. */
 static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     nn_run *run = &fno->run;
     if (!run->ready) {
@@ -123,7 +123,7 @@ void *nn_output_gradient(const tg_fno *fno) {
 tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx) {
     nn_run *run = &fno->run;
     const nn_program *program = &run->program;
-    run->saved = run->has_dout = false; /* what was kept is now worked on in place */
+    run->saved = run->has_dout = false; /* backward overwrites the saved activations */
     run->call = (nn_call){.sink = sink, .dx = dx};
     take_part(run, (run->whole - 1) / program->batch * program->batch); /* the last one */
     TG_CALL(run_ops(fno, program->backward_begin, program->backward_end));
@@ -161,7 +161,7 @@ fail:
     return status;
 }
 
-/* ---- from a captured graph ---- */
+/* ---- replayed graphs ---- */
 
 void nn_forward_replayed(tg_fno *fno, int64_t batch) {
     fno->run.whole = batch;

@@ -25,7 +25,7 @@ static tg_fft_desc describe(const tg_loss_op *op) {
     return desc;
 }
 
-/* Numbers of f64: of all fields, of all spectra, and of both with the powers. */
+/* Counts of f64 numbers: of all fields, of all spectra, and of both plus the powers. */
 typedef struct sizes {
     int64_t field, spectrum, total;
 } sizes;
@@ -71,7 +71,7 @@ tg_status nn_fft_plan(tg_backend *be, const tg_fft_desc *desc, size_t *bytes, si
     const tg_place place = be->ops->place;
     const size_t there = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE];
     const size_t here = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
-    tg_fft_plan *fft = NULL; /* what it takes for itself is known when there is one */
+    tg_fft_plan *fft = NULL; /* the size of its own workspace is known once it exists */
     TG_CALL(be->ops->fft_create(be, desc, &fft));
     *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there;
     *host =
@@ -87,8 +87,7 @@ tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, 
     return TG_OK;
 }
 
-/* powers = |.|_s^2 of the field's images, that of the target if it is one; the spectrum stays
- * behind. */
+/* powers = |.|_s^2 of the field's images, or of the target's; leaves the spectrum in `work`. */
 static tg_status transform(tg_backend *be, const nn_spectral *work, const tg_loss_op *op,
                            bool is_target) {
     tg_sobolev call = {.complex = work->desc.complex,
@@ -111,7 +110,7 @@ tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *o
     tg_loss_op given = *op;
     TG_CALL(ops->convert(be, numbers, op->dtype, op->target, TG_F64, work->field));
     TG_CALL(op->relative ? transform(be, work, op, true) : TG_OK);
-    /* target - pred, whose sign the way back turns; no spectrum is needed now */
+    /* target - pred: the gradient's sign is flipped below; the spectrum is free now */
     TG_CALL(ops->convert(be, numbers, op->dtype, op->pred, TG_F64, work->spectrum));
     TG_CALL(ops->axpy(be, TG_F64, numbers, (tg_scalar){-1.0, 0.0}, work->spectrum, work->field));
     TG_CALL(transform(be, work, op, false));

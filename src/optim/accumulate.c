@@ -1,5 +1,5 @@
-/* Sums of gradients, in compressed space but for a step that refreshes, whose dense sum is
- * allocated for the time of it; and norms of gradients, to clip by. */
+/* Sums of gradients, in compressed space except on a step that refreshes, which allocates a dense
+ * sum for its duration; and norms of gradients, for clipping. */
 #include <math.h>
 
 #include "backend/tensor.h"
@@ -32,7 +32,7 @@ tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
     return TG_OK;
 }
 
-/* The sum that a gradient belongs to, and its guard. */
+/* The sum of a gradient, and its guard. */
 static tg_status find_sum(tg_optim *optim, const tg_gradient *gradient, tg_slot **slot,
                           uint32_t **guard) {
     TG_CALL(tg_slot_find(optim, gradient->param, slot));
@@ -83,7 +83,7 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     return add(optim, slot, gradient);
 }
 
-/* A copy on its way. */
+/* A pending copy. */
 typedef struct span {
     const char *from;
     char *to;
@@ -129,11 +129,47 @@ void tg_sum_end(tg_optim *optim, tg_slot *slot) {
 
 tg_status tg_optim_discard(tg_optim *optim) {
     TG_NEED(NULL, optim);
-    TG_CALL(tg_optim_synchronize(optim)); /* what guards have counted of them ends, too */
+    TG_CALL(tg_optim_synchronize(optim)); /* also resets the guards' counts of them */
     for (int i = 0; i < optim->slot_count; i++) {
         tg_sum_end(optim, &optim->slots[i]);
     }
     return TG_OK;
+}
+
+/* ---- the bucket ---- */
+
+bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_dtype dtype = tg_dtype_wide(param->dtype);
+    const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
+    return !tg_is_projected(setup, param) && tg_dtype_real(dtype) == real &&
+           (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
+}
+
+tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup) {
+    const tg_backend_ops *ops = optim->be->ops;
+    int64_t reals = 0;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        slot->is_bucketed = setup->accumulates && tg_bucket_takes(setup, &setup->params[i]);
+        if (slot->is_bucketed) {
+            reals += slot->numel * (tg_dtype_is_complex(slot->dtype) ? 2 : 1);
+        }
+    }
+    if (reals == 0) {
+        return TG_OK;
+    }
+    const tg_dtype real = tg_dtype_real(optim->slots[0].dtype);
+    const tg_shape shape = {1, {reals}};
+    char *at = ops->alloc(optim->be, TG_MEM_GRADIENTS, (size_t)reals * tg_dtype_size(real));
+    optim->bucket = tg_backend_view(optim->be, real, &shape, at);
+    for (int i = 0; i < optim->slot_count && at; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->is_bucketed) {
+            slot->sum = at;
+            at += (size_t)slot->numel * tg_dtype_size(slot->dtype);
+        }
+    }
+    return at ? ops->fill(optim->be, real, reals, (tg_scalar){0}, optim->bucket.data) : TG_E_MEMORY;
 }
 
 /* ---- sums as tensors ---- */
@@ -184,8 +220,8 @@ tg_tensor tg_sum_get(tg_optim *optim, int param) {
                            slot->dense_sum ? slot->dense_sum : slot->sum);
 }
 
-/* NaN and Inf in a sum that the caller may have written, into the guard and, on the host,
- * slot->nonfinite: what stands there decides, not what was added up. */
+/* Counts NaN and Inf of a sum that the caller may have written into the guard and, on the host,
+ * slot->nonfinite: its present values decide, not the gradients added up. */
 static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
     const int64_t n = slot->dense_sum ? slot->numel : slot->count;
     const void *values = slot->dense_sum ? slot->dense_sum : slot->sum;
@@ -214,8 +250,8 @@ tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
 
 /* ---- the end of a sum ---- */
 
-/* Whether the sum may be used: what is known on the host decides, or the guard when the update is
- * made. A step that refreshes needs to know. */
+/* Whether the sum may be used: the host's count decides, or the guard at the update. A refresh
+ * needs the answer now. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     TG_CALL(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
@@ -256,8 +292,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                                    .shape = slot->shape,
                                    .dense = slot->dense_sum,
                                    .place = optim->be->ops->place};
-        status =
-            tg_slot_project_and_update(optim, slot, &whole, tg_slot_is_due(optim, slot), &call);
+        status = tg_slot_step(optim, slot, &whole, &call);
     } else {
         call.values = slot->sum;
         status = tg_slot_update(optim, slot, &call);
@@ -281,7 +316,7 @@ tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_a
     if (slot->projector) {
         values = optim->small;
         TG_CALL(tg_slot_project(optim, slot, &ready, 0.0, NULL, values));
-    } else if (gradient->dense) { /* the network's */
+    } else if (gradient->dense) { /* formed by the network */
         values = slot->sum;
         TG_CALL(add_dense(optim, slot, true, gradient, values));
     } else {
@@ -302,7 +337,7 @@ static tg_status receive_and_accumulate(void *user, const tg_gradient *gradient)
     return tg_optim_accumulate(user, gradient);
 }
 
-/* Adds the squares; NaN and Inf are left out here and met again when the gradient is used. */
+/* Adds the squares; skips NaN and Inf, which are counted when the gradient is used. */
 static tg_status receive_norm(void *user, const tg_gradient *gradient) {
     tg_optim *optim = user;
     tg_slot *slot = NULL;

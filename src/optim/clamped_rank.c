@@ -1,11 +1,11 @@
-/* Finds ranks that are clamped, and says what became of the share that was asked for. */
+/* Finds clamped ranks, and reports the share of entries that is left. */
 #include "optim/clamped_rank.h"
 
 #include <stdio.h>
 
 #include "optim/optim.h"
 
-/* What to set so that the share asked for is kept. */
+/* The setting that keeps the share asked for. */
 static void advise(const tg_branch *branch, char *text, size_t capacity) {
     const bool is_matrix = branch->config.type == TG_BRANCH_MATRIX;
     char limits[128];
@@ -43,7 +43,7 @@ static void describe(const tg_branch *branch, int mode, tg_clamped_rank *out) {
 
 tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_clamped_rank *out) {
     *out = (tg_clamped_rank){0};
-    for (int i = setup->param_count - 1; i >= 0; i--) { /* so that the first one is left */
+    for (int i = setup->param_count - 1; i >= 0; i--) { /* backwards: the first one remains */
         const tg_optim_param *param = &setup->params[i];
         tg_projector outline;
         if (!tg_is_projected(setup, param) || setup->groups[param->group].memory_budget > 0.0) {

@@ -1,4 +1,4 @@
-/* Ranks that were set and that a weight of its shape does not have. */
+/* Ranks set above the largest that a weight's shape allows. */
 #ifndef TG_OPTIM_CLAMPED_RANK_H
 #define TG_OPTIM_CLAMPED_RANK_H
 

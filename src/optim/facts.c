@@ -1,4 +1,4 @@
-/* What an optimizer knows of itself: counts, projections, times. */
+/* Counts, projection errors and times of an optimizer. */
 #include "optim/optim.h"
 
 tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {

@@ -1,4 +1,4 @@
-/* Gradients as they are handed over: checked, made dense, looked at for NaN, Inf and overflow. */
+/* Gradients as handed over: checked, made dense, examined for NaN, Inf and overflow. */
 #include <float.h>
 #include <math.h>
 
@@ -60,7 +60,7 @@ static tg_multimode plain_modes(const tg_slot *slot) {
 }
 
 /* The gradient as a dense one, formed in the optimizer's memory, own or shared, if it came
- * factored: as wide as the arithmetic, or as its factors where only that was asked for. */
+ * factored: in the arithmetic's precision, or in the factors' if the setup asks for that. */
 tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
                        tg_gradient *out) {
     *out = *gradient;
@@ -86,10 +86,10 @@ tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     return tg_source_count(optim->be, &modes, &source, guard);
 }
 
-/* The norm bounds all that is made of a gradient: factors have orthonormal columns, so no entry of
- * a core or of a product on the way there is larger, and no entry of a Gram matrix than its square.
- * A rule squares what is scaled, a refresh what is not. 2^20 below the largest number there is room
- * for sums of micro-batches and ranks. */
+/* The norm bounds everything computed from a gradient: factors have orthonormal columns, so no
+ * entry of a core or of an intermediate product is larger, and no entry of a Gram matrix exceeds
+ * its square. A rule squares the scaled gradient, a refresh the unscaled one. A margin of 2^20
+ * below the largest number leaves room for sums of micro-batches and ranks. */
 static int64_t judge(const tg_optim *optim, tg_dtype dtype, bool refreshes, int64_t nonfinite,
                      double sum_squares) {
     const double most = 0x1p-20 * (tg_dtype_real(dtype) == TG_F64 ? DBL_MAX : (double)FLT_MAX);

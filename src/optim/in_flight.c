@@ -39,7 +39,7 @@ void tg_in_flight_destroy(tg_optim *optim) {
     }
     const tg_stream_ops *stream = be->ops->stream;
     if (stream) {
-        (void)be->ops->synchronize(be); /* copies to what is freed now */
+        (void)be->ops->synchronize(be); /* copies into memory about to be freed */
         stream->event_destroy(be, &p->event);
         stream->pinned_release(be, p->seen);
         stream->pinned_release(be, p->chosen);
@@ -52,7 +52,7 @@ void tg_in_flight_destroy(tg_optim *optim) {
 
 /* ---- outcomes ---- */
 
-enum { MAX_WARNINGS = 64 }; /* of skipped updates, then ever fewer */
+enum { MAX_WARNINGS = 64 }; /* of skipped updates; then only when they double */
 
 static void note_update(tg_optim *optim, tg_slot *slot) {
     slot->step++;
@@ -60,7 +60,7 @@ static void note_update(tg_optim *optim, tg_slot *slot) {
     optim->stats.steps++;
 }
 
-/* One warning for a step: as a rule it refuses the updates of all parameters. */
+/* One warning per step, which usually refuses the updates of all parameters. */
 static void warn_of_step(tg_optim *optim, int64_t step, const char *name, const char *why) {
     if (step == optim->warned_of) {
         return;
@@ -79,7 +79,7 @@ static void warn_of_step(tg_optim *optim, int64_t step, const char *name, const 
 tg_status tg_slot_refused(tg_optim *optim, tg_slot *slot, int64_t nonfinite) {
     optim->loss_scale.refused++;
     if (tg_loss_scale_yields(&optim->loss_scale)) {
-        return TG_OK; /* told about and counted by the step */
+        return TG_OK; /* reported and counted by the step */
     }
     char why[64] = "it is so large that its squares overflow";
     if (nonfinite < TG_TOO_LARGE) {
@@ -93,7 +93,7 @@ tg_status tg_slot_refused(tg_optim *optim, tg_slot *slot, int64_t nonfinite) {
     return TG_OK;
 }
 
-/* Waits for the round and counts what its guards let through; silently for a forgotten step. */
+/* Waits for the round and counts the updates its guards let through; silently if `forgets`. */
 static tg_status finish_round(tg_optim *optim, bool forgets) {
     tg_in_flight *p = &optim->in_flight;
     optim->ahead.slot = NULL;
@@ -139,7 +139,7 @@ static tg_status open_round(tg_optim *optim) {
         return TG_OK;
     }
     p->is_open = true;
-    /* counters of 0 are floats of 0 */
+    /* a counter of 0 is a float of 0 */
     return optim->be->ops->fill(optim->be, TG_F32, optim->slot_count, (tg_scalar){0}, p->guards);
 }
 
@@ -232,7 +232,7 @@ void tg_optim_restart_round(tg_optim *optim) {
     optim->in_flight.count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_in_flight = optim->slots[i].is_guarded = false;
-        optim->slots[i].is_summing = false; /* of several ranks: that of this round */
+        optim->slots[i].is_summing = false; /* with several ranks: the sum of this round */
     }
 }
 

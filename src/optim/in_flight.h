@@ -1,13 +1,13 @@
-/* Updates in flight: asked for, with an outcome that the host does not know yet.
+/* Updates in flight: queued, with an outcome that the host does not know yet.
  *
- * Whether a gradient is finite is counted where the backend computes, in a counter per parameter:
- * its guard, which stops the rule and the way back into the weight. On the host the guard is read
- * before the update is made. Where work is queued the update is queued behind its guard, and step
- * numbers and skipped updates are counted later: at the latest before the same parameter is updated
- * again, so that every update is made as if the one before had been waited for.
+ * Whether a gradient is finite is counted on the backend, in one counter per parameter: its guard,
+ * which stops the rule and the expansion into the weight. Without a stream the guard is read before
+ * the update. On a stream the update is queued after its guard, and step numbers and skipped
+ * updates are counted later: at the latest before the next update of the same parameter, so that
+ * every update is computed as if the previous one had completed.
  *
- * A round is what lies between two synchronizations. Its guards are cleared together when it begins
- * and come to the host together when it is sent. */
+ * A round is the work between two synchronizations. Its guards are cleared together when it begins
+ * and copied to the host together when it is sent. */
 #ifndef TG_OPTIM_IN_FLIGHT_H
 #define TG_OPTIM_IN_FLIGHT_H
 
@@ -17,12 +17,12 @@ struct tg_slot;
 struct tg_optim;
 
 typedef struct tg_in_flight {
-    uint32_t *guards; /* (slots) of the backend's memory */
-    uint32_t *seen;   /* (slots) on the host, pinned: the guards of the round that was sent */
-    tg_rates *rates;  /* (slots) of the backend's memory, read by the updates of a planned round */
-    tg_rates *chosen; /* (slots) on the host, pinned: the same before they are copied */
-    tg_stream_event *event; /* behind the round that was sent */
-    int *order;             /* (slots) parameters with an update under way, first come first */
+    uint32_t *guards;       /* (slots) on the backend */
+    uint32_t *seen;         /* (slots) on the host, pinned: the guards of the last round sent */
+    tg_rates *rates;        /* (slots) on the backend, read by the updates of a planned round */
+    tg_rates *chosen;       /* (slots) on the host, pinned: the source of `rates` */
+    tg_stream_event *event; /* after the round that was sent */
+    int *order;             /* (slots) parameters with an update under way, in order */
     int count;
     int *planned; /* (slots) the same of the last planned round */
     int planned_count;
@@ -34,49 +34,49 @@ typedef struct tg_in_flight {
 TG_NODISCARD tg_status tg_in_flight_create(struct tg_optim *optim);
 void tg_in_flight_destroy(struct tg_optim *optim);
 
-/* Whether an update of this parameter is made only after its guard was read. */
+/* Whether an update of this parameter waits until its guard was read. */
 bool tg_guard_is_read_first(const struct tg_optim *optim, const struct tg_slot *slot);
 
-/* The guard of a parameter whose update (or part of an accumulated one) begins: 0, except for what
- * the parts before it counted. */
+/* The guard of a parameter whose update (or part of an accumulated one) begins: 0, plus the counts
+ * of earlier parts. */
 TG_NODISCARD tg_status tg_update_begin(struct tg_optim *optim, struct tg_slot *slot,
                                        uint32_t **guard);
 
-/* Reads the guard now, which waits for the stream. */
+/* Reads the guard now; waits for the stream. */
 TG_NODISCARD tg_status tg_guard_read(struct tg_optim *optim, const struct tg_slot *slot,
                                      int64_t *nonfinite);
 
-/* The update is made or queued: its outcome is counted, at once or with its round. */
+/* The update is done or queued: its outcome is counted at once or with its round. */
 void tg_update_end(struct tg_optim *optim, struct tg_slot *slot);
 
-/* In place of a number of NaN and Inf: all are finite, but too large to be squared. */
+/* In place of a count of NaN and Inf: all are finite, but too large to be squared. */
 #define TG_TOO_LARGE (INT64_C(1) << 31)
 
-/* Counts an update that is not made: an error if the group says so. */
+/* Counts a skipped update; an error if the group says so. */
 TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, struct tg_slot *slot,
                                        int64_t nonfinite);
 
-/* ---- planned rounds, which can be captured and run again ---- */
+/* ---- planned rounds, which can be captured and replayed ---- */
 
-/* Whether the next update of every parameter is an ordinary one: no refresh, no sum under way,
- * nothing that is waited for. To be asked when nothing is in flight. */
+/* Whether the next update of every parameter is an ordinary one: no refresh, no sum under way, no
+ * wait for a guard. To be called when nothing is in flight. */
 bool tg_optim_is_ordinary(const struct tg_optim *optim);
 
-/* Begins a round that updates every parameter with the rates of now; what follows until the round
- * is sent may be captured. */
+/* Begins a round that updates every parameter with the current rates; the work until the round is
+ * sent may be captured. */
 TG_NODISCARD tg_status tg_optim_plan_round(struct tg_optim *optim);
 
-/* The updates of the last planned round were queued again, by running what was captured. */
+/* The updates of the last planned round were queued again by replaying the capture. */
 void tg_optim_repeat_round(struct tg_optim *optim);
 
-/* Begins the planned round anew: of what was asked for in it, nothing was run. */
+/* Begins the planned round anew: none of its queued work was run. */
 void tg_optim_restart_round(struct tg_optim *optim);
 
-/* Ends the round: its guards are on their way to the host. Nothing waits. */
+/* Ends the round: queues the copy of its guards to the host. Does not wait. */
 TG_NODISCARD tg_status tg_optim_send_round(struct tg_optim *optim);
 
 /* As tg_optim_synchronize, for a step whose loss was not finite: its gradients were not either,
- * which is not told once more. */
+ * which needs no second warning. */
 TG_NODISCARD tg_status tg_optim_forget_round(struct tg_optim *optim);
 
 #endif

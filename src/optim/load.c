@@ -1,4 +1,4 @@
-/* Loading a state: first everything is checked, then everything is copied. */
+/* Loads a state: first checks everything, then copies everything. */
 #include <string.h>
 
 #include "optim/state.h"
@@ -44,7 +44,7 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
     bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
                  c[3] >= 0 && c[4] >= 0;
     for (int i = 0; i < 5; i++) {
-        holds = holds && c[i] <= TG_STATE_MOST;
+        holds = holds && c[i] <= TG_STATE_MAX_COUNT;
     }
     for (int i = 5; i < TG_STATE_COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
@@ -57,7 +57,7 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
                  : tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s holds impossible counts", name);
 }
 
-/* Checks one parameter's entries (copying none), or copies them. */
+/* Checks one parameter's entries, or copies them. */
 static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *archive, bool copies) {
     tg_status status = TG_OK;
     tg_context *ctx = optim->ctx;
@@ -79,7 +79,7 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     const tg_tensor *counters = NULL;
     TG_TRY(tg_state_find(ctx, archive, name, TG_I64, &shape, &counters));
     TG_TRY(check_counters(ctx, name, slot, counters->data));
-    tg_state_set_counters(slot, counters->data); /* which arrays there are depends on them */
+    tg_state_set_counters(slot, counters->data); /* the list of arrays depends on them */
     TG_TRY(tg_state_list(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_TRY(
@@ -87,7 +87,7 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
         if (parts[i].dtype == TG_U64) {
             TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
         }
-        if (copies && parts[i].memory) { /* moments of another rank are not */
+        if (copies && parts[i].memory) { /* NULL: moments on another rank */
             TG_TRY(optim->be->ops->upload(optim->be, parts[i].memory, tensor->data,
                                           tg_tensor_bytes(tensor)));
         }
@@ -102,7 +102,7 @@ fail:
     return status;
 }
 
-/* A state that was saved without a dynamic scale begins one anew. */
+/* A state saved without a dynamic scale starts a new one. */
 static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_loss_scale *out) {
     static const char *const name = "optim.loss_scale";
     const tg_shape shape = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
@@ -133,7 +133,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     TG_CALL(tg_state_find(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
     const int64_t *values = totals->data;
     for (int i = 0; i < 2; i++) {
-        if (values[i] < 0 || values[i] > TG_STATE_MOST) {
+        if (values[i] < 0 || values[i] > TG_STATE_MAX_COUNT) {
             return tg_fail(optim->ctx, TG_E_FORMAT,
                            "optimizer state: optim.totals holds impossible counts");
         }

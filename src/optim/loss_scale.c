@@ -1,4 +1,4 @@
-/* How the loss scale goes from step to step. */
+/* The loss scale from step to step. */
 #include "optim/loss_scale.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ void tg_loss_scale_advance(tg_loss_scale *s, tg_outcome outcome) {
         s->overflows++;
         s->good = 0;
         s->after = fmin(s->after, fmax(used / 2.0, TG_LOSS_SCALE_LEAST));
-    } else if (outcome == TG_OUTCOME_GOOD && used == s->after) { /* of an older scale: no proof */
+    } else if (outcome == TG_OUTCOME_GOOD && used == s->after) { /* an older scale proves nothing */
         s->good++;
         if (s->good >= s->config.interval) {
             s->good = 0;
@@ -77,7 +77,7 @@ bool tg_loss_scale_load(tg_loss_scale *s, const int64_t numbers[TG_LOSS_SCALE_NU
     for (int i = 0; numbers && i < 2; i++) {
         const int64_t n = numbers[i];
         const double scale = n >= -64 && n <= 64 ? ldexp(1.0, (int)n) : 0.0;
-        if (!is_possible(scale) || numbers[2 + i] < 0 || numbers[2 + i] > TG_STATE_MOST) {
+        if (!is_possible(scale) || numbers[2 + i] < 0 || numbers[2 + i] > TG_STATE_MAX_COUNT) {
             return false;
         }
         *(i ? &loaded.after : &loaded.next) = scale;
@@ -120,15 +120,15 @@ double tg_optim_loss_scale(const tg_optim *optim) {
     return optim ? tg_loss_scale_of_step(&optim->loss_scale, false) : 1.0;
 }
 
-static void tell(tg_optim *optim, double before) {
+static void report(tg_optim *optim, double before) {
     tg_loss_scale *s = &optim->loss_scale;
     if (s->after < before) {
         tg_log(optim->ctx, TG_LOG_INFO,
                "gradients of %lld of %d parameters overflowed, their updates are skipped: loss "
                "scale %g -> %g (%lld steps with overflow so far)",
                (long long)s->refused, optim->slot_count, before, s->after, (long long)s->overflows);
-    } else if (s->refused > 0 && !tg_loss_scale_yields(s) && !s->is_told) {
-        s->is_told = true;
+    } else if (s->refused > 0 && !tg_loss_scale_yields(s) && !s->has_warned) {
+        s->has_warned = true;
         tg_log(optim->ctx, TG_LOG_WARN,
                "gradients overflow at the least loss scale, %g, too: something else is wrong, or "
                "the range of f16 is too small for this network; bf16 has that of f32",
@@ -143,7 +143,7 @@ void tg_optim_step_ended(tg_optim *optim, bool is_void) {
         tg_loss_scale_advance(s, is_void          ? TG_OUTCOME_VOID
                                  : s->refused > 0 ? TG_OUTCOME_OVERFLOW
                                                   : TG_OUTCOME_GOOD);
-        tell(optim, before);
+        report(optim, before);
     }
     s->refused = 0;
     s->used = 1.0;

@@ -1,12 +1,11 @@
-/* The loss scale: gradients that pass through f16 are made so many times as large, a power of two,
- * and divided by it again where they are used, so that small ones do not vanish in f16 and nothing
- * else changes by a bit.
+/* The loss scale: gradients that pass through f16 are multiplied by a power of two and divided by
+ * it again where they are used, so that small ones do not vanish in f16. Nothing else changes by a
+ * bit.
  *
- * Dynamic: halved when a step overflowed, doubled after `interval` steps that did not. What became
- * of a step is known on a GPU only when the loss of the next one is queued already; so that
- * all backends do the same, and a resumed run too, the scale of a step follows from the steps
- * before the last one everywhere. The step in between may overflow at the same scale: that halves
- * nothing once more. */
+ * Dynamic: halved when a step overflowed, doubled after `interval` steps without overflow. A GPU
+ * knows the outcome of a step only when the loss of the next one is already queued. So that all
+ * backends and resumed runs agree, the scale of a step always follows from the steps before the
+ * last one. The step in between may overflow at the same scale; that does not halve it again. */
 #ifndef TG_OPTIM_LOSS_SCALE_H
 #define TG_OPTIM_LOSS_SCALE_H
 
@@ -24,33 +23,33 @@ typedef enum tg_outcome {
 
 typedef struct tg_loss_scale {
     tg_loss_scale_config config;
-    double used;       /* in the gradients that arrive now; 1 but for those of a tg_step */
-    double next;       /* dynamic: of the next step */
-    double after;      /* of the step behind it */
+    double used;       /* in the gradients that arrive now; 1 outside a tg_step */
+    double next;       /* dynamic: for the next step */
+    double after;      /* for the step after it */
     int64_t good;      /* steps without overflow at the scale `after` */
-    int64_t overflows; /* steps with one */
-    int64_t refused;   /* parameters of the step under way with a gradient that is not finite */
-    bool is_told;      /* that it cannot be halved any more */
+    int64_t overflows; /* steps with overflow */
+    int64_t refused;   /* parameters of the current step whose gradient is not finite */
+    bool has_warned;   /* warned that it cannot be halved any more */
 } tg_loss_scale;
 
 tg_loss_scale tg_loss_scale_begin(void);
 
-/* A step made with `next` has ended. */
+/* A step with the scale `next` has ended. */
 void tg_loss_scale_advance(tg_loss_scale *scale, tg_outcome outcome);
 
-/* As whole numbers, to be saved: the exponents of next and after, good, overflows. */
+/* Saved as whole numbers: the exponents of next and after, good, overflows. */
 enum { TG_LOSS_SCALE_NUMBERS = 4 };
 void tg_loss_scale_save(const tg_loss_scale *scale, int64_t numbers[TG_LOSS_SCALE_NUMBERS]);
-/* False, and nothing changed, if they are those of no scale. NULL: begins anew. */
+/* False, and nothing changed, if the numbers are of no valid scale. NULL: starts anew. */
 bool tg_loss_scale_load(tg_loss_scale *scale, const int64_t numbers[TG_LOSS_SCALE_NUMBERS]);
 
-/* Whether an overflow is the scale's matter, and no news: it can be halved. */
+/* Whether an overflow only halves the scale, and needs no warning. */
 bool tg_loss_scale_yields(const tg_loss_scale *scale);
 
-/* The scale for a loss that is made now; is_ahead: while the step before has not ended. */
+/* The scale of a loss computed now; is_ahead: before the previous step has ended. */
 double tg_loss_scale_of_step(const tg_loss_scale *scale, bool is_ahead);
 
-/* The step under way has ended, all updates are accounted for. is_void: its loss was not finite. */
+/* The current step has ended, all updates are counted. is_void: its loss was not finite. */
 void tg_optim_step_ended(tg_optim *optim, bool is_void);
 
 #endif

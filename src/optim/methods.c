@@ -1,4 +1,4 @@
-/* Whole methods in one word (methods.def), and the key `name` that sets one. */
+/* Whole methods by name (methods.def), and the key `name` that sets one. */
 #include "optim/config.h"
 
 enum {
@@ -33,7 +33,7 @@ const tg_optim_method *tg_optim_get_method(int index) {
     return index >= 0 && index < METHODS ? &methods[index] : NULL;
 }
 
-/* The share is that of the ranks or of the sparse set, whichever the branch has. */
+/* The share sets the ranks or the sparse ratio, whichever the branch has. */
 static void set_branch(tg_branch_config *branch, tg_branch_type type, double share) {
     branch->type = type;
     if (type == TG_BRANCH_LOW_RANK || type == TG_BRANCH_MATRIX) {

@@ -34,7 +34,7 @@ const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i) {
                                              : tg_moments_codec(moments);
 }
 
-/* Whole floats, so that zeros are zeros of f32. */
+/* Whole floats, since they are cleared as f32. */
 size_t tg_moment_bytes(const tg_moments *moments, int i) {
     const tg_state_codec *codec = tg_moment_codec(moments, i);
     return (tg_state_bytes(codec, moments->real, moments->at[i].reals) + 3) / 4 * 4;

@@ -1,5 +1,5 @@
-/* The state tensors of one parameter: what its rule keeps of every value, in the form that its
- * group asks for. */
+/* The state tensors of one parameter: what its rule keeps per value, in the format that its group
+ * asks for. */
 #ifndef TG_OPTIM_MOMENTS_H
 #define TG_OPTIM_MOMENTS_H
 
@@ -7,7 +7,7 @@
 #include "optim/rules/rules.h"
 
 typedef struct tg_moment {
-    int64_t reals; /* of a complex value two, one of a second moment (unless split) */
+    int64_t reals; /* per complex value two, or one in a second moment (unless split) */
     void *memory;
     float *scale; /* of a codec with blocks, or NULL */
 } tg_moment;
@@ -15,14 +15,14 @@ typedef struct tg_moment {
 typedef struct tg_moments {
     const tg_rule *rule;
     tg_state_form form;
-    tg_dtype real;                /* of full ones */
-    tg_moment at[TG_RULE_STATES]; /* those of rule->state */
+    tg_dtype real;                /* dtype of uncompressed ones */
+    tg_moment at[TG_RULE_STATES]; /* one for each rule->state */
 } tg_moments;
 
-/* Form and sizes for `count` values of a dtype; no memory is touched. */
+/* Format and sizes for `count` values of a dtype; touches no memory. */
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
-/* In a file, where nothing is rounded up. */
+/* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
 
 /* The same of a dense parameter, whose rule may depend on its shape. */
@@ -33,12 +33,12 @@ tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
 size_t tg_moment_bytes(const tg_moments *moments, int i);
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
 
-/* Takes the memory of planned moments, and makes them all zero. */
+/* Allocates planned moments and sets them to zero. */
 TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);
 TG_NODISCARD tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments);
 void tg_moments_release(tg_backend *be, tg_moments *moments);
 
-/* Of tensor i: that of all, unless it is one real alone. */
+/* The codec of tensor i: the common one, unless it is a single real. */
 const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i);
 
 static inline const tg_state_codec *tg_moments_codec(const tg_moments *moments) {

@@ -1,4 +1,4 @@
-/* Life of an optimizer: memory of every parameter, planned from shapes. */
+/* Creating and freeing an optimizer: the memory of every parameter, planned from shapes. */
 #include "optim/optim.h"
 
 #include <math.h>
@@ -6,14 +6,13 @@
 
 #include "base/minmax.h"
 #include "base/scratch.h"
-#include "optim/bucket.h"
 #include "optim/clamped_rank.h"
 #include "optim/setup.h"
 #include "optim/shard.h"
 
 /* ---- planning ---- */
 
-/* Sizes of one parameter's state; the projector is planned, not made. */
+/* Sizes of one parameter's state; the projector is planned, not created. */
 typedef struct slot_plan {
     bool is_projected;
     int64_t count;
@@ -53,8 +52,8 @@ tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int 
 
 /* ---- ranks by memory ---- */
 
-/* Moments, factors and index sets of the projected parameters of a group, and their moments if they
- * were dense. */
+/* Bytes of moments, factors and index sets of a group's projected parameters, and of their moments
+ * if they were dense. */
 static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int group, size_t *bytes,
                              size_t *dense) {
     *bytes = *dense = 0;
@@ -106,7 +105,7 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
     return TG_OK;
 }
 
-/* A format is refused where no parameter would be kept in it. */
+/* A format that no parameter would use is refused. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     int asked = TG_STATE_FULL;
     bool used = false;
@@ -124,7 +123,7 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
             tg_is_projected(setup, param) ? count : tg_rule_values(config, &param->shape);
         used = used || judged >= least;
     }
-    if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* of some parameters others may be */
+    if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* other parameters may use it */
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.state_precision: %s keeps a scale for every %d numbers, and no "
                        "parameter has the %lld values that make it worth it; take full",
@@ -147,8 +146,8 @@ tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_par
                                          : tg_moments_plan_dense(config, dtype, &param->shape);
 }
 
-/* Scratch of rules of whole weights. It is nobody else's: a dense gradient may come while a network
- * still works in what it shares. */
+/* Scratch of rules of whole weights. It is not shared: a dense gradient may arrive while a network
+ * still uses the shared workspace. */
 static size_t rule_bytes(const tg_optim_setup *setup) {
     size_t bytes = 0;
     for (int i = 0; i < setup->param_count; i++) {
@@ -168,7 +167,7 @@ static size_t formed_size(const tg_optim_setup *setup, tg_dtype dtype) {
     return tg_dtype_size(tg_stored(dtype, store));
 }
 
-/* Moments of its values, if they are here, and their sums where gradients are accumulated. */
+/* A parameter's moments, if this rank has them, and its sum where gradients are accumulated. */
 static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
                       const tg_optim_param *param, int owner, const slot_plan *plan) {
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
@@ -187,8 +186,8 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
     }
 }
 
-/* The compressed values being updated lie behind the scratch of a step: a refresh ends before they
- * are made, and works there. */
+/* The compressed values being updated come after a step's scratch. A refresh ends before they are
+ * computed, and may use that memory. */
 static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
@@ -203,8 +202,7 @@ static size_t small_bytes(tg_dtype dtype, int64_t count) {
     return tg_align((size_t)count * tg_dtype_size(dtype));
 }
 
-/* An update that refreshes: what decompositions take while they run, beside the dense sums that are
- * not used up yet. */
+/* An update that refreshes: temporaries of decompositions, next to the dense sums not yet used. */
 static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
                         const tg_projector_bytes *projector) {
     size_t *refresh = out->refresh;
@@ -216,7 +214,7 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
     out->host_refresh = tg_max_size(out->host_refresh, projector->host_borrowed);
 }
 
-/* State of every parameter, and in `scratch` and *dense what they share. */
+/* State of every parameter; shared memory in `scratch` and *dense. */
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
@@ -224,7 +222,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
     int *owner = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
     TG_TRY(tg_shard_assign(ctx, setup, owner));
-    for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used up from the first on */
+    for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used from the first on */
         const tg_optim_param *param = &setup->params[i];
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
         const size_t entries = (size_t)tg_shape_numel(&param->shape);
@@ -292,9 +290,9 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
     return status;
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
-/* Sums of gradients, 0 to begin with. */
+/* Sums of gradients, initially 0. */
 static tg_status make_sums(tg_backend *be, size_t bytes, void **out) {
     *out = be->ops->alloc(be, TG_MEM_GRADIENTS, bytes);
     return *out ? be->ops->fill(be, TG_F32, (int64_t)(bytes / sizeof(float)), (tg_scalar){0}, *out)
@@ -337,7 +335,7 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     return TG_OK;
 }
 
-/* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
+/* Shared by all parameters: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     size_t small = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
@@ -373,8 +371,8 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
 tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) {
     if (!optim->shares_workspace) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
-                       "optimizer: it has a workspace of its own; shares_workspace of its setup "
-                       "makes one without");
+                       "optimizer: it has its own workspace; set shares_workspace in its setup to "
+                       "make one without");
     }
     optim->shared = workspace;
     return TG_OK;

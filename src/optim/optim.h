@@ -1,4 +1,4 @@
-/* Inside of an optimizer. */
+/* Internals of an optimizer. */
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
@@ -11,36 +11,36 @@
 
 enum { TG_ON_ALL = -1 }; /* owner of moments that every rank has */
 
-/* One parameter and what its next update depends on. */
+/* One parameter and the state its next update depends on. */
 typedef struct tg_slot {
     char *name;
-    tg_dtype dtype;          /* of the arithmetic: gradients come in it, or in 16-bit formats */
+    tg_dtype dtype;          /* of the arithmetic; gradients may also be 16-bit */
     tg_storage weight_store; /* of the weight */
-    tg_rng rounding;         /* of what is kept in bf16; its step is that of the update */
+    tg_rng rounding;         /* of values kept in bf16; its step is the update's */
     tg_shape shape;
     int64_t numel;
     int group;
     tg_projector *projector; /* NULL: dense */
-    int64_t count;           /* values that the rule sees: numel, or the compressed ones */
-    double error;            /* of the projection at its last refresh, relative; NaN: not known */
+    int64_t count;           /* values the rule sees: numel, or the compressed ones */
+    double error; /* relative error of the projection at its last refresh; NaN: unknown */
 
-    int64_t step;         /* updates made: the refresh schedule's time */
-    int64_t refused;      /* updates refused since the optimizer was made */
+    int64_t step;         /* updates so far: the refresh schedule's time */
+    int64_t refused;      /* updates refused since creation */
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
     tg_moments moments; /* of the values */
-    int owner;          /* the rank that has the moments, or TG_ON_ALL; on others no memory */
+    int owner;          /* the rank that has the moments, or TG_ON_ALL; no memory on other ranks */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
-    bool is_bucketed;   /* the sum is a part of the bucket */
-    void *dense_sum;    /* (numel) the same for a projected parameter on a step that refreshes */
+    bool is_bucketed;   /* the sum is part of the bucket */
+    void *dense_sum;    /* (numel) the same, for a projected parameter on a step that refreshes */
     bool is_summing;    /* a sum is under way */
-    bool is_handed_out; /* the caller may have written it */
-    int64_t nonfinite;  /* NaN and Inf met in it, as far as they are known on the host */
-    double squares;     /* of a sum that its owner has alone */
+    bool is_handed_out; /* the caller may have written to it */
+    int64_t nonfinite;  /* NaN and Inf in it, as far as the host knows */
+    double squares;     /* of a sum that only its owner has */
     bool is_guarded;    /* its guard is in use in this round */
-    bool is_in_flight;  /* its update is queued, and its outcome not known */
+    bool is_in_flight;  /* its update is queued, its outcome unknown */
     void *weight;       /* bound for the sink, or NULL */
 } tg_slot;
 
@@ -56,38 +56,38 @@ struct tg_optim {
     uint64_t seed;
     bool accumulates;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
-    const tg_archive *gathered;  /* those that are not, for the time of saving; NULL: none */
+    const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
-    tg_tensor bucket; /* (reals) the sums of small dense parameters, one behind the other; empty:
-                         none, or it does not accumulate */
+    tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
+                         are none or it does not accumulate */
 
     tg_workspace workspace; /* of all projectors */
-    void *small;            /* in it: compressed values of the parameter being updated */
+    void *small;            /* in the workspace: compressed values of the parameter being updated */
     void *rule_work;        /* scratch of rules of whole weights, or NULL */
-    void *dense;            /* one dense gradient, when factored ones may need to be formed */
-    bool forms_bf16;        /* it has room for 16-bit numbers only */
-    const tg_shared_workspace *shared; /* of a network; NULL: none yet, .. */
-    bool shares_workspace;             /* .. and it has none of its own */
-    tg_shared_workspace needs;         /* bytes that are needed of both */
+    void *dense;            /* one dense gradient, if factored ones may have to be formed */
+    bool forms_bf16;        /* only large enough for 16-bit numbers */
+    const tg_shared_workspace *shared; /* of a network; NULL: none yet */
+    bool shares_workspace;             /* it has no workspace besides `shared` */
+    tg_shared_workspace needs;         /* bytes needed of both */
 
     struct {
-        const tg_slot *slot; /* whose gradient is projected, into `small`; NULL: none */
+        const tg_slot *slot; /* whose gradient is projected in `small`; NULL: none */
         const void *gradient;
-        uint32_t *guard; /* what is not finite in it was counted there */
+        uint32_t *guard; /* counts its NaN and Inf */
     } ahead;
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_in_flight in_flight;
-    double grad_scale;   /* of clipping */
-    double norm_squares; /* of gradients with the loss scale in them */
+    double grad_scale;   /* by clipping */
+    double norm_squares; /* of gradients, loss scale included */
     tg_loss_scale loss_scale;
     tg_optim_stats stats;
-    int64_t warnings;  /* steps that were told to have refused updates, .. */
-    int64_t warned_of; /* .. the last of them, counted from 1 */
+    int64_t warnings;  /* steps reported for refused updates .. */
+    int64_t warned_of; /* .. and the last of them, counted from 1 */
     tg_optim_times times;
-    bool times_parts; /* on a stream: waiting for each */
+    bool times_parts; /* on a stream: waits for each part */
 };
 
-/* Whether the next update chooses factors and index sets anew. */
+/* Whether the next update refreshes factors and index sets. */
 bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot);
 
 /* Rates of the next update. */
@@ -96,11 +96,11 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
-/* Values that the rule sees of a parameter. */
+/* Number of values of a parameter that the rule sees. */
 TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
                                            int64_t *count);
 
-/* Form and sizes of the moments of a parameter with so many values that the rule sees. */
+/* Format and sizes of the moments of a parameter with `count` values. */
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count);
 
@@ -111,22 +111,26 @@ TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 
-/* As tg_optim_save, without copies where the backend computes on the host (the archive is to be
- * written and destroyed before the next step), and elsewhere with copies in a staging buffer, if
- * there is one. */
+/* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
+ * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */
+bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
+TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
+
+/* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
+ * next step), others copies, in the staging buffer if there is one. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
                                            tg_archive *archive);
 
-/* Scratch and dense gradient are where `workspace` says, and as large, when gradients arrive. */
+/* `workspace` holds address and size of scratch and dense gradient when gradients arrive. */
 TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace);
-/* Takes them from there, where they may have moved. */
+/* Reads their addresses again, which may have changed. */
 TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);
 
-/* A config of the caller, of whatever size, as one of this library's. */
+/* The caller's config, of whatever size, converted to this library's. */
 TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,
                                             tg_optim_config *out);
 
-/* Checks one group's settings; `index` is for the error. */
+/* Checks the settings of one group. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a caller wants of an optimizer, as this library knows it; what cannot be is refused. */
+/* Checks a caller's setup of an optimizer and converts it to this library's. */
 #include "optim/setup.h"
 
 #include <string.h>
@@ -66,13 +66,13 @@ static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
     return TG_OK;
 }
 
-/* Groups of the caller are as far apart as they are large. */
+/* The caller's groups may be of another size, which is their stride. */
 tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_optim_setup *out) {
     tg_optim_config *groups = NULL;
     *out = (tg_optim_setup){.size = sizeof *out};
     TG_CALL(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
     if (out->group_count < 1 || !out->groups) {
-        out->groups = NULL; /* nothing to be freed */
+        out->groups = NULL; /* nothing to free */
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);
     }
     const char *group = (const char *)out->groups;

@@ -1,4 +1,4 @@
-/* Owners of moments, and updates that an owner begins and every rank ends. */
+/* Owners of moments, and updates that the owner begins and every rank ends. */
 #include "optim/shard.h"
 
 #include "backend/tensor.h"
@@ -6,7 +6,7 @@
 
 /* ---- owners ---- */
 
-/* Bytes of moments that one rank shall have for all; 0: each rank has its own. */
+/* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. */
 static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, size_t *out) {
     const tg_optim_param *param = &setup->params[index];
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
@@ -31,7 +31,7 @@ static int lightest(const size_t *load, int ranks) {
     return best;
 }
 
-/* The largest first, each to the rank with the least so far. */
+/* Largest first, each to the rank with the least so far. */
 static void spread(const size_t *bytes, int count, size_t *load, int ranks, int *owner) {
     for (;;) {
         int next = -1;
@@ -47,7 +47,7 @@ static void spread(const size_t *bytes, int count, size_t *load, int ranks, int 
     }
 }
 
-/* Rank 0, whose memory is planned and told, changes places with the one that has most. */
+/* Swaps rank 0, whose memory is planned and reported, with the rank that has most. */
 static void put_most_first(const size_t *load, int ranks, int *owner, int count) {
     int most = 0;
     for (int i = 1; i < ranks; i++) {
@@ -97,7 +97,7 @@ tg_status tg_sum_learn(tg_optim *optim, int param, const tg_sum_facts *facts) {
     tg_slot *slot = &optim->slots[param];
     uint32_t *guard = NULL;
     TG_CALL(tg_update_begin(optim, slot, &guard));
-    /* what was counted here is in the facts: the guard lets the update pass */
+    /* the facts include what was counted here: the guard lets the update pass */
     TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
     slot->nonfinite = (int64_t)facts->nonfinite;
     slot->squares = facts->squares;
@@ -130,7 +130,7 @@ tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weigh
 tg_status tg_sum_end_update(tg_optim *optim, int param, const tg_tensor *weight) {
     tg_slot *slot = &optim->slots[param];
     const tg_update call = {.weight = weight->data};
-    TG_CALL(slot->projector ? tg_slot_go_back(optim, slot, &call) : TG_OK);
+    TG_CALL(slot->projector ? tg_slot_expand_update(optim, slot, &call) : TG_OK);
     tg_update_end(optim, slot);
     tg_sum_end(optim, slot);
     return TG_OK;

@@ -1,5 +1,5 @@
-/* One process refreshes, the others take over factors, index set and projected sum. Their states
- * are equal to the bit, however the machines underneath decompose. */
+/* One process refreshes; the others receive factors, index set and projected sum. Their states are
+ * equal to the bit, whatever decomposition their machines would compute. */
 #include "optim/shared_refresh.h"
 
 #include <math.h>
@@ -12,12 +12,12 @@ bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
     return slot->is_summing && slot->dense_sum;
 }
 
-/* The sum is the compressed one from now on. */
+/* From now on the sum is the compressed one. */
 static void drop_dense(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
     slot->dense_sum = NULL;
     slot->nonfinite = 0;
-    slot->is_handed_out = true; /* what stands in it decides, not what was added up here */
+    slot->is_handed_out = true; /* its present values decide, not the local gradients */
 }
 
 tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
@@ -34,7 +34,7 @@ tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
                                .shape = slot->shape,
                                .dense = slot->dense_sum,
                                .place = optim->be->ops->place};
-    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, true, slot->sum));
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, slot->sum));
     *news = (tg_refresh_news){.refreshes = p->refreshes,
                               .failures = p->failures,
                               .is_ready = {p->branch[0].is_ready, p->branch[1].is_ready},
@@ -96,7 +96,7 @@ tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
     if (slot->is_summing) {
         return TG_OK;
     }
-    /* no gradient that was checked has told where the shared workspace lies */
+    /* no checked gradient has set the address of the shared workspace yet */
     TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
     TG_CALL(tg_update_begin(optim, slot, &guard));
     TG_CALL(tg_sum_begin(optim, slot));

@@ -1,7 +1,7 @@
-/* Saving and loading: everything that the next step depends on, bit for bit.
+/* Saving and loading: everything the next step depends on, bit for bit.
  *
- * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v (moments in
- * bytes: u8, one per real, and optim.P.m_scale, optim.P.v_scale, one per block of 256), and for
+ * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v (8-bit
+ * moments: u8, one per real, and optim.P.m_scale, optim.P.v_scale, one per block of 256), and for
  * each branch B of a projector optim.P.B.factorK or optim.P.B.bitmap (u64 words). The ranks of a
  * bitmap follow from its words and are not stored. */
 #include <stdarg.h>
@@ -23,7 +23,7 @@ tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name, const 
                : tg_fail(ctx, TG_E_ARGUMENT, "optimizer: the name %.60s.. is too long", slot->name);
 }
 
-/* How the state is made up, in words: a state of another method is refused by this. */
+/* The method as text; the state of another method is refused by it. */
 void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const char *rule = tg_rule_name(slot->moments.rule);
@@ -35,7 +35,7 @@ void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, siz
         return;
     }
     static const char *const schemes[] = {"single", "composite", "sum"};
-    const bool is_adam = config->rule == TG_RULE_ADAM; /* goes without saying */
+    const bool is_adam = config->rule == TG_RULE_ADAM; /* the default is not named */
     snprintf(text, capacity, "%s %s%s%s %s%s%s%s", schemes[p->config.scheme], p->branch[0].name,
              p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].name : "",
              is_adam ? "" : rule, is_adam ? "" : " ", complex, form);
@@ -134,10 +134,10 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
 
 /* ---- saving ---- */
 
-/* How large arrays get into the archive. */
+/* How large arrays enter the archive. */
 typedef struct saving {
-    bool is_viewed;      /* where they are, if that is the host */
-    tg_staging *staging; /* NULL: copies have memory of their own */
+    bool is_viewed;      /* as views, if they are on the host */
+    tg_staging *staging; /* NULL: copies allocate memory */
 } saving;
 
 tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
@@ -148,12 +148,12 @@ tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char
     return tg_archive_take(archive, name, &copy);
 }
 
-/* An array of the backend's memory; on the host it can be seen where it is. */
+/* An array on the backend; on the host it can be a view. */
 static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p,
                            saving how) {
     const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
     tg_tensor copy;
-    if (!p->memory) { /* of another rank */
+    if (!p->memory) { /* on another rank */
         const tg_tensor *gathered = tg_archive_find(optim->gathered, p->name);
         return gathered ? tg_archive_add_view(archive, p->name, gathered)
                         : tg_fail(optim->ctx, TG_E_ARGUMENT,

@@ -1,11 +1,11 @@
-/* What the state of a parameter is in a file, for saving (state.c) and loading (load.c). */
+/* The state of a parameter in a file, for saving (state.c) and loading (load.c). */
 #ifndef TG_OPTIM_STATE_H
 #define TG_OPTIM_STATE_H
 
 #include "optim/optim.h"
 
-/* No counter of a file may be larger: sums of them, and steps beyond them, do not overflow. */
-#define TG_STATE_MOST (INT64_C(1) << 48)
+/* The largest counter accepted from a file: sums of them and further steps cannot overflow. */
+#define TG_STATE_MAX_COUNT (INT64_C(1) << 48)
 
 enum {
     TG_STATE_NAME = 512,
@@ -13,7 +13,7 @@ enum {
     TG_STATE_PARTS = 2 * TG_RULE_STATES + 2 * TG_MAX_NDIM
 };
 
-/* One array of the state, where it lives and what it must look like in a file. */
+/* One array of the state: its memory, and its dtype and shape in a file. */
 typedef struct tg_state_part {
     char name[TG_STATE_NAME];
     void *memory;
@@ -21,12 +21,12 @@ typedef struct tg_state_part {
     tg_shape shape;
 } tg_state_part;
 
-/* All arrays of a parameter, in a fixed order: which ones and how large follows from its counters
+/* All arrays of a parameter, in a fixed order; which ones and how large follows from its counters
  * and ranks. */
 TG_NODISCARD tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot,
                                      tg_state_part *parts, int *count);
 
-/* Those of its moments alone, which are the first. */
+/* The arrays of its moments, which come first. */
 TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
                                              tg_state_part *parts, int *count);
 
@@ -34,13 +34,13 @@ TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slo
 TG_NODISCARD tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name,
                                      const char *format, ...) TG_PRINTF(4, 5);
 
-/* How the state is made up, in words: a state of another method is refused by this. */
+/* The method as text; the state of another method is refused by it. */
 void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity);
 
 void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]);
 void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTERS]);
 
-/* Adds a few numbers of the host to an archive. */
+/* Adds a few host numbers to an archive. */
 TG_NODISCARD tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
                                              const tg_shape *shape, const int64_t *numbers);
 

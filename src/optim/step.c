@@ -1,13 +1,20 @@
-/* One update: check, refresh when due, project, the rule on the compressed values, and back into
- * the weight in one pass, with the decay in it:  w <- (1 - lr wd) (w - lr c u),  c being the rule's
- * correction. Nothing is allocated. */
+/* One update, decay included:  w <- (1 - lr wd) (w - lr c u),  with c the rule's correction.
+ *
+ *   gradient -> begin_step -+- dense:     ----------------------> rule, writes w
+ *                           +- projected: ---------> project ---> rule -> expand into w
+ *                           +- refresh:   refresh -> project ---> rule -> expand into w
+ *   projected ahead         +- deferred:  ----------------------> rule -> expand into w
+ *
+ * begin_step counts NaN and Inf: before a refresh, or where the guard is read first, at once;
+ * otherwise into the guard, if possible by the kernel that reads the gradient next. A backend may
+ * do all of `projected` in one call. Nothing is allocated. */
 #include <math.h>
 
 #include "base/timer.h"
 #include "optim/step.h"
 
-/* Seconds on the clock; where work is queued, after all of it, if the parts are to be timed. A
- * device that fails here says so again at the next call. */
+/* Seconds on the clock, with `waits` after all queued work. A device that fails here reports it
+ * again at the next call. */
 static double read_clock(const tg_optim *optim, bool waits) {
     if (optim->be->ops->stream && waits) {
         (void)optim->be->ops->synchronize(optim->be);
@@ -26,24 +33,15 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
         if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
-            return TG_OK; /* its owner's */
+            return TG_OK; /* the owner clears them */
         }
         return tg_moments_clear(optim->be, &slot->moments);
     }
     return TG_OK;
 }
 
-static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
-    const double start = read_clock(optim, true);
-    TG_CALL(
-        tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype)));
-    TG_CALL(tg_slot_is_refreshed(optim, slot));
-    optim->times.refresh += read_clock(optim, true) - start;
-    return TG_OK;
-}
-
-/* What the new projection loses of the gradient it was chosen from: the branches of a projection
- * take parts that are orthogonal to each other and to the rest. */
+/* The error of the new projection on the gradient it was chosen from: the parts that its branches
+ * take are orthogonal to each other and to the rest. */
 static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                             const void *small) {
     tg_norms whole, kept;
@@ -52,7 +50,7 @@ static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *g
     TG_CALL(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
-    if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* what neither of them carries */
+    if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* its parts overlap */
         slot->error = (double)NAN;
     }
     return TG_OK;
@@ -71,7 +69,7 @@ static double rms_factor(const tg_optim *optim, const tg_slot *slot) {
                 (shares ? 2.0 : 1.0));
 }
 
-/* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
+/* w <- beta w + alpha u; u is expanded for a projected parameter. */
 static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const double correction = tg_rule_correction(slot->moments.rule, config, slot->moment_step + 1);
@@ -90,16 +88,16 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot) {
     return rates;
 }
 
-/* ---- updates that are made together ---- */
+/* ---- batches of updates ---- */
 
-enum { BATCH = 64 };
+enum { BATCH_SIZE = 64 };
 
 struct tg_update_batch {
-    const tg_rule *rule; /* of all of them */
+    const tg_rule *rule; /* common to all */
     int count;
-    tg_adam adam[BATCH];
-    tg_rng rounding[BATCH];
-    tg_slot *slot[BATCH];
+    tg_adam adam[BATCH_SIZE];
+    tg_rng rounding[BATCH_SIZE];
+    tg_slot *slot[BATCH_SIZE];
 };
 
 static tg_status run_batch(tg_optim *optim) {
@@ -120,7 +118,7 @@ static tg_status run_batch(tg_optim *optim) {
 static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *adam) {
     tg_update_batch *batch = optim->batch;
     const bool is_other = batch->rule != slot->moments.rule;
-    TG_CALL(batch->count == BATCH || is_other ? run_batch(optim) : TG_OK);
+    TG_CALL(batch->count == BATCH_SIZE || is_other ? run_batch(optim) : TG_OK);
     batch->rule = slot->moments.rule;
     const int i = batch->count++;
     batch->rounding[i] = *adam->rounding;
@@ -132,7 +130,7 @@ static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *ada
 
 /* ---- one update ---- */
 
-/* Where a planned round finds its rates. */
+/* The rates of a planned round, on the backend. */
 static const tg_rates *late_rates(const tg_optim *optim, const tg_slot *slot) {
     return optim->in_flight.is_planned ? optim->in_flight.rates + (slot - optim->slots) : NULL;
 }
@@ -167,7 +165,7 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                     .rounding = rounding,
                     .rates = late_rates(optim, slot),
                     .guard = call->guard,
-                    .counts = call->rule_counts};
+                    .counts = call->count == TG_COUNT_BY_RULE};
     if (slot->projector) {
         adam.direction = optim->small;
     } else {
@@ -186,35 +184,35 @@ static tg_back back_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                      .guard = call->guard};
 }
 
+/* A dense update whose gradient nothing has to read before the rule. */
+static bool is_batched(const tg_optim *optim, const tg_slot *slot, const tg_update *call) {
+    return optim->batch && call->count == TG_COUNT_BY_RULE && !slot->moments.rule->step_whole;
+}
+
 tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call) {
-    const tg_optim_config *config = &optim->groups[slot->group];
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rng rounding = rounding_of(slot, &rates);
     const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
     const tg_rule *rule = slot->moments.rule;
-    if (optim->batch && call->rule_counts && !rule->step_whole) { /* nobody waits for it */
+    if (is_batched(optim, slot, call)) {
         return add_to_batch(optim, slot, &adam);
     }
     TG_CALL(run_batch(optim));
-    tg_status status = TG_OK;
+    const tg_whole whole = {.config = &optim->groups[slot->group],
+                            .dtype = slot->dtype,
+                            .shape = slot->shape,
+                            .step = slot->step,
+                            .t = slot->moment_step + 1,
+                            .single = slot->moments.at[2].memory,
+                            .work = optim->rule_work};
     const double start = read_clock(optim, optim->times_parts);
-    if (rule->step_whole) {
-        const tg_whole whole = {.config = config,
-                                .dtype = slot->dtype,
-                                .shape = slot->shape,
-                                .step = slot->step,
-                                .t = slot->moment_step + 1,
-                                .single = slot->moments.at[2].memory,
-                                .work = optim->rule_work};
-        status = rule->step_whole(optim->be, &whole, &adam);
-    } else {
-        status = rule->step(optim->be, 1, &adam);
-    }
+    const tg_status status = rule->step_whole ? rule->step_whole(optim->be, &whole, &adam)
+                                              : rule->step(optim->be, 1, &adam);
     optim->times.adam += read_clock(optim, optim->times_parts) - start;
     return status;
 }
 
-tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+tg_status tg_slot_expand_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     const double start = read_clock(optim, optim->times_parts);
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rng rounding = rounding_of(slot, &rates);
@@ -227,10 +225,10 @@ tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call)
 
 tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     TG_CALL(tg_slot_run_rule(optim, slot, call));
-    if (optim->batch && call->rule_counts && !slot->moments.rule->step_whole) { /* it waits there */
+    if (is_batched(optim, slot, call)) { /* run_batch ends it */
         return TG_OK;
     }
-    TG_CALL(slot->projector ? tg_slot_go_back(optim, slot, call) : TG_OK);
+    TG_CALL(slot->projector ? tg_slot_expand_update(optim, slot, call) : TG_OK);
     tg_update_end(optim, slot);
     return TG_OK;
 }
@@ -245,19 +243,17 @@ tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gra
 }
 
 tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                      bool refreshes, void *small) {
-    if (refreshes) {
-        TG_CALL(refresh(optim, slot, gradient));
-    }
+                                      void *small) {
+    const double start = read_clock(optim, true);
+    TG_CALL(tg_projector_refresh_stored(slot->projector, gradient->dense,
+                                        tg_storage_of(gradient->dtype)));
+    TG_CALL(tg_slot_is_refreshed(optim, slot));
+    optim->times.refresh += read_clock(optim, true) - start;
     TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, NULL, small));
-    if (refreshes) {
-        TG_CALL(note_error(optim, slot, gradient, small));
-    }
-    return TG_OK;
+    return note_error(optim, slot, gradient, small);
 }
 
-/* Projection, Adam and the way back by one call, where nobody asks for what lies between, nor for
- * the time of each. */
+/* Projects, runs Adam and expands in one call. */
 static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                 tg_update *call) {
     const tg_rates rates = plain_rates(optim, slot);
@@ -265,7 +261,7 @@ static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradien
     call->values = optim->small;
     const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
     const tg_back back = back_of(optim, slot, call, &rates, &rounding);
-    uint32_t *counter = call->projection_counts ? call->guard : NULL;
+    uint32_t *counter = call->count == TG_COUNT_BY_PROJECTION ? call->guard : NULL;
     TG_CALL(run_batch(optim));
     const double start = read_clock(optim, false);
     TG_CALL(tg_projector_step(slot->projector, gradient, counter, &adam, &back, optim->small,
@@ -275,23 +271,58 @@ static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradien
     return TG_OK;
 }
 
-tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                     bool refreshes, tg_update *call) {
-    if (!refreshes && !optim->times_parts && slot->moments.rule == &tg_rule_adam &&
+/* ---- the cases ---- */
+
+static tg_status step_dense(tg_optim *optim, tg_slot *slot, const tg_gradient *dense,
+                            tg_update *call) {
+    call->values = dense->dense;
+    call->grad_store = tg_storage_of(dense->dtype);
+    return tg_slot_update(optim, slot, call);
+}
+
+static tg_status step_projected(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                tg_update *call) {
+    if (!optim->times_parts && slot->moments.rule == &tg_rule_adam &&
         tg_projector_steps_at_once(slot->projector)) {
         return update_at_once(optim, slot, gradient, call);
     }
-    TG_CALL(call->projection_counts
-                ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
-                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, optim->small));
+    uint32_t *counter = call->count == TG_COUNT_BY_PROJECTION ? call->guard : NULL;
+    TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, counter, optim->small));
     call->values = optim->small;
     return tg_slot_update(optim, slot, call);
 }
 
-/* ---- a projection before its update ---- */
+static tg_status step_refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dense,
+                              tg_update *call) {
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, dense, optim->small));
+    call->values = optim->small;
+    return tg_slot_update(optim, slot, call);
+}
 
-/* Whether an update begins with the projection of this gradient, which counts what is not finite,
- * and does nothing else before it. */
+static tg_status step_deferred(tg_optim *optim, tg_slot *slot, void *weight) {
+    const tg_update call = {.values = optim->small, .weight = weight, .guard = optim->ahead.guard};
+    optim->ahead.slot = NULL;
+    return tg_slot_update(optim, slot, &call);
+}
+
+tg_status tg_slot_step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                       tg_update *call) {
+    const bool refreshes = slot->projector && tg_slot_is_due(optim, slot);
+    if (slot->projector && !refreshes && tg_projector_takes_factored(slot->projector)) {
+        return step_projected(optim, slot, gradient, call);
+    }
+    tg_gradient dense;
+    TG_CALL(tg_slot_form(optim, slot, gradient, &dense));
+    if (!slot->projector) {
+        return step_dense(optim, slot, &dense, call);
+    }
+    return refreshes ? step_refresh(optim, slot, &dense, call)
+                     : step_projected(optim, slot, &dense, call);
+}
+
+/* ---- projecting ahead ---- */
+
+/* Whether the first work of an update is to project this gradient, and so count NaN and Inf. */
 static bool begins_by_projecting(const tg_optim *optim, const tg_slot *slot,
                                  const tg_gradient *gradient) {
     return slot->projector && gradient->dense && !tg_slot_is_due(optim, slot) &&
@@ -309,7 +340,7 @@ tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
     if (!optim->be->ops->stream || slot->is_summing) {
         return TG_OK;
     }
-    TG_CALL(tg_update_begin(optim, slot, &guard)); /* it is known now how many were made before */
+    TG_CALL(tg_update_begin(optim, slot, &guard)); /* counts earlier updates */
     if (begins_by_projecting(optim, slot, gradient)) {
         TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, guard, optim->small));
         optim->ahead.slot = slot;
@@ -319,44 +350,44 @@ tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
     return TG_OK;
 }
 
+/* Begins an update and counts the NaN and Inf of its gradient; *is_refused: it must not be made. */
+static tg_status begin_step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                            tg_update *call, bool *is_refused) {
+    const double start = read_clock(optim, optim->times_parts);
+    TG_CALL(tg_update_begin(optim, slot, &call->guard));
+    const bool refreshes = slot->projector && tg_slot_is_due(optim, slot);
+    if (refreshes || tg_guard_is_read_first(optim, slot)) {
+        int64_t nonfinite = 0;
+        TG_CALL(tg_slot_judge(optim, slot, gradient, refreshes, &nonfinite));
+        *is_refused = nonfinite > 0;
+        if (*is_refused) {
+            return tg_slot_refused(optim, slot, nonfinite);
+        }
+        call->guard = NULL;
+    } else if (!slot->projector && gradient->dense) {
+        call->count = TG_COUNT_BY_RULE;
+    } else if (slot->projector &&
+               (gradient->dense || tg_projector_takes_factored(slot->projector))) {
+        call->count = TG_COUNT_BY_PROJECTION;
+    } else {
+        TG_CALL(tg_slot_count(optim, slot, gradient, call->guard));
+    }
+    optim->times.check += read_clock(optim, optim->times_parts) - start;
+    return TG_OK;
+}
+
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
     TG_CALL(tg_slot_check_whole(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
     if (optim->ahead.slot == slot && optim->ahead.gradient == gradient->dense &&
         begins_by_projecting(optim, slot, gradient)) {
-        optim->ahead.slot = NULL;
-        return tg_slot_update(
-            optim, slot,
-            &(tg_update){.values = optim->small, .weight = weight, .guard = optim->ahead.guard});
+        return step_deferred(optim, slot, weight);
     }
-    const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
-    TG_CALL(tg_update_begin(optim, slot, &call.guard));
-    const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
-    const bool waits = is_due || tg_guard_is_read_first(optim, slot);
-    const bool forms = !slot->projector || is_due || !tg_projector_takes_factored(slot->projector);
-    call.rule_counts = !waits && !slot->projector && gradient->dense;
-    call.projection_counts = !waits && slot->projector && (gradient->dense || !forms);
-    if (waits) {
-        int64_t nonfinite = 0;
-        TG_CALL(tg_slot_judge(optim, slot, gradient, is_due, &nonfinite));
-        if (nonfinite > 0) {
-            return tg_slot_refused(optim, slot, nonfinite);
-        }
-        call.guard = NULL;
-    } else if (!call.rule_counts && !call.projection_counts) {
-        TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
-    }
-    optim->times.check += read_clock(optim, optim->times_parts) - start;
-    tg_gradient ready = *gradient;
-    TG_CALL(forms ? tg_slot_form(optim, slot, gradient, &ready) : TG_OK);
-    if (!slot->projector) {
-        call.values = ready.dense;
-        call.grad_store = tg_storage_of(ready.dtype);
-        return tg_slot_update(optim, slot, &call);
-    }
-    return tg_slot_project_and_update(optim, slot, &ready, is_due, &call);
+    bool is_refused = false;
+    TG_CALL(begin_step(optim, slot, gradient, &call, &is_refused));
+    return is_refused ? TG_OK : tg_slot_step(optim, slot, gradient, &call);
 }
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
@@ -432,7 +463,7 @@ tg_status tg_bucket_update(tg_optim *optim) {
     optim->batch = &batch;
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
-        tg_update call = {.values = slot->sum, .rule_counts = true};
+        tg_update call = {.values = slot->sum, .count = TG_COUNT_BY_RULE};
         if (slot->is_bucketed) {
             TG_TRY(tg_update_begin(optim, slot, &call.guard));
             TG_TRY(tg_slot_get_weight(optim, slot, &call.weight));

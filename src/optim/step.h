@@ -1,4 +1,4 @@
-/* What updates (step.c), sums (accumulate.c) and gradients (gradient.c) need of each other. */
+/* The interface between updates (step.c), sums (accumulate.c) and gradients (gradient.c). */
 #ifndef TG_OPTIM_STEP_H
 #define TG_OPTIM_STEP_H
 
@@ -6,77 +6,72 @@
 
 TG_NODISCARD tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out);
 
-/* Whether this is the weight of the parameter. */
+/* Fails unless this is the weight of the parameter. */
 TG_NODISCARD tg_status tg_slot_check_weight(tg_optim *optim, const tg_slot *slot,
                                             const tg_tensor *weight);
 
-/* Whether this is a gradient of the parameter that the optimizer was made for. */
+/* Fails unless this is a gradient of the parameter that the optimizer can take. */
 TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient);
 
-/* The gradient as a dense one, formed in the optimizer's own memory if it came factored: as wide as
- * the arithmetic, or as its factors where only that was asked for. */
+/* The gradient as a dense one, formed in the optimizer's memory if it came factored. */
 TG_NODISCARD tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot,
                                     const tg_gradient *gradient, tg_gradient *out);
 
-/* Whether its moments are on every rank, so that this one can update it alone. */
+/* Fails unless its moments are on every rank, so that this one can update it alone. */
 TG_NODISCARD tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot);
 
-/* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
+/* Adds the NaN and Inf of the entries, or of the factors, to a guard. */
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, uint32_t *guard);
 
-/* The same, waited for; and values as they stand. TG_TOO_LARGE if all are finite but squares of
- * them would overflow: as the rule takes them, clipped, or as a refresh does. */
+/* Waits for their count; the second for plain values. TG_TOO_LARGE if all are finite but their
+ * squares would overflow: in the rule, which clips them, or in a refresh. */
 TG_NODISCARD tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, bool refreshes,
                                      int64_t *nonfinite);
 TG_NODISCARD tg_status tg_values_judge(tg_optim *optim, tg_dtype dtype, bool refreshes, int64_t n,
                                        const void *values, int64_t *nonfinite);
 
-/* An update on its way. */
+/* An update that has begun. */
 typedef struct tg_update {
     const void *values;    /* dense gradient or compressed values */
     tg_storage grad_store; /* of a dense gradient */
     void *weight;
     uint32_t *guard; /* NULL: it was read and is 0 */
-    /* Nothing has counted into the guard yet: what does it. */
-    bool rule_counts, projection_counts;
+    /* The part of the update that counts NaN and Inf into the guard. */
+    enum { TG_COUNT_DONE, TG_COUNT_BY_RULE, TG_COUNT_BY_PROJECTION } count;
 } tg_update;
 
-/* The rule on the values: to the weight of a dense parameter, or to a direction .. */
+/* Runs the rule on the values: updates a dense weight, or computes a compressed direction .. */
 TG_NODISCARD tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call);
-/* .. which goes from compressed space back into the weight. */
-TG_NODISCARD tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call);
-/* Both, and the update is counted. */
+/* .. which this expands into the weight. */
+TG_NODISCARD tg_status tg_slot_expand_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
+/* Both, and counts the update. */
 TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 
-/* small = project(gradient) + beta small; what is not finite in it is counted into the guard, if
- * there is one. */
+/* small = project(gradient) + beta small; adds NaN and Inf to the guard, if there is one. */
 TG_NODISCARD tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                        double beta, uint32_t *guard, void *small);
 
-/* small = project(gradient), with new factors and index sets if it refreshes; the gradient is dense
- * where a refresh needs it. */
+/* Refreshes the projection with a dense gradient; small = project(gradient). */
 TG_NODISCARD tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot,
-                                                   const tg_gradient *gradient, bool refreshes,
-                                                   void *small);
-/* What changes beside the projection when it has been refreshed. */
+                                                   const tg_gradient *gradient, void *small);
+/* Resets moments and counters after a refresh, as the group's settings say. */
 TG_NODISCARD tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot);
 
-/* The same and the update of a projected parameter. */
-TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot,
-                                                  const tg_gradient *gradient, bool refreshes,
-                                                  tg_update *call);
+/* The update from a gradient that passed its check, or whose guard is counted by `call`. */
+TG_NODISCARD tg_status tg_slot_step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                    tg_update *call);
 
-/* The weight that was bound. */
+/* The bound weight. */
 TG_NODISCARD tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight);
 
-/* As tg_optim_accumulate of each, but what is not finite is counted in the sums alone. Small
- * gradients that stand side by side are copied to the bucket together. */
+/* As tg_optim_accumulate of each, but NaN and Inf are counted only in the sums. Adjacent small
+ * gradients are copied to the bucket together. */
 TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradients);
 
-/* A sum as one array; from now on, what stands in it decides whether it is used. */
+/* A sum as one array; from now on its present values decide whether it is used. */
 tg_tensor tg_sum_get(tg_optim *optim, int param);
 
 /* Adds up values over ranks, in place. */
@@ -85,16 +80,16 @@ typedef struct tg_adder {
     void *user;
 } tg_adder;
 
-/* One gradient over all ranks, and the update; of an ordinary step (tg_optim_is_ordinary) on a
- * stream. Nothing is waited for. */
+/* Adds up one gradient over all ranks and updates, in an ordinary step (tg_optim_is_ordinary) on a
+ * stream, without waiting. */
 TG_NODISCARD tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient,
                                      const tg_adder *adder);
-/* The same of all that is in the bucket, and has been added up. */
+/* Updates the parameters in the bucket, which has been added up. */
 TG_NODISCARD tg_status tg_bucket_update(tg_optim *optim);
 
-/* Begins a sum, if none is under way: memory for a dense one where that is needed. */
+/* Begins a sum, if none is under way; allocates a dense one if needed. */
 TG_NODISCARD tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot);
-/* NaN and Inf in the sum as it stands; waits for the stream. */
+/* NaN and Inf in the present sum; waits for the stream. */
 TG_NODISCARD tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite);
 TG_NODISCARD tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out);
 /* The sum has been used or refused. */

@@ -1,4 +1,4 @@
-/* The table of branch kinds, and what all kinds share: memory, bytes, the rank rule. */
+/* The table of branch kinds, and their common part: memory, bytes, the rank rule. */
 #include "project/branch.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static tg_status bad_rank(tg_context *ctx, const char *key, const tg_rank *rank,
                    rank->count, shape->ndim, tg_shape_text(shape, text, sizeof text));
 }
 
-/* A mode has no more directions than the others have entries together. */
+/* The rank of a mode is at most the product of the other dims. */
 void tg_rank_limits(const tg_shape *shape, int64_t *out) {
     const int64_t numel = tg_shape_numel(shape);
     for (int d = 0; d < shape->ndim; d++) {

@@ -1,14 +1,13 @@
 /* GaLore's matrix branch: the first `first_dim_rollup` dims become the rows of an (m, n) matrix.
  *
  * Left: A = leading left singular vectors, core = A^H G, back A core. Right: the core is G V with
- * the leading right singular vectors V. In the terms of a two-mode tensor these are the leading
- * vectors of the unfolding along rows or columns, the other mode having no factor. The transposes
- * are conjugate, without which back(project(G)) would be no projection. */
+ * the leading right singular vectors V. As a two-mode tensor these are the leading vectors of the
+ * unfolding along rows or columns; the other mode has no factor. The transposes are conjugate,
+ * without which back(project(G)) would be no projection. */
 #include "base/minmax.h"
 #include "project/branch.h"
 
-/* Vectors asked for on a side of length m where the other has n: a share of the entries, or a
- * number. */
+/* Vectors for a side of length m when the other is n: a share of the entries, or a number. */
 static int64_t side_rank(double rank, int64_t m, int64_t n) {
     const double entries = rank * (double)m * (double)n;
     return rank < 1.0 ? (int64_t)entries / n : (int64_t)rank;

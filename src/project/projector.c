@@ -1,8 +1,8 @@
-/* Projectors: how one or two branches refresh, project and map back together.
+/* Projectors: how one or two branches refresh, project and expand together.
  *
  * Sparse first: R is G with the kept entries set to 0, so the residual is a mask inside the
  * compress slot and never exists in memory. Low-rank first: the sparse values of the residual are
- * those of G minus the low-rank part read off at the kept entries; only a refresh forms the dense
+ * those of G minus the low-rank part at the kept entries; only a refresh forms the dense
  * residual. */
 #include "project/projector.h"
 
@@ -33,7 +33,7 @@ tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
                             .store = tg_storage_of(gradient->dtype)};
 }
 
-/* The low-rank branch is first, and a sparse one takes what it leaves. */
+/* The low-rank branch comes first; a sparse one compresses the residual. */
 static bool is_low_rank_first(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->low_rank == &p->branch[0];
 }
@@ -76,7 +76,7 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
     return TG_OK;
 }
 
-/* Scratch: of a step, or of a refresh, whichever is larger. */
+/* Scratch of a step or of a refresh, whichever is larger. */
 static void measure(const tg_projector *p, bool factored, tg_projector_bytes *out) {
     size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
     out->step_workspace = p->be->ops->compress_workspace(p->be, &p->modes, factored);
@@ -85,7 +85,7 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
     for (int i = 0; i < p->branches; i++) {
         size_t scratch = 0, host = 0;
         p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
-        if (i == 1 && is_low_rank_first(p)) { /* the dense residual and a core stand in front */
+        if (i == 1 && is_low_rank_first(p)) { /* the dense residual and a core come first */
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
             tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
@@ -225,7 +225,7 @@ int64_t tg_projector_failure_count(const tg_projector *p) {
     return p ? p->failures : 0;
 }
 
-/* Axis-aligned columns: what a low-rank branch uses when its very first decomposition fails. */
+/* Axis-aligned columns: the fallback of a low-rank branch whose first decomposition fails. */
 static tg_status use_unit_vectors(tg_branch *branch) {
     tg_backend *be = branch->be;
     const size_t size = tg_dtype_size(branch->dtype);
@@ -244,7 +244,7 @@ static tg_status use_unit_vectors(tg_branch *branch) {
     return TG_OK;
 }
 
-/* Refreshes one branch; a numerical failure is survived, everything else is passed on. */
+/* Refreshes one branch; survives a numerical failure, passes on any other error. */
 static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *x, tg_storage store,
                                 const tg_bitmap *mask, void *scratch) {
     branch->rng.step = (uint32_t)p->refreshes;
@@ -259,8 +259,8 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
     return status;
 }
 
-/* residual (numel) = G - back(project(G)) of the low-rank branch alone; core has room for its
- * values, workspace for those of compress and expand. */
+/* residual (numel) = G - back(project(G)) of the low-rank branch; core has room for its values,
+ * workspace for compress and expand. */
 static tg_status form_residual(tg_projector *p, const void *grad, tg_storage store, void *residual,
                                void *core, void *workspace) {
     const tg_backend_ops *ops = p->be->ops;
@@ -283,7 +283,7 @@ static tg_status form_residual(tg_projector *p, const void *grad, tg_storage sto
     return ops->expand(p->be, &subtract);
 }
 
-/* The sparse branch behind a low-rank one is chosen from the dense residual, in the scratch. */
+/* The sparse branch after a low-rank one is chosen from the dense residual, in the scratch. */
 static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_storage store) {
     const size_t size = tg_dtype_size(p->dtype);
     tg_scratch scratch = {.block = p->workspace->memory};
@@ -323,7 +323,7 @@ tg_status tg_projector_refresh(tg_projector *p, const tg_tensor *gradient) {
     return tg_projector_refresh_stored(p, gradient->data, TG_STORE_FULL);
 }
 
-/* Where a branch's values stand in the compressed array. */
+/* A branch's values in the compressed array. */
 static void *values_of(const tg_projector *p, const tg_branch *branch, const void *small) {
     const int64_t offset = branch == &p->branch[1] ? p->branch[0].count : 0;
     return (char *)(uintptr_t)small + (size_t)offset * tg_dtype_size(p->dtype);
@@ -338,9 +338,9 @@ static tg_status require_ready(const tg_projector *p) {
     return TG_OK;
 }
 
-/* Sparse values of the residual: those of G minus the low-rank part at the kept entries. What was
- * accumulated before has its own low-rank part subtracted; it is put back first, so that one
- * subtraction at the end serves old and new. */
+/* Sparse values of the residual: those of G minus the low-rank part at the kept entries. Values
+ * accumulated earlier already had their low-rank part subtracted; it is added back first, so that
+ * one subtraction at the end covers old and new. */
 static tg_status project_low_rank_first(tg_projector *p, const tg_compress *op) {
     const tg_backend_ops *ops = p->be->ops;
     tg_sample at_kept = {.modes = op->modes,
@@ -404,9 +404,9 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
     return tg_projector_project_into(p, gradient, scale, beta, NULL, small->data);
 }
 
-/* How much each branch counts on the way back. */
+/* Weights of the branches in the expanded update. */
 typedef struct back_weights {
-    double low_rank, sparse; /* 0: the branch is not there */
+    double low_rank, sparse; /* 0: no such branch */
 } back_weights;
 
 static back_weights weights_of(const tg_projector *p) {
@@ -420,7 +420,7 @@ static back_weights weights_of(const tg_projector *p) {
                           .sparse = p->sparse ? lambda * tg_branch_back_scale(p->sparse) : 0.0};
 }
 
-/* The expand slot weighs the sparse part alone: the weight of the other one goes into alpha. */
+/* The expand slot weights only the sparse part: the low-rank weight goes into alpha. */
 static double expand_alpha(back_weights weights, double alpha) {
     return weights.low_rank != 0.0 ? alpha * weights.low_rank : alpha;
 }

@@ -22,56 +22,56 @@ struct tg_projector {
     int64_t refreshes, failures;
 };
 
-/* The sparse branch comes first, and the other takes of a gradient what that leaves. */
+/* The sparse branch comes first, and the other one compresses the residual. */
 static inline bool tg_projector_masks(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
 }
 
-/* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
- * caller after all its projectors are made. factored: gradients may come factored. */
+/* As tg_projector_create, with scratch from the caller's workspace, which the caller allocates
+ * after creating all its projectors. factored: gradients may come factored. */
 TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
                                               tg_dtype dtype, const tg_shape *shape, uint64_t seed,
                                               bool factored, tg_workspace *workspace,
                                               tg_projector **out);
 
-/* A projector without memory, to ask for its sizes and bytes; nothing is to be freed. */
+/* A projector without memory, to query its sizes and bytes; nothing needs freeing. */
 TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
                                             tg_dtype dtype, const tg_shape *shape, bool factored,
                                             tg_projector *out);
 
-/* The way back into a weight, as an optimizer asks for it. */
+/* How an optimizer expands an update into a weight. */
 typedef struct tg_back {
     double alpha, beta;
     tg_storage store;       /* of the weight */
     const tg_rng *rounding; /* of a bf16 weight; NULL: to nearest */
-    const tg_rates *rates;  /* instead of both, its alpha from tg_projector_rate; NULL: those */
-    const uint32_t *guard;  /* nothing happens where it is not 0; NULL: none */
+    const tg_rates *rates;  /* if not NULL, replaces alpha (made by tg_projector_rate) and beta */
+    const uint32_t *guard;  /* nothing is written if it is not 0; NULL: none */
 } tg_back;
 
 TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
                                             void *out);
 
-/* Projects into `small`, runs Adam on it and goes back into `out` by one call of the backend, where
- * it has that for this projector (tg_projector_steps_at_once). `small` is not to be read then. */
+/* Projects into `small`, runs Adam on it and expands into `out` in one backend call, if the backend
+ * has one for this projector (tg_projector_steps_at_once). `small` is undefined afterwards. */
 bool tg_projector_steps_at_once(const tg_projector *p);
 TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient,
                                          uint32_t *guard, const tg_adam *adam, const tg_back *back,
                                          void *small, void *out);
 
-/* What stands in the rates for alpha. */
+/* The value of alpha in the rates. */
 double tg_projector_rate(const tg_projector *p, double alpha);
 
 /* As tg_projector_refresh, from a gradient in this storage. */
 TG_NODISCARD tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad,
                                                    tg_storage store);
 
-/* tg_projector_project, into an array of its values; what is not finite in a gradient, or in its
- * factors, is counted into the guard, if there is one. */
+/* tg_projector_project into an array of its values; adds NaN and Inf of the gradient or its factors
+ * to the guard, if there is one. */
 TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient,
                                                  double scale, double beta, uint32_t *guard,
                                                  void *small);
 
-/* Whether tg_projector_project takes factored gradients (the matrix form does not). */
+/* Whether tg_projector_project accepts factored gradients (the matrix form does not). */
 bool tg_projector_takes_factored(const tg_projector *p);
 
 /* The source form of a handed-over gradient. */

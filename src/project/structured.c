@@ -1,7 +1,7 @@
-/* Structured sparse branch: some slices of every mode; what is kept is their common sub-tensor.
+/* Structured sparse branch: keeps the sub-tensor common to some slices of every mode.
  *
  * The kept set is stored as a bitmap like any other: in index order its entries are the sub-tensor
- * row by row, so gathering, masking and scattering need nothing of their own. With e = ratio^(1 /
+ * row by row, so gathering, masking and scattering need no special code. With e = ratio^(1 /
  * #dims of size != 1), mode d keeps min(d, max(1, int(e d + 1))) slices. */
 #include <math.h>
 #include <string.h>
@@ -64,8 +64,8 @@ static int64_t count_from(const double *key, int64_t dim, uint64_t bits) {
     return count;
 }
 
-/* Marks the `kept` slices of largest key (ties: lowest index). Keys are not negative, so their bits
- * are in their order: those of the smallest key kept are found one by one. */
+/* Marks the `kept` slices with the largest keys (ties: lowest index). Keys are not negative, so
+ * their bits sort as they do; the smallest kept key is found bit by bit. */
 static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned char *is_kept) {
     uint64_t least = 0;
     for (uint64_t bit = 1ull << 62; bit > 0; bit >>= 1) {
@@ -79,7 +79,7 @@ static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned 
 }
 
 /* Slices of one mode. probability: weights are the slice norms, drawn as in select_weighted by the
- * largest norm / exponential; every mode has its own stretch of the stream. */
+ * largest norm / exponential; every mode has its own range of the stream. */
 static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const void *x,
                                tg_storage store, slices *s) {
     const int64_t dim = branch->shape.dim[d], kept = branch->modes.rank[d];

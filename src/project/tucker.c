@@ -1,5 +1,5 @@
-/* Tucker low-rank branch: core (rank..), one factor (dim, rank) per mode; and what it shares with
- * that of a matrix (matrix.c), whose singular vectors come without sweeps. */
+/* Tucker low-rank branch: core (rank..), one factor (dim, rank) per mode; and the code shared with
+ * the matrix branch (matrix.c), whose singular vectors need no sweeps. */
 #include "project/branch.h"
 
 static tg_tucker_plan plan_of(const tg_branch *branch) {

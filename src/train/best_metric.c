@@ -1,9 +1,9 @@
-/* The error by which the best checkpoint is chosen and a run ends early: opt.best_metric, a norm
- * with or without a set in front of it ("h1", "32.h1", "validation.l2").
+/* The error by which the best checkpoint is chosen and a run ends early: opt.best_metric, a norm,
+ * optionally preceded by a set ("h1", "32.h1", "validation.l2").
  *
- * Without the key it is the norm that is trained, of the validation samples if there are some, else
- * of the first test set. The norm of a loss of several terms is that of the first one: h1 for h1
- * and for hs1 and above, which weigh derivatives alike, l2 for all others. */
+ * The default is the norm of the training loss, on the validation samples if there are some, else
+ * on the first test set. For a loss of several terms the first one counts: h1 for h1 and for hs1
+ * and above, which weigh derivatives alike, l2 for all others. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +22,10 @@ tg_status tg_best_metric_parse(tg_context *ctx, tg_run_config *config) {
     const int length = dot ? (int)(dot - text) : 0;
     const bool is_h1 = strcmp(norm, "h1") == 0;
     if (text[0] && ((!is_h1 && strcmp(norm, "l2") != 0) || dot == text)) {
-        return tg_fail(
-            ctx, TG_E_CONFIG,
-            "opt.best_metric: '%s' is not l2 or h1, or one of them behind a test set, as "
-            "in 32.h1",
-            text);
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.best_metric: '%s' is not l2 or h1, or one of them after a test set, as "
+                       "in 32.h1",
+                       text);
     }
     if (is_h1 && tg_run_on_points(config)) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.best_metric: points have no h1 error; take l2");
@@ -64,7 +63,7 @@ tg_status tg_trainer_choose_metric(tg_trainer *t) {
     if (!set[0]) {
         return TG_OK;
     }
-    if (t->progress.stage > 1) { /* the hours of the stages before are not lost over it */
+    if (t->progress.stage > 1) { /* a warning: an error would waste the earlier stages */
         tg_log(t->ctx, TG_LOG_WARN,
                "opt.best_metric: stage %lld has no test set %s; its first one counts",
                (long long)t->progress.stage, set);

@@ -1,5 +1,4 @@
-/* Checkpoints and model files: contents and checksum. Which files there are is run_folder.c's
- * matter. */
+/* Checkpoints and model files: contents and checksum. run_folder.c manages the files. */
 #include "train/checkpoint.h"
 
 #include <float.h>
@@ -14,10 +13,10 @@
 #define FORMAT     "1"
 #define CHECKPOINT "tgrad.checkpoint" /* format of a checkpoint .. */
 #define MODEL      "tgrad.model"      /* .. or of a model file */
-#define IMPORTED   "tgrad.imported"   /* the first weights were another program's */
+#define IMPORTED   "tgrad.imported"   /* the initial weights came from another program */
 #define PAIRS      "tgrad.pairs"      /* trained on pairs, not on windows of trajectories */
 
-/* Counters that most checkpoints do not have: 0 there. */
+/* Counters that are usually 0, and then omitted. */
 #define WAITED   "train.waited"
 #define DIVERGED "train.diverged"
 
@@ -47,7 +46,7 @@ static uint64_t mix_text(uint64_t hash, const char *text) {
     return mix_bytes(hash, text, strlen(text));
 }
 
-/* Independent of the order in the file: tensors and metadata are hashed one by one and added. */
+/* The sum of the hashes of tensors and metadata: independent of their order in the file. */
 static void checksum(const tg_archive *archive, char text[17]) {
     uint64_t sum = 0;
     for (int64_t i = 0; i < tg_archive_count(archive); i++) {
@@ -66,24 +65,24 @@ static void checksum(const tg_archive *archive, char text[17]) {
     snprintf(text, 17, "%016" PRIx64, sum);
 }
 
-/* ---- progress as two arrays ---- */
+/* ---- progress in two arrays ---- */
 
-/* What a run can have counted: far from any overflow, however long it trains. */
+/* Valid ranges: far from any overflow, however long a run trains. */
 static const struct {
     const char *name;
     int64_t low, high;
 } integer_rows[INTEGERS] = {
     {"stage", 1, 9},
-    {"epochs of the stage", 0, TG_STATE_MOST},
-    {"epochs", 0, TG_STATE_MOST},
-    {"batches", 0, TG_STATE_MOST},
-    {"steps", 0, TG_STATE_MOST},
-    {"samples", 0, TG_STATE_MOST},
-    {"skipped batches", 0, TG_STATE_MOST},
-    {"skipped batches in a row", 0, TG_STATE_MOST},
-    {"passes of the network", 0, TG_STATE_MOST},
-    {"epochs of the schedule", 0, TG_STATE_MOST},
-    {"epochs without progress", 0, TG_STATE_MOST},
+    {"epochs of the stage", 0, TG_STATE_MAX_COUNT},
+    {"epochs", 0, TG_STATE_MAX_COUNT},
+    {"batches", 0, TG_STATE_MAX_COUNT},
+    {"steps", 0, TG_STATE_MAX_COUNT},
+    {"samples", 0, TG_STATE_MAX_COUNT},
+    {"skipped batches", 0, TG_STATE_MAX_COUNT},
+    {"skipped batches in a row", 0, TG_STATE_MAX_COUNT},
+    {"passes of the network", 0, TG_STATE_MAX_COUNT},
+    {"epochs of the schedule", 0, TG_STATE_MAX_COUNT},
+    {"epochs without progress", 0, TG_STATE_MAX_COUNT},
     {"threads", 0, 1 << 20},
 };
 
@@ -125,7 +124,7 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
                        .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
 }
 
-/* ---- modes in use, of a run whose modes grow, and the losses they follow from ---- */
+/* ---- the modes in use of a run whose modes grow, and the losses that decide about it ---- */
 
 #define GROWTH "train.incremental"
 enum { GROWTH_REALS = TG_FNO_MAX_DIMS + 2 };
@@ -153,7 +152,7 @@ fail:
 
 /* ---- writing ---- */
 
-/* A counter that is left out while it is 0. */
+/* A counter that is omitted while it is 0. */
 static tg_status add_counter(tg_context *ctx, const char *name, int64_t value,
                              tg_archive *archive) {
     const tg_shape one = {.ndim = 1, .dim = {1}};
@@ -187,7 +186,7 @@ fail:
     return status;
 }
 
-/* Weights where they lie, if that is the host; otherwise copies. */
+/* Weights as views if they are on the host, else as copies. */
 static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_archive *archive) {
     if (model->be->ops->place != TG_HOST) {
         return nn_save(model->fno, "", staging, archive);
@@ -227,7 +226,7 @@ tg_status tg_checkpoint_seal(tg_archive *archive) {
     return tg_archive_set_meta(archive, "tgrad.checksum", sum);
 }
 
-/* Settings, and where the weights came from; what they were trained on. */
+/* Settings, and the origin of weights and training data. */
 static tg_status add_origin(const tg_model *model, const tg_settings *settings,
                             tg_archive *archive) {
     TG_CALL(add_settings(model->ctx, settings, archive));
@@ -249,8 +248,8 @@ size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEG
     return be->ops->place == TG_HOST ? 0 : tg_checkpoint_bytes(held);
 }
 
-/* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it
- * was given. */
+/* Settings are stored resolved, so that the checkpoints of a run do not depend on the form of its
+ * settings file. */
 tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *optim, const tg_progress *progress,
                                 tg_staging *staging, tg_archive *archive) {
     tg_status status = TG_OK;
@@ -269,8 +268,8 @@ fail:
     return status;
 }
 
-/* The network's settings are all told, whatever their defaults will be; the others are as the model
- * has them. */
+/* All settings of the network are stored, so that later defaults do not matter; the others as the
+ * model has them. */
 tg_status tg_model_save(const tg_model *model, const char *path) {
     TG_NEED(NULL, model);
     TG_NEED(model->ctx, path);

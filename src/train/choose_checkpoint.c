@@ -1,4 +1,4 @@
-/* Which checkpoint of a run folder is meant, and what a checkpoint tells of its run. */
+/* Finds a checkpoint of a run folder by its name or step, and describes the run it belongs to. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "train/trainer.h"
 
-/* The path of a file of the folder, if it is there. */
+/* The path of a file in the folder, if it exists. */
 static tg_status find_file(const tg_run_folder *folder, const char *name, char *path,
                            bool *is_there) {
     TG_CALL(tg_run_folder_file(folder, name, path));
@@ -21,7 +21,7 @@ static tg_status find_best(const tg_run_folder *folder, char *path, bool *is_the
     return find_file(folder, TG_BEST, path, is_there);
 }
 
-/* `recent`, or the newest of the steps where that link is missing. */
+/* `recent`, or the newest step if that link is missing. */
 static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_there) {
     int64_t step = -1;
     TG_CALL(find_file(folder, "checkpoints/recent.safetensors", path, is_there));
@@ -30,7 +30,7 @@ static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_the
     return step >= 0 ? tg_run_folder_checkpoint(folder, step, path) : TG_OK;
 }
 
-/* Fails with the steps that there are. */
+/* Fails with a list of the steps present. */
 static tg_status refuse_step(const tg_run_folder *folder, int64_t wanted) {
     char there[512] = "";
     int64_t *steps = NULL, count = 0;
@@ -69,7 +69,7 @@ tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which
     tg_run_folder folder;
     char found[TG_PATH];
     bool is_there = false;
-    if (!is_folder(path)) { /* the reader says what is wrong with it */
+    if (!is_folder(path)) { /* the reader reports a missing file */
         return which ? tg_fail(ctx, TG_E_ARGUMENT,
                                "%s: it is not the folder of a run, in which a checkpoint could be "
                                "chosen",
@@ -95,9 +95,9 @@ tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which
                : tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
 }
 
-/* ---- what a checkpoint tells ---- */
+/* ---- the origin of a checkpoint ---- */
 
-/* Epochs of all stages; 0: that cannot be read. */
+/* Epochs of all stages; 0 if the settings cannot be read. */
 static int64_t epochs_of(tg_context *ctx, const tg_settings *settings) {
     int64_t epochs = 0;
     for (int stage = 1; stage <= tg_run_stages(settings); stage++) {

@@ -60,15 +60,18 @@ static const tg_setting loop_table[] = {
          "losses in a row that may be NaN or Inf before the run ends"),
     LOOP(TEXT, loss_scale, 0, 32, "factor of f16 gradients: auto, off or a power of two"),
     LOOP(INT64, loss_scale_interval, 1, 1e9, "steps without overflow before the scale is doubled"),
-    LOOP(TEXT, init, 0, 1024, "safetensors file of weights to begin with (train --init)"),
+    LOOP(TEXT, init, 0, 1024, "safetensors file of initial weights (train --init)"),
     LOOP(BOOL, naive_galore, 0, 0, "the published switch for proj_type: matrix"),
     LOOP_CHOICE(graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
-    LOOP(BOOL, incremental_loss_gap, 0, 0, "more modes where the loss stands still"),
-    LOOP(BOOL, incremental_grad, 0, 0, "more modes where the highest hold much of the weights"),
-    LOOP(DOUBLE, incremental_loss_eps, 0, 1e9, "loss_gap: change of the loss that is none"),
-    LOOP(DOUBLE, incremental_grad_eps, 0, 1, "grad: share of the energy that is much"),
-    LOOP(INT64, incremental_buffer, 1, 1 << 20, "grad: frequencies that are the highest"),
-    LOOP(INT64, incremental_grad_max_iter, 1, 1e9, "grad: epochs between two looks"),
+    LOOP(BOOL, incremental_loss_gap, 0, 0, "add modes when the loss stagnates"),
+    LOOP(BOOL, incremental_grad, 0, 0,
+         "add modes when the highest hold much of the weights' energy"),
+    LOOP(DOUBLE, incremental_loss_eps, 0, 1e9,
+         "loss_gap: change of the loss below which it stagnates"),
+    LOOP(DOUBLE, incremental_grad_eps, 0, 1, "grad: share of energy above which modes are added"),
+    LOOP(INT64, incremental_buffer, 1, 1 << 20,
+         "grad: number of frequencies that count as highest"),
+    LOOP(INT64, incremental_grad_max_iter, 1, 1e9, "grad: epochs between two checks"),
 };
 
 static const tg_choice order_choices[] = {{"nchw", 0}, {"nhwc", 1}, {NULL, 0}};
@@ -86,27 +89,27 @@ static const tg_setting data_table[] = {
     DATA(LIST_GRID, test_resolutions, 0, 1 << 20,
          "grids to test on, 16 or [16, 48x80]; [] means no tests"),
     DATA(LIST_SIZE, test_batch_sizes, 1, 1 << 20, "batch sizes of the tests; [] means batch_size"),
-    DATA(LIST_SIZE, n_tests, 0, 1e15, "only the first so many test samples; 0: all"),
+    DATA(LIST_SIZE, n_tests, 0, 1e15, "number of test samples, the first ones; 0: all"),
     DATA(INT64, batch_size, 1, 1 << 20, "samples per batch"),
-    DATA(INT64, n_train, 0, 1e15, "only the first so many training samples; 0: all"),
-    DATA(INT64, n_validation, 0, 1e15, "the last so many training samples validate; 0: none"),
+    DATA(INT64, n_train, 0, 1e15, "number of training samples, the first ones; 0: all"),
+    DATA(INT64, n_validation, 0, 1e15,
+         "number of training samples for validation, the last ones; 0: none"),
     DATA(BOOL, encode_input, 0, 0, "normalize the input per channel"),
     DATA(BOOL, encode_output, 0, 0, "normalize the output per channel"),
     DATA(BOOL, shuffle, 0, 0, "a new order of samples every epoch"),
     DATA(DOUBLE, cache, 0, 1e18,
-         "sets of up to so many bytes are kept in memory, larger ones streamed"),
+         "bytes up to which a set is kept in memory; larger ones are streamed"),
     DATA(TEXT, y_time, 0, 16, "time of y to learn, if there are several: last, all or an index"),
     DATA_CHOICE(layout, tg_layout_choices, "how the files arrange their arrays"),
-    DATA_CHOICE(order, order_choices, "channels before (nchw) or behind (nhwc) the grid"),
+    DATA_CHOICE(order, order_choices, "channels before (nchw) or after (nhwc) the grid"),
     DATA(TEXT, group, 0, 128, "group of an HDF5 file that holds the arrays"),
     DATA(TEXT, fields, 0, 512, "fields of trajectories: density,v:0-1 (components); empty: all"),
-    DATA(INT64, test_skip, 0, 1e15,
-         "samples or trajectories at the start of test files that are passed over"),
+    DATA(INT64, test_skip, 0, 1e15, "samples or trajectories to skip at the start of test files"),
     DATA(INT64, history, 1, 1 << 20, "trajectories: frames of the input"),
     DATA(INT64, horizon, 1, 1 << 20, "trajectories: frames of the output, which follow"),
     DATA(INT64, time_stride, 1, 1 << 20, "trajectories: stored frames from one to the next"),
-    DATA(INT64, first_frame, 0, 1e15, "trajectories: stored frames that are passed over"),
-    DATA(INT64, n_frames, 0, 1e15, "trajectories: and how many follow; 0: all"),
+    DATA(INT64, first_frame, 0, 1e15, "trajectories: stored frames to skip"),
+    DATA(INT64, n_frames, 0, 1e15, "trajectories: frames used after them; 0: all"),
     DATA(GRID, latent_grid, 2, 1 << 12,
          "data at points: grid in the unit box in between, 16 or 16x16x8"),
 };
@@ -117,13 +120,13 @@ static const tg_choice engine_choices[] = {
 static const tg_setting distributed_table[] = {
     TG_SETTING_ROW(INT64, tg_distributed_config, seed, 0, 0x1p53, "start of all random numbers"),
     {"backend", TG_SETTING_ENUM, offsetof(tg_distributed_config, backend), engine_choices, 0, 0,
-     "what carries values between GPUs; auto: nccl where it can, else mpi"},
+     "transport of values between GPUs; auto: nccl if possible, else mpi"},
     TG_SETTING_ROW(DOUBLE, tg_distributed_config, timeout, 0.001, 1e9,
-                   "seconds after which a rank that does not come ends the run"),
+                   "seconds to wait for a rank before the run ends"),
     TG_SETTING_ROW(BOOL, tg_distributed_config, overlap, 0, 0,
-                   "sums of a layer travel while the next one is computed"),
+                   "sums of a layer are exchanged while the next one is computed"),
     TG_SETTING_ROW(BOOL, tg_distributed_config, shard_state, 0, 0,
-                   "moments of a layer live on one rank instead of on all"),
+                   "moments of a layer are on one rank instead of on all"),
 };
 
 #undef LOOP
@@ -219,8 +222,8 @@ static bool has_key(const char *(*key_at)(int), const char *key) {
     return false;
 }
 
-/* Section opt is shared by the optimizer, the schedule and the loop; a key that none of them knows
- * is reported with the nearest of all. */
+/* Section opt is shared by the optimizer, the schedule and the loop; an error about an unknown key
+ * suggests the nearest of all. */
 static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key,
                          const char *value) {
     if (strcmp(key, "learning_rate") == 0) {
@@ -261,7 +264,7 @@ static const char *const sections[] = {"fno", "opt", "data", "distributed"};
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
-/* The name of a section, or of a stage, which stands where a key was expected. */
+/* The name of a section, or of a stage, where a key was expected. */
 static bool is_section(const char *key) {
     bool is_one = strncmp(key, "stage", 5) == 0 && key[5] >= '2' && key[5] <= '9' && !key[6];
     for (int i = 0; i < SECTIONS; i++) {
@@ -306,7 +309,7 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
                    nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* Puts the place of a setting in front of the sentence about it. */
+/* Prefixes an error with the place of the setting. */
 static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin) {
     if (status == TG_OK || !origin) {
         return status;
@@ -316,25 +319,25 @@ static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin
     return tg_fail(ctx, status, "%.200s: %s", origin, sentence);
 }
 
-/* Weights to begin with and normalizers, which are there when a later stage begins. */
+/* Initial weights and normalizers, which exist before a later stage begins. */
 static bool is_of_beginning(const char *key) {
     return strcmp(key, "opt.init") == 0 || strncmp(key, "data.encode", 11) == 0;
 }
 
-/* Whether a stage with this key begins a schedule of its own. */
+/* Whether this key starts a new schedule in its stage. */
 static bool is_of_schedule(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
     return strcmp(name, "learning_rate") == 0 || has_key(tg_lr_schedule_config_key, name);
 }
 
-/* What a later stage may set: the network and the optimizer's state live on. */
+/* Keys that a later stage may set: the network and the optimizer's state continue. */
 static bool may_change(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
     return strncmp(key, "data.", 5) == 0 || is_of_schedule(key) ||
            tg_setting_find(loop_table, LOOP_ROWS, name);
 }
 
-/* A key by its name here; both names with different values are an error. */
+/* Replaces a key by its name here; both names with different values are an error. */
 static tg_status rename_key(tg_context *ctx, const tg_settings *settings, const char **key,
                             const char *value) {
     const char *theirs = *key;
@@ -359,7 +362,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         const char *value = tg_settings_value(settings, i);
         bool is_published = false;
         if (is_section(key) && strcmp(value, "null") == 0) {
-            continue; /* "opt:" above lines that are all commented out */
+            continue; /* "opt:" followed by nothing but comments */
         }
         tg_status status = rename_key(ctx, settings, &key, value);
         if (status == TG_OK) {
@@ -376,7 +379,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
         if (stage > 1 && (is_of_beginning(key) || !may_change(key))) {
             tg_fail(ctx, TG_E_CONFIG,
                     is_of_beginning(key)
-                        ? "%.100s: a later stage goes on with what the first one began with"
+                        ? "%.100s: a later stage keeps the value of the first one"
                         : "%.100s: a later stage may change data, the schedule and the loop only",
                     key);
             return at_origin(ctx, TG_E_CONFIG, tg_settings_origin(settings, i));
@@ -391,7 +394,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
     return TG_OK;
 }
 
-/* Every key of stages 1 .. stage, each for itself. */
+/* Reads the keys of stages 1 .. stage one by one. */
 static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                            tg_run_config *out) {
     char noted[1536] = "";
@@ -402,7 +405,7 @@ static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int sta
         }
     }
     const char *unused = tg_method_unused(&out->opt);
-    char key[32] = ""; /* a method has values of its own, which nobody has set */
+    char key[32] = ""; /* a method sets values that no key has set */
     snprintf(key, sizeof key, "%.*s", unused ? (int)strcspn(unused, " ") : 0, unused ? unused : "");
     if (unused && tg_settings_get(settings, key)) {
         const size_t used = strlen(noted);
@@ -419,7 +422,7 @@ tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int s
     TG_CALL(read_keys(ctx, settings, stage, notes, out));
     if (out->fno.architecture == TG_ARCHITECTURE_GINO &&
         !tg_settings_get(settings, "fno.in_channels")) {
-        out->fno.in_channels = out->fno.n_dim; /* coordinates are what points have */
+        out->fno.in_channels = out->fno.n_dim; /* points have coordinates */
     }
     out->accumulates = tg_stages_accumulate(settings);
     TG_CALL(tg_stages_check(ctx, settings));
@@ -469,7 +472,7 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
     }
     for (int i = 0; i < DATA_ROWS; i++) {
         const char *value = tg_setting_get(&data_table[i], &config->data, text, sizeof text);
-        if (strcmp(value, "[]") != 0) { /* a list that is not set */
+        if (strcmp(value, "[]") != 0) { /* [] means: not set */
             TG_TRY(put(*out, "data", data_table[i].key, value));
         }
     }

@@ -1,4 +1,4 @@
-/* What settings of several keys and sections mean together. */
+/* Checks and completes settings across keys and sections. */
 #include "train/config.h"
 #include "train/rollout.h"
 
@@ -45,7 +45,7 @@ tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) 
     return TG_OK;
 }
 
-/* A single 1 is what a loss has anyway. */
+/* A single 1 is the default. */
 static void set_channel_weights(tg_run_config *config) {
     const tg_list_double *weights = &config->loop.loss_weights;
     if (weights->count == 1 && weights->value[0] == 1.0) {
@@ -57,7 +57,7 @@ static void set_channel_weights(tg_run_config *config) {
     }
 }
 
-/* The residual knows x as the data have it. */
+/* The residual needs x in the units of the data. */
 static tg_status set_physics(tg_context *ctx, tg_run_config *config) {
     const tg_loop_config *loop = &config->loop;
     config->loss.physics = loop->physics;
@@ -81,13 +81,12 @@ static tg_status check_incremental(tg_context *ctx, const tg_run_config *config)
     }
     if ((by_loss || by_grad) && config->fno.n_incremental == 0) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "opt.incremental_%s: fno.incremental_n_modes must tell the modes to begin "
-                       "with",
+                       "opt.incremental_%s: fno.incremental_n_modes must set the initial modes",
                        by_loss ? "loss_gap" : "grad");
     }
     if (by_grad && (config->fno.factorization != TG_FACTORIZATION_DENSE || config->fno.separable)) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "opt.incremental_grad: it looks at dense weights; of factorized ones take "
+                       "opt.incremental_grad: it needs dense weights; for factorized ones take "
                        "opt.incremental_loss_gap");
     }
     return TG_OK;

@@ -1,8 +1,8 @@
-/* Room for checkpoints on the disk, before a run and while it goes on.
+/* Disk space for checkpoints, before a run and while it goes on.
  *
- * At their most there are opt.keep_checkpoints, the best one and one that is being written. With
- * less room a run still ends well, as older checkpoints make room for new ones, as long as there is
- * room for the last one, the best one and the one that is being written. */
+ * At most there are opt.keep_checkpoints, the best one and one being written. With less space a run
+ * still succeeds, since older checkpoints are removed for new ones, as long as there is room for
+ * the last one, the best one and the one being written. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 #include "base/memory.h"
 #include "train/trainer.h"
 
-enum { HEADER = 1 << 16 }; /* of a file, about: names, shapes, settings */
+enum { HEADER = 1 << 16 }; /* of a file, roughly: names, shapes, settings */
 
-/* Bytes free where `path` is, or will be; false: the file system does not tell. */
+/* Bytes free at `path`, which may not exist yet; false: unknown. */
 static bool find_room(const char *path, uint64_t *left) {
     struct statvfs facts;
     char at[TG_PATH];
@@ -32,7 +32,7 @@ static bool find_room(const char *path, uint64_t *left) {
     return facts.f_blocks > 0;
 }
 
-/* Bytes of the checkpoints that are there; `best` is none of its own where it is a link. */
+/* Bytes of the checkpoints present; `best` takes none if it is a link. */
 static tg_status measure_present(const tg_run_folder *folder, int64_t *count, uint64_t *bytes) {
     struct stat facts;
     char path[TG_PATH];

@@ -1,7 +1,7 @@
-/* Runs that diverge: how that is seen at the end of an epoch, and from where one could go on.
+/* Runs that diverge: detected at the end of an epoch; and the checkpoint from which to go on.
  *
  * A few samples that are not finite, in training or test data, are no divergence: their batches are
- * skipped, their errors are NaN from the first evaluation on. */
+ * skipped, and their errors are NaN from the first evaluation on. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static tg_status look_at_weights(const tg_trainer *t, bool *is_broken) {
     return TG_OK;
 }
 
-/* Batches of the epoch with a finite loss: all but the last one are of the same size. */
+/* Batches of the epoch with a finite loss: all but the last one have the same size. */
 static int64_t finite_batches(const tg_trainer *t) {
     const int64_t size = t->model->config.data.batch_size;
     return (t->progress.samples + size - 1) / size;
@@ -34,7 +34,7 @@ tg_status tg_trainer_judge_epoch(tg_trainer *t, const tg_train_epoch *epoch, boo
     tg_progress *p = &t->progress;
     bool is_broken = false;
     TG_CALL(is_last ? look_at_weights(t, &is_broken) : TG_OK);
-    const bool has_error = epoch->test_count > 0 && isfinite(p->best); /* an earlier one */
+    const bool has_error = epoch->test_count > 0 && isfinite(p->best); /* from an earlier epoch */
     p->diverged = 2 * finite_batches(t) < tg_loader_batches(t->loader)      ? TG_DIVERGED_LOSS
                   : is_broken                                               ? TG_DIVERGED_WEIGHTS
                   : has_error && !isfinite(tg_trainer_best_error(t, epoch)) ? TG_DIVERGED_ERROR
@@ -51,7 +51,7 @@ static bool is_finite(const tg_tensor *weight) {
     return is_finite;
 }
 
-/* The epoch of a checkpoint that a run can go on from; -1: it is damaged, or had diverged. */
+/* The epoch of a checkpoint that a run can resume from; -1: it is damaged or had diverged. */
 static int64_t good_epoch(tg_trainer *t, const char *path) {
     tg_archive *archive = NULL;
     tg_progress progress = {0};
@@ -69,11 +69,11 @@ static int64_t good_epoch(tg_trainer *t, const char *path) {
 const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]) {
     int64_t *steps = NULL, count = 0, epoch = -1;
     char path[TG_PATH];
-    tg_trainer_end_saving(t); /* one may be on its way */
+    tg_trainer_end_saving(t); /* one may still be in progress */
     if (tg_run_folder_steps(&t->folder, &steps, &count) != TG_OK) {
         count = 0;
     }
-    for (int64_t i = 0; i <= count && epoch < 0; i++) { /* behind them the best one */
+    for (int64_t i = 0; i <= count && epoch < 0; i++) { /* after them, the best one */
         const tg_status status = i < count ? tg_run_folder_checkpoint(&t->folder, steps[i], path)
                                            : tg_run_folder_file(&t->folder, TG_BEST, path);
         epoch = status == TG_OK && access(path, R_OK) == 0 ? good_epoch(t, path) : -1;

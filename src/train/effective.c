@@ -1,5 +1,5 @@
-/* The settings that a run acts on. Keys that its method, its schedule or its gap do not read get
- * their defaults, so that two runs are the same run exactly if their texts are. */
+/* The settings that affect a run. Keys that its method, schedule or gap do not read are reset to
+ * their defaults, so that two runs are the same exactly if their texts are. */
 #include "base/context.h"
 #include "train/config.h"
 
@@ -7,7 +7,7 @@ static bool is_low_rank(const tg_branch_config *branch) {
     return branch->type == TG_BRANCH_LOW_RANK || branch->type == TG_BRANCH_MATRIX;
 }
 
-/* What a branch of this type reads. */
+/* Keeps the keys that a branch of this type reads. */
 static void clean_branch(tg_branch_config *branch) {
     const tg_branch_config usual = tg_branch_config_default();
     if (is_low_rank(branch)) {
@@ -19,7 +19,7 @@ static void clean_branch(tg_branch_config *branch) {
     }
 }
 
-/* Keys that both branches share stand in the first one. */
+/* Keys shared by both branches are stored in the first one. */
 static void clean_shared(tg_projector_config *projector) {
     const tg_branch_config usual = tg_branch_config_default();
     tg_branch_config *first = &projector->first;
@@ -60,7 +60,7 @@ static void clean_optimizer(tg_optim_config *opt) {
     const bool is_entrywise = opt->rule == TG_RULE_ADAM || opt->rule == TG_RULE_LION;
     if (opt->is_projected) {
         clean_projector(&opt->projector);
-    } else if (is_entrywise) { /* other rules read ranks and gaps themselves */
+    } else if (is_entrywise) { /* the other rules read ranks and gaps themselves */
         opt->projector = usual.projector;
         opt->update_proj_gap = usual.update_proj_gap;
         opt->update_proj_gap_mode = usual.update_proj_gap_mode;
@@ -94,7 +94,7 @@ tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings, tg_se
     TG_NEED_OUT(ctx, out, ctx, settings);
     tg_run_config config;
     TG_CALL(tg_run_config_read(ctx, settings, 1, false, &config));
-    config.loop.naive_galore = false; /* it has set the type of the first branch */
+    config.loop.naive_galore = false; /* it has already set the type of the first branch */
     clean_optimizer(&config.opt);
     clean_schedule(&config.schedule);
     return tg_run_config_write(ctx, &config, settings, out);

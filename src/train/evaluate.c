@@ -2,10 +2,10 @@
  *
  *     e_b = |prediction_b - truth_b| / |truth_b|,   |.|^2 = sum over the channels c of |.|_c^2
  *
- * is the error of sample b in L2 or H1; what is reported is its mean over the samples, and the same
- * of each channel by itself. The backend gives the |.|_c^2 of all samples, the rest is done here.
- * Where work is queued, a batch is read while the one before is computed with, and nothing waits
- * for a result before the last one. */
+ * is the error of sample b in L2 or H1; reported are its mean over the samples, and the same for
+ * each channel. The backend computes the |.|_c^2 of all samples, the rest is done here. On a
+ * stream, a batch is read while the previous one is computed, and only the last result is waited
+ * for. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,16 +21,16 @@ enum { SLOTS = 2, NORMS = 2 }; /* L2, H1 */
 /* A batch on the host, pinned. */
 typedef struct slot {
     void *x, *y;
-    tg_stream_event *sent; /* behind its upload */
+    tg_stream_event *sent; /* after its upload */
 } slot;
 
 typedef struct evaluation {
     tg_model *model;
     tg_loader *loader;
-    slot slots[SLOTS]; /* batches take turns; empty on the host, where they are read into .. */
-    tg_tensor x, y;    /* .. these, where the backend computes */
-    tg_tensor pred;    /* as the network has it, .. */
-    tg_tensor decoded; /* .. and in the units of the data; none if that is the same */
+    slot slots[SLOTS];        /* used in turn; empty on the host, which reads batches into .. */
+    tg_tensor x, y;           /* .. these, on the backend */
+    tg_tensor pred;           /* normalized, if the model is .. */
+    tg_tensor decoded;        /* .. and in the units of the data; none if that is the same */
     tg_tensor squares[NORMS]; /* (samples, channels, 2): of errors and truths */
 } evaluation;
 
@@ -52,7 +52,7 @@ static void close_evaluation(evaluation *e) {
     tg_tensor *const tensors[] = {&e->x,       &e->y,          &e->pred,
                                   &e->decoded, &e->squares[0], &e->squares[1]};
     if (stream_of(e)) {
-        (void)be->ops->synchronize(be); /* uploads from what is freed now */
+        (void)be->ops->synchronize(be); /* uploads from memory about to be freed */
     }
     for (int i = 0; stream_of(e) && i < SLOTS; i++) {
         stream_of(e)->event_destroy(be, &e->slots[i].sent);
@@ -77,7 +77,7 @@ static tg_status make_slots(evaluation *e) {
     return TG_OK;
 }
 
-/* For batches of so many samples; close_evaluation is due whatever comes of it. */
+/* For batches of `size` samples; needs close_evaluation even if it fails. */
 static tg_status open_evaluation(tg_dataset *dataset, const tg_dataset_facts *facts, int64_t size,
                                  evaluation *e) {
     tg_context *ctx = e->model->ctx;
@@ -109,7 +109,7 @@ void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts
 
 /* ---- batches ---- */
 
-/* Reads a batch, the `number`-th here, and brings it to where the backend computes. */
+/* Reads a batch, the `number`-th here, and copies it to the backend. */
 static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_t *count) {
     slot *s = &e->slots[number % SLOTS];
     tg_backend *be = e->model->be;
@@ -133,12 +133,12 @@ static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_
     return TG_OK;
 }
 
-/* Points have no differences: of their norms H1 is not told, NaN. */
+/* Points have no finite differences: their H1 norm is NaN. */
 static int norms_of(const evaluation *e) {
     return tg_run_on_points(&e->model->config) ? 1 : NORMS;
 }
 
-/* Queues the squares of `count` samples, the first of which is number `first` of the set. */
+/* Queues the squares of `count` samples of the set, from number `first` on. */
 static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     static const tg_loss_kind kinds[NORMS] = {TG_LOSS_LP, TG_LOSS_H1};
     tg_context *ctx = e->model->ctx;
@@ -161,12 +161,12 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
 
 static double relative(double error, double truth) {
     const double ratio = sqrt(error) / (truth == 0.0 ? 1.0 : sqrt(truth));
-    return isnan(ratio) ? (double)NAN : ratio; /* without a sign */
+    return isnan(ratio) ? (double)NAN : ratio; /* clears the sign */
 }
 
-/* Says once of a set, by the squares of L2, which sample takes the mean with it. */
-static void tell_nonfinite(const evaluation *e, tg_dataset *dataset, const tg_test_errors *errors,
-                           const double *squares) {
+/* Warns once per set which sample makes the mean NaN or Inf, judging by the squares of L2. */
+static void warn_of_nonfinite(const evaluation *e, tg_dataset *dataset,
+                              const tg_test_errors *errors, const double *squares) {
     int64_t i = 0;
     const int64_t count = 2 * errors->samples * errors->channels;
     while (i < count && isfinite(squares[i])) {
@@ -184,7 +184,7 @@ static void tell_nonfinite(const evaluation *e, tg_dataset *dataset, const tg_te
            is_truth ? "" : ", as x may have, or the weights");
 }
 
-/* Errors of samples and channels, and the mean of the former, from the squares of one norm. */
+/* Errors of samples and channels from the squares of one norm; returns the mean over samples. */
 static double add_up(const double *squares, int64_t samples, int64_t channels, double *of_channel,
                      double *of_sample) {
     double sum = 0.0;
@@ -212,8 +212,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Quantile q stands at position q (n - 1) of the sorted values, between neighbours by a straight
- * line. Values that are no numbers have no order. */
+/* Quantile q is at position q (n - 1) of the sorted values, by linear interpolation. NaN if a value
+ * is not finite. */
 static void set_quantiles(const double *values, int64_t n, double *room, double *out) {
     bool has_order = n > 0;
     for (int64_t i = 0; i < n; i++) {
@@ -233,7 +233,7 @@ static void set_quantiles(const double *values, int64_t n, double *room, double 
     }
 }
 
-/* Waits for the squares and makes errors of them. */
+/* Waits for the squares and computes errors from them. */
 static tg_status report(evaluation *e, tg_dataset *dataset, tg_test_errors *out) {
     tg_backend *be = e->model->be;
     const tg_shape values = {.ndim = 2, .dim = {NORMS, out->channels + out->samples}};
@@ -255,7 +255,7 @@ static tg_status report(evaluation *e, tg_dataset *dataset, tg_test_errors *out)
     for (int norm = 0; norm < norms_of(e); norm++, list += values.dim[1]) {
         TG_TRY(be->ops->download(be, squares, e->squares[norm].data, bytes));
         if (norm == 0) {
-            tell_nonfinite(e, dataset, out, squares);
+            warn_of_nonfinite(e, dataset, out, squares);
         }
         mean[norm] = add_up(squares, out->samples, out->channels, list, list + out->channels);
     }
@@ -268,7 +268,7 @@ fail:
     return status;
 }
 
-/* The squares of every ranks-th batch, beginning with number `rank`; of all others they are 0. */
+/* The squares of every ranks-th batch, starting with number `rank`; 0 for all others. */
 static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int rank, int ranks) {
     tg_model *model = e->model;
     tg_backend *be = model->be;
@@ -288,7 +288,7 @@ static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int r
     return TG_OK;
 }
 
-/* Sums of what one rank has and the others have not. */
+/* Adds up the squares over the ranks. */
 static tg_status share_squares(const evaluation *e, tg_comm *comm, tg_status status) {
     status = tg_comm_agree(comm, status);
     for (int norm = 0; norm < norms_of(e) && status == TG_OK; norm++) {

@@ -1,4 +1,4 @@
-/* The exchange of sums. */
+/* Exchanges gradient sums between ranks. */
 #include "train/exchange.h"
 
 #include "optim/shard.h"
@@ -11,12 +11,12 @@ struct tg_exchange {
     tg_comm *comm;
     tg_optim *optim;
     tg_refresh_news *news; /* (parameters) */
-    int *due;              /* (parameters) those that are refreshed in this update */
-    tg_sum_facts *facts;   /* (parameters) of sums that one rank has, one behind the other */
-    bool overlaps;         /* sums are only begun, and ended together */
-    bool is_streamed;      /* in this pass, a sum is used as soon as it is made */
-    tg_comm_stats before;  /* those when the streamed pass began */
-    tg_comm_stats passed;  /* what such a pass adds to them */
+    int *due;              /* (parameters) due for a refresh in this update */
+    tg_sum_facts *facts;   /* (parameters) of sums that only one rank has, in order */
+    bool overlaps;         /* sums are started early and completed together */
+    bool is_streamed;      /* in this pass, a sum is used as soon as it is ready */
+    tg_comm_stats before;  /* when the streamed pass began */
+    tg_comm_stats passed;  /* the amount such a pass adds to them */
     int next;              /* the parameter whose sum is sent next; -1: none is left */
 };
 
@@ -66,13 +66,13 @@ fail:
 
 /* ---- refreshes ---- */
 
-/* The owner of the `number`-th projection that is refreshed in this update. */
+/* The owner of the `number`-th projection refreshed in this update. */
 static int owner_of(const tg_exchange *x, int number) {
     const tg_slot *slot = &x->optim->slots[x->due[number]];
     return tg_slot_is_sharded(slot) ? slot->owner : number % tg_comm_ranks(x->comm);
 }
 
-/* Of every projection that is due: its dense sum to the owner, who refreshes it. */
+/* For every projection that is due: sends its dense sum to the owner, who refreshes it. */
 static tg_status refresh_own(const tg_exchange *x, int count) {
     tg_status status = TG_OK;
     for (int i = 0; i < count; i++) {
@@ -101,7 +101,7 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     }
     const int count = tg_sum_list_refreshed(x->optim, param, parts);
     const int kept =
-        tg_slot_is_sharded(&x->optim->slots[param]) ? 1 : 0; /* the sum, which is last */
+        tg_slot_is_sharded(&x->optim->slots[param]) ? 1 : 0; /* excludes the sum, which is last */
     for (int i = 0; i < count - kept; i++) {
         TG_CALL(tg_comm_broadcast(x->comm, owner, &parts[i]));
     }
@@ -118,7 +118,7 @@ static tg_status exchange_refreshes(const tg_exchange *x, int count) {
 
 /* ---- the sums ---- */
 
-/* Core and kept values stand side by side: one message. */
+/* Core and kept values are adjacent: one message. */
 static tg_status send_sum(const tg_exchange *x, int param) {
     const int owner = x->optim->slots[param].owner;
     const tg_tensor sum = tg_sum_get(x->optim, param);
@@ -127,9 +127,9 @@ static tg_status send_sum(const tg_exchange *x, int param) {
                                 : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum);
 }
 
-/* Sends the sums that are complete, from the last parameter to the first as backward makes them.
- * The order is the same on every rank, also where another one makes them in another order, or has
- * no sample and makes them all at once. */
+/* Sends complete sums, from the last parameter to the first as backward computes them. The order is
+ * the same on every rank, even on one that computes them in another order, or has no sample and
+ * completes all at once. */
 static tg_status send_ready(tg_exchange *x) {
     for (; x->next >= 0; x->next--) {
         const tg_slot *slot = &x->optim->slots[x->next];
@@ -165,7 +165,7 @@ static tg_status receive(void *user, const tg_gradient *gradient) {
     return receive_all(user, 1, gradient);
 }
 
-/* A pass that could not be captured is run again. */
+/* Runs a pass again that could not be captured. */
 static void restart(tg_exchange *x) {
     x->comm->stats = x->before;
     x->next = x->optim->slot_count - 1;
@@ -178,7 +178,7 @@ tg_grad_sink tg_exchange_sink(tg_exchange *x) {
     return (tg_grad_sink){.receive = receive, .user = x, .receive_all = receive_all};
 }
 
-/* Of sums that one rank has, what decides about their updates. Only the owner adds to a fact. */
+/* Facts about sums that only one rank has, for their updates. Only the owner adds to them. */
 static tg_status exchange_facts(const tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
     int count = 0;
@@ -229,7 +229,7 @@ tg_status tg_exchange_begin_stream(tg_exchange *x) {
     return tg_comm_begin_queue(x->comm);
 }
 
-/* Sums that are used here and not as soon as they were made. */
+/* Applies sums that were not used as soon as they were ready. */
 static tg_status apply_sums(tg_exchange *x) {
     TG_CALL(tg_bucket_update(x->optim));
     for (int i = 0; i < x->optim->slot_count && x->overlaps; i++) {
@@ -261,7 +261,7 @@ tg_status tg_exchange_stream(tg_exchange *x, const tg_tensor *loss) {
 tg_status tg_exchange_end_stream(tg_exchange *x, tg_status status) {
     const tg_status ended = tg_comm_end_queue(x->comm);
     x->is_streamed = false;
-    x->comm->stats.calls = x->before.calls + x->passed.calls; /* also where a graph ran it */
+    x->comm->stats.calls = x->before.calls + x->passed.calls; /* also if a graph replayed it */
     x->comm->stats.reduced = x->before.reduced + x->passed.reduced;
     return status == TG_OK ? ended : status;
 }
@@ -283,7 +283,7 @@ tg_status tg_exchange_apply(tg_exchange *x, int param, const tg_tensor *weight) 
     return TG_OK;
 }
 
-/* An array of the owner's as a copy on the host of every rank; rank 0 keeps it. */
+/* Copies an array of the owner to the host of every rank; rank 0 keeps it. */
 static tg_status gather_part(tg_comm *comm, tg_optim *optim, int owner, const tg_state_part *part,
                              tg_archive *out) {
     const tg_tensor array = tg_backend_view(optim->be, part->dtype, &part->shape, part->memory);

@@ -1,4 +1,4 @@
-/* Spectral weights of a model in another form. */
+/* Converts the spectral weights of a model to another factorization. */
 #include <math.h>
 #include <string.h>
 
@@ -8,17 +8,17 @@
 #include "nn/network.h"
 #include "train/model.h"
 
-/* One weight on its way from one form to another. */
+/* One weight being converted. */
 typedef struct passage {
     const nn_model *from, *to;
     tg_backend *be;
     tg_dtype dtype;
-    tg_tensor before[NN_MOST_FACTORS + 1], after[NN_MOST_FACTORS + 1]; /* factors */
+    tg_tensor before[NN_MAX_FACTORS + 1], after[NN_MAX_FACTORS + 1]; /* factors */
     tg_tensor dense, again;
 } passage;
 
 static void passage_end(passage *p) {
-    for (int i = 0; i <= NN_MOST_FACTORS; i++) {
+    for (int i = 0; i <= NN_MAX_FACTORS; i++) {
         tg_tensor_destroy(&p->before[i]);
         tg_tensor_destroy(&p->after[i]);
     }
@@ -39,7 +39,7 @@ static tg_status read_factor(const passage *p, const nn_model *model, const tg_a
     return tg_tensor_convert(model->ctx, stored, out);
 }
 
-/* |W - W'| / |W|; 0 of W = 0. W' becomes the difference. */
+/* |W - W'| / |W|; 0 for W = 0. W' becomes the difference. */
 static tg_status compare(const passage *p, double *error) {
     const int64_t n = tg_tensor_numel(&p->dense);
     const tg_backend_ops *ops = p->be->ops;
@@ -51,7 +51,7 @@ static tg_status compare(const passage *p, double *error) {
     return TG_OK;
 }
 
-/* Puts the weight of layer l into the archive of the new network. */
+/* Adds the converted weight of layer l to the archive of the new network. */
 static tg_status pass_weight(passage *p, int l, const tg_archive *from, tg_archive *to,
                              double *error) {
     const int first = p->to->blocks[l].weight;
@@ -73,7 +73,7 @@ fail:
     return status;
 }
 
-/* All other parameters are as they were. */
+/* Copies all other parameters. */
 static tg_status pass_others(const nn_model *from, const tg_archive *archive, tg_archive *to) {
     for (int i = 0; i < from->param_count; i++) {
         const char *name = from->params[i].name;
@@ -105,7 +105,7 @@ fail:
     return status;
 }
 
-/* The settings of the new network: of the other one's those that say how its weights are made. */
+/* The settings of the new network: those of the old one, except for the form of its weights. */
 static tg_status new_config(const tg_model *model, const tg_fno_config *network,
                             tg_run_config *out) {
     tg_fno_config wish;

@@ -1,9 +1,9 @@
-/* Gradients of a trained model, for those who study them: forward, loss and backward of one batch
- * of the training data, as the training would do them, without a step of the optimizer. */
+/* Gradients of a trained model, for studying them: forward, loss and backward of one batch of the
+ * training data, as in training, without a step of the optimizer. */
 #include "nn/network.h"
 #include "train/model.h"
 
-/* Who keeps them. */
+/* The receiver, which keeps them. */
 typedef struct keeper {
     tg_model *model;
     tg_archive *archive;
@@ -26,7 +26,7 @@ fail:
     return status;
 }
 
-/* The first batch of the first epoch, normalized on both sides, where the backend computes. */
+/* The first batch of the first epoch, both sides normalized, on the backend. */
 static tg_status read_batch(tg_model *model, tg_dataset *dataset, tg_batch *batch, int64_t *count) {
     const tg_run_config *config = &model->config;
     const int64_t size = tg_run_local_batch(config);
@@ -66,7 +66,7 @@ tg_status tg_model_first_batch(tg_model *model, tg_dataset *dataset, double scal
     TG_TRY(nn_forward_loss(fno, &x, &y, &config, scale, model->be->cell));
     TG_TRY(tg_fno_backward(fno, NULL, sink));
 fail:
-    tg_fno_set_step(fno, step); /* dropout draws as if this had not been */
+    tg_fno_set_step(fno, step); /* restores the dropout sequence */
     tg_batch_destroy(&batch);
     return status;
 }

@@ -3,12 +3,11 @@
 
 enum { WARM_UP = 1 }; /* steps before the first capture */
 
-/* Elements of an activation below which the host takes longer to ask for a layer than a GPU to
- * compute it. */
+/* Activations with fewer elements than this are bound by launches: the host takes longer to queue a
+ * layer than a GPU to compute it. */
 static const int64_t launch_bound = (int64_t)64 << 20;
 
-/* What is captured is repeated with the same neighbours, and those of a GINO differ from sample to
- * sample. */
+/* A graph replays the same neighbours, but those of a GINO differ from sample to sample. */
 static bool is_wanted(const tg_capture *c) {
     const nn_program *program = &c->fno->run.program;
     const int64_t elements = c->fno->model.planes * program->batch *
@@ -29,7 +28,7 @@ void tg_capture_destroy(tg_capture *c) {
     forget(c);
 }
 
-/* Captures a pass; *out stays NULL, and a note is left, if the backend cannot. */
+/* Captures a pass; *out stays NULL, with a note in the log, if the backend cannot. */
 static tg_status capture(tg_capture *c, const tg_captured_pass *pass, tg_graph **out) {
     const tg_stream_ops *stream = c->be->ops->stream;
     tg_status status = stream->graph_begin(c->be);
@@ -63,7 +62,7 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
         c->target = target->data;
         c->preparation = c->fno->preparations;
     }
-    if (c->scale != scale) { /* it is in the loss alone: the backward graph stays */
+    if (c->scale != scale) { /* only the loss depends on it: the backward graph stays */
         c->be->ops->stream->graph_destroy(c->be, &c->forward);
         c->scale = scale;
     }
@@ -81,7 +80,7 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
 static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
     const uint64_t step = c->fno->step;
     const tg_status status = capture(c, pass, &c->backward);
-    if (status == TG_OK) { /* captured or not, nothing has been run */
+    if (status == TG_OK) { /* captured or not, nothing has run */
         nn_backward_undone(c->fno, step);
         if (c->optim && !c->backward) {
             tg_optim_restart_round(c->optim);

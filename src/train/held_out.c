@@ -1,4 +1,4 @@
-/* Which samples of a file the training of a model used, and which its run held out. */
+/* Finds the samples of a file that the training of a model used, and those its run held out. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -28,14 +28,14 @@ static tg_status count_samples(tg_context *ctx, const tg_run_config *config, con
     tg_dataset_facts facts;
     tg_dataset_bytes bytes;
     TG_CALL(tg_run_read_files(ctx, config, &how));
-    how.cache_bytes = SIZE_MAX; /* what must be read whole is looked at, too */
+    how.cache_bytes = SIZE_MAX; /* also counts files that must be read whole */
     TG_CALL(tg_dataset_plan(ctx, file, &how, &facts, &bytes));
     out->has_trajectories = facts.trajectories > 0;
     out->total = out->has_trajectories ? facts.trajectories : facts.samples;
     return TG_OK;
 }
 
-/* The test set of the run in that file, behind what is trained on; otherwise all that is there. */
+/* The run's test set in that file, after the training samples; otherwise the whole file. */
 static void find_tests(tg_context *ctx, const tg_run_config *config, const char *file,
                        tg_model_split *out) {
     out->first_test = out->trained;

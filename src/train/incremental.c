@@ -1,15 +1,15 @@
-/* Incremental networks: a run begins with fno.incremental_n_modes of the modes and takes more into
- * use, two of a dimension (one frequency and its negative) at a time, up to fno.n_modes. Looked at
- * before each epoch, so that the decision follows from what a checkpoint holds.
+/* Incremental networks: a run begins with fno.incremental_n_modes modes and adds two per dimension
+ * (one frequency and its negative) at a time, up to fno.n_modes. Decided before each epoch, from
+ * data that checkpoints contain.
  *
- *   loss_gap   |L - L'| <= incremental_loss_eps, L and L' being the losses of the last two epochs:
+ *   loss_gap   |L - L'| <= incremental_loss_eps, with the losses L and L' of the last two epochs:
  *              all dimensions grow
- *   grad       every incremental_grad_max_iter epochs, each dimension for itself: with
+ *   grad       every incremental_grad_max_iter epochs, for each dimension: with
  *              s_k = the sum of |W|^2 over all layers and the modes in use of frequency +-k, and n
  *              the highest frequency,
  *              1 - (s_0 + .. + s_(n - buffer)) / (s_0 + .. + s_n) > incremental_grad_eps
  *
- * Weights of modes that are not in use have gradients of 0. */
+ * Weights of unused modes have zero gradients. */
 #include <math.h>
 
 #include "nn/network.h"
@@ -24,11 +24,11 @@ typedef struct growth {
 static void look_at_losses(const tg_trainer *t, growth *g) {
     const double change = fabs(t->progress.losses[0] - t->progress.losses[1]);
     for (int d = 0; d < g->config->n_dim; d++) {
-        g->grows[d] = change <= t->model->config.loop.incremental_loss_eps; /* false of NaN */
+        g->grows[d] = change <= t->model->config.loop.incremental_loss_eps; /* false for NaN */
     }
 }
 
-/* The frequency k >= 0 of entry `at` of dimension d of a weight; -1: not in use. */
+/* The frequency k >= 0 of entry `at` of dimension d of a weight; -1: unused. */
 static int64_t frequency_of(const nn_model *model, int d, int64_t at) {
     const tg_fno_config *config = &model->config;
     const int64_t used = config->incremental_n_modes[d];
@@ -42,7 +42,7 @@ static int64_t frequency_of(const nn_model *model, int d, int64_t at) {
     return within < 0 || within >= used ? -1 : signed_one < 0 ? -signed_one : signed_one;
 }
 
-/* Adds |W|^2 of the entries in use to the sums of their frequencies, (modes) of each dimension. */
+/* Adds |W|^2 of the used entries to the sums of their frequencies, (modes) of each dimension. */
 static void add_energy(const nn_model *model, const tg_tensor *weight,
                        double *sums[TG_FNO_MAX_DIMS]) {
     const int n_dim = model->config.n_dim;
@@ -118,7 +118,7 @@ tg_status tg_trainer_grow_modes(tg_trainer *t) {
     const tg_loop_config *loop = &t->model->config.loop;
     growth g = {.config = tg_fno_get_config(t->model->fno)};
     const bool is_due = t->progress.epoch % loop->incremental_grad_max_iter == 0;
-    if (t->progress.batch > 0 || t->progress.epoch == 0) { /* within an epoch; nothing trained */
+    if (t->progress.batch > 0 || t->progress.epoch == 0) { /* within an epoch, or the first */
         return TG_OK;
     }
     if (loop->incremental_loss_gap) {

@@ -1,4 +1,3 @@
-/* See json_line.h. */
 #include "train/json_line.h"
 
 #include <inttypes.h>

@@ -30,7 +30,7 @@ static void list_tables(table out[TABLES]) {
     out[6].rows = tg_distributed_rows(&out[6].count);
 }
 
-/* The table and row of a key; false beyond the last. */
+/* The table and row of a key; false past the end. */
 static bool find(int index, const char **section, int *number, int *row, const tg_setting **out) {
     table tables[TABLES];
     list_tables(tables);

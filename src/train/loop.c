@@ -1,4 +1,4 @@
-/* The loop: batches, epochs, stages, and what is reported and saved when. */
+/* The training loop: batches, epochs and stages, reports and checkpoints. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-/* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
+/* Prepares for training steps; called before each epoch, since evaluation uses other sizes. */
 static tg_status prepare_training(tg_trainer *t) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     const tg_run_config *config = &t->model->config;
@@ -58,7 +58,7 @@ static tg_status refuse_loss(tg_trainer *t, double loss) {
     return TG_OK;
 }
 
-/* Waits for the batch under way, counts it, and ends the update it completes. */
+/* Waits for the current batch, counts it, and ends the update if it completes one. */
 static tg_status finish_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     const int64_t micro = t->model->config.loop.accumulation_steps;
@@ -94,13 +94,13 @@ static tg_status set_rates(tg_trainer *t) {
     return TG_OK;
 }
 
-/* Clipping and rollouts run the forward pass again. */
+/* False with clipping and rollouts, which run the forward pass again. */
 static bool is_read_once(const tg_trainer *t) {
     const tg_loop_config *loop = &t->model->config.loop;
     return !(loop->max_grad_norm > 0.0) && loop->rollout_steps == 1;
 }
 
-/* What this rank does of a batch before it meets the others. */
+/* The part of a batch that needs no other rank. */
 static tg_status begin_batch(tg_trainer *t) {
     tg_tensor x, y;
     TG_CALL(tg_prefetch_next(t->prefetch, &x, &y));
@@ -109,11 +109,11 @@ static tg_status begin_batch(tg_trainer *t) {
     return is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK;
 }
 
-/* One batch: an update, or with accumulation a part of one. */
+/* One batch: an update or, with accumulation, a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     TG_CALL(tg_trainer_agree(t, begin_batch(t)));
-    TG_CALL(finish_batch(t)); /* the batch before */
+    TG_CALL(finish_batch(t)); /* the previous batch */
     TG_CALL(set_rates(t));
     t->under_way = p->batch++;
     TG_CALL(tg_step_backward(t->step));
@@ -171,7 +171,7 @@ static tg_status evaluate(tg_trainer *t) {
     return status;
 }
 
-/* The epoch as it is told: of the test sets always the names. */
+/* The epoch for reports; always includes the names of the test sets. */
 static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
     const tg_progress *p = &t->progress;
     const tg_optim_stats stats = tg_optim_get_stats(t->optim);
@@ -195,7 +195,7 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
     for (int i = 0; i < t->test_count; i++) {
         if (t->is_evaluated) {
             epoch.test[i] = t->errors[i];
-            epoch.test[i].values = (tg_tensor){0}; /* the trainer's */
+            epoch.test[i].values = (tg_tensor){0}; /* owned by the trainer */
         }
         memcpy(epoch.test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
     }
@@ -208,7 +208,7 @@ static bool stops_early(const tg_trainer *t) {
     return patience > 0 && t->progress.waited >= patience;
 }
 
-/* Whether the epoch under way is the run's last one. */
+/* Whether the current epoch is the run's last one. */
 static bool is_last_epoch(const tg_trainer *t) {
     const bool is_end = t->progress.stage_epoch + 1 >= t->model->config.loop.n_epochs;
     return t->progress.stage == t->stages && (is_end || stops_early(t));
@@ -257,7 +257,7 @@ static void count_time(tg_trainer *t, double seconds, int64_t steps) {
     t->run_steps += steps;
 }
 
-/* All ranks stop if one is asked to. */
+/* All ranks stop if any is asked to. */
 static tg_status ask_to_stop(const tg_trainer *t, const tg_train_watch *watch, bool *stopped) {
     double wanted = watch && watch->should_stop && watch->should_stop(watch->user);
     const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
@@ -266,8 +266,8 @@ static tg_status ask_to_stop(const tg_trainer *t, const tg_train_watch *watch, b
     return status;
 }
 
-/* One epoch from where it stands; *stopped if the watcher asked for an end. Nothing is in flight
- * when it returns. */
+/* Continues the current epoch to its end; sets *stopped if the watcher asked to stop. Nothing is in
+ * flight when it returns. */
 static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
                              bool *stopped) {
     const int64_t micro = t->model->config.loop.accumulation_steps;
@@ -326,7 +326,7 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
     return end;
 }
 
-/* Fails if no update was ever made: the weights are those of the beginning. */
+/* Fails if no update was ever made: the weights are still the initial ones. */
 static tg_status check_updates(tg_trainer *t) {
     const tg_optim_stats stats = tg_optim_get_stats(t->optim);
     if (stats.steps > 0) {
@@ -348,29 +348,29 @@ static tg_status open_next_stage(tg_trainer *t) {
     return tg_trainer_open_stage(t);
 }
 
-/* What was said of single batches may be far above the end. In a run that has not diverged they
- * have samples that are not finite, as a rule. */
-static void tell_skipped(const tg_trainer *t) {
+/* Warnings about single batches may be far above the end of the log. In a run that has not diverged
+ * such batches usually contain samples that are not finite. */
+static void report_skipped(const tg_trainer *t) {
     const tg_progress *p = &t->progress;
     if (p->skipped > 0 && !p->diverged) {
         tg_log(t->ctx, TG_LOG_WARN,
-               "%lld batch%s of this run had no finite loss and %s skipped; tgrad inspect tells "
+               "%lld batch%s of this run had no finite loss and %s skipped; tgrad inspect shows "
                "whether the data are finite",
                (long long)p->skipped, p->skipped == 1 ? "" : "es",
                p->skipped == 1 ? "was" : "were");
     }
 }
 
-/* They tell that a run is finished, so its last checkpoint is there before them. */
+/* Written after the last checkpoint, since they mark a run as finished. */
 static tg_status write_samples(tg_trainer *t) {
     TG_CALL(check_updates(t));
     TG_CALL(tg_trainer_finish_save(t));
-    tell_skipped(t);
+    report_skipped(t);
     return tg_trainer_writes(t) ? tg_trainer_write_samples(t) : TG_OK;
 }
 
-/* A run that is taken up behind its last step was killed while it ended: its last checkpoint may be
- * there as the best one alone, or `recent` not be a link to it yet. */
+/* A run resumed after its last step was killed while it ended: its last checkpoint may exist only
+ * as the best one, or `recent` may not point to it yet. */
 static tg_status complete_checkpoint(tg_trainer *t) {
     char newest[TG_PATH];
     TG_CALL(tg_run_folder_checkpoint(&t->folder, t->progress.step, newest));

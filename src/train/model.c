@@ -1,4 +1,4 @@
-/* Models: making, loading, normalizing, predicting. */
+/* Creates and loads models, fits normalizers, predicts. */
 #include "train/model.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "train/run_datasets.h"
 #include "train/run_folder.h"
 
-/* All but the network. */
+/* Everything but the network. */
 static tg_status make(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
                       tg_model **out) {
     *out = NULL;
@@ -66,8 +66,7 @@ tg_status tg_model_describe(const tg_model *model, tg_settings *settings) {
     return status;
 }
 
-/* A model begins with the settings of its network alone; those of the normalizers follow when they
- * are there. */
+/* A model begins with the settings of its network; those of the normalizers follow with them. */
 tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
                         const tg_normalizer *y, tg_model **out) {
     TG_NEED_OUT(ctx, out, ctx, fno);
@@ -116,7 +115,7 @@ tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
     return TG_OK;
 }
 
-/* What the settings say is normalized needs a normalizer. */
+/* Inputs or outputs that the settings normalize need a normalizer. */
 static tg_status check_complete(const tg_model *model, const char *path) {
     const tg_source_config *data = &model->config.data;
     const bool lacks_x = data->encode_input && !model->encoder[TG_DATA_X];
@@ -211,7 +210,7 @@ tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
     tg_run_set set = tg_run_train_set(config);
     *out = NULL;
     TG_CALL(tg_source_config_check(model->ctx, &config->data));
-    set.steps = 1; /* as predictions are made */
+    set.steps = 1; /* as for predictions */
     return tg_run_open_set(model->ctx, model->ctx, config, &set, out);
 }
 
@@ -250,7 +249,7 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count) {
     return view;
 }
 
-/* A tensor where the backend computes, and its partner on the host. */
+/* A tensor on the backend, and its counterpart on the host. */
 static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tensor *at,
                            tg_tensor *host) {
     tg_context *ctx = batch->model->ctx;
@@ -320,7 +319,7 @@ tg_status tg_batch_send(tg_batch *batch, int64_t count) {
 
 /* ---- prediction ---- */
 
-/* The network's output for what was sent, in the units of the data: in pred and host_pred. */
+/* The network's output for the batch sent, in the units of the data: in pred and host_pred. */
 static tg_status predict(tg_batch *batch, int64_t count) {
     tg_model *model = batch->model;
     const tg_tensor x = tg_batch_view(&batch->x, count);

@@ -1,11 +1,11 @@
-/* Which sample of a batch has a NaN or Inf. A set in the cache is looked at where it is; one that
- * is streamed is opened again, as the prefetching thread is reading the other one. */
+/* Finds the sample of a batch that has a NaN or Inf. A cached set is searched in place; a streamed
+ * one is opened again, since the prefetching thread is reading the other one. */
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "train/run_datasets.h"
 #include "train/trainer.h"
 
-/* The first of `count` samples that has one; `text` stays as it is if all are finite. */
+/* The first of `count` samples with one; `text` is unchanged if all are finite. */
 static tg_status look(tg_context *ctx, tg_dataset *dataset, const int64_t *indices, int64_t count,
                       char text[TG_NONFINITE_TEXT]) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
@@ -26,7 +26,7 @@ fail:
     return status;
 }
 
-/* Best effort: the run goes on without the place when it cannot be found. */
+/* Best effort: the run goes on if the sample cannot be found. */
 void tg_trainer_find_nonfinite(const tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
     tg_context quiet = tg_context_branch(t->ctx);
     tg_run_config *config = NULL;

@@ -1,4 +1,4 @@
-/* Which phase follows which. */
+/* The order of the phases. */
 #include "train/phases.h"
 
 tg_phase tg_phase_first(const tg_run_position *at) {

@@ -1,5 +1,5 @@
-/* The phases of a run, written down once: the trainer goes through them and trains, the plan goes
- * through them and counts what is held. What a phase takes is told by the file that takes it. */
+/* The phases of a run, defined once: the trainer executes them, the plan adds up the memory of
+ * each. The file that allocates memory for a phase also reports its size. */
 #ifndef TG_TRAIN_PHASES_H
 #define TG_TRAIN_PHASES_H
 
@@ -14,19 +14,19 @@ typedef enum tg_phase {
     TG_PHASE_END
 } tg_phase;
 
-/* Where a run stands. */
+/* The position of a run. */
 typedef struct tg_run_position {
     const tg_loop_config *loop; /* of the stage */
-    int64_t epoch;              /* finished in it, which TG_PHASE_RECORD counts */
+    int64_t epoch;              /* epochs finished in it, counted by TG_PHASE_RECORD */
     bool is_last_stage;
-    bool is_stopped; /* early: the epochs that are left are not trained */
+    bool is_stopped; /* early: remaining epochs are skipped */
 } tg_run_position;
 
-/* What follows when `done` is done; what a run that is begun or resumed here begins with. */
+/* The phase after `done`; the first phase of a run that is started or resumed at this position. */
 tg_phase tg_phase_after(tg_phase done, const tg_run_position *at);
 tg_phase tg_phase_first(const tg_run_position *at);
 
-/* Whether the record of this epoch, the `epoch`th of a stage, has a checkpoint to go on from. */
+/* Whether the record of this epoch, the `epoch`th of a stage, includes a checkpoint. */
 bool tg_phase_saves(const tg_loop_config *loop, int64_t epoch);
 
 /* Bytes by place. */

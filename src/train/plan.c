@@ -1,8 +1,8 @@
-/* The memory of a run before there is one: its phases (phases.h), gone through without doing them.
+/* Estimates the memory of a run before training, by walking through its phases (phases.h).
  *
- * What a phase takes and frees is added and subtracted as its own file tells it, from the shapes of
- * network, data files and optimizer; whatever is held at a time that could be the highest is noted.
- * Categories are told exactly but for "other": names, handles, file headers. */
+ * The file that allocates memory also computes its size, from the shapes of network, data files and
+ * optimizer; every total that could be the highest is recorded. All categories are exact except
+ * "other": names, handles, file headers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,11 +16,11 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-/* A set of data and what it holds. */
+/* A data set and its memory. */
 typedef struct planned_set {
     tg_dataset_facts facts;
     tg_dataset_bytes bytes;
-    int64_t batch;    /* samples that are read at once */
+    int64_t batch;    /* samples read at once */
     int64_t requests; /* largest read so far */
 } planned_set;
 
@@ -31,24 +31,24 @@ typedef struct planner {
     tg_settings *settings;
     int stage, stages;
     int ranks;
-    int tests_count;      /* sets of the stage */
+    int tests_count;      /* number of sets of the stage */
     int64_t epoch;        /* finished in the stage */
-    int evaluations;      /* of it */
-    tg_run_config config; /* of it */
-    tg_amounts held;      /* now, without the network's buffers */
-    tg_amounts prefetch;  /* of them, those of the batches .. */
-    tg_amounts rollout;   /* .. those of the inputs of rollouts, once there was a step .. */
-    size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
-    tg_fno_memory run;    /* those */
+    int evaluations;      /* in the stage */
+    tg_run_config config; /* of the stage */
+    tg_amounts held;      /* at present, without the network's buffers */
+    tg_amounts prefetch;  /* of these, the batches .. */
+    tg_amounts rollout;   /* .. the inputs of rollouts, after the first step .. */
+    size_t snapshot;      /* .. and the copies for checkpoints, after the first one */
+    tg_fno_memory run;    /* the network's buffers */
     bool is_ready, is_training;
-    unsigned loss_parts;                  /* of the loss's workspace that they contain */
-    int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
+    unsigned loss_parts;                  /* parts of the loss's workspace they include */
+    int64_t max_batch, grid[TG_RUN_GRID]; /* sizes they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
     tg_train_memory *out;
 } planner;
 
-/* ---- what is noted ---- */
+/* ---- records ---- */
 
 static size_t sum_of(const size_t *bytes) {
     size_t sum = 0;
@@ -78,7 +78,7 @@ static size_t of_buffers(const planner *p, tg_place place, int category) {
     return place == p->place ? p->run.bytes[category] - host : place == TG_HOST ? host : 0;
 }
 
-/* What is held now with `extra` (NULL: nothing); of phases of one name the highest stays. */
+/* Records the total plus `extra` (or NULL); of phases with one name the highest counts. */
 static void note(planner *p, const char *name, const tg_amounts *extra) {
     tg_train_phase *phase = phase_named(p->out, name);
     for (int place = 0; place < TG_PLACES; place++) {
@@ -104,8 +104,8 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 
 /* ---- the network's buffers ---- */
 
-/* Losses in Fourier space and residuals of equations take their workspace in the first step behind
- * a preparation. */
+/* Losses in Fourier space and residuals of equations allocate their workspace in the first step
+ * after a preparation. */
 static tg_status add_loss_workspace(planner *p) {
     const tg_fno_config *fno = &p->config.fno;
     const tg_loss_config *loss = &p->config.loss;
@@ -148,7 +148,7 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
 
 /* ---- data ---- */
 
-/* Facts of a set whose file is not there: what the settings say, and no samples. */
+/* Facts of a set whose file is missing: those of the settings, and no samples. */
 static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
     const tg_fno_config *fno = &p->config.fno;
     tg_dataset_facts facts = {.samples = set->n_samples,
@@ -177,11 +177,11 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
         status = tg_run_name_steps(
             p->ctx, set, tg_dataset_plan(p->ctx, path, &config, &out->facts, &out->bytes));
     }
-    if (status == TG_OK) { /* the network's channels may be those of a file that is missing */
+    if (status == TG_OK) { /* the network's channels may come from a missing file */
         status = p->out->missing[0]
                      ? TG_OK
                      : tg_run_check_set(p->ctx, &p->config, set->steps, path, &out->facts);
-    } else if (status == TG_E_IO) { /* not there: the rest can be told all the same */
+    } else if (status == TG_E_IO) { /* missing: the rest can still be planned */
         if (!p->out->missing[0]) {
             snprintf(p->out->missing, sizeof p->out->missing, "%s", tg_context_error(p->ctx));
         }
@@ -206,7 +206,7 @@ static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
     return status;
 }
 
-/* A streamed set keeps room for its largest read. */
+/* A streamed set keeps a buffer for its largest read. */
 static void read_set(planner *p, planned_set *set, int64_t samples) {
     const int64_t most =
         set->facts.samples > 0 && samples > set->facts.samples ? set->facts.samples : samples;
@@ -237,7 +237,7 @@ static void fit_encoders(planner *p) {
 
 /* ---- the phases ---- */
 
-/* The weights; and what a forward pass takes on a training batch. */
+/* The weights; and the forward pass of a training batch. */
 static tg_status add_network(planner *p) {
     tg_fno_memory network;
     const tg_run_set set = tg_run_train_set(&p->config);
@@ -252,10 +252,10 @@ static tg_status add_network(planner *p) {
     return TG_OK;
 }
 
-/* What an update sends of its sums. */
+/* Bytes of sums exchanged in an update. */
 static void add_sums(const planner *p, const tg_optim_setup *setup) {
-    /* per batch: its samples and who has a whole part, the loss, two votes, and whether to stop;
-     * two votes more after decompositions */
+    /* per batch: its samples, the number of ranks with a full part, the loss, two votes, and the
+     * stop flag; two more votes after decompositions */
     const size_t control = 6 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0;
     for (int i = 0; i < setup->param_count; i++) {
@@ -293,7 +293,7 @@ fail:
     return status;
 }
 
-/* Adds or, with a sign of -1, gives back. */
+/* Adds, or with a sign of -1 subtracts. */
 static void change_held(planner *p, const tg_amounts *by, int sign) {
     for (int place = 0; place < TG_PLACES; place++) {
         for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
@@ -335,7 +335,7 @@ static tg_status evaluate(planner *p, int index) {
                             &batch);
     snprintf(name, sizeof name, "evaluation at %s",
              tg_grid_text(set->facts.n_dim, set->facts.grid, grid));
-    note(p, name, &batch); /* made before the network's buffers change */
+    note(p, name, &batch); /* before the network's buffers change */
     const tg_status status = prepare(p, most, set->facts.grid, false);
     read_set(p, set, most);
     note(p, name, &batch);
@@ -361,7 +361,7 @@ static tg_status evaluate_all(planner *p) {
     return TG_OK;
 }
 
-/* From the third evaluation on an epoch holds what the one before held. */
+/* From the third evaluation on, memory per epoch no longer changes. */
 static void record(planner *p, bool is_evaluated) {
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {

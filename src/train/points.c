@@ -1,6 +1,6 @@
-/* A network and the data it is for: fields on a grid, or values at points (GINO), which are on no
- * grid: what a network is prepared for then is its latent grid and the number of points, and before
- * every forward pass it is told where they are. Queries are the points if there are no others. */
+/* A network and its data: fields on a grid, or values at points (GINO). For points, a network is
+ * prepared for its latent grid and the number of points, and receives their coordinates before
+ * every forward pass. Without queries, the points are the queries. */
 #include <math.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
     }
     if (!(fno->in_gno_radius > 0.0 && fno->out_gno_radius > 0.0)) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.%s_gno_radius: nothing lies within 0; expected more than the distance "
+                       "fno.%s_gno_radius: nothing is within 0; expected more than the distance "
                        "of neighbours",
                        fno->in_gno_radius > 0.0 ? "out" : "in");
     }
@@ -109,7 +109,7 @@ tg_status tg_model_prepare(tg_model *model, int64_t batch, const int64_t *grid, 
     return tg_fno_prepare(model->fno, batch, whole, training);
 }
 
-/* Category other: what a plan does not count. */
+/* Category other, which plans do not count. */
 static tg_status reserve_points(tg_model *model, int64_t count) {
     if (count <= model->most_points) {
         return TG_OK;
@@ -121,7 +121,7 @@ static tg_status reserve_points(tg_model *model, int64_t count) {
     return status;
 }
 
-/* All of (count, dims) in the unit box. */
+/* Checks that all of (count, dims) are in the unit box. */
 static tg_status check_box(tg_context *ctx, const char *what, const float *place, int64_t count,
                            int64_t dims) {
     for (int64_t i = 0; i < count * dims; i++) {
@@ -134,7 +134,7 @@ static tg_status check_box(tg_context *ctx, const char *what, const float *place
     return TG_OK;
 }
 
-/* The numbers of a tensor on the host, those of a device behind `at` in model->points. */
+/* The numbers of a tensor on the host; those of a device are copied to `at` in model->points. */
 static tg_status read_points(tg_model *model, const tg_tensor *x, int64_t at, const float **out) {
     const bool is_here = x->place == TG_HOST;
     TG_CALL(reserve_points(model, at + (is_here ? 0 : tg_tensor_numel(x))));

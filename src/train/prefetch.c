@@ -1,5 +1,5 @@
-/* Prefetching. Batch n passes through slot n % 2: the thread fills it, the copy stream uploads it,
- * and once the stream is past that upload the thread may fill it again. */
+/* Prefetching. Batch n uses slot n % 2: the thread fills it, the copy stream uploads it, and once
+ * the stream has passed that upload the thread may fill it again. */
 #include "train/prefetch.h"
 
 #include <pthread.h>
@@ -11,30 +11,30 @@ enum { SLOTS = 2 };
 typedef struct slot {
     void *x, *y;    /* pinned */
     int64_t count;  /* samples */
-    bool is_filled; /* between the thread's work and the recycling */
+    bool is_filled; /* from filling until recycling */
     tg_status status;
-    tg_stream_event *arrived; /* in the stream, behind the upload */
+    tg_stream_event *arrived; /* in the stream, after the upload */
 } slot;
 
 struct tg_prefetch {
     tg_model *model;
     tg_context *reader;
     tg_loader *loader;
-    tg_tensor x, y;   /* where the backend computes, for a whole batch */
-    int64_t *indices; /* (batch) samples of the batch being read; NULL: they get no noise */
+    tg_tensor x, y;   /* on the backend, for a whole batch */
+    int64_t *indices; /* (batch) samples of the batch being read; NULL: no noise */
     int64_t epoch;
     int64_t taken; /* the batch that is handed out next */
-    int64_t sent;  /* the one that is copied next */
-    double waited; /* seconds, for batches to be read */
+    int64_t sent;  /* the batch copied next */
+    double waited; /* seconds spent waiting for batches to be read */
 
-    /* where work is queued */
+    /* used on a stream */
     slot slots[SLOTS];
     pthread_t thread;
     bool has_lock, has_thread;
-    pthread_mutex_t lock; /* of what follows and the slots' is_filled */
+    pthread_mutex_t lock; /* protects the fields below and the slots' is_filled */
     pthread_cond_t change;
     bool is_running, is_busy, ends;
-    int64_t filled; /* the batch that is read next */
+    int64_t filled; /* the batch read next */
 };
 
 static const tg_stream_ops *stream_of(const tg_prefetch *f) {
@@ -43,7 +43,7 @@ static const tg_stream_ops *stream_of(const tg_prefetch *f) {
 
 /* ---- reading ---- */
 
-/* Noise on normalized inputs: of a sample in an epoch the same, whoever reads it and when. */
+/* Noise on normalized inputs: depends only on sample and epoch, not on who reads it and when. */
 static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
     const tg_run_config *config = &f->model->config;
     const tg_rng rng = {.seed = (uint64_t)config->distributed.seed,
@@ -60,7 +60,7 @@ static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
     }
 }
 
-/* With the channels of its normalizer, which those of y are several times in a rollout. */
+/* By the channels of its normalizer, which repeat in the y of a rollout. */
 static tg_status normalize(const tg_normalizer *by, tg_tensor side) {
     const int64_t channels = tg_normalizer_channels(by);
     side.shape.dim[0] *= side.shape.dim[1] / channels;
@@ -108,7 +108,7 @@ static void *read_ahead(void *user) {
         s->status = read_batch(f, epoch, batch, s->x, s->y, &s->count);
         pthread_mutex_lock(&f->lock);
         f->is_busy = false;
-        f->is_running = f->is_running && s->status == TG_OK; /* the error is to be heard first */
+        f->is_running = f->is_running && s->status == TG_OK; /* the error is reported first */
         s->is_filled = true;
         f->filled++;
         pthread_cond_broadcast(&f->change);
@@ -202,7 +202,7 @@ void tg_prefetch_destroy(tg_prefetch **prefetch) {
     end_thread(f);
     if (stream_of(f)) {
         (void)stream_of(f)->copy_stream_join(be);
-        (void)be->ops->synchronize(be); /* copies from what is freed now */
+        (void)be->ops->synchronize(be); /* copies from memory about to be freed */
         for (int i = 0; i < SLOTS; i++) {
             stream_of(f)->event_destroy(be, &f->slots[i].arrived);
             stream_of(f)->pinned_release(be, f->slots[i].x);
@@ -217,7 +217,7 @@ void tg_prefetch_destroy(tg_prefetch **prefetch) {
 
 /* ---- an epoch ---- */
 
-/* With the lock held: until the thread rests. */
+/* With the lock held: waits until the thread is idle. */
 static void rest(tg_prefetch *f) {
     f->is_running = false;
     while (f->is_busy) {
@@ -243,7 +243,7 @@ tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
     if (status != TG_OK || !stream_of(f)) {
         return status;
     }
-    /* the stream has joined the copy stream: uploads from the buffers are done after this */
+    /* the stream has joined the copy stream: this also waits for uploads from the buffers */
     TG_CALL(f->model->be->ops->synchronize(f->model->be));
     pthread_mutex_lock(&f->lock);
     f->filled = batch;
@@ -256,7 +256,7 @@ tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
     return TG_OK;
 }
 
-/* Copies the next batch behind what is queued, waiting for the thread if it is not read yet. */
+/* Copies the next batch after the queued work, waiting for the thread to read it first. */
 static tg_status send(tg_prefetch *f) {
     tg_backend *be = f->model->be;
     const slot *s = &f->slots[f->sent % SLOTS];

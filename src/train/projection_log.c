@@ -1,4 +1,4 @@
-/* projections.jsonl: one line per refresh, with what every projection keeps and loses. */
+/* projections.jsonl: one line per refresh, with the size and error of every projection. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void add_parameter(tg_line *l, const char *name, const tg_optim_projectio
 }
 
 tg_status tg_trainer_log_projections(tg_trainer *t) {
-    enum { NUMBERS = 512 }; /* of one parameter, beside its name */
+    enum { NUMBERS = 512 }; /* characters per parameter, besides its name */
     tg_status status = TG_OK;
     const int64_t refreshes = tg_optim_get_stats(t->optim).refreshes;
     if (refreshes == t->refreshes) {

@@ -1,6 +1,6 @@
-/* Settings of the published programs that have no field here. A configuration of theirs is read as
- * it is, as long as it asks for what is done here anyway; whatever would make another network or
- * another training is refused, so that nobody trains something else than was written down. */
+/* Settings of the published programs that have no field here. Their configurations are accepted
+ * as long as they ask for this program's behaviour; other values are refused, so that a run never
+ * silently differs from its configuration. */
 #include "train/published_keys.h"
 
 #include <stdio.h>
@@ -31,8 +31,8 @@ static const struct {
     {"data.train_path", "data.root"},
 };
 
-#define ANY  "*" /* it changes nothing, whatever the value */
-#define NONE ""  /* no value will do */
+#define ANY  "*" /* any value: it has no effect */
+#define NONE ""  /* no value is accepted */
 
 #define DENSE     "spectral weights are dense here; opt.name: tensorgrad makes their gradients small"
 #define PRECISION "take fno.activation_precision: bf16 or fno.fno_block_precision: mixed"
@@ -40,8 +40,8 @@ static const struct {
 #define GROWING   "fno.n_modes is the largest number, fno.incremental_n_modes the first one"
 #define RATIO(of) "it is set as fno." of "_channel_ratio, a multiple of fno.hidden_channels"
 
-/* theirs: a key, or with a dot at the end a section; the first row that fits counts. same: values,
- * with '|' between, that mean what is done here. instead: what to set for the others. */
+/* theirs: a key, or a section ending with a dot; the first match counts. same: values, separated by
+ * '|', that mean this program's behaviour. instead: what to set for other values. */
 static const struct {
     const char *theirs, *same, *instead;
 } rows[] = {
@@ -54,9 +54,9 @@ static const struct {
     {"patching.padding", "0", PATCHES},
     {"patching.stitching", "false", PATCHES},
     {"incremental.incremental_res", "false", "a second stage trains on a finer grid: stage2.data"},
-    {"incremental.", ANY, NULL}, /* how to do what the rows above do not allow */
+    {"incremental.", ANY, NULL}, /* details of features refused above */
     {"distributed.use_distributed", "false", "one process trains, on one GPU or all cores"},
-    {"distributed.model_parallel_size", ANY, NULL}, /* of what the row above does not allow */
+    {"distributed.model_parallel_size", ANY, NULL}, /* of the feature refused above */
     {"distributed.wireup_info", ANY, NULL},
     {"distributed.wireup_store", ANY, NULL},
     {"data.download", ANY, NULL},
@@ -86,7 +86,7 @@ static const struct {
     {"opt.checkpointing", "false",
      "the run is saved every opt.save_every epochs anyway; memory is saved by "
      "fno.activation_checkpoint"},
-    {"opt.enforce_full_complex_precision", ANY, NULL}, /* never less than full */
+    {"opt.enforce_full_complex_precision", ANY, NULL}, /* full precision is the least */
     {"opt.lr", NONE, "it is called opt.learning_rate here"},
     {"opt.max_batches", "null", "take data.n_train for fewer samples"},
     {"opt.min_dims_for_tensorgrad", "0", "take opt.min_entries"},
@@ -98,7 +98,7 @@ static const struct {
     {"opt.resume_from_dir", "null|./ckpts", "take --resume auto or --resume FILE"},
     {"opt.rank_tolerance", "0", "it was removed; take opt.memory_budget, or opt.rank"},
     {"opt.residual_scale", "0",
-     "it was removed; what a projection leaves of a gradient moves nothing"},
+     "it was removed; the residual of a projection does not update weights"},
     {"opt.save_dir", "null|./ckpts", "take --run DIR"},
 };
 
@@ -111,7 +111,7 @@ const char *tg_published_name(const char *key) {
     return key;
 }
 
-/* Of a section every key, and the section itself where it is empty. */
+/* Matches every key of a section, and the section itself if it is empty. */
 static bool is_key(const char *row, const char *key) {
     const size_t length = strlen(row) - 1;
     return row[length] == '.'
@@ -151,7 +151,7 @@ tg_status tg_published_check(tg_context *ctx, const char *key, const char *value
     return TG_OK;
 }
 
-/* ---- what a later setting replaces, and what a method has no use for ---- */
+/* ---- replaced settings, and settings that a method does not use ---- */
 
 static int64_t find_setting(const tg_settings *settings, const char *key) {
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {

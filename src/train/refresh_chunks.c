@@ -1,16 +1,16 @@
-/* Which products of refreshes are made in chunks. */
+/* Chooses which products of refreshes are computed in chunks. */
 #include "tgrad/step.h"
 
 #include "base/context.h"
 
-/* Chunks have to save this share of what a step holds, and may be larger than the thinnest ones if
- * they do not cost as much. */
+/* Chunks must save at least 1 / LEAST_SHARE of a step's memory; thicker ones are preferred unless
+ * they cost as much of it. */
 enum { LEAST_SHARE = 64 };
 
 static const size_t thin = (size_t)96 << 20, thick = (size_t)768 << 20;
 
 static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
-    const size_t stride = groups->size; /* of the caller's headers */
+    const size_t stride = groups->size; /* the caller's version of the struct */
     for (int i = 0; i < count; i++) {
         tg_optim_config *group = (tg_optim_config *)(void *)((char *)groups + (size_t)i * stride);
         group->projector.first.chunk_bytes = bytes;
@@ -18,7 +18,7 @@ static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
     }
 }
 
-/* Whether the structs that are written are those of the setup, and have the field. */
+/* Whether the structs to be written are those of the setup, and have the field. */
 static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
                               const tg_optim_config *groups) {
     tg_optim_memory memory;
@@ -31,7 +31,7 @@ static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
                          "have no projector");
 }
 
-/* What network and optimizer hold together. */
+/* Memory of network and optimizer together. */
 static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t batch,
                       const int64_t *grid, const tg_optim_setup *setup, size_t *out) {
     tg_optim_memory optimizer;

@@ -1,4 +1,4 @@
-/* How a run is taken up again from a checkpoint.
+/* Resumes a run from a checkpoint.
  *
  * Everything a step depends on is in the model, the optimizer and tg_progress, which a checkpoint
  * holds; batches follow from (seed, epoch, batch). So a resumed run repeats the same arithmetic. */
@@ -12,8 +12,8 @@
 #include "train/trainer.h"
 #include "train/weights.h"
 
-/* Whether the network, the data it sees or the random numbers follow from a key; those that only
- * say how a step uses memory may change. */
+/* Whether a key affects the network, its data or the random numbers; keys that only affect how a
+ * step uses memory may change. */
 static bool shapes_run(const char *key) {
     static const char *const free_keys[] = {"fno.micro_batch", "fno.activation_checkpoint",
                                             "fno.saved_precision"};
@@ -30,7 +30,7 @@ static bool shapes_state(const char *key) {
     return strncmp(key, "opt.", 4) == 0 && tg_optim_config_shapes_state(key + 4);
 }
 
-/* Refuses keys that `counts` where those of the checkpoint are others. */
+/* Fails if keys accepted by `counts` differ from those of the checkpoint. */
 static tg_status compare_settings(tg_trainer *t, const char *path, const tg_settings *then,
                                   bool (*counts)(const char *key)) {
     tg_settings *now = NULL, *before = NULL;
@@ -59,7 +59,7 @@ fail:
     return status;
 }
 
-/* The optimizer's state; where it does not fit, settings that say why are better than a tensor. */
+/* Loads the optimizer's state; a mismatch is better explained by settings than by a tensor. */
 static tg_status load_optimizer(tg_trainer *t, const char *path, const tg_settings *then,
                                 const tg_archive *archive) {
     char sentence[1024];
@@ -72,8 +72,8 @@ static tg_status load_optimizer(tg_trainer *t, const char *path, const tg_settin
     return other != TG_OK ? other : tg_fail(t->ctx, status, "%s", sentence);
 }
 
-/* Sums on the host are split by threads, so their last bits depend on how many there are. */
-static void tell_threads(const tg_trainer *t, const char *path, int64_t before) {
+/* Sums on the host are split by threads, so their last bits depend on the number of threads. */
+static void warn_of_threads(const tg_trainer *t, const char *path, int64_t before) {
     const int64_t now = t->progress.threads;
     if (before > 0 && before != now && t->model->be->ops->place == TG_HOST) {
         tg_log(t->ctx, TG_LOG_WARN,
@@ -84,7 +84,7 @@ static void tell_threads(const tg_trainer *t, const char *path, int64_t before) 
 }
 
 /* So do sums over ranks. */
-static void tell_ranks(const tg_trainer *t, const char *path, int64_t before) {
+static void warn_of_ranks(const tg_trainer *t, const char *path, int64_t before) {
     const int64_t now = t->progress.ranks;
     if (before != now) {
         const int64_t shown = before > 0 ? before : 1;
@@ -95,8 +95,8 @@ static void tell_ranks(const tg_trainer *t, const char *path, int64_t before) {
     }
 }
 
-/* The lowest error so far is one of another metric where opt.best_metric has changed, or the
- * program that knew L2 alone: the next evaluation is the best one then. */
+/* The lowest error so far is of another metric if opt.best_metric has changed (older versions knew
+ * only L2): then the next evaluation becomes the best one. */
 static tg_status compare_metric(const tg_trainer *t, const char *path, const tg_settings *then,
                                 tg_progress *progress) {
     char before[TG_METRIC_TEXT], now[TG_METRIC_TEXT];
@@ -115,8 +115,8 @@ static tg_status compare_metric(const tg_trainer *t, const char *path, const tg_
     return TG_OK;
 }
 
-/* Takes up the run where a checkpoint left it. *is_damaged: the file itself is no good; nothing has
- * changed then. */
+/* Resumes the run from a checkpoint. *is_damaged: the file itself is unusable; nothing has changed.
+ */
 static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
@@ -140,9 +140,9 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     if (progress.stage > 1) {
         TG_TRY(tg_trainer_open_stage(t));
     }
-    tell_threads(t, path, progress.threads);
+    warn_of_threads(t, path, progress.threads);
     progress.threads = t->progress.threads;
-    tell_ranks(t, path, progress.ranks);
+    warn_of_ranks(t, path, progress.ranks);
     progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
     TG_TRY(compare_metric(t, path, settings, &progress));
@@ -158,26 +158,26 @@ fail:
     return status;
 }
 
-/* Keeps others out, if the folder can be locked without a change, and sees what is there. */
+/* Locks the folder, if that changes nothing in it, and reads what it contains. */
 static tg_status look(tg_trainer *t) {
     TG_CALL(tg_run_folder_lock(&t->folder, false));
     return tg_run_folder_newest(&t->folder, &t->newest);
 }
 
-/* The path of the best checkpoint; *is_there if there is one. */
+/* The path of the best checkpoint; *is_there if it exists. */
 static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
     const tg_status status = tg_run_folder_file(&t->folder, TG_BEST, path);
     *is_there = status == TG_OK && access(path, F_OK) == 0;
     return status;
 }
 
-/* A run begins with the weights of opt.init, if there are some. */
+/* Loads the initial weights of opt.init, if set. */
 static tg_status load_first_weights(tg_trainer *t) {
     const char *path = t->model->config.loop.init;
     return path[0] ? tg_weights_read(t->model, path) : TG_OK;
 }
 
-/* A checkpoint of another run would cut what this folder's run has logged. */
+/* A checkpoint of another run would truncate the logs of this folder's run. */
 static tg_status check_origin(const tg_trainer *t, const char *path) {
     struct stat own, its;
     char checkpoints[TG_PATH], folder[TG_PATH];
@@ -196,7 +196,7 @@ static tg_status check_origin(const tg_trainer *t, const char *path) {
     return TG_OK;
 }
 
-/* Whether there is no run yet. */
+/* Fails if the folder holds a run. */
 static tg_status look_for_run(tg_trainer *t) {
     char best[TG_PATH];
     bool is_there = false;
@@ -227,7 +227,7 @@ tg_status tg_trainer_replace(tg_trainer *t) {
     return TG_OK;
 }
 
-/* From `path`, or the newest checkpoint that is whole; *resumed: there is one. */
+/* From `path`, or the newest undamaged checkpoint; *resumed: found one. */
 static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
     int64_t *steps = NULL, count = 0;
     bool is_damaged = false;
@@ -253,7 +253,7 @@ static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
         TG_TRY(status);
         *resumed = true;
     }
-    if (!path && count == 0) { /* killed before opt.save_every: the best one is a whole one, too */
+    if (!path && count == 0) { /* killed before opt.save_every: the best one is complete, too */
         char best[TG_PATH];
         TG_TRY(find_best(t, best, resumed));
         TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
@@ -263,7 +263,7 @@ fail:
     return status;
 }
 
-/* The other ranks take up the run from the checkpoint that the first one has found good. */
+/* The other ranks resume from the checkpoint that the first one has validated. */
 static tg_status resume_others(tg_trainer *t, bool *resumed) {
     char path[TG_PATH] = "";
     bool is_damaged = false;
@@ -301,7 +301,7 @@ fail:
     return status;
 }
 
-/* A folder without a lock file was looked at unlocked: another process may have begun since. */
+/* A folder without a lock file was read unlocked: another process may have started since. */
 static tg_status look_again(tg_trainer *t) {
     int64_t newest = -1;
     const tg_status status = tg_run_folder_newest(&t->folder, &newest);
@@ -326,7 +326,7 @@ tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left) {
     TG_CALL(tg_run_folder_sweep(&t->folder));
     TG_CALL(t->entry == TG_ENTRY_REPLACE ? tg_run_folder_clear(&t->folder) : TG_OK);
     TG_CALL(write_settings(t));
-    /* What was logged beyond the checkpoint, or before there was one, will be logged again. */
+    /* Lines after the checkpoint, or all without one, will be logged again. */
     TG_CALL(tg_run_folder_rewind(&t->folder, t->progress.epoch, t->progress.step));
     t->has_entered = true;
     return TG_OK;

@@ -5,13 +5,13 @@
  *   last   L = l(p_{k-1}, y_{k-1}), where x_{k-1} is a constant (pushforward)
  *   all    L = 1/k sum_j l(p_j, y_j), with gradients through all steps
  *
- * Of `all`, forward keeps the inputs x_j and nothing else. Backward takes the steps from the last
- * one on: it makes the activations of each again, adds what dL/dx_{j+1} says to the gradient at
- * p_j, and writes dL/dx_j over x_j. So k steps hold what one step holds, and k - 1 inputs.
+ * With `all`, forward keeps only the inputs x_j. Backward goes from the last step to the first: it
+ * recomputes the activations of each, adds the contribution of dL/dx_{j+1} to the gradient at p_j,
+ * and writes dL/dx_j over x_j. So k steps need the memory of one step plus k - 1 inputs.
  *
  * x is normalized by one normalizer, p by another: a channel that moves to the next input is
- * decoded and encoded on the way, v -> scale v + shift. The masks of dropout are those of the
- * training step, the same in all k. */
+ * decoded and encoded on the way, v -> scale v + shift. The dropout masks are those of the training
+ * step, the same in all k. */
 #include "train/rollout.h"
 
 #include "backend/tensor.h"
@@ -20,10 +20,10 @@
 #include "nn/network.h"
 #include "optim/optim.h"
 
-/* Where a channel of the next input comes from. */
+/* The source of a channel of the next input. */
 typedef struct move {
     bool is_predicted; /* from p, otherwise from x */
-    int64_t channel;   /* there */
+    int64_t channel;   /* its number there */
     double scale;
     tg_scalar shift;
 } move;
@@ -33,12 +33,12 @@ struct tg_rollout {
     tg_backend *be;
     tg_fno *fno;
     bool is_all;
-    int64_t most, steps;     /* of the config, and of the next rollout */
+    int64_t most, steps;     /* by the config, and of the next rollout */
     int64_t in, out;         /* channels */
     move *moves;             /* (in) */
-    int64_t capacity;        /* samples that the buffers are for */
+    int64_t capacity;        /* samples the buffers hold */
     size_t x_bytes, y_bytes; /* of a sample: an input, a prediction */
-    char *inputs;            /* (most - 1 or, of `last`, 1; capacity) inputs */
+    char *inputs;            /* (most - 1 or, for `last`, 1; capacity) inputs */
     tg_tensor x, target;     /* of the batch: views */
     tg_tensor aim;           /* of one step: (capacity, out, grid..) */
 };
@@ -146,7 +146,7 @@ static tg_tensor input_of(const tg_rollout *r, int64_t j) {
     return x;
 }
 
-/* Room for the batches that the network is prepared for. */
+/* Buffers for the batches that the network is prepared for. */
 static tg_status make_buffers(tg_rollout *r) {
     const int64_t size = r->fno->run.program.whole;
     if (r->capacity == size) {
@@ -185,7 +185,7 @@ static tg_status begin(tg_rollout *r, const tg_tensor *x, const tg_tensor *targe
 
 /* ---- between two steps ---- */
 
-/* Row `channel` of sample b of an array of so many channels. */
+/* Row `channel` of sample b of an array with `channels` channels. */
 static void *row_of(const tg_rollout *r, const void *data, int64_t channels, int64_t b,
                     int64_t channel) {
     const size_t row = r->x_bytes / (size_t)r->in;
@@ -218,7 +218,7 @@ static tg_status advance(const tg_rollout *r, const void *x, void *next) {
     return TG_OK;
 }
 
-/* The adjoint of that: adds what `dnext` says to the gradient at p (is_predicted) or at x. */
+/* The adjoint of advance: adds from `dnext` to the gradient at p (is_predicted) or at x. */
 static tg_status retreat(const tg_rollout *r, const void *dnext, bool is_predicted, void *to) {
     const int64_t points = points_of(r);
     for (int64_t i = 0; i < r->x.shape.dim[0] * r->in; i++) {
@@ -235,7 +235,7 @@ static tg_status retreat(const tg_rollout *r, const void *dnext, bool is_predict
 
 /* ---- the passes ---- */
 
-/* What step j is to predict, out of (batch, most, out, grid..). */
+/* Selects the target of step j from (batch, most, out, grid..). */
 static tg_status aim_at(const tg_rollout *r, int64_t j) {
     for (int64_t b = 0; b < r->x.shape.dim[0]; b++) {
         const char *from = (const char *)r->target.data + (size_t)(b * r->most + j) * r->y_bytes;

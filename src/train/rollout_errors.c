@@ -1,6 +1,6 @@
-/* Rollouts of a trained model: predictions from predictions, and how they part from the truth.
+/* Rollouts of a trained model: predictions from predictions, and their errors.
  *
- * Of trajectory b at step j, with prediction p and truth y over channels and grid:
+ * For trajectory b at step j, with prediction p and truth y over channels and grid:
  *
  *   l2           |p - y| / |y|
  *   correlation  <p - p_mean, y - y_mean> / (|p - p_mean| |y - y_mean|), the mean of each channel
@@ -64,11 +64,11 @@ fail:
 
 typedef struct frame {
     int64_t channels, points;
-    int parts; /* 2 of complex numbers */
+    int parts; /* 2 for complex numbers */
 } frame;
 
 typedef struct sums {
-    double error, pred, truth; /* of squares: p - y, and without their means p and y */
+    double error, pred, truth; /* sums of squares: p - y, and p and y without their means */
     double whole;              /* of y itself */
     double product;
 } sums;
@@ -123,7 +123,7 @@ void tg_rollout_errors_destroy(tg_rollout_errors *errors) {
     }
 }
 
-/* Lists for the results, all zero. */
+/* Arrays for the results, all zero. */
 static tg_status make_lists(rollouts *r) {
     tg_rollout_errors *out = r->out;
     const int64_t waves = r->energy.count;
@@ -168,7 +168,7 @@ static tg_status add_trajectory(rollouts *r, int64_t b) {
     return TG_OK;
 }
 
-/* Rolls out `count` trajectories from number `first` on: of each the first window. */
+/* Rolls out `count` trajectories from number `first` on, each from its first window. */
 static tg_status add_batch(rollouts *r, tg_dataset *dataset, int64_t first, int64_t count,
                            int64_t *indices) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);

@@ -1,4 +1,4 @@
-/* From settings to files. */
+/* Finds and opens the data files of a run. */
 #include "train/run_datasets.h"
 
 #include <stdio.h>
@@ -76,7 +76,7 @@ void tg_run_take_grid(tg_run_config *config, const tg_dataset_facts *facts) {
     list->count = is_square ? 1 : facts->n_dim;
 }
 
-/* The grid of a set in the settings of its file; an error if it has too few or too many sizes. */
+/* The grid of a set's file from the settings; fails if it has too few or too many sizes. */
 static tg_status read_grid(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
                            tg_dataset_config *out) {
     const int n_dim = tg_run_data_dims(config), counts[] = {set->grid.count, set->file_grid.count};
@@ -137,7 +137,7 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     const tg_status status =
         tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
                      is_named ? tg_grid_text(out->n_dim, grid, name) : NULL, path, capacity);
-    if (status == TG_E_CONFIG) { /* several could be meant */
+    if (status == TG_E_CONFIG) { /* ambiguous: several could be meant */
         char sentence[512];
         snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
         return tg_fail(ctx, status, "%s: %s", set->key, sentence);
@@ -194,7 +194,7 @@ void tg_run_warn_of_overlap(tg_context *ctx, const tg_run_config *config,
             tg_log(ctx, TG_LOG_WARN,
                    "data.test_files: %s is the training file, too, and its errors are those of "
                    "samples that are trained on; data.n_train and data.test_skip of the same "
-                   "number keep the samples behind it for tests",
+                   "number keep the samples after it for tests",
                    data->train_file);
             return;
         }
@@ -231,7 +231,7 @@ fail:
     return status;
 }
 
-/* ---- what the training file tells ---- */
+/* ---- settings taken from the training file ---- */
 
 /* Whether the settings leave the training grid to the file. */
 static bool leaves_grid(const tg_run_config *config) {
@@ -239,7 +239,7 @@ static bool leaves_grid(const tg_run_config *config) {
     return !tg_run_grid(&config->data.train_resolution, tg_run_data_dims(config), grid);
 }
 
-/* The first stage's grid; a later stage, which would inherit it, has a file of its own. */
+/* Sets the first stage's grid; later stages, which would inherit it, name their own files. */
 static tg_status set_grid(tg_settings *settings, const tg_dataset_facts *facts, const char *path) {
     char text[TG_GRID_TEXT];
     TG_CALL(tg_settings_set(settings, "data.train_resolution",
@@ -271,7 +271,7 @@ tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_set
     if ((has_channels && !leaves_grid(&config)) ||
         tg_run_find_set(ctx, &config, &set, path, sizeof path, &how) != TG_OK ||
         tg_dataset_plan(ctx, path, &how, &facts, &bytes) != TG_OK) {
-        return TG_OK; /* who opens the file will hear what is wrong with it */
+        return TG_OK; /* an error is reported when the file is opened */
     }
     for (int i = 0; i < 2; i++) {
         const int64_t steps = i == 1 && facts.trajectories > 0 ? set.steps : 1;

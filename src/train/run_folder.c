@@ -1,5 +1,5 @@
-/* Files of a run. Checkpoints are written under their step number, so that the one before stays
- * whole until the new one is; `recent` is a link to the newest. */
+/* Files of a run. Checkpoints are written under their step number, so that the previous one stays
+ * intact until the new one is complete; `recent` is a link to the newest. */
 #define _DEFAULT_SOURCE
 #include "train/run_folder.h"
 
@@ -19,13 +19,13 @@
 #include "train/config.h"
 #include "train/json_line.h"
 
-/* Makes a folder and those above it that are missing. */
+/* Creates a folder and its missing parents. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
     char part[TG_PATH];
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(part, 0777); /* what is wrong shows at the last one */
+        (void)mkdir(part, 0777); /* the last one reports any error */
         *slash = '/';
     }
     return tg_folder_make(ctx, path);
@@ -144,14 +144,14 @@ tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t 
     TG_TRY(tg_run_folder_file(folder, "checkpoints/.recent", fresh));
     unlink(fresh);
     if (symlink(checkpoint_name(step, target), fresh) != 0 ||
-        rename(fresh, link) != 0) { /* a convenience, no more */
+        rename(fresh, link) != 0) { /* only a convenience: errors are ignored */
         tg_log(folder->ctx, TG_LOG_WARN, "%s: %s", link, tg_system_reason(errno, text));
     }
     TG_TRY(tg_run_folder_steps(folder, &steps, &count));
     for (int64_t i = 0, kept = 0; i < count; i++) {
         char path[TG_PATH];
         TG_TRY(tg_run_folder_checkpoint(folder, steps[i], path));
-        /* Files beyond this step are of a run that was rewound. */
+        /* Files beyond this step belong to a run that was rewound. */
         if (steps[i] > step || kept++ >= keep) {
             unlink(path);
         }
@@ -163,7 +163,7 @@ fail:
 
 /* ---- starting over ---- */
 
-/* A file that is not there is as good as removed. */
+/* A missing file counts as removed. */
 static tg_status remove_file(const tg_run_folder *folder, const char *name) {
     char path[TG_PATH], text[128];
     TG_CALL(tg_run_folder_file(folder, name, path));
@@ -191,8 +191,8 @@ static tg_status remove_events(const tg_run_folder *folder) {
     return status;
 }
 
-/* Checkpoints go first, the newest of them last: killed on the way, what is left is the old run, or
- * one that never saved. */
+/* Checkpoints go first, the newest of them last: if killed in between, the folder still holds the
+ * old run, or one that never saved. */
 tg_status tg_run_folder_clear(const tg_run_folder *folder) {
     static const char *const names[] = {"checkpoints/recent.safetensors",
                                         "samples.safetensors",
@@ -269,7 +269,7 @@ tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64
     return filter_lines(folder, "projections.jsonl", step, keeps_step);
 }
 
-/* Room for any line about an epoch; text is to be freed. */
+/* Allocates room for any line about an epoch; the caller frees text. */
 static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, tg_line *out) {
     *out = (tg_line){.capacity = 4096};
     for (int i = 0; i < e->tests; i++) {
@@ -302,7 +302,7 @@ static void add_errors(tg_line *l, const tg_test_errors *errors) {
     tg_line_add(l, "}");
 }
 
-/* ,"quantiles":{"16":[..]}: least, quartiles and largest of the samples' L2 errors */
+/* ,"quantiles":{"16":[..]}: minimum, quartiles and maximum of the samples' L2 errors */
 static void add_quantiles(tg_line *l, const tg_train_epoch *e) {
     tg_line_add(l, ",\"quantiles\":{");
     for (int i = 0; i < e->test_count; i++) {
@@ -328,7 +328,7 @@ static void add_time(tg_line *l, const tg_train_time *time) {
     tg_line_add(l, "}");
 }
 
-/* The backend is named in every line: a run may be resumed on another one. */
+/* Every line names the backend: a run may be resumed on another one. */
 static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l) {
     tg_line_add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
     tg_line_real(l, e->learning_rate);
@@ -376,8 +376,8 @@ static void csv_header(const tg_train_epoch *e, tg_line *l) {
     tg_line_add(l, "\n");
 }
 
-/* A row under the header that the file has. A later stage may have other tests, and not every epoch
- * has any: what was not measured stays empty. */
+/* A row for the file's header. A later stage may have other tests, and some epochs have none:
+ * fields without a value stay empty. */
 static void csv_row(const tg_train_epoch *e, const char *header, tg_line *l) {
     tg_line_add(l, "%" PRId64 ",%" PRId64 ",%.9g,%.9g,%.6g,%zu", e->epoch, e->step,
                 e->learning_rate, e->train_loss, e->step_ms, e->memory.peak_total);
@@ -408,11 +408,11 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
         char path[TG_PATH], text[128];
         tg_status status = tg_run_folder_file(folder, names[i], path);
         const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* one that is not there has no lines */
+        const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* a missing file has no lines */
         if (fd >= 0) {
             close(fd);
         }
-        if (error != 0 && error != EINVAL) { /* EINVAL: a file that cannot be synced */
+        if (error != 0 && error != EINVAL) { /* EINVAL: the file cannot be synced */
             status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot sync: %s", path,
                              tg_system_reason(error, text));
         }

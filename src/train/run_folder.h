@@ -1,4 +1,4 @@
-/* The run folder: which checkpoint files there are, and the metrics written beside them. */
+/* The run folder: its checkpoint files, metrics and lock. */
 #ifndef TG_TRAIN_RUN_FOLDER_H
 #define TG_TRAIN_RUN_FOLDER_H
 
@@ -11,23 +11,23 @@ typedef struct tg_run_folder {
     tg_context *ctx;
     char path[TG_PATH];
     tg_events *events;
-    int lock;          /* descriptor of the lock that is held; -1: none */
+    int lock;          /* descriptor of the lock; -1: none */
     bool has_no_locks; /* the file system cannot lock */
 } tg_run_folder;
 
-/* Only takes the path: nothing on the disk changes before tg_run_folder_make. */
+/* Only stores the path: nothing on the disk changes before tg_run_folder_make. */
 TG_NODISCARD tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out);
-void tg_run_folder_close(tg_run_folder *folder); /* and gives the lock back */
+void tg_run_folder_close(tg_run_folder *folder); /* also releases the lock */
 
-/* Keeps all other processes out, or fails with the one that is in (run_lock.c). A folder without a
- * lock file is locked only if `makes`; without locks in the file system there is a warning. */
+/* Locks out all other processes, or fails and names the one that has the lock (run_lock.c). A
+ * folder without a lock file is locked only if `makes`; warns without file locks. */
 TG_NODISCARD tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes);
 /* Names this process in the lock file. */
 void tg_run_folder_sign(const tg_run_folder *folder);
 
-/* Makes the folder and its checkpoints/ if they are not there. */
+/* Creates the folder and its checkpoints/ if they are missing. */
 TG_NODISCARD tg_status tg_run_folder_make(const tg_run_folder *folder);
-/* Removes what killed processes left half-written. */
+/* Removes the incomplete files of killed processes. */
 TG_NODISCARD tg_status tg_run_folder_sweep(const tg_run_folder *folder);
 /* Removes the files of a run, and no others. */
 TG_NODISCARD tg_status tg_run_folder_clear(const tg_run_folder *folder);
@@ -39,29 +39,29 @@ TG_NODISCARD tg_status tg_run_folder_file(const tg_run_folder *folder, const cha
 /* checkpoints/step-<step>.safetensors. */
 TG_NODISCARD tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step,
                                                 char *path);
-/* Steps of the checkpoint files present, newest first, to be freed; none if there is no folder. */
+/* Steps of the checkpoint files present, newest first, to be freed; none without a folder. */
 TG_NODISCARD tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps,
                                            int64_t *count);
 /* The newest of them; -1: none. */
 TG_NODISCARD tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t *step);
-/* After a checkpoint of `step` is written: points `recent` at it and removes all but the newest
+/* After a checkpoint of `step` is written: points `recent` to it and removes all but the newest
  * `keep`. */
 TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep);
 
-/* Where the disk has no room for a checkpoint of so many bytes, removes older ones, *dropped of
- * them, but not the newest (disk_room.c). */
+/* If the disk has no room for a checkpoint of `bytes` bytes, removes older ones except the newest,
+ * and counts them in *dropped (disk_room.c). */
 TG_NODISCARD tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes,
                                                int *dropped);
 
-/* Drops the lines of metrics.jsonl and metrics.csv beyond `epoch` and those of projections.jsonl
- * beyond `step`, as a resumed run writes them again; those of stable_ranks.jsonl by `epoch`. */
+/* Drops the lines of metrics.jsonl and metrics.csv after `epoch` and those of projections.jsonl
+ * after `step`, which a resumed run writes again; those of stable_ranks.jsonl by `epoch`. */
 TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch,
                                             int64_t step);
 
 /* Adds whole lines, or none. */
 TG_NODISCARD tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name,
                                             const char *text, size_t size);
-/* Makes what was appended last: before a checkpoint that counts on it. */
+/* Syncs appended lines to disk: before a checkpoint that relies on them. */
 TG_NODISCARD tg_status tg_run_folder_sync(const tg_run_folder *folder);
 
 /* One line each in metrics.jsonl and metrics.csv, and the scalars of TensorBoard. */

@@ -1,8 +1,8 @@
 /* The lock of a run folder: one process trains in it at a time.
  *
- * It is the system's lock on DIR/.lock and not the file's existence, so it ends with the process,
- * however that dies. The file says who holds it and stays: removing it would let a third process
- * lock a new file while a second one waits at the old. */
+ * It is the system's lock on DIR/.lock, not the existence of the file, so it ends with the process,
+ * however that dies. The file names its holder and is never removed: otherwise a third process
+ * could lock a new file while a second one waits for the old. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,8 @@ static void own_host(char host[HOST]) {
     }
 }
 
-/* The sentence for a folder that another process holds. Between its lock and its signature the file
- * names the holder before: a process of this host that is gone is not told. */
+/* The error for a folder that another process holds. Between locking and signing, the file still
+ * names the previous holder: a process of this host that is gone is not named. */
 static tg_status refuse(const tg_run_folder *folder, int fd) {
     char text[128] = "", host[HOST] = "", own[HOST], quoted[TG_QUOTE];
     long pid = 0;

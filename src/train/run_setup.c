@@ -1,4 +1,4 @@
-/* The optimizer's parameters, and words about memory. */
+/* The optimizer's parameters, and errors about memory. */
 #include "train/run_setup.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "train/rollout.h"
 #include "train/run_datasets.h"
 
-/* Updates of all epochs. Nobody sees the end of a run of more than the setting takes. */
+/* Updates of all epochs, capped at the largest opt.total_steps, which no run can exceed. */
 static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
     const int64_t most = INT64_C(1000000000000000); /* opt.total_steps */
     int64_t updates = 0;
@@ -64,7 +64,7 @@ void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {
     TG_FREE(ctx, setup->params);
 }
 
-/* Settings that would need less, as a list. */
+/* Lists settings that need less memory. */
 static void advise(const tg_run_config *config, char *text, size_t capacity) {
     const struct {
         bool helps;
@@ -123,13 +123,13 @@ bool tg_train_memory_left(tg_context *ctx, tg_place place, size_t *left) {
     return is_known;
 }
 
-/* The highest phase of a plan against what a place has left. */
+/* Compares the highest phase of a plan with the memory left in a place. */
 static tg_status check_place(tg_context *ctx, const tg_run_config *config,
                              const tg_train_memory *memory, tg_place place) {
     static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "device"};
     const tg_train_phase *phase = &memory->phase[memory->peak_phase[place]];
     const size_t peak = memory->peak_total[place];
-    const tg_mem_usage now = tg_context_memory(ctx, place); /* in the plan, too, but for other */
+    const tg_mem_usage now = tg_context_memory(ctx, place); /* all in the plan, except other */
     const size_t held = now.current_total - now.current[TG_MEM_OTHER];
     const size_t needed = peak > held ? peak - held : 0;
     char advice[256], planned[TG_MEM_TEXT];
@@ -161,7 +161,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     *checkpoint = 0;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
     status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
-    if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, no plan */
+    if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, a plan does not */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }
     TG_TRY(status);

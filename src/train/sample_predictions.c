@@ -12,7 +12,7 @@ static tg_status keep_samples(const char *name, const char *grid, tg_tensor *fro
     return tg_archive_take(archive, full, from);
 }
 
-/* x, y and the prediction of the first samples of a test set. */
+/* Adds x, y and the prediction of the first samples of a test set. */
 static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
     const int64_t count = facts.samples < TG_SAMPLES_SHOWN ? facts.samples : TG_SAMPLES_SHOWN;
@@ -40,7 +40,7 @@ fail:
     return status;
 }
 
-/* The metadata of a file, if `tgrad generate` made it. */
+/* The metadata of a file, if made by `tgrad generate`. */
 static tg_status read_origin(tg_context *ctx, const char *path, tg_archive **out) {
     tg_status status = TG_OK;
     tg_h5 *file = NULL;
@@ -56,7 +56,7 @@ fail:
     if (status != TG_OK || !tg_archive_meta(*out, "equation")) {
         tg_archive_destroy(out);
     }
-    return status == TG_E_FORMAT ? TG_OK : status; /* attributes that cannot be read say nothing */
+    return status == TG_E_FORMAT ? TG_OK : status; /* unreadable attributes count as absent */
 }
 
 tg_status tg_trainer_read_origin(tg_trainer *t) {
@@ -80,7 +80,7 @@ static tg_status add_origin(const tg_trainer *t, tg_archive *archive) {
     return TG_OK;
 }
 
-/* The step whose predictions they are. */
+/* The step of these predictions. */
 static const char *step_text(const tg_trainer *t, char text[32]) {
     snprintf(text, 32, "%lld", (long long)t->progress.step);
     return text;

@@ -1,9 +1,9 @@
-/* Checkpoints of a run on their way to the disk.
+/* Writes the checkpoints of a run.
  *
- * Where work is queued a checkpoint is a snapshot: weights and state are copied to pinned memory,
- * which stays for the next one, and a thread makes the files while the run goes on. One is written
- * at a time; the next waits for it and hears what became of it. On the host, where a copy would
- * take as much memory as the run holds, the files are made at once from what is there. */
+ * On a stream a checkpoint is a snapshot: weights and state are copied to pinned memory, which is
+ * kept for the next one, and a thread writes the files while the run goes on. One is written at a
+ * time; the next one waits for it and reports its error. On the host, where a copy would take as
+ * much memory as the run holds, the files are written at once from views. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ static uint64_t bytes_of(const tg_archive *archive) {
     return bytes;
 }
 
-/* Older checkpoints go where the disk is full, which is told once. */
+/* Removes older checkpoints if the disk is full; warns once. */
 static tg_status make_room(tg_saving *s) {
     int dropped = 0;
     TG_CALL(tg_run_folder_make_room(&s->folder, bytes_of(s->archive), &dropped));
@@ -34,7 +34,7 @@ static tg_status make_room(tg_saving *s) {
     return TG_OK;
 }
 
-/* The best one, without which a run goes on. */
+/* Writes the best one; the run goes on if that fails. */
 static void write_best(tg_saving *s, const char *path) {
     s->lacks_best = tg_checkpoint_write(&s->ctx, path, s->archive) != TG_OK;
     if (s->lacks_best) {
@@ -43,7 +43,7 @@ static void write_best(tg_saving *s, const char *path) {
     }
 }
 
-/* One file for both names, if the file system has links and the second name is not taken. */
+/* One file for both names, if the file system has links and the second name is free. */
 static tg_status make_files(tg_saving *s) {
     char best[TG_PATH], newest[TG_PATH];
     TG_CALL(tg_run_folder_file(&s->folder, TG_BEST, best));
@@ -69,7 +69,7 @@ static void *write_aside(void *user) {
     return NULL;
 }
 
-/* The log is the owner's thread's. */
+/* Logging belongs to the main thread. */
 static void keep_warning(void *user, tg_log_level level, const char *message) {
     tg_saving *s = user;
     if (level == TG_LOG_WARN) {
@@ -79,8 +79,8 @@ static void keep_warning(void *user, tg_log_level level, const char *message) {
 
 /* ---- waiting ---- */
 
-/* What became of the files; the error stands in the branch. An error that is on no disk counts no
- * more, unless other ranks compare with it, too. */
+/* The result of writing the files; the error is in the branch. An error that is not on disk no
+ * longer counts, unless other ranks compare with it. */
 static tg_status join(tg_trainer *t) {
     tg_saving *s = &t->saving;
     if (!s->archive) {
@@ -121,7 +121,7 @@ void tg_trainer_close_saving(tg_trainer *t) {
     tg_trainer_end_saving(t);
     if (staging->memory) {
         tg_backend *be = t->model->be;
-        (void)be->ops->synchronize(be); /* copies to what is freed now */
+        (void)be->ops->synchronize(be); /* copies into memory about to be freed */
         be->ops->stream->pinned_release(be, staging->memory);
         *staging = (tg_staging){0};
     }
@@ -129,7 +129,7 @@ void tg_trainer_close_saving(tg_trainer *t) {
 
 /* ---- snapshots ---- */
 
-/* Makes the staging buffer as large as the copies; without it they have memory of their own. */
+/* Sizes the staging buffer for the copies; without it they allocate memory themselves. */
 static void take_staging(tg_trainer *t) {
     tg_staging *staging = &t->saving.staging;
     tg_backend *be = t->model->be;
@@ -160,7 +160,7 @@ static void write_files(tg_saving *s, bool is_snapshot) {
 tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     tg_saving *s = &t->saving;
     const bool is_snapshot = t->model->be->ops->stream != NULL;
-    tg_archive *gathered = NULL; /* what is written is looked at there: until it is */
+    tg_archive *gathered = NULL; /* the archive refers to it until it is written */
     tg_status status = TG_OK;
     status = tg_trainer_finish_save(t);
     status = t->comm ? tg_exchange_gather_state(t->comm, t->optim, status, &gathered) : status;

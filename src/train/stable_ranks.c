@@ -1,10 +1,10 @@
-/* stable_ranks.jsonl: how close to low rank the gradients are while a network learns. At the start
- * and at every evaluation a line has, for each mode k of each spectral weight,
+/* stable_ranks.jsonl: how close to low rank the gradients are during training. Each line, written
+ * at the start and at every evaluation, has for each mode k of each spectral weight
  *
  *     sr_k = |G|_F^2 / sigma_1(G_(k))^2
  *
- * of the gradient G of the training loss on the first batch of the first epoch. It is the same
- * batch every time, so that lines differ by the weights alone. The run itself does not change. */
+ * of the gradient G of the training loss on the first batch of the first epoch. It is always the
+ * same batch, so that lines differ only by the weights. The run itself does not change. */
 #include <inttypes.h>
 #include <string.h>
 

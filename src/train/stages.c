@@ -1,4 +1,4 @@
-/* Stages of a run: keys "stage2.opt.n_epochs" and so on, which count from the second stage on. */
+/* Stages of a run: keys such as "stage2.opt.n_epochs", in effect from the second stage on. */
 #include <stdlib.h>
 #include <string.h>
 

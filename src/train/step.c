@@ -1,4 +1,4 @@
-/* One training step, waited for at once or late. */
+/* One training step; its result is available at once or one step late. */
 #include "tgrad/step.h"
 
 #include <math.h>
@@ -13,23 +13,23 @@ struct tg_step {
     tg_context *ctx;
     tg_backend *be;
     tg_step_config config;
-    bool may_be_late;       /* nothing of a step has to be known before its backward */
-    tg_tensor x, target;    /* of the forward under way: clipping runs it again */
-    int64_t samples;        /* of all ranks in it */
+    bool may_be_late;       /* nothing has to be known before backward */
+    tg_tensor x, target;    /* of the current forward: clipping runs it again */
+    int64_t samples;        /* of all ranks, in the current forward */
     double scale;           /* of its loss */
-    double *loss;           /* (steps of a rollout) of the backend's memory */
-    double *pinned_loss;    /* on the host, where work is queued */
-    tg_stream_event *event; /* behind the step that was queued */
+    double *loss;           /* (steps of a rollout) on the backend */
+    double *pinned_loss;    /* on the host, if there is a stream */
+    tg_stream_event *event; /* after the queued step */
     tg_capture capture;
-    tg_exchange *exchange; /* with other ranks; NULL: there are none */
+    tg_exchange *exchange; /* with other ranks; NULL: none */
     tg_rollout *rollout;   /* NULL: one step of the network */
     bool has_forward;      /* it awaits its backward */
-    bool fits_capture;     /* the forward under way */
-    bool is_late;          /* the result is on its way */
+    bool fits_capture;     /* the current forward */
+    bool is_late;          /* the result is not read yet */
     tg_step_result result; /* of the last backward */
 };
 
-/* Whether the backward pass only adds up gradients. */
+/* Whether the backward pass only accumulates gradients. */
 static bool sums(const tg_step *s) {
     return s->config.accumulates || s->exchange ||
            (s->rollout && s->config.rollout_gradients == TG_ROLLOUT_ALL);
@@ -56,7 +56,7 @@ void tg_step_destroy(tg_step **step) {
     tg_exchange_destroy(&s->exchange);
     tg_rollout_destroy(&s->rollout);
     if (s->be && s->be->ops->stream) {
-        (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
+        (void)s->be->ops->synchronize(s->be); /* a loss copied to memory about to be freed */
         s->be->ops->stream->event_destroy(s->be, &s->event);
         s->be->ops->stream->pinned_release(s->be, s->pinned_loss);
     }
@@ -116,7 +116,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
         s->pinned_loss = s->be->ops->stream->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
         TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
         TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
-        /* the masks of dropout depend on the number of steps that were made */
+        /* the dropout masks depend on the number of steps made */
         const bool streams =
             s->exchange && !config->accumulates && tg_exchange_can_stream(s->exchange);
         s->may_be_late = (streams || !sums(s)) && !rolls_out && !(config->max_grad_norm > 0.0) &&
@@ -172,7 +172,7 @@ static tg_status run_backward(void *user) {
     return tg_fno_backward(s->config.fno, NULL, &sink);
 }
 
-/* With the whole update, and nothing that waits. */
+/* Includes the whole update, without waiting. */
 static tg_status run_whole_backward(void *user) {
     const tg_step *s = user;
     const tg_shape one = {1, {1}};
@@ -181,7 +181,7 @@ static tg_status run_whole_backward(void *user) {
     return status == TG_OK && s->exchange ? tg_exchange_stream(s->exchange, &loss) : status;
 }
 
-/* Of a batch of other ranks alone. */
+/* For a batch without samples on this rank. */
 static tg_status add_nothing(const tg_step *s) {
     for (int i = 0; i < s->config.optim->slot_count; i++) {
         TG_CALL(tg_sum_add_nothing(s->config.optim, i));
@@ -189,7 +189,7 @@ static tg_status add_nothing(const tg_step *s) {
     return TG_OK;
 }
 
-/* Backward for the norm alone, and the forward pass once more. */
+/* A backward for the norm alone, then the forward pass again. */
 static tg_status clip(tg_step *s) {
     const tg_grad_sink norms = tg_optim_norm_sink(s->config.optim);
     const uint64_t step = tg_fno_step(s->config.fno);
@@ -197,7 +197,7 @@ static tg_status clip(tg_step *s) {
     tg_optim_clip_begin(s->config.optim);
     TG_CALL(tg_fno_backward(s->config.fno, NULL, &norms));
     TG_CALL(tg_optim_clip(s->config.optim, s->config.max_grad_norm, &norm));
-    tg_fno_set_step(s->config.fno, step); /* the same dropout masks again */
+    tg_fno_set_step(s->config.fno, step); /* repeats the dropout masks */
     return run_forward(s);
 }
 
@@ -218,7 +218,7 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     s->target = *target;
     s->scale =
         s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
-    if (s->exchange && x->shape.dim[0] == 0) { /* the others' */
+    if (s->exchange && x->shape.dim[0] == 0) { /* only other ranks have samples */
         tg_fno_set_step(s->config.fno, tg_fno_step(s->config.fno) + 1);
         s->has_forward = true;
         return TG_OK;
@@ -229,7 +229,7 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     return status;
 }
 
-/* Loss of the batch, of all ranks together. */
+/* The loss of the batch over all ranks. */
 static tg_status learn_loss(tg_step *s, bool is_empty) {
     double sum = 0.0;
     const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &sum};
@@ -244,7 +244,7 @@ static tg_status learn_loss(tg_step *s, bool is_empty) {
     return TG_OK;
 }
 
-/* The loss is looked at first. */
+/* Reads the loss first. */
 static tg_status backward_now(tg_step *s) {
     const bool is_empty = s->exchange && s->x.shape.dim[0] == 0;
     TG_CALL(learn_loss(s, is_empty));
@@ -281,7 +281,7 @@ tg_status tg_step_apply(tg_step *s) {
     return tg_optim_end_update(optim);
 }
 
-/* Guards, which see the NaN of a loss that is not finite, decide about the updates. */
+/* Guards decide about the updates: they see the NaN of a loss that is not finite. */
 static tg_status backward_later(tg_step *s) {
     const tg_stream_ops *stream = s->be->ops->stream;
     if (s->config.optim) {
@@ -300,8 +300,8 @@ static tg_status backward_later(tg_step *s) {
     return TG_OK;
 }
 
-/* Samples of all ranks. What this rank captures, the others capture too: not a batch of which one
- * of them has less than its part. *is_empty: one has none, and makes no pass. */
+/* Adds up the samples of all ranks. All ranks capture the same passes: none of a batch of which
+ * some rank has less than its part. *is_empty: a rank has none, and makes no pass. */
 static tg_status compare_batches(tg_step *s, bool *is_empty) {
     const int64_t own = s->x.shape.dim[0];
     const int ranks = tg_comm_ranks(s->config.comm);
@@ -358,7 +358,7 @@ static tg_status synchronize_late(tg_step *s) {
     if (isfinite(s->result.loss)) {
         TG_CALL(s->config.optim ? tg_optim_synchronize(s->config.optim) : TG_OK);
     } else {
-        tg_fno_set_step(fno, tg_fno_step(fno) - 1); /* it was none */
+        tg_fno_set_step(fno, tg_fno_step(fno) - 1); /* it did not count */
         TG_CALL(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
     }
     if (s->config.optim) {

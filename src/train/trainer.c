@@ -1,4 +1,4 @@
-/* A trainer: the data of its stages, its optimizer, its life. */
+/* A trainer: the data of its stages, its optimizer, creation and release. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 /* ---- data of a stage ---- */
 
-/* Test set `index` by its grid; a number tells several on one grid apart. */
+/* Names test set `index` by its grid, with a number if several have the same one. */
 static void name_test(tg_trainer *t, int index) {
     if (index == tg_run_tests(&t->model->config.data)) {
         snprintf(t->tests[index].name, sizeof t->tests[index].name, TG_VALIDATION);
@@ -55,8 +55,8 @@ static void close_stage(tg_trainer *t) {
     t->test_count = 0;
 }
 
-/* Bytes of the spectral weights beyond the frequencies that the grid has; 0 where weights are
- * factorized, whose factors share them. */
+/* Bytes of the spectral weights for frequencies that the grid does not have; 0 for factorized
+ * weights, whose factors are shared. */
 static size_t unused_bytes(const tg_trainer *t, const int64_t fitting[TG_FNO_MAX_DIMS]) {
     const tg_fno_config *fno = &t->model->config.fno;
     double used = 1.0, bytes = 0.0;
@@ -73,7 +73,7 @@ static size_t unused_bytes(const tg_trainer *t, const int64_t fitting[TG_FNO_MAX
     return fno->factorization == TG_FACTORIZATION_DENSE ? (size_t)(bytes * (1.0 - used)) : 0;
 }
 
-/* More modes than the grid has frequencies: the network uses those that there are. */
+/* Warns if there are more modes than the grid has frequencies: it uses those that exist. */
 static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     const tg_fno_config *fno = &t->model->config.fno;
     int64_t fitting[TG_FNO_MAX_DIMS], whole[TG_RUN_GRID];
@@ -97,7 +97,7 @@ static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     }
 }
 
-/* A batch that no step fills, though memory is planned for it. */
+/* Warns of a batch size above the number of samples, for which memory is planned nevertheless. */
 static void warn_of_batch(const tg_trainer *t, const tg_dataset_facts *facts) {
     const int64_t batch = t->model->config.data.batch_size;
     if (batch > facts->samples) {
@@ -182,7 +182,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     tg_status status = TG_OK;
     tg_trainer *t = NULL;
     tg_run_config config;
-    tg_settings *whole = NULL; /* with what the training file tells */
+    tg_settings *whole = NULL; /* with the settings taken from the training file */
     bool is_planned = false, unrolls = false;
     size_t planned[TG_MEM_CATEGORIES];
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
@@ -192,7 +192,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     t->reader = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     TG_TRY(tg_train_complete(ctx, settings, &whole));
-    for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
+    for (int stage = t->stages; stage >= 1; stage--) { /* bad keys of later stages are found now */
         TG_TRY(read_stage(t, whole, stage, false, &config));
         unrolls = unrolls || tg_run_unrolls(&config);
     }
@@ -234,7 +234,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     return create(ctx, NULL, settings, run_folder, out);
 }
 
-/* Ranks that would not train the same thing. */
+/* Fails if the ranks would not train the same thing. */
 static tg_status compare_ranks(const tg_trainer *t) {
     const tg_build_info build = tg_build();
     tg_settings *resolved = NULL;
@@ -262,14 +262,14 @@ fail:
     return status;
 }
 
-/* Ranks that cannot send each other their sums. */
+/* Fails if the ranks cannot exchange their sums. */
 static tg_status check_transport(const tg_comm *comm) {
     if (!comm->takes_votes_only || comm->device) {
         return TG_OK;
     }
     return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
                    "%d processes by %s: without MPI values travel over NCCL, which takes a GPU for "
-                   "each rank (--backend cuda; distributed.backend nccl tells what is missing); "
+                   "each rank (--backend cuda; distributed.backend nccl reports what is missing); "
                    "start them with mpirun, mpiexec or srun --mpi=pmix",
                    comm->ranks, tg_comm_get_launch().launcher);
 }

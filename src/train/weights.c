@@ -1,6 +1,6 @@
 /* Weights of other programs. neuraloperator's parameters have the same names and shapes here; a
  * state_dict may carry a prefix ("module.", "model."), and a file may hold tensors beside it. Only
- * names below the modules of a network count, so that a missing layer is told from a stranger.
+ * names within a network's modules count, so that unrelated tensors are not mistaken for layers.
  *
  * neuraloperator 2.0 undoes its shift of frequencies by fftshift, which is one mode off in every
  * shifted dimension of odd size; on such grids its outputs differ from those made here. */
@@ -11,9 +11,9 @@
 
 #include "train/checkpoint.h"
 
-/* ---- what does not fit ---- */
+/* ---- mismatches ---- */
 
-/* A list of complaints that counts what it has no room for. */
+/* A list of mismatches; counts those it has no room for. */
 typedef struct complaints {
     char text[480];
     int count, left_out;
@@ -58,7 +58,7 @@ static bool is_param(const tg_fno *fno, const char *name) {
     return false;
 }
 
-/* Tensors of a network that this one does not have, such as a fifth layer. */
+/* Lists tensors of the file that this network does not have, such as a fifth layer. */
 static void find_others(const tg_fno *fno, const tg_archive *archive, const char *prefix,
                         complaints *c) {
     static const char *const modules[] = {"fno_blocks.", "lifting.", "projection."};
@@ -79,7 +79,7 @@ static void find_others(const tg_fno *fno, const tg_archive *archive, const char
     }
 }
 
-/* What stands before the names of parameters: the shortest text before one of them. */
+/* Finds the prefix of parameter names: the shortest text before one of them. */
 static void find_prefix(const tg_fno *fno, const tg_archive *archive, char *prefix,
                         size_t capacity) {
     size_t shortest = capacity;

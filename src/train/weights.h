@@ -4,11 +4,11 @@
 
 #include "train/model.h"
 
-/* Reads weights alone into a model. Every name and shape is checked first; the error lists those
- * that do not fit. Remembers in the model whether they were another program's. */
+/* Reads only weights into a model. Checks every name and shape first; the error lists mismatches.
+ * Notes in the model whether they came from another program. */
 TG_NODISCARD tg_status tg_weights_read(tg_model *model, const char *path);
 
-/* Says once that weights of neuraloperator see an odd grid otherwise here. */
+/* Warns once that weights of neuraloperator treat an odd grid differently here. */
 void tg_weights_check_grid(tg_model *model, const int64_t *grid);
 
 #endif

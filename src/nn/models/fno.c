@@ -10,8 +10,8 @@
  *   z1 --> channel MLP -> + -> norm -> act -> next x
  *   x ---- channel_mlp_skip ---+
  *
- * With fno.preactivation blocks begin with what they end with otherwise, x -> act -> norm, and
- * everything inside is of that:
+ * With fno.preactivation, act and norm come first instead of last, x -> act -> norm, and the rest
+ * of the block works on the result:
  *
  *   u = norm(act(x)),  z1 = norm(act(convolution(u) + fno_skip(u))),
  *   next x = channel MLP(z1) + channel_mlp_skip(u)
@@ -117,7 +117,7 @@ int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn 
     const int layers = (int)model->config.n_layers;
     nn_phase_begin(p, "lifting", "lifting");
     x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x);
-    if (p->geometry.pads) { /* otherwise it costs little to lift again */
+    if (p->geometry.pads) { /* otherwise lifting again is cheap */
         x = nn_boundary(p, nn_add_pad(p, x));
     }
     for (int l = 0; l < layers; l++) {

@@ -1,6 +1,6 @@
 /* The geometry-informed neural operator: from points to a latent grid, and from there to queries.
  *
- *   points -> graph kernel (mean) -> latent grid, with features of the caller
+ *   points -> graph kernel (mean) -> latent grid, with features from the caller
  *          -> lifting -> blocks of a Fourier neural operator
  *          -> graph kernel (sum, or weighted) -> queries -> projection
  *

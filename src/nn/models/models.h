@@ -1,11 +1,11 @@
-/* The architectures, and what they share. A new one is a file of this folder and a line of
+/* The architectures, and their common parts. A new one is a file in this folder and a line in
  * nn_architecture_of. */
 #ifndef TG_NN_MODELS_MODELS_H
 #define TG_NN_MODELS_MODELS_H
 
 #include "nn/ops.h"
 
-/* The one that a configuration asks for. */
+/* The architecture of a configuration. */
 const nn_architecture *nn_architecture_of(const tg_fno_config *config);
 
 extern const nn_architecture nn_architecture_fno_without_mlp;
@@ -21,7 +21,7 @@ nn_build_block_fn nn_fno_build_block, nn_fno_build_block_without_mlp;
 
 /* Parameters of the lifting, of all blocks in turn, and of the projection. */
 void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block);
-/* Lifting and all blocks; what follows belongs to the block behind them. */
+/* Lifting and all blocks; later ops belong to the block after them. */
 int nn_fno_build_blocks(const nn_model *model, nn_program *program, nn_build_block_fn *build_block,
                         int x);
 /* Embedding, lifting, all blocks, projection. */
@@ -33,7 +33,7 @@ void nn_fno_declare_convolution(nn_model *model, int l);
 int nn_fno_preactivate(const nn_model *model, nn_program *program, int l, int x);
 /* norm(convolution(x)) + skip(x) of block l; with fno.preactivation without a norm. */
 int nn_fno_convolve(const nn_model *model, nn_program *program, int l, int x);
-/* act(x), but in the last block x. */
+/* act(x), or x in the last block. */
 int nn_fno_activate(const nn_model *model, nn_program *program, int l, int x);
 
 #endif

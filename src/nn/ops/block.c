@@ -1,7 +1,7 @@
-/* A block of a Fourier neural operator in one call, where the backend has one (tg_block): what the
- * ops INVERSE, SKIP and, if it is there, MLP make one after the other; and what lies behind its MLP
- * in backward (tg_block_back): INVERSE and the backward ops of both skips. Put together by a pass,
- * after everything else is decided.
+/* A block of a Fourier neural operator in one call, where the backend has one (tg_block): the ops
+ * INVERSE, SKIP and, if there is one, MLP; and, for backward after its MLP (tg_block_back), INVERSE
+ * and the backward ops of both skips. A late pass creates these ops, once everything else is
+ * decided.
  *
  *   BLOCK       z1 = F^-1(modes) + skip(act(x)) + bias,  z2 = mlp(z1) + gate x,
  *               activated = gelu(z2)

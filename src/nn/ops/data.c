@@ -1,10 +1,10 @@
-/* The two ends of a network: data as they come, and pairs of complex data to planes and back. */
+/* The two ends of a network: the data, and pairs of complex data to planes and back. */
 #include <string.h>
 
 #include "base/minmax.h"
 #include "nn/ops.h"
 
-/* ---- input: x as it came ---- */
+/* ---- input: x as given ---- */
 
 static tg_status run_input(tg_fno *fno, const nn_op *op) {
     return nn_bring(fno, fno->run.call.x, nn_data(fno, op->out[0]));
@@ -12,7 +12,7 @@ static tg_status run_input(tg_fno *fno, const nn_op *op) {
 
 const nn_kind_row nn_kind_input = {.name = "input", .run = run_input};
 
-/* ---- dL/dx, to whoever asks for it ---- */
+/* ---- dL/dx, for the caller ---- */
 
 static tg_status run_input_gradient(tg_fno *fno, const nn_op *op) {
     const nn_value *dx = &fno->run.program.values[op->in[NN_X]];
@@ -41,7 +41,7 @@ int nn_add_input(nn_program *p) {
 
 /* ---- embed: to planes, with coordinates, which are real ---- */
 
-/* Pairs as they came to the data channels of both planes, sample by sample. */
+/* Copies pairs to the data channels of both planes, sample by sample. */
 static tg_status split_input(tg_fno *fno, const nn_op *op) {
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
@@ -101,7 +101,7 @@ const nn_kind_row nn_kind_embed_back = {.name = "backward of an embedding", .run
 
 int nn_add_embed(nn_program *p, int x) {
     if (p->model->planes == 1 && p->model->embedded_channels == p->model->config.in_channels) {
-        return x; /* as it came */
+        return x; /* unchanged */
     }
     nn_op op = nn_op_on(p, NN_EMBED, x);
     p->values[op.out[0]].channels = p->model->embedded_channels;
@@ -146,8 +146,8 @@ static tg_status run_target(tg_fno *fno, const nn_op *op) {
     return nn_bring(fno, fno->run.call.target, nn_data(fno, op->out[0]));
 }
 
-/* x of the samples in flight, brought here if the caller has it elsewhere: the network's own may be
- * overwritten by now. */
+/* x of the samples in flight, copied here if the caller has it elsewhere: the network's own copy
+ * may be overwritten by now. */
 static tg_status find_x(tg_fno *fno, const void **out) {
     const tg_tensor *x = fno->run.call.x;
     nn_loss_work *work = &fno->run.loss_work;

@@ -1,23 +1,23 @@
 /* The product with a factorized spectral weight (factors.h), and the gradients of its factors.
  *
- *   FACTORIZED    y = map back (x' W'), x' = map(x), W' made by the chain; or the adjoint of it
+ *   FACTORIZED    y = map back (x' W'), x' = map(x), W' from the chain; or its adjoint
  *   FACTORS_BACK  at the end of backward, from x and dy: gradients of maps, core and chain
  *
- * W' waits for the adjoint, and what channels are mapped to, x' and y', dx' and dy', for the
- * gradients; where memory is to be saved (checkpointing, micro-batches, small storage) each op
- * makes them again instead. */
+ * W' is kept for the adjoint, and the mapped channels x' and y', dx' and dy' for the gradients;
+ * where memory is to be saved (checkpointing, micro-batches, small storage) each op recomputes them
+ * instead. */
 #include "base/minmax.h"
 #include "base/scratch.h"
 #include "nn/ops.h"
 
-/* Outputs beside the product. */
+/* Outputs besides the product. */
 enum { MAPPED = 1, INNER = 2 };
 
-/* ---- the arrays of an op: values, or scratch, told and found by the same lines ---- */
+/* ---- the arrays of an op: values or scratch, planned and found by the same code ---- */
 
 typedef struct room {
     const nn_program *p;
-    const tg_fno *fno; /* NULL: scratch is only counted */
+    const tg_fno *fno; /* NULL: only counts scratch */
     tg_backend *be;
     tg_scratch scratch;
 } room;
@@ -31,10 +31,9 @@ static void *take_plane(room *r, int value, int plane, tg_dtype dtype, int64_t n
     return value < 0 ? take(r, dtype, numbers) : r->fno ? nn_plane(r->fno, value, plane) : NULL;
 }
 
-/* An op at work, and its arrays of complex numbers in full width; what lies in between is (batch,
- * inner, modes). */
+/* A running op, and its complex arrays in full width; inner ones are (batch, inner, modes). */
 typedef struct arrays {
-    const tg_fno *fno; /* NULL: scratch is only counted */
+    const tg_fno *fno; /* NULL: only counts scratch */
     tg_backend *be;
     const nn_op *op;
     const nn_factors *f;
@@ -43,14 +42,14 @@ typedef struct arrays {
     void *x, *y;                 /* copies of 16-bit spectra */
     void *made[TG_FNO_MAX_DIMS]; /* by the links of the chain; the last is W' */
     void *inner_x, *inner_y;     /* x' and y'; of an adjoint dx' and dy' */
-    void *inner_dx, *inner_dy;   /* FACTORS_BACK has all four; y' and dx' in one place.. */
-    bool is_mapped;              /* ..but where they were kept */
+    void *inner_dx, *inner_dy;   /* FACTORS_BACK has all four; y' and dx' share memory.. */
+    bool is_mapped;              /* ..unless they were kept */
     void *gradient[2];           /* along the chain, taking turns */
-    int first;                   /* links that are made in one call; 0: none are */
+    int first;                   /* number of links in one call; 0: none */
     bool in_one;                 /* both maps and the product between them are one call */
 } arrays;
 
-/* The call for the first two links, sizes only. */
+/* The arguments for the first two links, sizes only. */
 static tg_two_modes two_modes_of(const arrays *a) {
     const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
     return (tg_two_modes){.dtype = a->dtype,
@@ -64,11 +63,11 @@ static tg_two_modes two_modes_of(const arrays *a) {
 static bool takes_two(const arrays *a) {
     const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
     const tg_two_modes call = two_modes_of(a);
-    return a->f->links > 1 && last->is_turned && last->batch == 1 && before->is_left &&
+    return a->f->links > 1 && last->is_transposed && last->batch == 1 && before->is_left &&
            a->be->ops->two_modes_takes && a->be->ops->two_modes_takes(a->be, &call);
 }
 
-/* The call for the product and both maps, sizes only. */
+/* The arguments for the product and both maps, sizes only. */
 static tg_mapped mapped_of(const arrays *a) {
     return (tg_mapped){.dtype = a->dtype,
                        .batch = a->batch,
@@ -119,7 +118,7 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
                 .modes = p->model->mode_count,
                 .is_mapped = is_back && mapped >= 0};
     const int64_t most = tg_max(f->inner_in, f->inner_out);
-    const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all parts */
+    const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all micro-batches */
     const int64_t spectrum = samples * a.channels * a.modes, inner = samples * most * a.modes;
     a.first = takes_two(&a) ? 2 : 0;
     a.in_one = takes_mapped(&a);
@@ -174,14 +173,14 @@ static tg_status widen(const arrays *a, int value, void *copy, const void **out)
 
 /* ---- matrix products ---- */
 
-/* One side of a product: a matrix as it lies. */
+/* One operand of a product. */
 typedef struct side {
     tg_op op;
     const void *at;
     int64_t ld, stride;
 } side;
 
-/* C of the whole batch, `stride_c` apart; 0: their sum. */
+/* C for the whole batch, `stride_c` apart; 0: their sum. */
 static tg_status multiply(const arrays *w, int64_t batch, int64_t m, int64_t n, int64_t k, side a,
                           side b, void *c, int64_t ldc, int64_t stride_c) {
     const tg_gemm gemm = {.dtype = w->dtype,
@@ -204,20 +203,20 @@ static tg_status multiply(const arrays *w, int64_t batch, int64_t m, int64_t n, 
     return w->be->ops->gemm(w->be, &gemm);
 }
 
-/* Channels of every sample through a map (rows, columns) that lies as (.., inner): to (to, modes)
- * from (from, modes). */
+/* Maps the channels of every sample by a matrix (rows, columns) stored as (.., inner): to (to,
+ * modes) from (from, modes). */
 static tg_status map(const arrays *a, int factor, tg_op how, int64_t inner, int64_t from,
                      int64_t to, const void *x, void *y) {
     return multiply(a, a->batch, to, a->modes, from, (side){how, weight_of(a, factor), inner, 0},
                     (side){TG_OP_N, x, a->modes, from * a->modes}, y, a->modes, to * a->modes);
 }
 
-/* W', or what the first `links` links of the chain have made. */
+/* W', or the product of the first `links` links. */
 static const void *made_by(const arrays *a, int links) {
     return links > 0 ? a->made[links - 1] : weight_of(a, a->f->core);
 }
 
-/* The call for the first two links, with what it reads and W', or where its gradient is. */
+/* The arguments for the first two links with their inputs, and W' or its gradient. */
 static tg_two_modes two_modes_at(const arrays *a, void *weight) {
     const nn_factors *f = a->f;
     tg_two_modes call = two_modes_of(a);
@@ -228,7 +227,7 @@ static tg_two_modes two_modes_at(const arrays *a, void *weight) {
     return call;
 }
 
-/* The first `links` of the chain. */
+/* Computes the first `links` of the chain. */
 static tg_status make_chain(const arrays *a, int links) {
     if (a->first > 0 && links >= a->first) {
         const tg_two_modes call = two_modes_at(a, a->made[1]);
@@ -236,7 +235,7 @@ static tg_status make_chain(const arrays *a, int links) {
     }
     for (int i = a->first; i < links; i++) {
         const nn_link *l = &a->f->link[i];
-        const side factor = {l->is_turned ? TG_OP_T : TG_OP_N, weight_of(a, l->param), l->ld,
+        const side factor = {l->is_transposed ? TG_OP_T : TG_OP_N, weight_of(a, l->param), l->ld,
                              l->stride};
         const int64_t ld = l->is_left ? l->n : l->k, rows = l->is_left ? l->k : l->m;
         const side made = {TG_OP_N, made_by(a, i), ld, rows * ld};
@@ -340,7 +339,7 @@ static tg_status correlate(const arrays *a, int factor, int64_t inner, side left
                     inner, 0);
 }
 
-/* From the gradient of what a link made to that of its factor and of what it was made of. */
+/* From the gradient of a link's product to those of its factor and of its other operand. */
 static tg_status link_back(const arrays *a, int number, const void *dnext, void *dmade) {
     const nn_link *l = &a->f->link[number];
     const void *made = made_by(a, number);
@@ -354,8 +353,8 @@ static tg_status link_back(const arrays *a, int number, const void *dnext, void 
                          d, dmade, l->n, l->k * l->n));
         return TG_OK;
     }
-    const side before = {l->is_turned ? TG_OP_CONJ : TG_OP_H, made, l->k, l->m * l->k};
-    if (l->is_turned) { /* (n, k) */
+    const side before = {l->is_transposed ? TG_OP_CONJ : TG_OP_H, made, l->k, l->m * l->k};
+    if (l->is_transposed) { /* (n, k) */
         const side turned = {TG_OP_T, dnext, l->n, l->m * l->n};
         TG_CALL(
             multiply(a, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld, l->stride));
@@ -363,16 +362,16 @@ static tg_status link_back(const arrays *a, int number, const void *dnext, void 
         TG_CALL(multiply(a, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld, l->stride));
     }
     return multiply(a, l->batch, l->m, l->k, l->n, d,
-                    (side){l->is_turned ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride}, dmade,
-                    l->k, l->m * l->k);
+                    (side){l->is_transposed ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride},
+                    dmade, l->k, l->m * l->k);
 }
 
-/* Where dL/dW' is made. */
+/* The memory of dL/dW'. */
 static void *gradient_of_inner(const arrays *a) {
     return a->f->links > 0 ? a->gradient[0] : gradient_of(a, a->f->core);
 }
 
-/* It is made, from x' and dy'. */
+/* Computes it from x' and dy'. */
 static tg_status inner_back(const arrays *a, const void *x, const void *dy) {
     const nn_factors *f = a->f;
     const tg_multimode modes = {.dtype = a->dtype,
@@ -403,7 +402,7 @@ static tg_status chain_back(const arrays *a) {
     return TG_OK;
 }
 
-/* y' and dx' may be in the same memory, so that the gradient of a map follows at once. */
+/* y' and dx' may share memory, so the gradient of a map follows at once. */
 static tg_status maps_back_by_parts(const arrays *a, const void *x, const void *dy) {
     const nn_factors *f = a->f;
     const void *inner_x = x, *inner_dy = dy;
@@ -456,7 +455,7 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
 
 /* ---- builders and rules ---- */
 
-/* Maps and the product; the chain is little beside them. */
+/* Maps and the product; the chain is small beside them. */
 static double flops(const nn_program *p, const nn_op *op) {
     const nn_factors *f = &p->model->factors;
     const nn_value *x = &p->values[op->in[NN_X]];
@@ -465,7 +464,7 @@ static double flops(const nn_program *p, const nn_op *op) {
     return 8.0 * (double)p->batch * (double)x->points * (maps + (f->is_separable ? in : in * out));
 }
 
-/* Whether what an op makes on the way is kept for others. */
+/* Whether an op keeps its intermediate results for others. */
 static bool keeps(const nn_program *p) {
     const nn_model *model = p->model;
     const nn_factors *f = &model->factors;
@@ -474,7 +473,7 @@ static bool keeps(const nn_program *p) {
            model->stores.saved == TG_PRECISION_FULL;
 }
 
-/* Both planes of what channels are mapped to. */
+/* Both planes of mapped channels. */
 static int add_mapped(nn_program *p) {
     const nn_factors *f = &p->model->factors;
     return nn_value_add(p, (nn_value){.role = NN_INNER_ARRAY,
@@ -519,7 +518,7 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
     return nn_op_add(p, adjoint);
 }
 
-/* What the product and its adjoint have mapped, if both have kept it. */
+/* The mapped channels of the product and its adjoint, if both have kept them. */
 static void end(const nn_program *p, const nn_op *op, nn_op *at_end) {
     for (int i = p->forward_end; i < p->op_count; i++) {
         const nn_op *adjoint = &p->ops[i];

@@ -1,6 +1,6 @@
-/* How the gradients of parameters leave: those of one op, or of all, stand side by side, in the
- * order of the parameters, in one small buffer until the sink has seen them; those of spectral
- * weights go as their factors. */
+/* How the gradients of parameters are handed over: those of one op, or all of them, are stored in
+ * the order of the parameters in one small buffer until the sink has received them; those of
+ * spectral weights go as factors. */
 #include "nn/ops.h"
 
 enum { TOGETHER = 64 };
@@ -43,7 +43,7 @@ static tg_status send(const tg_grad_sink *sink, int count, const tg_gradient *gr
     return TG_OK;
 }
 
-/* Together with those of the ops that follow, which find nothing left to do. */
+/* Together with those of the ops that follow, which then have nothing to do. */
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const nn_program *program = &fno->run.program;
     tg_gradient gradients[TOGETHER];

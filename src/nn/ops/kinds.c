@@ -1,4 +1,4 @@
-/* The table of kinds, and what all ops need when they run. */
+/* The table of kinds, and functions that all ops need at run time. */
 #include "nn/ops.h"
 
 const nn_kind_row *nn_kind_of(nn_kind kind) {

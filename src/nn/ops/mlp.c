@@ -3,12 +3,12 @@
  *   MLP       y = f(act(x)) + gate add,  activated = gelu(y)      (the latter two by fusion)
  *   MLP_BACK  gradients of the parameters, dx = sum + f'^T dy, through act
  *
- * Of complex data, f is a pair (fr, fi): out plane q gets fr of input plane q and fi of the other
+ * For complex data, f is a pair (fr, fi): out plane q gets fr of input plane q and fi of the other
  * one, out = fr(Re) - fi(Im) + i [fr(Im) + fi(Re)]. */
 #include "nn/ops.h"
 #include "nn/parts.h"
 
-/* What both directions have in common, without pointers. y is the value at the output. */
+/* Arguments common to both directions, without pointers. y is the value at the output. */
 static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {
     const int x = op->in[NN_X];
     return (tg_mlp){.dtype = p->model->config.dtype,
@@ -24,7 +24,7 @@ static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {
                     .x_quantized = p->values[x].dtype == TG_U8};
 }
 
-bool nn_mlp_back_reads_bytes(const nn_program *p, tg_backend *be, const nn_op *op) {
+bool nn_mlp_back_accepts_quantized(const nn_program *p, tg_backend *be, const nn_op *op) {
     tg_mlp call = slot_op(p, op, op->in[NN_DY]);
     call.act = op->act;
     call.dropout = op->dropout;
@@ -95,7 +95,7 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     bytes[0] = be->ops->mlp_workspace(be, &call, is_back);
 }
 
-/* Backward makes the hidden layer again, and gradients of both weights and layers. */
+/* Backward recomputes the hidden layer, and computes the gradients of both weights and layers. */
 static double flops(const nn_program *p, const nn_op *op) {
     const nn_mlp *mlp = op->mlp;
     const bool is_back = op->kind == NN_MLP_BACK;
@@ -106,7 +106,7 @@ static double flops(const nn_program *p, const nn_op *op) {
            (first * (double)mlp->in + second * (double)mlp->out);
 }
 
-/* Of complex data, both planes of x are read after the first one of the output is written. */
+/* For complex data, both planes of x are read after the first one of the output is written. */
 static bool is_real(const nn_program *p, const nn_op *op) {
     (void)op;
     return p->model->planes == 1;

@@ -1,4 +1,4 @@
-/* Group norm (one group) and instance norm. Planes of complex data are further samples. */
+/* Group norm (one group) and instance norm. Planes of complex data count as further samples. */
 #include "nn/ops.h"
 
 static tg_norm slot_op(const tg_fno *fno, const nn_op *op, int stats) {

@@ -1,4 +1,4 @@
-/* Into the padded grid, with zeros around, and out of it: each is the other's backward. */
+/* Into the padded grid, with zeros around, and out of it: each is the backward of the other. */
 #include "nn/ops.h"
 
 static tg_status copy_box(tg_fno *fno, const nn_op *op, bool pad) {

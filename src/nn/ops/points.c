@@ -2,7 +2,7 @@
  *
  *   GNO            y at the queries from x at the points, by a graph kernel (backend/gno.h)
  *   GNO_BACK       gradients of the kernel, and dx
- *   FEATURES       y = x, and behind its channels those that the caller has on the grid
+ *   FEATURES       y = x, and after its channels those the caller has on the grid
  *   FEATURES_BACK  dx = the first channels of dy */
 #include <math.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- graph kernels ---- */
 
-/* What both directions have in common, without pointers. */
+/* Arguments common to both directions, without pointers. */
 static tg_gno slot_op(const nn_program *p, const nn_op *op) {
     const int64_t *counts[] = {&p->geometry.points, &p->geometry.pixels, &p->geometry.queries};
     return (tg_gno){.dtype = p->model->config.dtype,
@@ -58,8 +58,8 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     bytes[0] = be->ops->gno_workspace(be, &call, op->kind == NN_GNO_BACK);
 }
 
-/* Where the points are is not known, but one side is a grid: edges as if both filled the box. The
- * backward pass makes hidden layers again, and gradients of weights and inputs. */
+/* The points are unknown here, but one side is a grid: counts edges as if both filled the box. The
+ * backward pass recomputes hidden layers, and computes gradients of weights and inputs. */
 static double flops(const nn_program *p, const nn_op *op) {
     static const double balls[] = {2.0, 3.141592653589793, 4.18879020478639}; /* of radius 1 */
     const tg_gno call = slot_op(p, op);
@@ -100,7 +100,7 @@ int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
 
 /* ---- features of the latent grid ---- */
 
-/* The channels that two values share, sample by sample, from one to the other. */
+/* Copies the channels that two values share, sample by sample. */
 static tg_status copy_channels(const tg_fno *fno, int from, int to) {
     const nn_value *x = &fno->run.program.values[from], *y = &fno->run.program.values[to];
     const int64_t shared = x->channels < y->channels ? x->channels : y->channels;

@@ -1,11 +1,10 @@
-/* Values on their way to backward, in less memory (fno.saved_precision): a copy in bf16, or in one
- * byte each with a scale for each block (backend/quantize.h). Forward goes on with the value
- * itself.
+/* Values kept for backward in less memory (fno.saved_precision): a copy in bf16, or quantized to 8
+ * bits with a scale per block (backend/quantize.h). Forward uses the value itself.
  *
  *   SAVE     y = x in the format of y
  *   RESTORE  y = x in f32 again
  *
- * Put in by the pass of saved values; neither has a backward. */
+ * Inserted by the pass of saved values; neither has a backward. */
 
 #include "nn/ops.h"
 

@@ -1,11 +1,11 @@
-/* Sums: skip connections, biases, and gradients that meet.
+/* Sums: skip connections, biases, and gradients.
  *
- *   SKIP        y = sum + S(act(x)) + bias       (bias to the real parts; here by fusion)
+ *   SKIP        y = sum + S(act(x)) + bias       (bias to the real parts; added by fusion)
  *   SKIP_BACK   gradients of S and bias, dx = sum + S^T dy, through act
  *   BIAS        y = sum + bias;  BIAS_BACK its gradient
  *   ACCUMULATE  y = sum + dy, through act
  *
- * All of them are the backend's skip: what they add to is where they write. */
+ * All of them call the backend's skip and write in place of the sum. */
 #include "nn/ops.h"
 #include "nn/parts.h"
 

@@ -1,14 +1,14 @@
 /* Between activations and spectra (batch, C, modes) of the kept modes, and the product with a
  * spectral weight there.
  *
- *   TRANSFORM        spectrum = scale F(x), x through the stabilizer first if it is wanted
+ *   TRANSFORM        spectrum = scale F(x), x through the stabilizer first if it is on
  *   INVERSE          y = scale F^-1(spectrum)
  *   STABILIZER_BACK  dx *= stabilizer'(act(x))
  *   CONTRACT         product[b,o,k] = sum_i spectrum[b,i,k] weight[i,o,k], or the adjoint
  *
- * Pairs are joined and split on the way, and spectra of a grid with too few frequencies moved into
- * the weight's window. On the host image by image, which stays in the caches; where work is queued
- * all images of the batch at once. */
+ * They also join and split pairs, and move the spectra of a grid with too few frequencies into the
+ * weight's window. The host works image by image, which stays in the caches; a device takes all
+ * images of the batch at once. */
 #include <math.h>
 
 #include "nn/ops.h"
@@ -28,7 +28,7 @@ static int64_t images_from(const tg_fno *fno, int64_t b) {
     return left < fno->run.program.images ? left : fno->run.program.images;
 }
 
-/* Between the modes of this grid and the weight's. */
+/* Copies between the modes of this grid and the weight's. */
 static tg_status window(const tg_fno *fno, int spectrum, bool inwards, int64_t images,
                         const void *src, void *dst) {
     const nn_geometry *g = &fno->run.program.geometry;
@@ -124,7 +124,7 @@ static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-/* The value on the grid decides about the first part. */
+/* The value on the grid sets the size of the first part. */
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     (void)be;
     const bool outwards = op->kind == NN_INVERSE;

@@ -1,15 +1,15 @@
 /* Blocks that the backend computes in one call (tg_block): INVERSE, then SKIP on top of it, then,
- * if it follows, the MLP of what comes out become one op BLOCK, where the last of them stood. In
+ * if it follows, the MLP of the result become one op BLOCK in the place of the last of them. In
  * backward (tg_block_back) INVERSE and the backward ops of both skips, whatever their order, become
- * BLOCK_BACK. The last pass before values are placed, because backends are asked with the formats
- * that they will meet, and because checkpointing lists parts of a block again. */
+ * BLOCK_BACK. The last pass before values are placed, because backends must be asked with the final
+ * formats, and because checkpointing repeats parts of a block. */
 #include <stdio.h>
 #include <string.h>
 
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
-/* Whether the MLP works on what the skip has made, and adds to it what that has read, if any. */
+/* Whether the MLP reads the result of the skip, and can add only the skip's input to its own. */
 static bool is_of_block(const nn_op *mlp, const nn_op *skip) {
     const int added = mlp->in[NN_ADD];
     return mlp->mlp->in == mlp->mlp->out && mlp->dropout == 0.0 && mlp->in[NN_SUM] < 0 &&
@@ -17,7 +17,7 @@ static bool is_of_block(const nn_op *mlp, const nn_op *skip) {
            (added < 0 || (added == skip->in[NN_X] && skip->act == TG_ACT_NONE));
 }
 
-/* Values that nobody reads are not made. */
+/* Values without readers are not stored. */
 static int wanted(const nn_links *links, int value, int readers) {
     return value >= 0 && links->readers[value] > readers ? value : -1;
 }
@@ -34,14 +34,14 @@ static nn_op block_of(const nn_links *links, const nn_op *inverse, const nn_op *
         block.adds_input = mlp->in[NN_ADD] >= 0;
         block.gate = mlp->gate;
         block.inner_act = mlp->act;
-        block.out[0] = wanted(links, skip->out[0], 1); /* the MLP reads it here */
+        block.out[0] = wanted(links, skip->out[0], 1); /* the MLP reads it in here */
         block.out[1] = wanted(links, mlp->out[0], 0);
         block.out[2] = mlp->out[1];
     }
     return block;
 }
 
-/* The phase of both, if they are of two: "block 2: inverse transform, mixing". */
+/* The phase of both, if they have two: "block 2: inverse transform, mixing". */
 static int phase_of(nn_program *p, const nn_op *skip, const nn_op *mlp) {
     if (skip->phase == mlp->phase) {
         return skip->phase;
@@ -82,12 +82,12 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
 
 /* ---- backward ---- */
 
-/* The ops whose sum a gradient is. */
+/* The ops that a gradient is the sum of. */
 typedef struct sum_ops {
     nn_op *inverse, *linear, *gate, *last; /* last: of the sum, one of the others or ACCUMULATE */
 } sum_ops;
 
-/* The op that makes a value which nobody else reads; NULL: none. */
+/* The op that makes a value with no other reader; NULL: none. */
 static nn_op *only_maker(const nn_program *p, const nn_links *links, int value) {
     return value >= 0 && links->readers[value] == 1 ? &p->ops[links->maker[value]] : NULL;
 }
@@ -96,8 +96,8 @@ static bool is_back_of(const nn_op *op, bool linear) {
     return op && op->kind == NN_SKIP_BACK && (op->skip->kind == TG_SKIP_MAP_LINEAR) == linear;
 }
 
-/* In the order of the readers the skip by channel is the last, else, with checkpointing, the first
- * one (differentiate.c). */
+/* In the order of the readers the skip by channel is the last or, with checkpointing, the first one
+ * (differentiate.c). */
 static bool find_sum(const nn_program *p, const nn_links *links, nn_op *last, sum_ops *out) {
     const bool accumulates = last->kind == NN_ACCUMULATE;
     if (!accumulates && !is_back_of(last, false)) {
@@ -118,7 +118,7 @@ static bool find_sum(const nn_program *p, const nn_links *links, nn_op *last, su
            (gate->params == 0 || gate->param > linear->param);
 }
 
-static bool is_read_behind(const nn_program *p, const nn_op *op, int value) {
+static bool is_read_after(const nn_program *p, const nn_op *op, int value) {
     for (op++; op < p->ops + p->op_count; op++) {
         for (int k = 0; k < NN_INPUTS; k++) {
             if (op->in[k] == value) {
@@ -129,9 +129,9 @@ static bool is_read_behind(const nn_program *p, const nn_op *op, int value) {
     return false;
 }
 
-/* Gradients leave when all of them are made: what sends those of op number `maker` moves behind
- * number `last`, which steps forward. */
-static void send_behind(nn_program *p, int maker, int last) {
+/* Hand-overs must follow all their gradients: moves that of op number `maker` to just after number
+ * `last`, which moves forward. */
+static void move_hand_overs(nn_program *p, int maker, int last) {
     nn_op *from = &p->ops[maker + 1];
     const nn_op send = *from;
     if (maker < last && send.kind == NN_HAND_OVER) {
@@ -140,11 +140,11 @@ static void send_behind(nn_program *p, int maker, int last) {
     }
 }
 
-/* Whether op number i was the last of such a sum. */
+/* Fuses the sum whose last op is number i; false if there is none. */
 static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     sum_ops sum;
     size_t bytes = 0;
-    if (!find_sum(p, links, &p->ops[i], &sum) || is_read_behind(p, sum.last, sum.gate->in[NN_DY])) {
+    if (!find_sum(p, links, &p->ops[i], &sum) || is_read_after(p, sum.last, sum.gate->in[NN_DY])) {
         return false;
     }
     nn_op back = *sum.linear;
@@ -165,8 +165,8 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
     const int linear = (int)(sum.linear - p->ops), gate = (int)(sum.gate - p->ops);
     sum.inverse->kind = sum.linear->kind = sum.gate->kind = NN_GONE;
     *sum.last = back;
-    send_behind(p, linear, i); /* the later one first: it moves nothing before it */
-    send_behind(p, gate, i);
+    move_hand_overs(p, linear, i); /* the later one first: it moves nothing before it */
+    move_hand_overs(p, gate, i);
     return true;
 }
 
@@ -179,7 +179,7 @@ tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     TG_TRY(nn_links_make(p, &links));
     for (int i = 0; i < p->op_count; i++) {
         take(p, be, &links, i);
-        if (take_back(p, be, &links, i)) { /* ops have moved */
+        if (take_back(p, be, &links, i)) { /* the ops have moved */
             nn_links_free(p, &links);
             TG_TRY(nn_links_make(p, &links));
         }

@@ -1,13 +1,13 @@
-/* Trades time for memory: values that backward reads are not kept but made again.
+/* Trades time for memory: values that backward reads are recomputed instead of kept.
  *
  *   off      everything that backward reads is kept
- *   block    of activations only those between two blocks are
- *   minimal  none is; all is made again from the data and the kept modes of the spectra, without
+ *   block    of activations only those between two blocks are kept
+ *   minimal  no activation is kept; all are recomputed from the data and the kept modes, without
  *            a forward transform
  *
- * Before the backward ops of a block, forward ops are listed once more for every value that these
- * read and that was dropped, down to values that are there. What the first ops of backward read is
- * kept in any case: there would be no time in between to use the memory. */
+ * Before the backward ops of a block, forward ops are repeated for every dropped value that these
+ * read, back to values that are kept. Inputs of the first backward ops are kept in any case: there
+ * would be no time in between to use their memory. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -16,7 +16,7 @@ typedef struct state {
     nn_program old;
     nn_links links;
     int values;  /* of the program before the pass */
-    int *again;  /* (values): the value that stands for one in this block; -1: none yet */
+    int *again;  /* (values): the recomputed value in this block; -1: none yet */
     bool *keeps; /* (values) */
 } state;
 
@@ -24,7 +24,7 @@ static bool is_forward(const state *s, int value) {
     return value >= 0 && s->links.maker[value] < s->old.forward_end;
 }
 
-/* Whether it is there: kept, or made again. */
+/* Whether it is available: kept, or recomputed. */
 static bool is_at_hand(const state *s, int value) {
     return s->keeps[value] || s->again[value] >= 0;
 }
@@ -35,7 +35,7 @@ static int at_hand(const state *s, int value) {
 
 static void make(state *s, int value, const nn_op *reader);
 
-/* An input of an op that is listed again. */
+/* Finds an input of a repeated op. */
 static void find_input(state *s, nn_op *op, int input, const nn_op *reader) {
     const int value = op->in[input], before = s->p->values[value].before_act;
     if (!is_at_hand(s, value) && before >= 0 && is_at_hand(s, before)) {
@@ -55,7 +55,7 @@ static void find_input(state *s, nn_op *op, int input, const nn_op *reader) {
     op->in[input] = at_hand(s, value);
 }
 
-/* Lists the op again that makes a value, and before it those that make its inputs. */
+/* Repeats the op that makes a value, and before it those that make its inputs. */
 static void make(state *s, int value, const nn_op *reader) {
     if (is_at_hand(s, value) || s->p->status != TG_OK) {
         return;
@@ -75,7 +75,7 @@ static void make(state *s, int value, const nn_op *reader) {
     }
     for (int k = 0; k < NN_OUTPUTS; k++) {
         const int first = op.out[k];
-        if (first >= 0 && !s->keeps[first]) { /* what is kept is written once more */
+        if (first >= 0 && !s->keeps[first]) { /* a kept value is written a second time */
             op.out[k] = s->again[first] = nn_value_like(s->p, first);
             s->p->values[op.out[k]].is_transient = s->p->values[first].is_transient;
         }
@@ -86,8 +86,8 @@ static void make(state *s, int value, const nn_op *reader) {
     nn_op_append(s->p, &op);
 }
 
-/* Everything that the backward ops of one block, first .. end - 1, read, in the order of its
- * making. */
+/* Recomputes all inputs of the backward ops of one block, first .. end - 1, in their original
+ * order. */
 static void make_for(state *s, int first, int end) {
     for (int v = 0; v < s->values; v++) {
         s->again[v] = -1;
@@ -132,7 +132,7 @@ static void choose(state *s) {
     }
 }
 
-/* The list of ops once more, with those of backward reading what is at hand. */
+/* Rewrites the list of ops; backward reads the available values. */
 static void rewrite(state *s) {
     const nn_program *old = &s->old;
     for (int i = 0; i < old->backward_begin; i++) {

@@ -1,6 +1,6 @@
 /* Backward ops by the rules of the kinds, last layer first.
  *
- * Values are visited in the reverse order of their making. When one is reached, the gradients at
+ * Values are visited in reverse order. When one is reached, the gradients at
  * the outputs of all its readers exist, so its own is gathered from them at once:
  *
  *   in the order of the readers, those that overwrite first and the others adding to them; or,
@@ -20,7 +20,7 @@ typedef struct state {
     nn_program *p;
     int values;      /* of forward */
     int *gradient;   /* (values); -1: none yet */
-    bool *needs;     /* (values): parameters lie upstream, or an x whose gradient is wanted */
+    bool *needs;     /* (values): parameters lead to it, or an x whose gradient is wanted */
     reader *readers; /* of one value at a time, in their order */
 } state;
 
@@ -36,7 +36,7 @@ static int find_readers(const state *s, int value) {
     return count;
 }
 
-/* What one reader adds to the gradient; `sum` is what the others did. */
+/* Adds a reader's part to the gradient; `sum` is that of the readers before it. */
 static int contribute(const state *s, reader r, int sum, bool wanted) {
     nn_program *p = s->p;
     const nn_op op = p->ops[r.op]; /* a copy: the list grows */
@@ -68,7 +68,7 @@ static void gather(state *s, int value) {
     const bool in_place =
         saves_memory && count > 1 && row->back_in_place && row->back_in_place(s->p, last);
     int sum = s->gradient[value];
-    for (int late = 0; late < 2; late++) { /* those that overwrite, and then those that add */
+    for (int late = 0; late < 2; late++) { /* overwriting readers first, then adding ones */
         for (int i = 0; i < count; i++) {
             const reader r = s->readers[in_place ? count - 1 - i : i];
             if (adds(s, r) == (in_place ? late == 0 : late == 1)) {

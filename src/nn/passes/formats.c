@@ -1,4 +1,4 @@
-/* The role of a value says how it is stored. Arithmetic is in the network's dtype in any case. */
+/* Storage formats by the role of a value. Arithmetic is in the network's dtype in any case. */
 #include "nn/passes/passes.h"
 
 void nn_pass_choose_formats(nn_program *program) {
@@ -10,7 +10,7 @@ void nn_pass_choose_formats(nn_program *program) {
         [NN_SPECTRUM] = tg_stored(tg_dtype_complex(dtype), model->stores.spectrum),
         [NN_INNER_ARRAY] = tg_dtype_complex(dtype),
         [NN_STATISTIC] = TG_F64,
-        [NN_SAVED] = dtype, /* there are none yet: the pass that makes them knows better */
+        [NN_SAVED] = dtype, /* none yet: the pass that makes them sets the format */
         [NN_SCRATCH] = dtype,
     };
     for (int i = 0; i < program->value_count; i++) {

@@ -4,10 +4,10 @@
  *   activation, reader     the reader applies it as it loads; in backward always, so that the sum
  *                          before it is kept and not its result; in forward if all readers can, and
  *                          then the result is never stored
- *   both of them back      the slope is applied as the gradient is stored
+ *   both, in backward      the slope is applied as the gradient is stored
  *   mlp, skip, gelu        real data, skip by channel: added and activated as the MLP stores
  *
- * Each pattern is one function below that looks at one op and takes others into it. */
+ * Each pattern is one function below that takes one op and absorbs others into it. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -38,7 +38,7 @@ static void take_bias(const fusion *f, nn_op *skip) {
     }
 }
 
-/* The gradients of both leave together, so the parameters stand side by side. */
+/* Both gradients are handed over together, so the parameters must be consecutive. */
 static void take_bias_back(const fusion *f, nn_op *bias) {
     if (bias->kind != NN_BIAS_BACK) {
         return;
@@ -135,7 +135,7 @@ static void take_into_mlp(const fusion *f, nn_op *mlp) {
     }
     nn_op *gelu = f->p->model->act == TG_ACT_GELU
                       ? nn_reader_of(f->p, mlp->out[0], NN_ACTIVATE, NN_X)
-                      : NULL; /* no other is written along */
+                      : NULL; /* it has no other second output */
     if (gelu) {
         mlp->out[1] = gelu->out[0];
         gelu->kind = NN_GONE;

@@ -1,6 +1,6 @@
-/* Gradients of parameters leave as soon as they exist: the buffer that they stand in is the next
- * op's. A sink may change the parameter at once, so nothing behind may read it. Those that are kept
- * leave when backward is through, before those that come as factors. */
+/* Gradients of parameters are handed over as soon as they are complete, since their buffer is the
+ * next op's. A sink may change the parameter at once, so no later op may read it. Gradients that
+ * are kept are handed over when backward has ended, before those that come as factors. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -23,7 +23,7 @@ static tg_status check(const nn_program *p, int from, const nn_op *sent) {
     return TG_OK;
 }
 
-/* Behind op number i of the list, if it makes gradients. */
+/* Adds a hand-over after op number i, if it completes gradients. */
 static tg_status send(nn_program *p, const nn_program *old, int i) {
     const nn_op *op = &old->ops[i];
     if (i < old->backward_begin || op->params < 1 || op->kind == NN_HAND_OVER_FACTORS) {

@@ -4,25 +4,25 @@
 
 #include "nn/program.h"
 
-/* Backward ops behind the loss, last layer first, and the hand-overs of factored gradients. */
+/* Backward ops after the loss, last layer first, and the hand-overs of factored gradients. */
 TG_NODISCARD tg_status nn_pass_differentiate(nn_program *program);
 
-/* What a backend computes in one call becomes one op. */
+/* Fuses ops that a backend computes in one call. */
 TG_NODISCARD tg_status nn_pass_fuse(nn_program *program);
 
-/* fno.activation_checkpoint: what is not kept is made again in backward. */
+/* fno.activation_checkpoint: values that are not kept are recomputed in backward. */
 TG_NODISCARD tg_status nn_pass_checkpoint(nn_program *program);
 
-/* A hand-over behind every op that makes gradients of parameters. */
+/* A hand-over after every op that completes gradients of parameters. */
 TG_NODISCARD tg_status nn_pass_hand_over(nn_program *program);
 
 /* The storage format of every value, from its role. */
 void nn_pass_choose_formats(nn_program *program);
 
-/* Blocks that the backend computes in one call become one op. */
+/* Fuses blocks that the backend computes in one call. */
 TG_NODISCARD tg_status nn_pass_fuse_blocks(nn_program *program, tg_backend *be);
 
-/* fno.saved_precision: what waits for backward is stored in less, and restored there. */
+/* fno.saved_precision: values kept for backward are stored in less memory, and restored there. */
 TG_NODISCARD tg_status nn_pass_save_small(nn_program *program, tg_backend *be);
 
 /* Buffer lifetimes, writing in place, and offsets in the arenas. */

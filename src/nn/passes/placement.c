@@ -2,17 +2,17 @@
  *
  * Time is counted in ops. A value lives from the op that makes it to the last that reads it; an op
  * that allows it writes over an input that nothing reads any more, and the two are one buffer.
- * Values of activations lie in one arena, transient spectra and scratch in the other.
+ * Activations are in one arena, transient spectra and scratch in the other.
  *
- * At the end nothing is needed but the factors of the spectral gradients, which are small. Whoever
- * receives them works in the memory that the activations have left (tg_shared_workspace), so that a
- * step holds the larger of the two, not their sum. */
+ * At the end only the factors of the spectral gradients are needed, which are small. Their receiver
+ * works in the memory of the activations (tg_shared_workspace), so a step holds the larger of the
+ * two, not their sum. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
 typedef struct lifetimes {
     nn_program *p;
-    int *born, *dies; /* (value_count), of single values; of a home: of all values in its memory */
+    int *born, *dies; /* (value_count), of single values; for a home, of all values in its memory */
 } lifetimes;
 
 /* ---- writing in place ---- */
@@ -21,7 +21,7 @@ static int home_of(const nn_program *p, int value) {
     return p->values[value].home;
 }
 
-/* No op behind this one reads the memory, nor does another input of this one. */
+/* Neither a later op nor another input of this one reads the memory. */
 static bool is_free(const lifetimes *l, const nn_op *op, int time, int input) {
     const int home = home_of(l->p, op->in[input]);
     bool is_alone = l->dies[home] <= time;
@@ -43,7 +43,7 @@ static void move_in(const lifetimes *l, int value, int home) {
     }
 }
 
-/* The output that may take the place of an input. */
+/* The output that may overwrite an input. */
 static int overwriting(const nn_op *op) {
     int y = op->out[0];
     for (int k = 1; k < NN_OUTPUTS && nn_kind_of(op->kind)->ends_over; k++) {
@@ -76,7 +76,7 @@ static tg_status share(const lifetimes *l, int time) {
     if (activated < 0) {
         return TG_OK;
     }
-    /* the GELU of z: where z is, if nothing else needs that, or where what was added was */
+    /* the GELU of z overwrites z if nothing else needs that, or else the value that was added */
     const int added = op->in[NN_ADD], z = op->out[activated - 1], also = op->out[activated];
     if (l->dies[z] <= time && l->dies[home_of(p, z)] <= time) {
         move_in(l, also, home_of(p, z));
@@ -98,7 +98,7 @@ static void see(const lifetimes *l, int value, int time) {
     l->dies[value] = time;
 }
 
-/* What is read when all micro-batches are through is kept from the first of them on. */
+/* Inputs of the last ops, after all micro-batches, are kept from the first micro-batch on. */
 static void keep_whole(const lifetimes *l) {
     nn_program *p = l->p;
     for (int v = 0; v < p->value_count; v++) {
@@ -127,7 +127,7 @@ static tg_status find_lifetimes(const lifetimes *l) {
         }
     }
     if (!p->training) {
-        see(l, p->output, p->op_count); /* whoever called reads it */
+        see(l, p->output, p->op_count); /* the caller reads it */
     }
     keep_whole(l);
     for (int t = 0; t < p->op_count; t++) {
@@ -180,7 +180,7 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
 
 /* ---- offsets ---- */
 
-/* Where the activations were, or in the workspace if that grows by less. */
+/* In the memory of the activations, or in the workspace if that grows by less. */
 static tg_status place_part(nn_program *p, int from, void **pointer, size_t bytes) {
     if (bytes == 0) {
         return TG_OK;
@@ -193,15 +193,15 @@ static tg_status place_part(nn_program *p, int from, void **pointer, size_t byte
 
 static tg_status place_shared(nn_program *p, int from) {
     tg_shared_workspace *shared = &p->shared;
-    const bool work_first = shared->work_bytes > shared->dense_bytes; /* the larger one */
+    const bool work_first = shared->work_bytes > shared->dense_bytes; /* the larger one first */
     shared->dense = shared->work = NULL;
     TG_CALL(work_first ? place_part(p, from, &shared->work, shared->work_bytes) : TG_OK);
     TG_CALL(place_part(p, from, &shared->dense, shared->dense_bytes));
     return work_first ? TG_OK : place_part(p, from, &shared->work, shared->work_bytes);
 }
 
-/* First fit can be unlucky: a few orders are tried, and the best is taken. What lives at the end
- * lies where it fits best or side by side, which leaves room to share. */
+/* First fit can be unlucky: tries several orders, and takes the best. Buffers alive at the end are
+ * placed where they fit best or side by side, which leaves room to share. */
 typedef struct way {
     bool side_by_side, is_late;
 } way;

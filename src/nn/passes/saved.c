@@ -1,13 +1,12 @@
-/* What waits for backward is stored small (fno.saved_precision), while forward stays as it is.
+/* Values kept for backward are stored small (fno.saved_precision); forward does not change.
  *
  * A value that forward makes and backward reads is copied into its small format as soon as it
  * exists, and the value itself ends with its last reader in forward. In backward it is restored
  * before the first op of a block that reads it, and ends with the last one there: few values are in
- * f32 at a time, however many layers there are. Ops for which the backend reads bytes take them as
- * they wait, and a block that can writes in bytes what forward does not read. Where such an op
- * reads what checkpointing makes again, that waits in bytes, too. Two kinds of values stay as they
- * are: those outside the blocks, and those that the first ops of backward read, since they would be
- * back at once.
+ * f32 at a time, however many layers there are. Ops that accept quantized input read the 8-bit copy
+ * directly, and a block that can writes values quantized that forward does not read. If such an op
+ * reads a recomputed value, that is quantized, too. Two kinds of values are not saved small: those
+ * outside the blocks, and inputs of the first backward ops, which would be restored at once.
  *
  * Activations take the format asked for. The kept modes of spectra have 2 bytes a number at least:
  * neighbours differ by orders of magnitude, which one scale for all of them would not do justice.
@@ -22,13 +21,13 @@ typedef struct state {
     nn_program old;
     nn_links links;
     int values;    /* of the program before the pass */
-    int *saved;    /* (values): where a value waits; -1: it stays as it is */
-    int *restored; /* (values): the value that stands for one in this block; -1: none yet */
+    int *saved;    /* (values): its small copy; -1: none */
+    int *restored; /* (values): the restored value in this block; -1: none yet */
 } state;
 
 /* ---- which values ---- */
 
-/* In the small format of a value; in its own if there is none. */
+/* The small format of a value; its own if there is none. */
 static tg_dtype format_of(const nn_program *p, const nn_value *value) {
     const bool is_byte = p->model->stores.saved == TG_PRECISION_8BIT;
     if (value->role == NN_ACTIVATION) {
@@ -43,8 +42,8 @@ static bool waits(const state *s, int value) {
            !v->is_transient && format_of(s->p, v) != v->dtype;
 }
 
-/* Whether the op reads its X, which waits in bytes, as it is. */
-static bool reads_bytes(const state *s, const nn_op *op) {
+/* Whether the op accepts its X quantized to 8 bits. */
+static bool accepts_quantized(const state *s, const nn_op *op) {
     const int v = op->in[NN_X];
     const nn_program *p = s->p;
     nn_op other = *op;
@@ -53,7 +52,7 @@ static bool reads_bytes(const state *s, const nn_op *op) {
     }
     other.in[NN_X] = s->saved[v];
     if (op->kind == NN_MLP_BACK) {
-        return nn_mlp_back_reads_bytes(p, s->be, &other);
+        return nn_mlp_back_accepts_quantized(p, s->be, &other);
     }
     const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
     const tg_block_back call = nn_block_back_call(p, &other, &desc);
@@ -67,14 +66,14 @@ static void save(state *s, int value) {
     s->p->values[s->saved[value]].dtype = format_of(s->p, &s->p->values[value]);
 }
 
-/* The input of a block that checkpointing has made again waits for the block's backward op if that
- * reads bytes: the block, made again too, can then write over it. */
+/* The recomputed input of a block is kept small for the block's backward op if that accepts
+ * quantized input: the block, recomputed too, can then overwrite it. */
 static void save_again(state *s, const nn_op *back) {
     const int v = back->in[NN_X];
     if (back->kind == NN_BLOCK_BACK && s->saved[v] < 0 && s->links.readers[v] > 1 &&
         s->links.maker[v] >= s->old.backward_begin) {
         save(s, v);
-        s->saved[v] = reads_bytes(s, back) ? s->saved[v] : -1;
+        s->saved[v] = accepts_quantized(s, back) ? s->saved[v] : -1;
     }
 }
 
@@ -99,7 +98,7 @@ static void choose(state *s) {
     }
 }
 
-/* ---- the list of ops once more ---- */
+/* ---- the rewritten list of ops ---- */
 
 static void copy(const state *s, nn_kind kind, int from, int to, const nn_op *beside) {
     nn_op op = nn_op_make(kind);
@@ -121,8 +120,8 @@ static bool is_read_before(const nn_program *p, int end, int value) {
     return false;
 }
 
-/* Whether the op, a block, writes output k, one of its sums, in bytes and nowhere else. */
-static bool writes_bytes(const state *s, const nn_op *op, int k) {
+/* Whether the op, a block, writes output k, one of its sums, quantized and in no other form. */
+static bool writes_quantized(const state *s, const nn_op *op, int k) {
     const nn_program *p = s->p;
     const int saved = s->saved[op->out[k]];
     if (op->kind != NN_BLOCK || k > 1 || p->values[saved].dtype != TG_U8 ||
@@ -140,10 +139,10 @@ static bool writes_bytes(const state *s, const nn_op *op, int k) {
 static void forward(const state *s) {
     for (int i = 0; i < s->old.forward_end; i++) {
         nn_op op = s->old.ops[i];
-        int later[NN_OUTPUTS] = {-1, -1, -1}; /* values to be copied behind the op */
+        int later[NN_OUTPUTS] = {-1, -1, -1}; /* values to be copied after the op */
         for (int k = 0; k < NN_OUTPUTS; k++) {
             const int v = op.out[k];
-            if (v >= 0 && s->saved[v] >= 0 && writes_bytes(s, &op, k)) {
+            if (v >= 0 && s->saved[v] >= 0 && writes_quantized(s, &op, k)) {
                 op.out[k] = s->saved[v];
             } else if (v >= 0 && s->saved[v] >= 0) {
                 later[k] = v;
@@ -158,13 +157,13 @@ static void forward(const state *s) {
     }
 }
 
-/* The inputs of op number i at hand. */
+/* Restores the inputs of op number i. */
 static void restore(const state *s, int i) {
     const nn_op *op = &s->old.ops[i];
     for (int k = 0; k < NN_INPUTS; k++) {
         const int v = op->in[k];
-        const bool as_it_is = k == NN_X && reads_bytes(s, op);
-        if (v >= 0 && s->saved[v] >= 0 && s->restored[v] < 0 && !as_it_is) {
+        const bool is_quantized = k == NN_X && accepts_quantized(s, op);
+        if (v >= 0 && s->saved[v] >= 0 && s->restored[v] < 0 && !is_quantized) {
             s->restored[v] = nn_value_like(s->p, v);
             copy(s, NN_RESTORE, s->saved[v], s->restored[v], op);
         }
@@ -183,17 +182,17 @@ static void backward(const state *s) {
         block = op.block;
         restore(s, i);
         for (int k = i + 1; k < s->old.op_count && is_first_factor; k++) {
-            restore(s, k); /* from here on memory is shared: all of them before it */
+            restore(s, k); /* memory is shared from here on: restores all inputs before it */
         }
-        const int bytes = reads_bytes(s, &op) ? s->saved[op.in[NN_X]] : -1;
+        const int quantized = accepts_quantized(s, &op) ? s->saved[op.in[NN_X]] : -1;
         for (int k = 0; k < NN_INPUTS; k++) {
             op.in[k] = op.in[k] >= 0 && s->saved[op.in[k]] >= 0 ? s->restored[op.in[k]] : op.in[k];
         }
-        op.in[NN_X] = bytes >= 0 ? bytes : op.in[NN_X];
+        op.in[NN_X] = quantized >= 0 ? quantized : op.in[NN_X];
         nn_op_append(s->p, &op);
         for (int k = 0; k < NN_OUTPUTS; k++) {
             const int v = op.out[k];
-            if (v >= 0 && s->saved[v] >= 0 && s->links.maker[v] == i) { /* made again */
+            if (v >= 0 && s->saved[v] >= 0 && s->links.maker[v] == i) { /* recomputed */
                 copy(s, NN_SAVE, v, s->saved[v], &op);
                 s->restored[v] = v;
             }

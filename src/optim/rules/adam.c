@@ -1,4 +1,4 @@
-/* Adam, by slots of its own:
+/* Adam, by its own backend slots:
  *     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) |g|^2,  u = m / (sqrt(v) + eps)
  * and the rate times sqrt(1 - b2^t) / (1 - b1^t). */
 #include <math.h>

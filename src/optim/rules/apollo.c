@@ -1,7 +1,7 @@
 /* clang-format off */
 /* APOLLO (Zhu et al. 2024): SGD whose columns are scaled as Adam on a random projection would.
  * A weight is a matrix G of its first dim (rows) and all others; P (rows, r) has random entries
- * with E|p|^2 = 1 / r and is drawn anew every update_proj_gap updates, from the seed.
+ * with E|p|^2 = 1 / r, redrawn from the seed every update_proj_gap updates.
  *     R = P^H G,  (m, v) and A = Adam's direction of R,  s_j = |A_j| / |R_j| of column j
  *     u_j = scale sqrt(rows / r) s_j G_j, with Adam's correction for t, and |u| at most 1.01 times
  *     that of the update before
@@ -69,7 +69,7 @@ static tg_status project(tg_backend *be, tg_dtype dtype, const arrays *a) {
     return be->ops->gemm(be, &gemm);
 }
 
-/* A, Adam's direction of R, in its place. */
+/* Replaces R by A, Adam's direction for it. */
 static tg_status move(tg_backend *be, const tg_adam *op, const arrays *a) {
     tg_adam adam = *op;
     adam.n = a->rank * a->columns;
@@ -89,7 +89,7 @@ static tg_status scale_by_column(tg_backend *be, tg_dtype dtype, const tg_adam *
     return be->ops->scale_columns(be, dtype, a->rows, a->columns, factor, a->new, a->old, a->u);
 }
 
-/* Of squares of columns, in their order. */
+/* Sums squares of columns in order. */
 static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, double *sum) {
     enum { SOME = 4096 };
     double some[SOME];
@@ -117,7 +117,7 @@ static tg_status scale_at_once(tg_backend *be, tg_dtype dtype, const tg_adam *op
     return be->ops->scale(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, a->u);
 }
 
-/* Lets u grow by 1 % at most, by *factor, and remembers its norm. */
+/* Limits the growth of u to 1 % per update, through *factor, and stores its norm. */
 static tg_status limit(tg_backend *be, const tg_whole *whole, const arrays *a, double *factor) {
     const tg_dtype real = tg_dtype_real(whole->dtype);
     double cell = 0.0 /* room for a real */, squares = 0.0;

@@ -1,10 +1,10 @@
 /* clang-format off */
 /* Muon (Jordan et al. 2024), mode by mode: a spectral weight (Cin, Cout, modes..) is a complex
- * matrix (Cin, Cout) for every mode, any other one a matrix alone.
- *     m <- b1 m + (1 - b1) g,  n = b1 m + (1 - b1) g,  u = .2 sqrt(max(Cin, Cout)) unitary(n)
+ * matrix (Cin, Cout) for every mode, any other one a single matrix.
+ *     m <- b1 m + (1 - b1) g,  n = b1 m + (1 - b1) g,  u = 0.2 sqrt(max(Cin, Cout)) unitary(n)
  * unitary(n) of a matrix n = U S V^H is about U V^H: five Newton-Schulz steps from X = n / |n|,
  *     X <- (a + b A + c A^2) X,  A = X X^H, or X^H X if that is smaller, on the other side
- * which bring singular values above .01 |n| to .7 .. 1.2. The mean entry of u is then about .2. */
+ * which bring singular values above 0.01 |n| to 0.7 .. 1.2. The mean entry of u is about 0.2. */
 /* clang-format on */
 #include <math.h>
 
@@ -13,17 +13,17 @@
 #include "base/scratch.h"
 #include "optim/rules/rules.h"
 
-enum { NEWTON_SCHULZ = 5, MODES = 256 /* that are worked on together */ };
+enum { NEWTON_SCHULZ = 5, BATCH = 256 /* processed at once */ };
 
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
 
-/* A weight as matrices, and some of them as they are worked on. */
+/* A weight as matrices, and the batch being processed. */
 typedef struct matrices {
-    int64_t rows, columns, modes, together;
+    int64_t rows, columns, modes, batch;
     void *u;           /* (rows, columns, modes) the direction */
-    void *x, *y;       /* (together, rows, columns) */
-    void *gram, *poly; /* (together, small, small), small = min(rows, columns) */
-    double *squares;   /* (modes) of a matrix's entries, summed */
+    void *x, *y;       /* (batch, rows, columns) */
+    void *gram, *poly; /* (batch, small, small), small = min(rows, columns) */
+    double *squares;   /* (modes) sum of squares of each matrix's entries */
 } matrices;
 
 static matrices lay_out(const tg_whole *whole, tg_scratch *scratch) {
@@ -32,12 +32,12 @@ static matrices lay_out(const tg_whole *whole, tg_scratch *scratch) {
     matrices m = {.rows = shape->dim[0], .columns = shape->dim[1]};
     const int64_t entries = m.rows * m.columns, small = tg_min(m.rows, m.columns);
     m.modes = tg_shape_numel(shape) / entries;
-    m.together = tg_min(m.modes, MODES);
+    m.batch = tg_min(m.modes, BATCH);
     m.u = tg_scratch_take(scratch, (size_t)(entries * m.modes) * size);
-    m.x = tg_scratch_take(scratch, (size_t)(entries * m.together) * size);
-    m.y = tg_scratch_take(scratch, (size_t)(entries * m.together) * size);
-    m.gram = tg_scratch_take(scratch, (size_t)(small * small * m.together) * size);
-    m.poly = tg_scratch_take(scratch, (size_t)(small * small * m.together) * size);
+    m.x = tg_scratch_take(scratch, (size_t)(entries * m.batch) * size);
+    m.y = tg_scratch_take(scratch, (size_t)(entries * m.batch) * size);
+    m.gram = tg_scratch_take(scratch, (size_t)(small * small * m.batch) * size);
+    m.poly = tg_scratch_take(scratch, (size_t)(small * small * m.batch) * size);
     m.squares = tg_scratch_take(scratch, (size_t)m.modes * sizeof(double));
     return m;
 }
@@ -53,7 +53,7 @@ static size_t work(const tg_whole *whole) {
     return scratch.used;
 }
 
-/* A product of every one of `count` matrices of a with that of b. */
+/* Products of each of `count` matrices of a with that of b. */
 static tg_gemm product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t rows, int64_t columns,
                        int64_t inner, int64_t count, const void *a, const void *b, void *c) {
     tg_gemm g = tg_whole_product(dtype, op_a, op_b, rows, columns, inner, a, b, c);
@@ -64,7 +64,7 @@ static tg_gemm product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t rows, int
     return g;
 }
 
-/* y = length (a + b A + c A^2) x; of a tall x on the other side, with A = X^H X. */
+/* y = length (a + b A + c A^2) x; for a tall x from the other side, with A = X^H X. */
 static tg_status iterate(tg_backend *be, const matrices *m, tg_dtype dtype, int64_t count,
                          double length) {
     const bool is_tall = m->rows > m->columns;
@@ -87,9 +87,9 @@ static tg_status iterate(tg_backend *be, const matrices *m, tg_dtype dtype, int6
     return be->ops->gemm(be, &next);
 }
 
-/* Modes first .. of u, whose matrices are as long as 1, become as long as a direction is. */
+/* Modes first .. of u, whose matrices have norm 1, get the norm of a direction. */
 static tg_status make_unitary(tg_backend *be, matrices m, tg_dtype dtype, int64_t first) {
-    const int64_t count = tg_min(m.together, m.modes - first), entries = m.rows * m.columns;
+    const int64_t count = tg_min(m.batch, m.modes - first), entries = m.rows * m.columns;
     const double length = 0.2 * sqrt((double)tg_max(m.rows, m.columns));
     void *u = (char *)m.u + (size_t)first * tg_dtype_size(dtype);
     TG_CALL(be->ops->transpose(be, dtype, entries, count, u, m.modes, m.x, entries));
@@ -113,7 +113,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     const int64_t entries = m.rows * m.columns;
     TG_CALL(be->ops->column_squares(be, dtype, entries, m.modes, m.u, m.squares));
     TG_CALL(be->ops->scale_columns(be, dtype, entries, m.modes, 1.0, NULL, m.squares, m.u));
-    for (int64_t first = 0; first < m.modes; first += m.together) {
+    for (int64_t first = 0; first < m.modes; first += m.batch) {
         TG_CALL(make_unitary(be, m, dtype, first));
     }
     return tg_rule_use_direction(be, op, m.u);

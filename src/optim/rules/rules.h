@@ -1,6 +1,6 @@
-/* Update rules: what is kept of every value of a gradient, dense or compressed, and the direction
- * that follows from it. Which values there are (project/), how the state tensors are kept in memory
- * (backend/state_codec.h) and what is done with the direction is no concern of a rule:
+/* Update rules: the state kept per value of a gradient, dense or compressed, and the direction that
+ * follows from it. A rule need not know which values there are (project/), how state tensors are
+ * stored (backend/state_codec.h) or how the direction is used:
  *
  *     w <- (1 - lr wd) (w - lr correction(t) back(u)),   u and new states from g and the old */
 #ifndef TG_OPTIM_RULES_RULES_H
@@ -12,16 +12,15 @@
 
 enum { TG_RULE_STATES = 3 }; /* at most */
 
-/* A tensor that a rule keeps, a number for every value. All start at 0, and so they do after a
- * refresh with moments_on_refresh: reset. */
+/* A state tensor, one number per value. It starts at 0, also after a refresh with
+ * moments_on_refresh: reset. */
 typedef struct tg_rule_state {
     const char *name; /* in a saved state */
-    bool
-        is_square; /* never negative, one real for a complex value (two with complex_adam: split) */
-    bool is_single; /* one real for the whole parameter, kept as it is */
+    bool is_square; /* never negative; one real per complex value (two with complex_adam: split) */
+    bool is_single; /* one real for the whole parameter, stored uncompressed */
 } tg_rule_state;
 
-/* A parameter whose rule needs more of it than one value after the other. */
+/* A parameter whose rule needs its values as a whole. */
 typedef struct tg_whole {
     const tg_optim_config *config;
     tg_dtype dtype;
@@ -37,12 +36,12 @@ typedef struct tg_rule {
     tg_rule_state state[TG_RULE_STATES];
     /* Factor of the learning rate at update t, counted from 1 since the states were 0; NULL: 1. */
     double (*correction)(const tg_optim_config *config, int64_t t);
-    /* Some updates, each of its own arrays. */
+    /* Several updates, each with its own arrays. */
     tg_status (*step)(tg_backend *be, int count, const tg_adam *ops);
 
     /* Rules of whole weights have these instead of step: how many values have states, bytes of
-     * scratch, and the update, with m and v of those values and grad and weight of all. They take
-     * weights that have rows and columns; other parameters of the group go by Adam. */
+     * scratch, and the update, with m and v of those values, grad and weight of all. They apply to
+     * weights with rows and columns; other parameters of the group use Adam. */
     int64_t (*values)(const tg_optim_config *config, const tg_shape *shape);
     size_t (*work)(const tg_whole *whole);
     tg_status (*step_whole)(tg_backend *be, const tg_whole *whole, const tg_adam *op);
@@ -52,18 +51,18 @@ double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, in
 
 /* The rule of a dense parameter. */
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
-/* The values that have states: of a rule of whole weights its own number, otherwise all. */
+/* The number of values with states: set by a rule of whole weights, otherwise all. */
 int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
 
 #define TG_RULE(id, word, rule) extern const tg_rule rule;
 #include "optim/rules.def"
 
-/* The gradient in the precision of the arithmetic and scaled, and what becomes of a direction: the
- * ends of a rule of whole weights. */
+/* The gradient scaled, in the arithmetic's precision; and how a direction is applied: the two ends
+ * of a rule of whole weights. */
 TG_NODISCARD tg_status tg_rule_read_gradient(tg_backend *be, const tg_adam *op, void *out);
 TG_NODISCARD tg_status tg_rule_use_direction(tg_backend *be, const tg_adam *op, void *direction);
 
-/* By tg_update_rule, and the words of opt.rule. */
+/* Indexed by tg_update_rule; and the names in opt.rule. */
 extern const tg_rule *const tg_rules[];
 extern const tg_choice tg_rule_choices[];
 enum {
@@ -72,7 +71,7 @@ enum {
     TG_RULES
 };
 
-/* The word of a rule. */
+/* The name of a rule. */
 const char *tg_rule_name(const tg_rule *rule);
 
 #endif
