@@ -1,5 +1,5 @@
-/* Transport over MPI. Every operation is a collective of MPI's that does not block, asked for its
- * end until the timeout: a rank that died does not hang the others. */
+/* Transport over MPI. Every operation is a nonblocking collective, polled until the timeout: a rank
+ * that died does not hang the others. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "dist/launch.h"
 #include "dist/mpi_library.h"
 
-/* MPI counts with int, so that long arrays go in pieces. */
+/* MPI counts are int: long arrays are sent in pieces. */
 #define MOST_VALUES ((int64_t)1 << 28)
 
 enum { MOST_BEGUN = 64 };
@@ -18,7 +18,7 @@ enum { MOST_BEGUN = 64 };
 typedef struct mpi_state {
     const tg_mpi *mpi;
     tg_mpi_handle comm;
-    tg_mpi_handle begun[MOST_BEGUN]; /* sums under way */
+    tg_mpi_handle begun[MOST_BEGUN]; /* pending sums */
     int begun_count;
     bool finalizes; /* MPI was initialised here */
 } mpi_state;
@@ -34,7 +34,7 @@ static tg_status checked(const tg_comm *comm, const tg_mpi *mpi, const char *nam
                    name, text);
 }
 
-/* Ranks may share a core: after a short while the others get it. */
+/* Ranks may share a core: yield it after a short spin. */
 static void be_patient(int64_t times) {
     if (times > 10000) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -106,7 +106,7 @@ static tg_status end_sums(tg_comm *comm) {
     return status;
 }
 
-/* MPI works at what was begun while it is called: every call looks after those before. */
+/* MPI makes progress only inside calls: every call tests the pending ones. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
@@ -154,7 +154,7 @@ static void end_all(tg_comm *comm) {
     (void)s->mpi->end_all(s->comm, 1);
 }
 
-/* Freeing and finalizing wait for the other ranks: not where one of them may be gone. */
+/* Freeing and finalizing wait for the other ranks: skipped if one may have died. */
 static void close_mpi(tg_comm *comm) {
     mpi_state *s = comm->state;
     int is_over = 0;
@@ -179,8 +179,8 @@ static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
 
 /* ---- life ---- */
 
-/* A duplicate of the communicator, so that its messages and the caller's do not meet; of the
- * caller's error handling nothing is changed. */
+/* Duplicates the communicator, so that its messages do not mix with the caller's and the caller's
+ * error handler stays. */
 static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
     mpi_state *s = comm->state;
     const tg_mpi *mpi = s->mpi;
