@@ -86,7 +86,8 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
  * (true, yes, on, 1), or for "null" any name of nothing. */
 bool tg_setting_means(const char *value, const char *word);
 
-/* What a key accepts, in words ("an integer from 1 to 100", "one of full, half"); returns text. */
+/* The values that a key accepts, in words ("an integer from 1 to 100", "one of full, half");
+ * returns text. */
 const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity);
 
 /* The proper names of an enum's values, in order; NULL past the last and for other types. */

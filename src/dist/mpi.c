@@ -11,14 +11,14 @@
 #include "dist/mpi_library.h"
 
 /* MPI counts are int: long arrays are sent in pieces. */
-#define MOST_VALUES ((int64_t)1 << 28)
+#define MAX_COUNT ((int64_t)1 << 28)
 
-enum { MOST_BEGUN = 64 };
+enum { MAX_PENDING = 64 };
 
 typedef struct mpi_state {
     const tg_mpi *mpi;
     tg_mpi_handle comm;
-    tg_mpi_handle begun[MOST_BEGUN]; /* pending sums */
+    tg_mpi_handle begun[MAX_PENDING]; /* pending sums */
     int begun_count;
     bool finalizes; /* MPI was initialised here */
 } mpi_state;
@@ -65,13 +65,13 @@ static tg_mpi_handle op_of(const tg_mpi *mpi, tg_comm_op op) {
 }
 
 static int piece_of(int64_t n, int64_t first) {
-    return (int)(n - first < MOST_VALUES ? n - first : MOST_VALUES);
+    return (int)(n - first < MAX_COUNT ? n - first : MAX_COUNT);
 }
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    for (int64_t i = 0; i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         const int code =
             s->mpi->iallreduce(s->mpi->in_place, (char *)x + (size_t)i * tg_dtype_size(dtype),
@@ -85,7 +85,7 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
                         void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    for (int64_t i = 0; i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
         const int code =
@@ -110,8 +110,8 @@ static tg_status end_sums(tg_comm *comm) {
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    tg_status status = s->begun_count < MOST_BEGUN ? TG_OK : end_sums(comm);
-    if (status != TG_OK || n > MOST_VALUES) {
+    tg_status status = s->begun_count < MAX_PENDING ? TG_OK : end_sums(comm);
+    if (status != TG_OK || n > MAX_COUNT) {
         return status != TG_OK ? status
                : owner < 0     ? all_reduce(comm, TG_COMM_SUM, dtype, n, x)
                                : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
@@ -133,7 +133,7 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
     const mpi_state *s = comm->state;
-    for (int64_t i = 0; i < bytes; i += MOST_VALUES) {
+    for (int64_t i = 0; i < bytes; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         const int code = s->mpi->ibcast((char *)x + i, piece_of(bytes, i), s->mpi->byte, root,
                                         s->comm, &request);

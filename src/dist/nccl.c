@@ -140,7 +140,7 @@ static void end_watchdog(nccl_state *s) {
 /* ---- operations ---- */
 
 /* The status of the operations so far; call with the lock held. */
-static tg_status told(tg_comm *comm, const nccl_state *s) {
+static tg_status operation_status(tg_comm *comm, const nccl_state *s) {
     if (s->comm) {
         return TG_OK;
     }
@@ -154,7 +154,7 @@ static tg_status told(tg_comm *comm, const nccl_state *s) {
 static tg_status check(tg_comm *comm) {
     nccl_state *s = comm->device_state;
     pthread_mutex_lock(&s->lock);
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -172,7 +172,7 @@ typedef struct collective {
 
 static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nccl_comm) {
     pthread_mutex_lock(&s->lock);
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     *nccl_comm = s->comm;
     s->operation = name;
     s->is_queued = false;
@@ -192,7 +192,7 @@ static tg_status call(tg_comm *comm, const collective *q) {
         describe(s, code);
         give_up(s);
     }
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -215,7 +215,7 @@ static tg_status enqueue(tg_comm *comm, const collective *q) {
 
 static tg_status begin_queue(tg_comm *comm) {
     void *nccl_comm = NULL;
-    return begin(comm, comm->device_state, "what a step sends", &nccl_comm);
+    return begin(comm, comm->device_state, "the sums of a step", &nccl_comm);
 }
 
 static tg_status end_queue(tg_comm *comm) {
@@ -382,7 +382,7 @@ static tg_status meet(tg_comm *comm, nccl_state *s, const tg_nccl_id *id) {
     if (code != TG_NCCL_SUCCESS) {
         describe(s, code);
         give_up(s);
-        const tg_status status = told(comm, s);
+        const tg_status status = operation_status(comm, s);
         comm->is_broken = false; /* they can still communicate on the host */
         return status;
     }

@@ -275,7 +275,7 @@ static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, boo
         own[i] = is_merge(key) || !is_taken;
         if (!own[i] && !merging) {
             char quoted[TG_QUOTE], sentence[TG_QUOTE + 64];
-            snprintf(sentence, sizeof sentence, "the key '%s' stands twice in this map",
+            snprintf(sentence, sizeof sentence, "the key '%s' appears twice in this map",
                      tg_quote(name, quoted));
             status = bad_yaml(r, key, sentence);
             goto fail;
@@ -322,7 +322,7 @@ static tg_status check_anchors(const reader *r) {
         memcpy(name, text, length);
         name[length] = '\0';
         if (tg_names_find(&anchors, name) >= 0) {
-            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name stands above");
+            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name is defined above");
             goto fail;
         }
         TG_TRY(tg_names_add(&anchors, "anchor", name));

@@ -37,7 +37,7 @@ tg_status tg_file_read(tg_context *ctx, const char *path, size_t limit, void **b
 typedef struct tg_atomic_file {
     tg_context *ctx;
     const char *path; /* target; of the caller */
-    char *temporary;  /* path of what is being written */
+    char *temporary;  /* path of the file being written */
     int fd;           /* of the temporary file */
     uint64_t size;    /* bytes written so far, holes included */
 } tg_atomic_file;

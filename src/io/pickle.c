@@ -281,7 +281,7 @@ static tg_status name_by_lines(machine *m) {
 
 static tg_status name_by_stack(machine *m) {
     if (!has(m, 2) || top(m, 0)->kind != TG_PICKLE_TEXT || top(m, 1)->kind != TG_PICKLE_TEXT) {
-        return refuse(m, "a name that is no text");
+        return refuse(m, "a name that is not text");
     }
     const char *module = m->p->texts + top(m, 1)->text, *name = m->p->texts + top(m, 0)->text;
     m->depth -= 2;
@@ -297,7 +297,7 @@ static bool is_kind(const tg_pickle *p, const tg_pickle_value *tuple, int64_t in
 static tg_status load_storage(machine *m) {
     const tg_pickle *p = m->p;
     if (!has(m, 1) || top(m, 0)->kind != TG_PICKLE_TUPLE || top(m, 0)->count != 5) {
-        return refuse(m, "a reference outside of it that is no storage");
+        return refuse(m, "an external reference that is not a storage");
     }
     const tg_pickle_value *id = top(m, 0), *type = item(p, id, 1);
     if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].what != STORAGE ||

@@ -14,7 +14,7 @@
 
 #define PI           3.14159265358979323846
 #define LONGEST_STEP 0.01
-#define MOST_STEPS   1e7
+#define MAX_STEPS    1e7
 
 struct tg_burgers {
     tg_backend *be;
@@ -176,10 +176,10 @@ tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u, int64_t 
         largest = fmax(largest, fabs(b->values[i]));
     }
     const double count = fmax(2.0 * largest * time * (double)b->grid, time / LONGEST_STEP);
-    if (status == TG_OK && !(count <= MOST_STEPS)) {
+    if (status == TG_OK && !(count <= MAX_STEPS)) {
         status = tg_fail(b->be->ctx, TG_E_NUMERIC,
                          "%g time steps are needed for a velocity of %g, and %g are allowed", count,
-                         largest, MOST_STEPS);
+                         largest, MAX_STEPS);
     }
     *steps = status == TG_OK ? 1 + (int64_t)count : 0;
     return status;

@@ -26,7 +26,7 @@ static const config defaults = {
     .alpha = 2.0, .tau = 3.0, .low = 3.0, .high = 12.0, .forcing = 1.0, .tolerance = 1e-10};
 
 static const tg_setting params[] = {
-    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "field behind a, of cov. (-Lap + tau^2)^-alpha"),
+    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "field that sets a, cov. (-Lap + tau^2)^-alpha"),
     TG_PDE_ROW(DOUBLE, tau, 1e-6, 1e6, "inverse length in it"),
     TG_PDE_ROW(DOUBLE, low, 1e-6, 1e6, "a where the field is negative"),
     TG_PDE_ROW(DOUBLE, high, 1e-6, 1e6, "a elsewhere"),

@@ -202,16 +202,16 @@ static bool is_missing(const flow *w, tg_sample_part part, int64_t pair) {
 
 /* The trajectory with the first missing frame (-1: none), and that frame. */
 static int64_t first_missing(const flow *w, int64_t *frame) {
-    const int64_t behind[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
+    const int64_t later[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
     for (int64_t i = 0; i < w->count; i++) {
         const stretch *s = &w->stretches[i];
         const int64_t end = s->frame + s->count + w->g->pace.lag;
         *frame = end;
         for (int64_t k = 0; k < s->count; k++) {
             for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-                if (s->frame + k + behind[p] < *frame &&
+                if (s->frame + k + later[p] < *frame &&
                     is_missing(w, (tg_sample_part)p, s->pair + k)) {
-                    *frame = s->frame + k + behind[p];
+                    *frame = s->frame + k + later[p];
                 }
             }
         }

@@ -17,9 +17,9 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_STEPS 1e7 /* in one call */
+#define MAX_STEPS 1e7 /* in one call */
 
-enum { MOST_FLOWS = 256 };
+enum { MAX_FLOWS = 256 };
 
 /* Arrays of the backend, spectra (flows, 2K + 1, K + 1) complex. */
 typedef struct arrays {
@@ -81,7 +81,7 @@ int64_t tg_vorticity_flows(const tg_vorticity_desc *desc, size_t bytes) {
     const int64_t spectrum = reals_of(modes_of(desc->grid)), points = desc->grid * desc->grid;
     const int64_t one = (6 * spectrum + 2 * points) * (int64_t)sizeof(double);
     const int64_t fit = (int64_t)bytes / one;
-    return fit < 1 ? 1 : fit < MOST_FLOWS ? fit : MOST_FLOWS;
+    return fit < 1 ? 1 : fit < MAX_FLOWS ? fit : MAX_FLOWS;
 }
 
 static tg_status take(tg_backend *be, int64_t count, double **out) {
@@ -243,7 +243,7 @@ static tg_status choose_step(tg_vorticity *v, int64_t flow) {
     }
     const double cells = speed * (double)v->desc.grid / v->desc.length;
     const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
-    if (!isfinite(speed) || !(steps <= MOST_STEPS)) {
+    if (!isfinite(speed) || !(steps <= MAX_STEPS)) {
         return tg_fail(v->be->ctx, TG_E_NUMERIC,
                        "the flow has become too fast to follow (speed %g); a finer grid than "
                        "%lld points may help",
