@@ -53,7 +53,7 @@ module tgrad
     ! A newer library uses defaults for additional settings.
     type, bind(c), public :: tg_optim_config
         integer(c_size_t) :: size = 0
-        integer(c_int64_t) :: fields(53) = 0
+        integer(c_int64_t) :: fields(52) = 0
     end type tg_optim_config
 
     ! The part that one array needs; public for the test of their layouts.

@@ -185,11 +185,11 @@ static bool is_in_range(const tg_setting *row, double value) {
 /* The error for a value that does not fit its row. */
 static tg_status bad_value(tg_context *ctx, const char *section, const tg_setting *row,
                            const char *value) {
-    enum { MOST = 32 };
+    enum { MAX_CHOICES = 32 };
     char expected[384];
-    const char *names[MOST];
+    const char *names[MAX_CHOICES];
     int count = 0;
-    while (count < MOST && (names[count] = tg_setting_choice(row, count))) {
+    while (count < MAX_CHOICES && (names[count] = tg_setting_choice(row, count))) {
         count++;
     }
     const char *nearest = tg_nearest_name(value, names, count);
