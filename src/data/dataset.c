@@ -16,7 +16,6 @@
 #include "base/sized.h"
 #include "data/dataset.h"
 #include "data/dataset_memory.h"
-#include "data/subsampling.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
 

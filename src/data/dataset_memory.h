@@ -1,4 +1,4 @@
-/* Host memory of a dataset (category data), computed before it is allocated. */
+/* Datasets for the trainer: host memory (category data) before it is allocated, and warnings. */
 #ifndef TG_DATA_DATASET_MEMORY_H
 #define TG_DATA_DATASET_MEMORY_H
 
@@ -14,6 +14,10 @@ typedef struct tg_dataset_bytes {
 TG_NODISCARD tg_status tg_dataset_plan(tg_context *ctx, const char *path,
                                        const tg_dataset_config *config, tg_dataset_facts *facts,
                                        tg_dataset_bytes *bytes);
+
+/* Warns if the dimensions of the grid are sub-sampled differently, which changes its proportions
+ * and is rarely intended. tg_dataset_open logs it to its context. */
+void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *path);
 
 /* Samples read at once while fitting a normalizer, and the memory for them. */
 int64_t tg_normalizer_block(const tg_dataset_facts *facts, tg_data_side side);

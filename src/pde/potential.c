@@ -68,7 +68,7 @@ static void direction(int64_t i, int64_t n, double w[3]) {
 /* Half-axes, then coefficients that decrease with the square of the degree, then the height they
  * are scaled to. Degrees 0 (a change of the axes) and 1 (a shift of the body) stay 0. */
 static tg_body draw(const solver *s, const tg_field_key *key) {
-    enum { AXES = 0, HEIGHT = 3, BUMPS = 16, LOOKS = 400 };
+    enum { AXES = 0, HEIGHT = 3, BUMPS = 16, DIRECTIONS = 400 };
     const config *c = &s->config;
     const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
     tg_body body = {.degree = (int)c->degree};
@@ -82,9 +82,9 @@ static tg_body draw(const solver *s, const tg_field_key *key) {
             body.bumps[k] = tg_field_uniform(key, BUMPS + (unsigned)k, -1.0, 1.0) / (l * l);
         }
     }
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < DIRECTIONS; i++) {
         double w[3], sum = 0.0;
-        direction(i, LOOKS, w);
+        direction(i, DIRECTIONS, w);
         tg_harmonics_at(h, body.degree, w, value, NULL);
         for (int k = 0; k < count; k++) {
             sum += body.bumps[k] * value[k];
