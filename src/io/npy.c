@@ -207,8 +207,7 @@ static tg_status parse_entry(parser *p, npy_header *header) {
             continue;
         }
         if (*fields[i].seen) {
-            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s appears twice", p->label,
-                           key);
+            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s appears twice", p->label, key);
         }
         *fields[i].seen = true;
         return take(p, ':') ? fields[i].parse(p, header) : unexpected(p, key, "':'");
