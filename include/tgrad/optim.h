@@ -61,7 +61,7 @@ typedef enum tg_state_rounding { TG_ROUND_STOCHASTIC, TG_ROUND_NEAREST } tg_stat
 typedef struct tg_optim_config {
     size_t size;          /* of the struct, see status.h */
     double learning_rate; /* learning_rate: 1e-3 */
-    double beta1, beta2;  /* beta1, beta2: 0.9, 0.999 */
+    double beta1, beta2;  /* beta1, beta2: .9, .999 */
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
     tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
