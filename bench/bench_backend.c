@@ -1,4 +1,4 @@
-/* The cpu backend against what it is made of, called directly: OpenBLAS, FFTW, memcpy.
+/* The cpu backend against the libraries it uses, called directly: OpenBLAS, FFTW, memcpy.
  *
  *   bench_backend [--threads N] [--json]
  *
@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 32, LEAST = 4, MOST = 50 }; /* runs of a row, the first to warm up */
-static const double SECONDS = 1.0;            /* for more than the least */
+enum { MAX_ROWS = 32, MIN_RUNS = 4, MAX_RUNS = 50 }; /* runs of a row, the first to warm up */
+static const double SECONDS = 1.0;                   /* for further runs */
 
 typedef struct bench_row {
     const char *name;
-    const char *against; /* what the other side is */
+    const char *against; /* the other side */
     double ours, direct; /* seconds */
     double rate;         /* of ours, in `unit` */
     const char *unit;
@@ -68,13 +68,13 @@ static double time_once(bench *b, timed_fn run, void *arguments) {
     return tg_seconds() - start;
 }
 
-/* Times both sides in turn, so that whatever else the machine does meets both alike, and adds a row
- * with the best of each. `amount` is what one run of ours does, in thousand millions. */
+/* Times both sides in turn, so that other load on the machine affects both alike, and adds a row
+ * with the best of each. `amount` is the work of one run of ours, in units of 1e9. */
 static void compare(bench *b, const char *name, timed_fn ours, const char *against, timed_fn direct,
                     void *arguments, double amount, const char *unit) {
     bench_row row = {name, against, 1e30, 1e30, 0.0, unit};
     const double end = tg_seconds() + SECONDS;
-    for (int i = 0; i < LEAST || (i < MOST && tg_seconds() < end); i++) {
+    for (int i = 0; i < MIN_RUNS || (i < MAX_RUNS && tg_seconds() < end); i++) {
         const double x = time_once(b, ours, arguments), y = time_once(b, direct, arguments);
         row.ours = i > 0 && x < row.ours ? x : row.ours;
         row.direct = i > 0 && y < row.direct ? y : row.direct;
@@ -91,7 +91,7 @@ static void gemm_ours(bench *b, void *arguments) {
     check(b, b->be->ops->gemm(b->be, arguments));
 }
 
-/* OpenBLAS with threads of its own, one call after the other. c64, no transposes. */
+/* OpenBLAS with its own threads, one call at a time. c64, no transposes. */
 static void gemm_direct(bench *b, void *arguments) {
     const tg_gemm *g = arguments;
     const float one[2] = {1.0f, 0.0f}, zero[2] = {0.0f, 0.0f};
@@ -140,7 +140,7 @@ typedef struct fft_case {
     int64_t grid;  /* points of a side */
     int64_t half;  /* grid / 2 + 1 */
     int64_t many;  /* transforms */
-    int64_t share; /* of one thread */
+    int64_t share; /* per thread */
     float *x, *full, *pruned;
     tg_fft_plan *plan;
     fftwf_plan forward, inverse; /* FFTW's, for one share */
@@ -156,7 +156,7 @@ static void fft_ours_inverse(bench *b, void *arguments) {
     check(b, b->be->ops->fft_inverse(b->be, c->plan, c->many, TG_FFT_PLAIN, 1e-5, c->pruned, c->x));
 }
 
-/* Full spectra, each thread its share of the transforms with one FFTW plan for all of them. */
+/* Full spectra: each thread does its share of the transforms with one common FFTW plan. */
 static void fft_direct_forward(bench *b, void *arguments) {
     const fft_case *c = arguments;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
@@ -176,7 +176,7 @@ static void fft_direct_inverse(bench *b, void *arguments) {
     }
 }
 
-/* Both directions against FFTW's plans of some effort. */
+/* Both directions against FFTW's plans of a given effort. */
 static void compare_fft(bench *b, const char *const names[2], fft_case *c, const char *const to[2],
                         unsigned effort) {
     const int grid[2] = {(int)c->grid, (int)c->grid};
@@ -187,7 +187,7 @@ static void compare_fft(bench *b, const char *const names[2], fft_case *c, const
                                          1, modes, effort);
     c->inverse = fftwf_plan_many_dft_c2r(2, grid, (int)c->share, full, NULL, 1, modes, c->x, NULL,
                                          1, points, effort);
-    /* Plans by trial leave anything behind; what overflows would be slow. */
+    /* Planning by trial leaves arbitrary values; overflows would be slow. */
     memset(c->full, 0, (size_t)(c->many * modes) * sizeof *full);
     memset(c->x, 0, (size_t)(c->many * points) * sizeof *c->x);
     compare(b, names[0], fft_ours_forward, to[0], fft_direct_forward, c, bytes, "GB/s");
@@ -196,7 +196,7 @@ static void compare_fft(bench *b, const char *const names[2], fft_case *c, const
     fftwf_destroy_plan(c->inverse);
 }
 
-/* Real 2-D transforms pruned to 64x33 modes; `measured`: also against FFTW's plans by trial. */
+/* Real 2-D transforms pruned to 64x33 modes; `measured`: also against FFTW's trial-based plans. */
 static void bench_fft(bench *b, const char *const names[2], int64_t many, int64_t grid,
                       bool measured) {
     static const char *const estimated_name[2] = {"FFTW full r2c", "FFTW full c2r"};
@@ -278,7 +278,7 @@ static void gram_ours(bench *b, void *arguments) {
           b->be->ops->gram(b->be, TG_C64, left, weight_dim[c->mode], right, c->x, NULL, c->gram));
 }
 
-/* The same numbers of operations in f32, where the mode needs no unfolding. */
+/* The same numbers of operations in f32, for a mode that needs no unfolding. */
 static void gram_direct(bench *b, void *arguments) {
     weight_case *c = arguments;
     openblas_set_num_threads(b->threads);

@@ -1,12 +1,12 @@
-/* Compressed gradients: what compress, expand, sample and Adam cost for one spectral weight.
+/* Compressed gradients: the cost of compress, expand, sample and Adam for one spectral weight.
  *
  *   bench_compress [--threads N] [--backend NAME] [--json]
  *
  * The weights are complex (C, C, M, M / 2 + 1), and that of the burgers preset, compressed to 5 %
- * single entries and a Tucker core of 20 %. Rates count the projections only, 8 flops per complex
- * multiply-add, and stand beside what cblas_cgemm reaches on 1024^3 in one thread, times the number
- * of threads. Times are the best of several; where work is queued, those of the device for the
- * recorded operation, as a training step runs it. The largest weight is for devices only. */
+ * single entries and a Tucker core of 20 %. Rates count only the projections, 8 flops per complex
+ * multiply-add, and are compared with cblas_cgemm on 1024^3 in one thread times the number of
+ * threads. Times are the best of several; with queued work, device times of the captured operation,
+ * as in a training step. The largest weight is for devices only. */
 #include "backend/backend.h" /* before cblas.h, which makes a macro of `complex` */
 #include "base/timer.h"
 
@@ -43,12 +43,12 @@ typedef struct bench_row {
 typedef struct bench {
     tg_context *ctx;
     tg_backend *be;
-    double peak; /* of cblas_cgemm on all threads, GF/s */
+    double peak; /* cblas_cgemm on all threads, GF/s */
     int count;
     bench_row rows[MAX_ROWS];
 } bench;
 
-/* What the operations of one weight share. */
+/* The common data of the operations of one weight. */
 typedef struct scene {
     tg_multimode modes;
     tg_grad_source dense, factored;
@@ -206,7 +206,7 @@ static void run_adam(bench *b, scene *s) {
     check(b, b->be->ops->adam(b->be, 1, &op));
 }
 
-/* Multiply-adds of contracting the last mode first, then the one before, .. */
+/* Multiply-adds of contracting the last mode first, then the one before it, .. */
 static double projection_flops(const tg_multimode *modes) {
     double flops = 0.0;
     for (int d = modes->ndim - 1; d >= 0; d--) {
@@ -219,7 +219,7 @@ static double projection_flops(const tg_multimode *modes) {
     return flops;
 }
 
-/* Best of some runs, after one to warm up. */
+/* Best of some runs, after one warm-up. */
 static double time_calls(bench *b, scene *s, void (*run)(bench *b, scene *s)) {
     double best = 1e30;
     for (int i = 0; i <= REPEATS; i++) {
@@ -232,13 +232,13 @@ static double time_calls(bench *b, scene *s, void (*run)(bench *b, scene *s)) {
     return best;
 }
 
-/* The same of the recorded operation, by the device's own clock. */
+/* The same for the captured operation, by the device's clock. */
 static double time_recorded(bench *b, scene *s, void (*run)(bench *b, scene *s)) {
     const tg_stream_ops *stream = b->be->ops->stream;
     tg_graph *graph = NULL;
     tg_stream_event *begin = NULL, *end = NULL;
     double best = 1e30;
-    run(b, s); /* what is loaded on first use is no part of the graph */
+    run(b, s); /* load modules before the capture */
     check(b, b->be->ops->synchronize(b->be));
     check(b, stream->graph_begin(b->be));
     run(b, s);
@@ -277,7 +277,7 @@ static void bench_operation(bench *b, scene *s, const char *name, void (*run)(be
     row->gflops = flops * 1e-9 / best;
 }
 
-/* What one thread of OpenBLAS does on a cube that suits it, times our threads. */
+/* Speed of one OpenBLAS thread on a favourable cube, times our threads. */
 static double cgemm_rate(bench *b) {
     const float one[2] = {1.0f, 0.0f}, zero[2] = {0.0f, 0.0f};
     const size_t n = (size_t)CUBE * CUBE;

@@ -3,9 +3,9 @@
  *   bench_gino [THREADS [BACKEND]]
  *
  * Prints one JSON object: milliseconds of forward and backward of a GINO of 32^3 latent places,
- * 4000 points and queries, radius 0.05, C 64, modes 16^3 and one sample (the median of several; and
- * of the processors, the mean), the bytes it holds where the backend computes, and seconds to find
- * and list 20 neighbours of each of 1e6 queries among 1e6 points that lie there, likewise. */
+ * 4000 points and queries, radius 0.05, C 64, modes 16^3 and one sample (the median of several; the
+ * mean for CPU time), the bytes it holds on the backend, and seconds to find and list 20 neighbours
+ * of each of 1e6 queries among 1e6 points on the backend, likewise. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { POINTS = 4000, STEPS = 5, MANY = 1000000 };
 
 static tg_context *ctx;
 
-/* Seconds of a clock on the wall, and of all processors. */
+/* Wall-clock seconds, and seconds of all processors. */
 typedef struct seconds {
     double wall, cpu;
 } seconds;
@@ -35,7 +35,7 @@ static void need(tg_status status) {
     }
 }
 
-/* Where the backend computes. */
+/* On the backend. */
 static tg_tensor random_of(tg_shape shape, uint32_t stream) {
     const tg_rng rng = {.seed = 1, .purpose = TG_RNG_INIT, .step = stream};
     tg_tensor here, t;
@@ -69,7 +69,7 @@ static size_t held(void) {
     return bytes;
 }
 
-/* The median of a few steps, and what the network holds. */
+/* The median of a few steps, and the memory of the network. */
 static seconds step_seconds(size_t *bytes) {
     static const char *const settings[][2] = {
         {"architecture", "gino"},          {"n_modes", "[16, 16, 16]"}, {"in_channels", "3"},
@@ -114,7 +114,7 @@ static seconds search_seconds(double *mean) {
     tg_tensor points = random_of((tg_shape){2, {MANY, 3}}, 4);
     tg_tensor queries = random_of((tg_shape){2, {MANY, 3}}, 5), splits, index;
     const double radius = cbrt(20.0 / MANY * 3.0 / (4.0 * pi));
-    const bool warms_up = tg_backend_place(ctx) != TG_HOST; /* kernels are loaded when they run */
+    const bool warms_up = tg_backend_place(ctx) != TG_HOST; /* kernels are loaded on first use */
     if (warms_up) {
         need(tg_neighbours_find(ctx, radius, &points, &queries, &splits, &index));
         tg_tensor_destroy(&splits);

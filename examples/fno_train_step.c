@@ -1,7 +1,7 @@
-/* Train a Fourier neural operator on arrays of your own: the heat equation on a circle.
+/* Train a Fourier neural operator on your own arrays: the heat equation on a circle.
  *
  * u(x, 0) is a sum of sines; the network learns u(x, 0) -> u(x, T), where mode k has decayed by
- * exp(-c k^2). Trained on 64 points, it is then asked about 128. */
+ * exp(-c k^2). Trained on 64 points, it is then evaluated on 128. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { BATCH = 16, POINTS = 64, FINE = 128, MODES = 5, STEPS = 200 };
 
 static float x[BATCH * FINE], y[BATCH * FINE]; /* (samples, 1 channel, points) */
 
-/* BATCH random starts u on `points` points, and what heat makes of them. */
+/* BATCH random initial states u on `points` points, and their solutions. */
 static void make_data(int points) {
     const double turn = 6.283185307179586 / points;
     for (int b = 0; b < BATCH; b++) {
@@ -34,7 +34,7 @@ static void make_data(int points) {
     }
 }
 
-/* Every call of the library can fail; the context says why. */
+/* Library calls can fail; the context has the error. */
 static void need(tg_context *ctx, tg_status status) {
     if (status != TG_OK) {
         fprintf(stderr, "%s\n", ctx ? tg_context_error(ctx) : tg_status_name(status));
@@ -74,7 +74,7 @@ int main(void) {
     static float predicted[BATCH * FINE];
     double loss = 0.0;
     need(NULL, tg_context_create(NULL, &ctx));
-    need(ctx, tg_backend_select(ctx, "cpu")); /* the arrays are the host's */
+    need(ctx, tg_backend_select(ctx, "cpu")); /* the arrays are on the host */
     tg_fno_config config = tg_fno_config_default();
     config.n_layers = 2;
     config.hidden_channels = config.n_modes[0] = 16;

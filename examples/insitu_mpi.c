@@ -1,14 +1,14 @@
-/* Ranks of a solver train one operator together: each on what it simulates, all with the same
- * weights, and nothing goes to disk.
+/* The ranks of a solver train one operator together: each on its own simulations, all with the same
+ * weights, without writing to disk.
  *
  *     mpicc -std=c17 insitu_mpi.c $(pkg-config --cflags --libs tgrad) -lm -o insitu_mpi
  *     mpirun -n 4 ./insitu_mpi
  *
  * Every rank advances RUNS simulations of the viscous Burgers equation on the unit circle,
- * u_t + u u_x = NU u_xx, by central differences. After every interval of time the fields at its two
- * ends are RUNS samples of the operator u(t) -> u(t + interval), this rank's share of a batch.
- * Compressed gradients of all shares are added up over the ranks, so that a step is that of the
- * whole batch; what is sent is a fraction of the gradients. */
+ * u_t + u u_x = NU u_xx, by central differences. The fields at the start and end of every time
+ * interval are RUNS samples of the operator u(t) -> u(t + interval), this rank's share of a batch.
+ * The compressed gradients of all shares are summed over the ranks, so that a step is that of the
+ * whole batch, and only a fraction of the gradients' bytes is sent. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void advance(double *u) {
     memcpy(u, next, sizeof next);
 }
 
-/* One interval of every simulation: its beginning and its end. Now and then waves begin anew. */
+/* Advances every simulation by one interval and stores start and end. Sometimes restarts waves. */
 static void simulate(int interval, double u[RUNS][N], float *before, float *after) {
     for (int run = 0; run < RUNS; run++) {
         if ((interval + run) % 6 == 0) {
@@ -83,7 +83,7 @@ static tg_fno *make_network(tg_context *ctx) {
     return fno;
 }
 
-/* One that accumulates: sums are added up over the ranks before they are applied. */
+/* An optimizer that accumulates: sums over the ranks are applied afterwards. */
 static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
     tg_optim_config config = tg_optim_config_default();
     tg_optim_param params[64];
@@ -113,9 +113,9 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
 int main(int argc, char **argv) {
     static double u[RUNS][N];
     static float before[RUNS * N], after[RUNS * N];
-    const MPI_Comm mine = MPI_COMM_WORLD; /* or any other one of the program's */
+    const MPI_Comm mine = MPI_COMM_WORLD; /* or any other communicator of the program */
     const tg_shape shape = {3, {RUNS, 1, N}};
-    tg_context_config one_core = tg_context_config_default(); /* a rank on every core */
+    tg_context_config one_core = tg_context_config_default(); /* one rank per core */
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
     tg_step *step = NULL;
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     need(ctx, tg_step_create(ctx, &config, &step));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, before, &x));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, after, &y));
-    srand((unsigned)tg_comm_rank(comm) + 1); /* waves of its own */
+    srand((unsigned)tg_comm_rank(comm) + 1); /* different waves per rank */
     for (int interval = 0; interval < INTERVALS; interval++) {
         tg_step_result result;
         simulate(interval, u, before, after);

@@ -1,13 +1,13 @@
-/* Train an operator inside a solver: nothing is written to disk but the model at the end.
+/* Train an operator inside a solver: only the final model is written to disk.
  *
  *     insitu_train MODEL.safetensors
  *     tgrad predict MODEL.safetensors --input x.npy --output y.npy
  *
  * The solver advances RUNS simulations of the viscous Burgers equation on the unit torus,
- * u_t + u u_x + u u_y = NU (u_xx + u_yy), by central differences. After every interval of time the
- * fields at its two ends are RUNS new samples of the operator u(t) -> u(t + interval); they take
- * the place of the oldest of the KEPT samples that a Fourier neural operator is trained on
- * meanwhile, with TensorGRaD: on the host, and again on the GPU if there is one. */
+ * u_t + u u_x + u u_y = NU (u_xx + u_yy), by central differences. The fields at the start and end
+ * of every time interval are RUNS new samples of the operator u(t) -> u(t + interval); they replace
+ * the oldest of the KEPT samples on which a Fourier neural operator is trained meanwhile, with
+ * TensorGRaD: on the host, and again on the GPU if there is one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ static const double NU = 0.02, DT = 0.004, LEARNING_RATE = 4e-3;
 
 /* ---- the solver ---- */
 
-static double u[RUNS][POINTS];                           /* the simulations now */
-static double before[KEPT][POINTS], after[KEPT][POINTS]; /* samples, as the solver made them */
+static double u[RUNS][POINTS];                           /* current states */
+static double before[KEPT][POINTS], after[KEPT][POINTS]; /* samples from the solver */
 
 /* A few waves with random amplitudes. */
 static void start(double *field) {
@@ -50,8 +50,8 @@ static void advance(double *field) {
     memcpy(field, next, sizeof next);
 }
 
-/* One interval of every simulation; the samples numbered from `first` on are made anew. Every third
- * interval begins with new waves, before all is calm. */
+/* Advances every simulation by one interval, which replaces the samples from `first` on. Every
+ * third interval starts new waves before the flow decays. */
 static void simulate(int interval, int first) {
     for (int run = 0; run < RUNS; run++) {
         if (interval % 3 == 0) {
@@ -67,7 +67,7 @@ static void simulate(int interval, int first) {
 
 /* ---- the learner ---- */
 
-/* Every call of the library can fail; the context says why. */
+/* Library calls can fail; the context has the error. */
 static void need(tg_context *ctx, tg_status status) {
     if (status != TG_OK) {
         fprintf(stderr, "%s\n", tg_context_error(ctx));
@@ -86,7 +86,7 @@ static tg_fno *make_network(tg_context *ctx) {
 }
 
 /* TensorGRaD for the spectral weights. Weights are updated during the backward pass, in memory that
- * the network does not need then. */
+ * the network no longer needs. */
 static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
     tg_optim_config config = tg_optim_config_default();
     tg_optim_param params[64];
@@ -114,7 +114,7 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
     return optim;
 }
 
-/* The solver's loop. The dataset looks at the solver's arrays: what stands there is learned. */
+/* The solver's loop. The dataset is a view of the solver's arrays. */
 static void learn(tg_context *ctx, tg_dataset *samples, tg_fno *fno, tg_normalizer *const norm[2]) {
     static float x_values[BATCH * POINTS], y_values[BATCH * POINTS];
     const tg_shape shape = {4, {BATCH, 1, N, N}};
@@ -151,7 +151,7 @@ static void learn(tg_context *ctx, tg_dataset *samples, tg_fno *fno, tg_normaliz
     tg_optim_destroy(&optim);
 }
 
-/* |after - before| / |after|: the error of predicting that nothing happens. */
+/* |after - before| / |after|: the error of predicting no change. */
 static double change(void) {
     double sum = 0.0;
     for (int s = 0; s < KEPT; s++) {
@@ -165,7 +165,7 @@ static double change(void) {
     return sum / KEPT;
 }
 
-/* Trains on a backend and saves the model; true if it has learned something. */
+/* Trains on a backend and saves the model; true if it learned something. */
 static bool train(tg_context *ctx, const char *path) {
     const tg_shape all = {4, {KEPT, 1, N, N}};
     tg_tensor x, y;
@@ -174,7 +174,7 @@ static bool train(tg_context *ctx, const char *path) {
     tg_model *model = NULL;
     tg_test_errors errors;
     srand(1);
-    for (int first = 0; first < KEPT; first += RUNS) { /* to know the scales */
+    for (int first = 0; first < KEPT; first += RUNS) { /* to fit the scales */
         simulate(first / RUNS, first);
     }
     need(ctx, tg_tensor_wrap(ctx, TG_F64, &all, before, &x));
@@ -186,7 +186,7 @@ static bool train(tg_context *ctx, const char *path) {
     learn(ctx, samples, fno, norm);
     need(ctx, tg_model_wrap(ctx, fno, norm[0], norm[1], &model));
     need(ctx, tg_model_save(model, path));
-    for (int first = 0; first < KEPT; first += RUNS) { /* a test on simulations it has not seen */
+    for (int first = 0; first < KEPT; first += RUNS) { /* a test on unseen simulations */
         simulate(first / RUNS, first);
     }
     need(ctx, tg_model_evaluate(model, samples, BATCH, &errors));

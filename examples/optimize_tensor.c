@@ -11,7 +11,7 @@ enum { D0 = 12, D1 = 10, D2 = 12, D3 = 7, ENTRIES = D0 * D1 * D2 * D3, STEPS = 3
 
 static float target[ENTRIES][2], weight[ENTRIES][2], grad[ENTRIES][2]; /* {re, im} */
 
-/* Waves, which have low rank, and a few spikes, which have not. */
+/* Waves, which have low rank, and a few spikes, which do not. */
 static void make_target(void) {
     for (int i = 0; i < ENTRIES; i++) {
         const int a = i / (D1 * D2 * D3), b = i / (D2 * D3) % D1, c = i / D3 % D2, d = i % D3;

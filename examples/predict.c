@@ -8,7 +8,7 @@
 
 #include <tgrad/tgrad.h>
 
-/* Every call of the library can fail; the context says why. */
+/* Library calls can fail; the context has the error. */
 static void need(tg_context *ctx, tg_status status) {
     if (status != TG_OK) {
         fprintf(stderr, "%s\n", tg_context_error(ctx));

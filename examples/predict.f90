@@ -29,7 +29,7 @@ program predict
     call tg_model_destroy(model)
     call tg_context_destroy(ctx)
 contains
-    subroutine need(status) ! every call of the library can fail; the context says why
+    subroutine need(status) ! library calls can fail; the context has the error
         integer(c_int), intent(in) :: status
         if (status == TG_OK) return
         write (error_unit, "(a)") tg_context_error(ctx)

@@ -1,16 +1,15 @@
-! The library from Fortran: contexts, tensors, npy files, models that were trained with tgrad or in
-! a program of its own, and optimizers of arrays. Compile this file with yours and link with the C
-! library:
+! Fortran interface of the library: contexts, tensors, npy files, trained models, and optimizers of
+! arrays. Compile this file with yours and link with the C library:
 !
 !     gfortran tgrad.f90 solver.f90 $(pkg-config --libs tgrad)
 !
 ! Names and meaning are those of the headers in include/tgrad. A call that can fail returns a status,
-! TG_OK if it did not; tg_context_error tells why it did. Handles are type(c_ptr): c_null_ptr at the start,
-! and again after destroy. Texts are Fortran's, without trailing blanks.
+! TG_OK on success; tg_context_error returns the error. Handles are type(c_ptr): c_null_ptr at the
+! start and after destroy. Texts are Fortran's, without trailing blanks.
 !
-! Order of dimensions: an array (nx, ny, channels, samples) of Fortran has the memory of an array
-! (samples, channels, ny, nx) of C. Sizes are in Fortran's order here, sizes(1) running fastest, as
-! shape(array) gives them; tensors hold them in C's.
+! Order of dimensions: a Fortran array (nx, ny, channels, samples) has the memory layout of a C array
+! (samples, channels, ny, nx). Sizes are in Fortran's order here, sizes(1) varying fastest, as in
+! shape(array); tensors store them in C's.
 module tgrad
     use, intrinsic :: iso_c_binding
     implicit none
@@ -50,14 +49,14 @@ module tgrad
         type(c_ptr) :: owner = c_null_ptr ! set: destroy frees the data
     end type tg_tensor
 
-    ! Settings of an optimizer: begun by tg_optim_config_default, changed by tg_optim_config_set. A
-    ! library that has more of them gives the others their defaults.
+    ! Settings of an optimizer: initialised by tg_optim_config_default, changed by tg_optim_config_set.
+    ! A newer library uses defaults for additional settings.
     type, bind(c), public :: tg_optim_config
         integer(c_size_t) :: size = 0
-        integer(c_int64_t) :: fields(53) = 0
+        integer(c_int64_t) :: fields(52) = 0
     end type tg_optim_config
 
-    ! As far as one array needs them; public for the test of their layouts.
+    ! The part that one array needs; public for the test of their layouts.
     type, bind(c), public :: tg_optim_param
         type(c_ptr) :: name = c_null_ptr
         integer(c_int) :: dtype = TG_F32
@@ -265,7 +264,7 @@ contains
         status = c_context_create(c_null_ptr, ctx)
     end function tg_context_create
 
-    ! The sentence of the last failure.
+    ! The message of the last error.
     function tg_context_error(ctx) result(text)
         type(c_ptr), intent(in) :: ctx
         character(:), allocatable :: text
@@ -278,7 +277,7 @@ contains
         text = text_of(c_status_name(status))
     end function tg_status_name
 
-    ! "cpu", "cuda" or "ref", before anything else is done with the context.
+    ! "cpu", "cuda" or "ref"; call it before any other use of the context.
     integer(c_int) function tg_backend_select(ctx, name) result(status)
         type(c_ptr), intent(in) :: ctx
         character(*), intent(in) :: name
@@ -309,8 +308,8 @@ contains
         status = create_long(ctx, dtype, int(sizes, c_int64_t), tensor)
     end function create_default
 
-    ! A tensor of an array of the caller: no copy. The array has the attribute target, is contiguous
-    ! and outlives the tensor; `data` is c_loc(array).
+    ! A view of the caller's array. The array must have the attribute target, be contiguous and
+    ! outlive the tensor; `data` is c_loc(array).
     integer(c_int) function wrap_long(ctx, dtype, sizes, data, tensor) result(status)
         type(c_ptr), intent(in) :: ctx
         integer(c_int), intent(in) :: dtype
@@ -367,7 +366,7 @@ contains
         status = c_model_save(model, trim(path)//c_null_char)
     end function tg_model_save
 
-    ! A setting by its key, "fno.n_modes"; "" if there is none.
+    ! A setting by its key, "fno.n_modes"; "" if it does not exist.
     function tg_model_setting(model, key) result(text)
         type(c_ptr), intent(in) :: model
         character(*), intent(in) :: key
@@ -375,7 +374,7 @@ contains
         text = text_of(c_settings_get(c_model_settings(model), trim(key)//c_null_char))
     end function tg_model_setting
 
-    ! Channels of the input and of the output; 0 if there is no model.
+    ! Channels of the input and of the output; 0 without a model.
     integer(c_int64_t) function tg_model_in_channels(model) result(channels)
         type(c_ptr), intent(in) :: model
         channels = number_of(tg_model_setting(model, "fno.in_channels"))
@@ -386,7 +385,7 @@ contains
         channels = number_of(tg_model_setting(model, "fno.out_channels"))
     end function tg_model_out_channels
 
-    ! ---- optimizers: each of one array, which stays with the caller ----
+    ! ---- optimizers, each for one array of the caller ----
 
     type(tg_optim_config) function tg_optim_config_default() result(config)
         call c_optim_config_init(config, c_sizeof(config))
@@ -400,7 +399,7 @@ contains
         status = c_optim_config_set(ctx, config, trim(key)//c_null_char, trim(value)//c_null_char)
     end function tg_optim_config_set
 
-    ! For an array of that dtype and those sizes, all moments zero.
+    ! For an array of this dtype and these sizes, with zero moments.
     integer(c_int) function optim_long(ctx, config, dtype, sizes, optim) result(status)
         type(c_ptr), intent(in) :: ctx
         type(tg_optim_config), intent(in), target :: config
@@ -428,8 +427,7 @@ contains
         status = optim_long(ctx, config, dtype, int(sizes, c_int64_t), optim)
     end function optim_default
 
-    ! One update of the weight, a tensor of the array where the backend computes, from its gradient
-    ! dL/dRe + i dL/dIm.
+    ! One update of the weight, a tensor in the backend's memory, from its gradient dL/dRe + i dL/dIm.
     integer(c_int) function tg_optim_step(optim, gradient, weight) result(status)
         type(c_ptr), intent(in) :: optim
         type(tg_tensor), intent(in) :: gradient, weight
@@ -442,7 +440,7 @@ contains
         status = c_optim_set_learning_rate(optim, 0_c_int, rate)
     end function tg_optim_set_learning_rate
 
-    ! ---- between the languages ----
+    ! ---- conversions between the languages ----
 
     function text_of(pointer) result(text)
         type(c_ptr), intent(in) :: pointer
@@ -467,7 +465,7 @@ contains
         if (trouble /= 0) number = 0
     end function number_of
 
-    ! More than TG_MAX_NDIM sizes give an ndim that the library refuses.
+    ! More than TG_MAX_NDIM sizes give an ndim that the library rejects.
     pure type(tg_shape) function shape_of(sizes) result(shape)
         integer(c_int64_t), intent(in) :: sizes(:)
         integer :: i

@@ -1,5 +1,5 @@
-/* tgrad-h5: reads one HDF5 file for a process that uses libtgrad, see src/io/hdf5_wire.h. It is
- * started by the library with a socket as descriptor 3 and the path as its only argument. */
+/* tgrad-h5: reads one HDF5 file for a process that uses libtgrad, see src/io/hdf5_wire.h. The
+ * library starts it with a socket as descriptor 3 and the path as its only argument. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
         return 2;
     }
 #ifdef SYS_close_range
-    syscall(SYS_close_range, SOCKET + 1, ~0U, 0); /* what the parent left open is not for us */
+    syscall(SYS_close_range, SOCKET + 1, ~0U, 0); /* close inherited descriptors */
 #endif
     return tg_h5_serve(SOCKET, argv[1]);
 }

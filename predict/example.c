@@ -1,5 +1,5 @@
-/* Predicts the sample of this folder and compares with what the exporting program made of it. The
- * place to begin a program of your own. */
+/* Predicts the sample in this folder and compares it with the exporting program's prediction. A
+ * starting point for other programs. */
 #define _POSIX_C_SOURCE 199309L
 #include <math.h>
 #include <stdio.h>

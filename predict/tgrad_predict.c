@@ -1,4 +1,4 @@
-/* Models and sessions of tgrad_predict.h: what is read, checked and allocated. The arithmetic is in
+/* Models and sessions of tgrad_predict.h: loading, checks and allocation. The arithmetic is in
  * tgrad_predict_run.c. */
 #include <math.h>
 #include <stdarg.h>
@@ -31,12 +31,12 @@ fail(char *error, const char *format, ...) {
 
 /* ---- model files ---- */
 
-/* The header is text: a line for each of these, then zeros up to the weights, which are f32, little
- * end first. */
+/* The header is text: a line for each of these, then zeros up to the weights, which are
+ * little-endian f32. */
 static const char FORMAT[] = "tgrad-predict 1\n"
                              "dims %d\n"
                              "channels %zu %zu %zu\n" /* in, out, hidden */
-                             "modes %zu %zu %zu\n"    /* of the weights; 1 beyond the last */
+                             "modes %zu %zu %zu\n"    /* of the weights; 1 for unused dimensions */
                              "layers %d\n"
                              "hidden %zu %zu %zu\n" /* of lifting, blocks (0: none), projection */
                              "skips %d %d\n"        /* of the convolution and the MLP */
@@ -62,7 +62,7 @@ static int is_sound(const tgp_model *m, const size_t hidden[3]) {
     return fits;
 }
 
-/* Numbers of the file, one array after the other; beyond its end they are only counted. */
+/* Arrays of numbers, read consecutively; past the end of the file they are only counted. */
 typedef struct {
     const float *data;
     double at, size;
@@ -155,7 +155,7 @@ tgp_model *tgp_load_memory(const void *bytes, size_t size, char *error) {
     return m;
 }
 
-/* The bytes of a file, NULL after a message. */
+/* The bytes of a file; NULL after an error. */
 static void *read_file(const char *path, size_t *size, char *error) {
     FILE *file = fopen(path, "rb");
     char *bytes = NULL;
@@ -229,10 +229,10 @@ long tgp_out_channels(const tgp_model *model) {
 
 /* ---- sessions ---- */
 
-/* Pieces of one block of memory; with `base` NULL they are only counted. */
+/* Pieces of one block of memory; if `base` is NULL they are only counted. */
 typedef struct {
     char *base;
-    double count; /* numbers; exact, and without overflow where there would be no memory */
+    double count; /* numbers; exact, and no overflow even if memory would not suffice */
 } arena;
 
 static float *take(arena *a, double count) {
@@ -254,7 +254,7 @@ static void lay_out(tgp_session *s, arena *a) {
         x->back_cosines = take(a, table);
         x->back_sines = take(a, is_last ? table : 2 * table);
     }
-    for (int d = m->dims - 1; d >= 0; d--) { /* the largest of what the transforms pass on */
+    for (int d = m->dims - 1; d >= 0; d--) { /* the largest intermediate result of the transforms */
         double outer = 1;
         inner *= (double)s->axes[d].kept;
         for (int e = 0; e < d; e++) {
@@ -279,7 +279,7 @@ static void fill_tables(const tgp_model *m, axis *a, int d, double points) {
             const double turns = fmod(frequency * (double)n, (double)a->padded) / (double)a->padded;
             const double c = cos(2 * pi * turns), sine = sin(2 * pi * turns);
             const size_t to = n * a->kept + k, row = k * a->padded + n, all = a->kept * a->padded;
-            if (is_last) { /* (N, kept), scaled; and (kept, N), where a frequency stands for two */
+            if (is_last) { /* (N, kept), scaled; and (kept, N), where a frequency represents two */
                 a->cosines[to] = (float)(c / points);
                 a->sines[to] = (float)(-sine / points);
                 a->back_cosines[row] = (float)(is_single ? c : 2 * c);

@@ -1,11 +1,11 @@
-/* What the two sources of tgrad_predict share. Fields are (channels, points), spectra (channels,
- * real and imaginary part, frequencies). */
+/* Internals that the two sources of tgrad_predict share. Fields are (channels, points), spectra
+ * (channels, real and imaginary part, frequencies). */
 #ifndef TGRAD_PREDICT_INSIDE_H
 #define TGRAD_PREDICT_INSIDE_H
 
 #include "tgrad_predict.h"
 
-enum { TGP_TILE = 64 }; /* points that pass through the layers together */
+enum { TGP_TILE = 64 }; /* points processed together */
 
 typedef enum { SKIP_LINEAR, SKIP_IDENTITY, SKIP_SOFT_GATING, SKIPS } skip_kind;
 typedef enum { NORM_NONE, NORM_GROUP, NORM_INSTANCE, NORMS } norm_kind;
@@ -28,7 +28,7 @@ struct tgp_model {
     int dims, layers;
     int embeds, is_tanh, is_symmetric;
     size_t in, out, channels;
-    size_t modes[TGP_MAX_DIMS]; /* of the weights; the last one of frequencies from 0 on */
+    size_t modes[TGP_MAX_DIMS]; /* of the weights; in the last dimension frequencies from 0 */
     size_t mode_count;
     double padding; /* share of each size */
     skip_kind fno_skip, mlp_skip;
@@ -38,10 +38,10 @@ struct tgp_model {
     block *blocks;
 };
 
-/* What one dimension of a session's grid needs. */
+/* Tables for one dimension of a session's grid. */
 typedef struct {
-    size_t grid, padded, before; /* points; with padding; zeros ahead of the first */
-    size_t kept, window;         /* frequencies, and the weight's mode that the first of them is */
+    size_t grid, padded, before; /* points; with padding; zeros before the first */
+    size_t kept, window;         /* frequencies, and the weight's mode of the first one */
     float *cosines, *sines;      /* (kept, padded) e^(-2 pi i k n / N) */
     float *back_cosines, *back_sines;
 } axis;
@@ -51,7 +51,7 @@ struct tgp_session {
     axis axes[TGP_MAX_DIMS];
     size_t points, padded, kept; /* products over the dimensions */
     int threads;
-    size_t scratch_size;      /* of a thread, in numbers */
+    size_t scratch_size;      /* per thread, in numbers */
     float *field, *other;     /* (channels, padded) */
     float *spectrum, *result; /* (channels, 2, the largest stage) */
     float *scratch;

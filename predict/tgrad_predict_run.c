@@ -1,6 +1,6 @@
-/* The arithmetic of predictions. Every product of matrices goes through multiply(), also the
- * transforms: of a grid of N points K frequencies are kept, and a product with a K x N table makes
- * just those, for any N. */
+/* The arithmetic of predictions. Every matrix product goes through multiply(), including the
+ * transforms: K of a grid's N frequencies are kept, and a product with a K x N table computes just
+ * those, for any N. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #define PARALLEL_FOR
 #endif
 
-/* Loops that the loader chooses by the machine they run on, where compiler and loader can;
- * elsewhere -march=native makes them fast. */
+/* Loops selected at load time for the machine, if compiler and loader support it; elsewhere
+ * -march=native makes them fast. */
 #if defined(__GNUC__) && __GNUC__ >= 12 && defined(__x86_64__) && defined(__gnu_linux__) &&        \
     !defined(__SANITIZE_ADDRESS__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -23,7 +23,7 @@
 #define FAST
 #endif
 
-#ifdef __GNUC__ /* a part of each of these clones */
+#ifdef __GNUC__ /* inlined into each clone */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #else
 #define ALWAYS_INLINE static inline
@@ -33,7 +33,7 @@ enum { ROWS = 4, COLUMNS = 16 };
 
 /* ---- arithmetic ---- */
 
-/* c (m, n) = [c +] [bias of each row +] a (m, k) b (k, n). Rows lie lda, ldb, ldc apart. */
+/* c (m, n) = [c +] [bias of each row +] a (m, k) b (k, n). Row pitches lda, ldb, ldc. */
 typedef struct {
     size_t m, n, k;
     const float *a, *b;
@@ -42,9 +42,9 @@ typedef struct {
     int adds;
 } product;
 
-/* sum += a b for a block of the result; the full one is what nearly all time goes to. */
+/* sum += a b for a block of the result; nearly all time is spent in full blocks. */
 #ifdef __GNUC__
-typedef float lanes __attribute__((vector_size(32))); /* in registers of any kind */
+typedef float lanes __attribute__((vector_size(32))); /* in registers of any width */
 
 ALWAYS_INLINE void add_full(const product *p, const float *a, const float *b,
                             float sum[ROWS][COLUMNS]) {
@@ -109,7 +109,7 @@ FAST static void multiply(product p, float *c) {
     }
 }
 
-/* y += x w, complex, all in two parts. */
+/* y += x w, complex, with separate real and imaginary parts. */
 FAST static void add_complex_products(size_t n, const float *xr, const float *xi, const float *wr,
                                       const float *wi, float *restrict yr, float *restrict yi) {
     for (size_t i = 0; i < n; i++) {
@@ -252,7 +252,7 @@ static void project(tgp_session *s, const float *x, float *y) {
     }
 }
 
-/* Of a block what follows the convolution z, up to its second norm; in place of its input x. */
+/* The part of a block after the convolution z, up to its second norm; replaces its input x. */
 static void mix(tgp_session *s, const block *b, int is_last, float *x, float *z) {
     const tgp_model *m = s->model;
     PARALLEL_FOR
@@ -284,8 +284,7 @@ static void mix(tgp_session *s, const block *b, int is_last, float *x, float *z)
     }
 }
 
-/* x = (x - mean) / deviation, of every channel or of all together; affine: a factor and a summand.
- */
+/* x = (x - mean) / deviation, per channel or over all channels; affine: a factor and an offset. */
 static void normalize(tgp_session *s, const float *affine, float *x) {
     const tgp_model *m = s->model;
     const size_t groups = m->norm == NORM_GROUP ? 1 : m->channels;
@@ -386,7 +385,7 @@ static void transform_outer(tgp_session *s, const float *cosines, const float *s
     }
 }
 
-/* y (channels, 2, kept) = x with the weight's modes of the kept frequencies. */
+/* y (channels, 2, kept) = x times the weight's modes of the kept frequencies. */
 static void contract(tgp_session *s, const block *b, const float *x, float *y) {
     const tgp_model *m = s->model;
     const axis *last = &s->axes[m->dims - 1];
@@ -452,9 +451,9 @@ static void convolve(tgp_session *s, const block *b, const float *x, float *z) {
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole network ---- */
 
-/* Rows of the last dimension between a padded field and one without padding. */
+/* Copies rows of the last dimension between a padded and an unpadded field. */
 static void copy_inside(const tgp_session *s, float *padded, float *inside, int to_padded) {
     const tgp_model *m = s->model;
     const size_t width = s->axes[m->dims - 1].grid, rows = s->points / width;
@@ -488,7 +487,7 @@ void tgp_predict(tgp_session *s, const float *x, float *y) {
     for (int l = 0; l < m->layers; l++) {
         const block *b = &m->blocks[l];
         const int is_last = l + 1 == m->layers;
-        if (m->is_tanh) { /* the spectrum is made before `other` is written again */
+        if (m->is_tanh) { /* the spectrum is computed before `other` is overwritten */
             for (size_t i = 0; i < count; i++) {
                 other[i] = tanhf(field[i]);
             }

@@ -25,7 +25,7 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, block_forward) ||
            offset == offsetof(tg_backend_ops, block_back_workspace) ||
            offset == offsetof(tg_backend_ops, block_backward) ||
-           offset == offsetof(tg_backend_ops, mlp_reads_bytes) ||
+           offset == offsetof(tg_backend_ops, mlp_accepts_quantized_input) ||
            offset == offsetof(tg_backend_ops, mapped_takes) ||
            offset == offsetof(tg_backend_ops, mapped_contract) ||
            offset == offsetof(tg_backend_ops, mapped_gradients) ||

@@ -65,7 +65,7 @@ END
     [ $code -eq 1 ] || complain "$last: exit code $code"
     grep -q "$2" err || complain "$last: no '$2'"
 }
-lost='lost its way'
+lost='broke the protocol'
 lie "nothing to say" 'ended early' </dev/null
 lie "another version" 'another version' < <(frame 0 99 0)
 lie "half a frame" 'ended early' < <(hello; bytes 4 2)

@@ -418,7 +418,7 @@ static void test_refused(void **state) {
     config.first_sample = 2;
     config.n_samples = 2;
     expect_refused(tensor, &config, TG_E_CONFIG,
-                   "2 trajectories were asked for, there are 1 behind those passed over");
+                   "2 trajectories were asked for, there are 1 after those skipped");
     config = tg_dataset_config_default();
     config.n_dim = 1;
     config.layout = TG_LAYOUT_PDEARENA;

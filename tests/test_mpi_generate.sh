@@ -31,7 +31,7 @@ refused() {
     [ $? -eq "$1" ] || complain "'$2': not exit code $1: $(cat refused.out)"
     [ "$(grep -c "$2" refused.out)" -eq 1 ] || complain "not once '$2': $(cat refused.out)"
 }
-refused 1 'kolmogorov: the frames of a flow in time come one after the other; start one process' kolmogorov
+refused 1 'kolmogorov: the frames of a flow in time are computed in sequence; start one process' kolmogorov
 refused 1 'burgers_train_32.h5' burgers --n-train 7 --n-test 2 -r 32 --seed 2
 
 [ $failures -eq 0 ]

@@ -236,7 +236,7 @@ static void test_bad_headers(void **state) {
         {F4 "(9223372036854775807,), }", 0, TG_E_FORMAT, "overflows"},
         {F4 "(4294967296, 4294967296), }", 0, TG_E_FORMAT, "overflows"},
         {F4 "(1,1,1,1,1,1,1,1,1), }", 4, TG_E_UNSUPPORTED, "8 dimensions"},
-        {F4 "(3,)} x", 12, TG_E_FORMAT, "behind"},
+        {F4 "(3,)} x", 12, TG_E_FORMAT, "after"},
         {F4 "(3,) 'x'", 12, TG_E_FORMAT, "',' or '}'"},
         {F4 "(3,), }", 11, TG_E_FORMAT, "expected 12 bytes"},
         {F4 "(3,), }", 13, TG_E_FORMAT, "found 13"},

@@ -171,8 +171,8 @@ static void refused(const char *backend, tg_place wrong, const char *words) {
 
 static void test_refused(void **state) {
     (void)state;
-    refused("fake", TG_HOST, "it lies on the host, but backend fake computes on a device");
-    refused("cpu", TG_DEVICE, "it lies on a device, but backend cpu computes on the host");
+    refused("fake", TG_HOST, "it is on the host, but backend fake computes on a device");
+    refused("cpu", TG_DEVICE, "it is on a device, but backend cpu computes on the host");
 }
 
 /* Memory of the caller on the device, as a framework hands it in. */
@@ -212,11 +212,11 @@ static void test_networks(void **state) {
     elsewhere.place = TG_DEVICE;
     elsewhere.owner = NULL;
     assert_int_equal(tg_fno_forward(fno, &elsewhere, &y), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "x: it lies on a device"));
+    assert_non_null(strstr(tg_context_error(ctx), "x: it is on a device"));
     assert_int_equal(tg_fno_forward(fno, &x, &elsewhere), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "y: it lies on a device"));
+    assert_non_null(strstr(tg_context_error(ctx), "y: it is on a device"));
     assert_int_equal(tg_backend_copy(ctx, &x, &elsewhere), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "copy to: it lies on a device"));
+    assert_non_null(strstr(tg_context_error(ctx), "copy to: it is on a device"));
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&y);
     tg_fno_destroy(&fno);

@@ -143,8 +143,8 @@ static void test_errors(void **state) {
     const struct {
         const char *text, *part;
     } cases[] = {
-        {"a: 1\nb: 2\na: 3\n", "t.yaml:3: the key 'a' stands twice"},
-        {"a:\n  b: 1\na:\n  c: 1\n", "t.yaml:3: the key 'a' stands twice"},
+        {"a: 1\nb: 2\na: 3\n", "t.yaml:3: the key 'a' appears twice"},
+        {"a:\n  b: 1\na:\n  c: 1\n", "t.yaml:3: the key 'a' appears twice"},
         {"a:\n  b: 1\na.b: 2\n", "t.yaml:3: a.b: set twice, first in t.yaml:2"},
         {"a:\n\tb: 2\n", "t.yaml:2: not valid YAML: tab character"},
         {"- 1\n- 2\n", "t.yaml:1: expected a map"},
@@ -157,7 +157,7 @@ static void test_errors(void **state) {
         {"a: 1\n...\n]\n", "not valid YAML"},
         {"a: 1\nb: *nowhere\n", "t.yaml:2: b: this alias names no anchor"},
         {"a: {b: &x 1}\nc: *x/b\n", "t.yaml:2: c: this alias names no anchor"},
-        {"a: &x 1\nb: &x 2\nc: *x\n", "t.yaml:2: an anchor of this name stands above"},
+        {"a: &x 1\nb: &x 2\nc: *x\n", "t.yaml:2: an anchor of this name is defined above"},
         {"a: &x [*x]\n", "t.yaml:1: a: lists and maps are nested too deep"},
         {"a: &x {b: *x}\n", "nested too deep"},
         {"a: &x {<<: *x}\n", "nested too deep"},

@@ -26,7 +26,7 @@ static void add(cpu_tile_form form, const float *a, const float *b, double sum[2
 
 /* ---- tiles ---- */
 
-enum { DEPTH = 9, REALS = 2 * CPU_MOST_FREQUENCIES };
+enum { DEPTH = 9, REALS = 2 * CPU_MAX_FREQUENCIES };
 
 static bool has(const cpu_tile_kernels *kernels) {
 #if defined(__x86_64__) || defined(__i386__)

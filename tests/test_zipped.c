@@ -124,8 +124,8 @@ static void test_refused_pickles(void **state) {
     REFUSED("}\x81.", TG_E_UNSUPPORTED, "opcode 0x81");
     REFUSED("", TG_E_FORMAT, "it ends early");
     REFUSED("t.", TG_E_FORMAT, "tuple");
-    REFUSED("(.", TG_E_FORMAT, "another number of values");
-    REFUSED("K\1K\2.", TG_E_FORMAT, "another number of values");
+    REFUSED("(.", TG_E_FORMAT, "not end with exactly one value");
+    REFUSED("K\1K\2.", TG_E_FORMAT, "not end with exactly one value");
     REFUSED("h\7.", TG_E_FORMAT, "never remembered");
     REFUSED("(K\1K\2K\3u.", TG_E_FORMAT, "items without a dict");
     REFUSED("]q\0h\0a.", TG_E_FORMAT, "nested deeper");

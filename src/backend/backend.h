@@ -1,12 +1,12 @@
 /* One typed table of operations, filled by every backend.
  *
  * `ref` fills every slot with plain loops and is the oracle; a tuned backend starts from a copy of
- * that table and overrides what it does better, falling back to `be->ref` for the dtypes it does
- * not tune. Pointers live where the backend computes (host for ref and cpu). Arrays are contiguous
- * and row-major; outputs never alias inputs unless a slot says so. Unless a slot says otherwise it
- * takes the eight float dtypes (f32 .. cf16) and accumulates in f32 or better. What runs every step
- * allocates nothing; plans do when they are created, and decompositions (eigh, qr) and selections
- * may take scratch from the ledger for the time of the call. */
+ * that table and overrides slots, falling back to `be->ref` for dtypes it does not tune. Pointers
+ * refer to the backend's memory (the host for ref and cpu). Arrays are contiguous and row-major;
+ * outputs never alias inputs unless a slot says so. By default a slot takes the eight float dtypes
+ * (f32 .. cf16) and accumulates in f32 or better. Slots that run every step allocate nothing; plans
+ * allocate when they are created, and decompositions (eigh, qr) and selections may take scratch
+ * from the ledger during the call. */
 #ifndef TG_BACKEND_BACKEND_H
 #define TG_BACKEND_BACKEND_H
 
@@ -38,7 +38,7 @@ typedef enum tg_op {
 
 /* C[b] = alpha op(A[b]) op(B[b]) + beta C[b], b = 0..batch-1; row-major, leading dimension =
  * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. A stride
- * of 0 uses the same matrix for all of the batch; where C is one, it becomes alpha times the sum of
+ * of 0 uses the same matrix for the whole batch; with stride 0, C becomes alpha times the sum of
  * all products + beta C. */
 typedef struct tg_gemm {
     tg_dtype dtype; /* f32, f64, c64, c128; ref also the 16-bit ones */
@@ -56,8 +56,8 @@ typedef struct tg_gemm {
 
 /* ---- Fourier transforms, pruned to the kept modes ---- */
 
-/* How entries of the last dimension of a real transform count: a half spectrum stands for both its
- * sides, so the adjoint of one direction is the other one with the interior doubled or halved. */
+/* Weights of the last dimension of a real transform: a half spectrum represents both its sides, so
+ * the adjoint of one direction is the other with the interior doubled or halved. */
 typedef enum tg_fft_weight {
     TG_FFT_PLAIN,  /* the transform itself */
     TG_FFT_ADJOINT /* forward: interior x 2 (adjoint of inverse); inverse: interior x 1/2 (adjoint
@@ -67,9 +67,9 @@ typedef enum tg_fft_weight {
 
 /* X[k] = scale sum_n x[n] exp(-2 pi i sum_d k_d n_d / grid_d) for the kept frequencies
  * k_d = first_d .. first_d + kept_d - 1 (negative ones wrap), and the inverse with exp(+..), zero
- * outside the kept ones and no other scaling than `scale`. Real transforms: x real, the last
- * dimension holds frequencies 0 .. kept-1 (kept <= grid/2 + 1) and the inverse ignores the
- * imaginary part at index 0 and Nyquist there, after the other dimensions are done. */
+ * for other frequencies, also scaled by `scale`. Real transforms: x real, the last dimension holds
+ * frequencies 0 .. kept-1 (kept <= grid/2 + 1) and the inverse ignores the imaginary part at index
+ * 0 and Nyquist there, after the other dimensions are done. */
 typedef struct tg_fft_desc {
     tg_dtype dtype;   /* real type of the arithmetic: f32 or f64 */
     bool complex;     /* data on the grid is complex */
@@ -77,16 +77,16 @@ typedef struct tg_fft_desc {
     int64_t grid[3];  /* N_d >= 1 */
     int64_t kept[3];  /* K_d, 1 .. N_d (real: last <= N/2 + 1) */
     int64_t first[3]; /* signed first frequency, in -(N-1) .. N-1; real: last is 0 */
-    int64_t howmany;  /* transforms at most: x is (howmany, grid..), X is (howmany, kept..) */
-    tg_storage grid_store, kept_store; /* how x and X are kept in memory; f32 only */
+    int64_t howmany;  /* maximum number: x is (howmany, grid..), X is (howmany, kept..) */
+    tg_storage grid_store, kept_store; /* storage formats of x and X; f32 only */
 } tg_fft_desc;
 
-typedef struct tg_fft_plan tg_fft_plan; /* each backend's own */
+typedef struct tg_fft_plan tg_fft_plan; /* defined by each backend */
 
 /* ---- Index sets ---- */
 
 /* A subset of 0..n-1: one bit per entry, and for every 512 bits the number of set bits before them,
- * so that entry -> position among the kept values is a look-up and a popcount. */
+ * so that the position of an entry among the kept values is a look-up and a popcount. */
 typedef struct tg_bitmap {
     int64_t n;
     int64_t count;   /* bits set */
@@ -103,14 +103,15 @@ static inline int64_t tg_bitmap_ranks(int64_t n) {
 
 /* ---- Compressed gradients ---- */
 
-/* What changes from step to step, in the backend's memory, so that queued work can read it late. */
+/* Values that change every step, in the backend's memory, so that queued work can read them late.
+ */
 typedef struct tg_rates {
     double alpha, beta, scale;
     uint32_t step; /* of the rounding */
 } tg_rates;
 
-/* A gradient as it is handed over: dense, or factored as rank-B sums per frequency,
- * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], never formed whole. Exactly one form is set. */
+/* A gradient as handed over: dense, or factored as rank-B sums per frequency,
+ * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], never formed as a whole. Exactly one form is set. */
 typedef struct tg_grad_source {
     const void *dense; /* (dim0, dim1, ..) */
     const void *x;     /* (batch, dim0, K), K = product of the other dims */
@@ -141,11 +142,11 @@ typedef struct tg_compress {
     void *values; /* (bitmap->count), NULL: none */
     void *core;   /* (rank..), NULL: none */
     void *workspace;
-    uint32_t *guard; /* entries of the source or its factors that are not finite are added */
+    uint32_t *guard; /* counts entries of the source or its factors that are not finite */
 } tg_compress;
 
-/* The way back: out = beta out + alpha (core x_n U_n + lambda scatter(values)), one pass over out.
- * core or values may be NULL. beta = 0 never reads out. */
+/* Expands the update: out = beta out + alpha (core x_n U_n + lambda scatter(values)), one pass over
+ * out. core or values may be NULL. beta = 0 never reads out. */
 typedef struct tg_expand {
     tg_multimode modes;
     const tg_bitmap *bitmap;
@@ -157,11 +158,11 @@ typedef struct tg_expand {
     void *workspace;
     tg_storage out_store;
     const tg_rng *rounding; /* 16-bit out: stochastic, as tg_store_rounded; NULL: to nearest */
-    const tg_rates *rates;  /* instead of alpha, beta and the rounding's step; NULL: those */
-    const uint32_t *guard;  /* nothing happens where it is not 0; NULL: none */
+    const tg_rates *rates;  /* replaces alpha, beta and the rounding's step; may be NULL */
+    const uint32_t *guard;  /* if not 0, the call does nothing; NULL: none */
 } tg_expand;
 
-/* The way back read off at an index set only: values += alpha (core x_n U_n)[kept]. */
+/* Evaluates the expanded core at an index set only: values += alpha (core x_n U_n)[kept]. */
 typedef struct tg_sample {
     tg_multimode modes;
     const tg_bitmap *bitmap;
@@ -171,9 +172,10 @@ typedef struct tg_sample {
     void *workspace;
 } tg_sample;
 
-/* How Adam's moments are kept in memory (state_codec.h); the arithmetic on them is that of the
- * dtype. Other forms than FULL go with f32 and c64 only. Rounded by the stream of `rounding`, real
- * j of m by index 2^62 + j, of v by 2^63 + j; without it, or with `state_nearest`, to nearest. */
+/* Storage formats of Adam's moments (state_codec.h); the arithmetic on them is that of the dtype.
+ * Formats other than FULL are for f32 and c64 only. Stochastic rounding by the stream of
+ * `rounding`, real j of m by index 2^62 + j, of v by 2^63 + j; without it, or with `state_nearest`,
+ * nearest. */
 typedef enum tg_state_form {
 #define TG_STATE_FORMAT(id, word, codec) TG_STATE_##id,
 #include "backend/state_formats.def"
@@ -181,12 +183,12 @@ typedef enum tg_state_form {
     TG_STATE_FORMS
 } tg_state_form;
 
-/* Reals that Adam takes at a time; scales are of as many. */
+/* Reals per block of Adam's work and of its scales. */
 enum { TG_STATE_BLOCK = 256 };
 
 /* Adam's moments and direction on one array: g = scale grad; m = b1 m + (1 - b1) g;
- * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps), from m and v before they are rounded. Then,
- * if given, direction = u and weight = beta weight + alpha u. */
+ * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps), from m and v before rounding. Then, if given,
+ * direction = u and weight = beta weight + alpha u. */
 typedef struct tg_adam {
     tg_dtype dtype; /* of grad, m, direction, weight */
     int64_t n;
@@ -197,25 +199,25 @@ typedef struct tg_adam {
     void *v;                  /* (n) reals of the dtype's real type */
     tg_state_form form;       /* of m and v; a complex m is 2n reals */
     float *m_scale, *v_scale; /* 8BIT: (reals of m or v / TG_STATE_BLOCK, rounded up) */
-    bool state_nearest;       /* m and v to nearest, whatever the weight is rounded by */
+    bool state_nearest;       /* round m and v to nearest, independent of the weight */
     double beta1, beta2, eps;
     void *direction; /* (n), may be grad's memory; NULL: none */
     void *weight;    /* (n), NULL: none */
     double alpha, beta;
     tg_storage grad_store, weight_store;
-    const tg_rng *rounding; /* 16-bit weight: stochastic, as tg_store_rounded, and moments in less;
+    const tg_rng *rounding; /* 16-bit weight and compact moments: stochastic, as tg_store_rounded;
                                NULL: to nearest */
-    const tg_rates *rates;  /* instead of scale, alpha, beta and the rounding's step; NULL: those */
-    uint32_t *guard;        /* nothing happens where it is not 0; NULL: none */
-    bool counts;            /* first add grad's entries that are not finite to the guard */
+    const tg_rates *rates;  /* replaces scale, alpha, beta and the rounding's step; may be NULL */
+    uint32_t *guard;        /* if not 0, the call does nothing; NULL: none */
+    bool counts;            /* first adds the number of non-finite entries of grad to the guard */
 } tg_adam;
 
-/* What the moments are rounded by; NULL: to nearest. */
+/* The rounding of the moments; NULL: to nearest. */
 static inline const tg_rng *tg_adam_state_rounding(const tg_adam *op) {
     return op->state_nearest ? NULL : op->rounding;
 }
 
-/* How values move (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
+/* Update rules (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
  * `split` that of each part; the sign of 0 is 0. */
 typedef enum tg_rule_kernel {
     TG_KERNEL_ADAM,
@@ -224,20 +226,20 @@ typedef enum tg_rule_kernel {
     TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
 } tg_rule_kernel;
 
-/* Calls that may take memory from the ledger for their own time. */
+/* Calls that may take memory from the ledger while they run. */
 typedef enum tg_scratch_call {
     TG_SCRATCH_EIGH,  /* of (n, n) */
     TG_SCRATCH_QR,    /* of (m, n) */
     TG_SCRATCH_SELECT /* the largest or weighted ones of m entries */
 } tg_scratch_call;
 
-/* Bytes of category workspace that one such call holds at most. */
+/* Peak bytes of category workspace of one such call. */
 typedef struct tg_scratch_need {
-    size_t place; /* where the backend computes */
-    size_t host;  /* on the host, where that is another place */
+    size_t place; /* on the backend */
+    size_t host;  /* on the host, if the backend is elsewhere */
 } tg_scratch_need;
 
-/* What is held at most by calls that come one after the other. */
+/* The peak of calls made in turn. */
 static inline void tg_scratch_raise(tg_scratch_need *most, tg_scratch_need other) {
     most->place = other.place > most->place ? other.place : most->place;
     most->host = other.host > most->host ? other.host : most->host;
@@ -249,39 +251,39 @@ typedef struct tg_norms {
     int64_t nonfinite;  /* elements with a NaN or Inf part */
 } tg_norms;
 
-/* Work that does not wait for the host, where a backend has a stream. */
+/* Asynchronous work, for backends with a stream. */
 typedef struct tg_stream_ops {
-    /* As upload and download, from and to pinned memory, only queued. */
+    /* As upload and download, with pinned memory; they only queue. */
     tg_status (*upload_async)(tg_backend *be, void *dst, const void *pinned, size_t bytes);
     tg_status (*download_async)(tg_backend *be, void *pinned, const void *src, size_t bytes);
     void *(*pinned_alloc)(tg_backend *be, tg_mem_category category, size_t bytes);
     void (*pinned_release)(tg_backend *be, void *block); /* accepts NULL */
-    /* An event is a point in the stream; waiting for it ends when all before it is done. */
+    /* An event is a point in the stream; waiting for it ends when all earlier work is done. */
     tg_status (*event_create)(tg_backend *be, tg_stream_event **out);
     void (*event_destroy)(tg_backend *be, tg_stream_event **event);
     tg_status (*event_record)(tg_backend *be, tg_stream_event *event);
     tg_status (*event_wait)(tg_backend *be, tg_stream_event *event);
-    /* Whether all before it is done; any thread may ask. */
+    /* Whether all earlier work is done; thread-safe. */
     bool (*event_is_reached)(tg_backend *be, tg_stream_event *event);
-    /* Milliseconds between two events that are both reached. */
+    /* Milliseconds between two completed events. */
     tg_status (*event_elapsed)(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
                                double *ms);
-    /* Uploads on the copy stream run beside the other work. `after_stream`: they wait for what
-     * the stream holds now. copy_stream_join lets the stream wait for them. */
+    /* Uploads on the copy stream overlap other work. `after_stream`: they wait for the work now in
+     * the stream. copy_stream_join makes the stream wait for them. */
     tg_status (*copy_stream_upload)(tg_backend *be, bool after_stream, void *dst,
                                     const void *pinned, size_t bytes);
     tg_status (*copy_stream_join)(tg_backend *be);
-    /* What is called between begin and end is captured instead of run (no call that waits, no
-     * allocation); launching runs all of it at once, as often as wanted. */
+    /* Calls between begin and end are captured instead of run (none that synchronizes or
+     * allocates); launching runs all of them at once, any number of times. */
     tg_status (*graph_begin)(tg_backend *be);
     tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, capture ends */
     void (*graph_destroy)(tg_backend *be, tg_graph **graph);
     tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
-    /* For libraries that queue work of their own: the stream as they know it, and what tells the
-     * devices of a machine apart, whatever their numbers in a process. */
+    /* For libraries that queue work themselves: the stream's native handle, and an address that
+     * identifies a device of a machine whatever its number in a process. */
     void *(*handle)(tg_backend *be);
-    /* A second one, beside which the stream goes on: it follows what the stream holds now, and
-     * joins lets the stream wait for it. */
+    /* A side stream: it waits for the work now in the stream, which continues; join makes the
+     * stream wait for it. */
     void *(*side_handle)(tg_backend *be);
     tg_status (*side_stream_follow)(tg_backend *be);
     tg_status (*side_stream_join)(tg_backend *be);
@@ -291,12 +293,12 @@ typedef struct tg_stream_ops {
 struct tg_backend_ops {
     const char *name;
     const char *summary;
-    tg_place place;              /* where `alloc` takes memory, and every pointer below points */
-    const tg_stream_ops *stream; /* NULL: every call is complete when it returns */
-    /* What the driver of a device says about its memory; NULL on the host. */
+    tg_place place;              /* place of `alloc`'s memory and of every pointer below */
+    const tg_stream_ops *stream; /* NULL: every call is synchronous */
+    /* The driver's report on a device's memory; NULL on the host. */
     tg_status (*memory_left)(tg_backend *be, size_t *left, size_t *total);
-    /* How many devices the process sees, and which of them a stream belongs to; NULL on the host.
-     * Called before open. */
+    /* Number of devices that the process sees, and the device of a stream; NULL on the host. Called
+     * before open. */
     tg_status (*device_count)(tg_backend *be, int *count);
     tg_status (*stream_device)(tg_backend *be, void *stream, int *device);
 
@@ -321,16 +323,16 @@ struct tg_backend_ops {
     tg_status (*axpy)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                       void *y); /* y += alpha x */
     tg_status (*scale)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
-    /* n values of f32 to tg_quantized_bytes(n) bytes and back (quantize.h), which begin where
-     * memory does or at a multiple of 16 bytes from there. The same bits on every backend. */
+    /* n values of f32 to tg_quantized_bytes(n) bytes and back (quantize.h), which begin at an
+     * allocation or a multiple of 16 bytes from it. The same bits on every backend. */
     tg_status (*quantize)(tg_backend *be, int64_t n, const float *x, void *bytes);
     tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
-    /* *count (of the backend's memory) += elements with a NaN or Inf part; stays where it is once
-     * it has reached 2^31. */
+    /* *count (in the backend's memory) += elements with a NaN or Inf part; saturates once it has
+     * reached 2^31. */
     tg_status (*count_nonfinite)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
                                  uint32_t *count);
 
@@ -344,14 +346,14 @@ struct tg_backend_ops {
     /* out[i] = sum over left, right of |x[l,i,r]|^2 in f64, on the host. */
     tg_status (*slice_norms)(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                              int64_t right, const void *x, double *out);
-    /* Columns of x (rows, columns); the arrays of f64 lie where x does.
+    /* Columns of x (rows, columns); the arrays of f64 are in the same memory as x.
      * squares[j] = sum of |x[i,j]|^2 over i, and x[i,j] *= factor sqrt(above[j] / below[j]), 0
      * where below[j] is 0; above NULL: 1. */
     tg_status (*column_squares)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                 const void *x, double *squares);
     tg_status (*scale_columns)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                double factor, const double *above, const double *below, void *x);
-    /* out[j][i] = x[i][j], i < rows, j < columns, of rows ld_x and ld_out apart. */
+    /* out[j][i] = x[i][j], i < rows, j < columns; leading dimensions ld_x and ld_out. */
     tg_status (*transpose)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                            const void *x, int64_t ld_x, void *out, int64_t ld_out);
     /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
@@ -364,19 +366,19 @@ struct tg_backend_ops {
     tg_status (*leading_columns)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                  int64_t count, const void *vectors, const void *old, void *out);
     /* Thin QR, dtype f64 or c128: a (m, n), m >= n, becomes Q; r (n, n) upper with real diagonal
-     * >= 0, may be NULL. Columns without rank left get some orthonormal completion. TG_E_NUMERIC if
-     * a is not finite. */
+     * >= 0, may be NULL. Rank-deficient columns get some orthonormal completion. TG_E_NUMERIC if a
+     * is not finite. */
     tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 
-    /* What such a call takes from the ledger beside its arguments, until it returns: exactly, but
-     * for what a backend does where its first way fails. NULL: nothing. */
+    /* The exact memory that such a call takes from the ledger until it returns, except for a
+     * backend's fallback after a failure. NULL: none. */
     tg_scratch_need (*scratch_need)(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
                                     int64_t n);
 
     /* -- Fourier transforms -- */
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
     void (*fft_destroy)(tg_backend *be, tg_fft_plan **plan);
-    /* The first `count` of the plan's transforms. */
+    /* The first `count` transforms of the plan. */
     tg_status (*fft_forward)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
                              double scale, const void *x, void *spectrum);
     tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
@@ -407,26 +409,26 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* compress, adam on its values and core, and expand, one after the other: of the same modes,
-     * index set and workspace. Values and core, which are grad and direction of adam, need not be
-     * written. NULL: no better than the three calls. */
+    /* compress, adam on its values and core, and expand, in turn, with the same modes, index set
+     * and workspace. Values and core, which are grad and direction of adam, need not be written.
+     * NULL: the three calls are as good. */
     tg_status (*step_compressed)(tg_backend *be, const tg_compress *project, const tg_adam *adam,
                                  const tg_expand *back);
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
-    /* `count` of them, to the bit as one after the other; no two write the same memory or have one
+    /* `count` calls with the same bits as in turn; no two write the same memory or share a
      * guard. */
     tg_status (*adam)(tg_backend *be, int count, const tg_adam *ops);
-    /* As adam with the moments and direction of a kernel, in double; moments that it does not have
-     * are not looked at. */
+    /* As adam with the moments and direction of a kernel, in double; moments that the kernel lacks
+     * are ignored. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
      * real ones, 16-bit formats computed with in f32); see backend/nn.h -- */
     tg_status (*box_copy)(tg_backend *be, const tg_box *op);
     tg_status (*grid_embed)(tg_backend *be, const tg_embed *op);
-    /* Planes of n numbers to pairs and back. */
+    /* Planes of n numbers to interleaved pairs and back. */
     tg_status (*planes_join)(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
                              const void *im, void *pairs);
     tg_status (*planes_split)(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
@@ -442,12 +444,11 @@ struct tg_backend_ops {
     size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
     tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
     tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
-    /* Whether mlp_backward of these sizes can read an x in bytes, with beta 0 and a dx; NULL:
-     * never.
-     */
-    bool (*mlp_reads_bytes)(tg_backend *be, const tg_mlp *op);
-    /* Whether the backend has a way of its own for a block of these sizes, and the bytes of its
-     * workspace; NULL: never. Only then block_forward may be called. Likewise backwards. */
+    /* Whether mlp_backward of these sizes accepts a quantized x, with beta 0 and a dx; NULL:
+     * never. */
+    bool (*mlp_accepts_quantized_input)(tg_backend *be, const tg_mlp *op);
+    /* Whether the backend has a fused kernel for a block of these sizes, and the bytes of its
+     * workspace; NULL: never. Otherwise block_forward must not be called. Likewise backward. */
     bool (*block_workspace)(tg_backend *be, const tg_block *op, size_t *bytes);
     tg_status (*block_forward)(tg_backend *be, const tg_block *op);
     bool (*block_back_workspace)(tg_backend *be, const tg_block_back *op, size_t *bytes);
@@ -460,20 +461,19 @@ struct tg_backend_ops {
     tg_status (*residual)(tg_backend *be, const tg_residual *op);
     tg_status (*vorticity_map)(tg_backend *be, const tg_vorticity_spectra *op);
     tg_status (*vorticity_points)(tg_backend *be, const tg_vorticity_points *op);
-    /* Neighbours of queries among points, see backend/neighbours.h; the same ones in the same order
-     * on every backend. Bytes from the numbers alone: of arrays laid out by tg_neighbours_place
-     * and, behind them, of what building works in. Coordinates may lie on the host. */
+    /* Neighbours of queries among points, see backend/neighbours.h; in the same order on every
+     * backend. The bytes follow from the numbers of points and queries: of arrays laid out by
+     * tg_neighbours_place and, after them, of scratch. Coordinates may be on the host. */
     size_t (*neighbours_bytes)(tg_backend *be, int64_t points, int64_t queries);
     tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
                                   const tg_tensor *points, const tg_tensor *queries);
     tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
-    /* Graph kernels, see backend/gno.h. The bytes of the workspace follow from
-     * the sizes alone. */
+    /* Graph kernels, see backend/gno.h. The bytes of the workspace follow from the sizes. */
     size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
     tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);
     tg_status (*gno_backward)(tg_backend *be, const tg_gno *op);
 
-    /* -- flow in two dimensions, f64; see backend/flow.h. No array may be another one's -- */
+    /* -- flow in two dimensions, f64; see backend/flow.h. Arrays must not alias -- */
     /* velocity (flows, 2, 2K + 1, K + 1) complex: i q2 w / q^2 and -i q1 w / q^2, 0 at q = 0. */
     tg_status (*flow_velocity)(tg_backend *be, const tg_flow *flow, const double *w,
                                double *velocity);
@@ -493,44 +493,43 @@ struct tg_backend_ops {
                                double mean, double deviation, int64_t n, void *x);
 
     /* -- factorized weights; see backend/nn.h -- */
-    /* Whether the backend has a way of its own for two modes of these sizes; NULL: never. Only then
-     * the two calls may be made. */
+    /* Whether the backend has a fused kernel for two modes of these sizes; NULL: never. Otherwise
+     * the two calls must not be made. */
     bool (*two_modes_takes)(tg_backend *be, const tg_two_modes *op);
     tg_status (*two_modes_forward)(tg_backend *be, const tg_two_modes *op);
     tg_status (*two_modes_backward)(tg_backend *be, const tg_two_modes *op);
-    /* Likewise for spectral products between maps and their gradients. Arrays lie as of tg_block.
-     */
+    /* Likewise for spectral products between maps and their gradients. Aligned as in tg_block. */
     bool (*mapped_takes)(tg_backend *be, const tg_mapped *op);
     tg_status (*mapped_contract)(tg_backend *be, const tg_mapped *op);
     tg_status (*mapped_gradients)(tg_backend *be, const tg_map_gradients *op);
 };
 
 struct tg_backend {
-    const tg_backend_ops *ops; /* what callers use: be->ops->gemm(be, &g) */
+    const tg_backend_ops *ops; /* for callers: be->ops->gemm(be, &g) */
     const tg_backend_ops *ref; /* the fallback for dtypes a slot does not tune */
     tg_context *ctx;
     int threads;
     tg_math math;
-    int device;   /* to compute on, of those there are: set before open; 0 on the host */
-    void *stream; /* of the caller; NULL: the backend makes its own */
-    double *cell; /* (8) of the backend's memory: results on their way to the host */
-    void *state;  /* the backend's own */
+    int device;   /* number of the device: set before open; 0 on the host */
+    void *stream; /* the caller's; NULL: the backend makes one */
+    double *cell; /* (8) in the backend's memory: results in transit to the host */
+    void *state;  /* of the backend */
 };
 
-/* The chosen backend of a context, choosing the best one if none is chosen. */
+/* The context's backend, choosing the best one if none is chosen. */
 TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);
 
-/* Each backend's table: the registry hands in a copy of ref's (all zero for ref itself). */
+/* Each backend's table: the registry passes a copy of ref's (zeros for ref itself). */
 #define TG_BACKEND(name) void tg_backend_fill_##name(tg_backend_ops *ops);
 #include "backend/list.def"
 #undef TG_BACKEND
 
-/* Opens one backend beside the context's own (tests and benchmarks compare two). */
+/* Opens a backend in addition to the context's (tests and benchmarks compare two). */
 TG_NODISCARD tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out);
 void tg_backend_close(tg_backend **be);
 
-/* Test hook, for the whole process and before its first context: one more backend, the best one,
- * also under the name of one that is there. */
+/* Test hook for the whole process, before its first context: adds a backend as the best one; it may
+ * take an existing name. */
 void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops));
 
 #endif

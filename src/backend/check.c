@@ -176,7 +176,7 @@ tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
                        tg_dtype_name(op->dtype));
     }
     if (op->form != TG_STATE_FULL && op->dtype != TG_F32 && op->dtype != TG_C64) {
-        return tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 are kept in less");
+        return tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 have compact formats");
     }
     if ((int)op->form >= TG_STATE_FORMS) {
         return tg_fail(ctx, TG_E_ARGUMENT, "adam: there is no state format number %d",

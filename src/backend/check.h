@@ -1,5 +1,5 @@
-/* Argument checks that every backend makes the same way, so that a wrong call gives the same
- * sentence everywhere. `slot` names the operation in the sentence. */
+/* Argument checks shared by all backends, so that a wrong call gives the same error everywhere.
+ * `slot` names the operation in the error. */
 #ifndef TG_BACKEND_CHECK_H
 #define TG_BACKEND_CHECK_H
 
@@ -11,7 +11,7 @@ TG_NODISCARD tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtyp
 /* f32 or f64: the dtypes of activations. */
 TG_NODISCARD tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype);
 
-/* How arrays of a dtype are kept: as they are, or f32 and c64 in 16 bits. */
+/* Storage of arrays of a dtype: full, or f32 and c64 in 16 bits. */
 TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype,
                                       tg_storage store);
 
@@ -29,31 +29,31 @@ TG_NODISCARD tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg
 /* f64 or c128: the dtypes of decompositions. */
 TG_NODISCARD tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype);
 
-/* Sizes not negative, leading dimensions wide enough, no stride 0 for a C of several. */
+/* Sizes not negative, leading dimensions large enough, no stride 0 for several matrices C. */
 TG_NODISCARD tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm);
 
-/* Every field of the description in its range. */
+/* Every field of the description is in range. */
 TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
 
 /* 0 <= k <= bitmap->n. */
 TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
                                        const tg_bitmap *bitmap);
 
-/* A float dtype, and 16-bit ones only where they stand for f32 or c64. */
+/* A float dtype; 16-bit ones only as storage of f32 or c64. */
 TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
 
-/* Adds the NaN and Inf of a gradient, its entries or its factors', to a count; and what a call adds
- * to its guard so. */
+/* Adds the number of NaN and Inf in a gradient's entries or factors to a count, or to the guard of
+ * a call. */
 TG_NODISCARD tg_status tg_source_count(tg_backend *be, const tg_multimode *modes,
                                        const tg_grad_source *source, uint32_t *count);
 TG_NODISCARD tg_status tg_compress_count(tg_backend *be, const tg_compress *op);
 
-/* For backends on the host: the call with its rates read, `rounding` being room for its stream.
- * False (*goes) if the guard stops it. */
+/* For host backends: the call with its rates read; `rounding` is storage for its stream. *goes is
+ * false if the guard stops it. */
 TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out,
                                        tg_rng *rounding, bool *goes);
-/* Elements [first, first + n), at most TG_STATE_BLOCK of them, of a call that was resolved: moments
- * decoded, moved by the kernel, and put back in their form. */
+/* Elements [first, first + n), at most TG_STATE_BLOCK of them, of a resolved call: decodes the
+ * moments, applies the kernel, and encodes them again. */
 void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n);
 bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding);
 

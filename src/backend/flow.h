@@ -1,4 +1,4 @@
-/* What the slots for flow in two dimensions take and give: the steps between Fourier transforms of
+/* Operands of the slots for flow in two dimensions: the steps between Fourier transforms of
  * w_t + u.grad w = nu Laplace w + f on a periodic square (see pde/vorticity.c), all in f64, for
  * several independent flows at once.
  *
@@ -16,7 +16,7 @@ typedef struct tg_flow {
     double length; /* of the square's side */
 } tg_flow;
 
-/* One of the four stages of a step of Runge-Kutta with an integrating factor:
+/* One of the four stages of a Runge-Kutta step with an integrating factor:
  * slope = forcing + q1 q2 D + (q1^2 - q2^2) P, and with e = decay[k1] decay[k2]
  *   stage 0: next = e (state + dt/2 slope);    sum = e^2 (state + dt/6 slope)
  *   stage 1: next = e state + dt/2 slope;      sum += e dt/3 slope

@@ -34,7 +34,7 @@ const tg_choice tg_gno_embeddings[] = {{"null", TG_GNO_EMBED_NONE},
                                        {"nerf", TG_GNO_EMBED_NERF},
                                        {NULL, 0}};
 
-/* The config with its list as the settings know lists. */
+/* The config with its list in the form of the settings. */
 typedef struct readable {
     tg_gno_config config;
     tg_list_int layers;
@@ -52,7 +52,7 @@ static const tg_setting rows[] = {
      .help = "channels of the output"},
     {FIELD(radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30, .help = "of the balls"},
     {FIELD(transform_type), .type = TG_SETTING_ENUM, .choices = tg_gno_transforms,
-     .help = "what the kernel reads and is multiplied by"},
+     .help = "input and multiplier of the kernel"},
     {FIELD(reduction), .type = TG_SETTING_ENUM, .choices = reductions, .help = "over neighbours"},
     {FIELD(weighting_function), .type = TG_SETTING_ENUM, .choices = tg_gno_weightings,
      .help = "of neighbours, by their distance"},
@@ -123,7 +123,7 @@ tg_status tg_gno_config_check(tg_context *ctx, const tg_gno_config *config) {
     TG_NEED(ctx, config);
     tg_gno_config full;
     TG_CALL(tg_gno_config_read(ctx, config, &full));
-    for (int i = 0; i < ROWS; i++) { /* a program may have put anything into a field */
+    for (int i = 0; i < ROWS; i++) { /* a program may have stored anything in a field */
         char text[160];
         tg_gno_config copy = full;
         const readable r = readable_of(&full);

@@ -1,4 +1,4 @@
-/* What the graph-kernel slots take, and the sizes that follow from the settings.
+/* Operands of the graph-kernel slots, and the sizes that follow from the settings.
  *
  *   y[b, :, i] = s_i sum over j in A(i) of w_ij kappa(e(y_j), e(x_i) [, f_bj]) [* f_bj]
  *
@@ -14,7 +14,7 @@
 
 enum { TG_GNO_MAX_LAYERS = TG_GNO_MAX_HIDDEN + 1 };
 
-/* A config of the caller, of whatever size, as one of this library's. */
+/* The caller's config, of any version's size, as this library's. */
 TG_NODISCARD tg_status tg_gno_config_read(tg_context *ctx, const tg_gno_config *config,
                                           tg_gno_config *out);
 /* Names of the forms, for settings of other sections. */
@@ -26,9 +26,9 @@ extern const tg_choice tg_gno_embeddings[];
 typedef struct tg_gno_sizes {
     int layers;
     int64_t width[TG_GNO_MAX_LAYERS + 1]; /* of its input, hidden layers and output */
-    int64_t embedded;                     /* of one place: e(y), then e(x), then f */
+    int64_t embedded;                     /* numbers per place: e(y), then e(x), then f */
     bool reads_values;                    /* f is part of the input .. */
-    bool times_values;                    /* .. and what the output is multiplied by */
+    bool times_values;                    /* .. and multiplies the output */
 } tg_gno_sizes;
 
 tg_gno_sizes tg_gno_sizes_of(const tg_gno_config *config, bool has_values);
@@ -42,12 +42,12 @@ typedef struct tg_gno {
     const void *weight[TG_GNO_MAX_LAYERS]; /* (width[l + 1], width[l]) */
     const void *bias[TG_GNO_MAX_LAYERS];   /* (width[l + 1]) */
     tg_storage f_store;                    /* of f and df */
-    tg_act act;                            /* act(f) takes the place of f */
+    tg_act act;                            /* act(f) replaces f */
     bool has_values;                       /* whether there is an f */
     const void *f;                         /* (batch, in_channels, points) */
     void *y;                               /* (batch, out_channels, queries) */
     const void *dy;
-    void *df; /* NULL: not wanted */
+    void *df; /* may be NULL */
     void *dweight[TG_GNO_MAX_LAYERS], *dbias[TG_GNO_MAX_LAYERS];
     void *workspace;
 } tg_gno;

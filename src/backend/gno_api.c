@@ -1,4 +1,4 @@
-/* Graph kernels and neighbours as calls of their own. */
+/* Public calls for graph kernels and neighbours. */
 #include "backend/backend.h"
 #include "backend/tensor.h"
 
@@ -8,9 +8,9 @@
 static tg_status check_places(const tg_backend *be, const char *what, const tg_tensor *t,
                               tg_dtype dtype, int dim) {
     const int64_t count = t->shape.ndim == 2 ? t->shape.dim[0] : -1;
-    if (count > TG_NEIGHBOURS_MOST) {
+    if (count > TG_NEIGHBOURS_MAX) {
         return tg_fail(be->ctx, TG_E_SHAPE, "%s: %lld places; at most %d are possible", what,
-                       (long long)count, TG_NEIGHBOURS_MOST);
+                       (long long)count, TG_NEIGHBOURS_MAX);
     }
     return tg_tensor_check(be, t,
                            &(tg_wanted){.what = what,
@@ -19,7 +19,7 @@ static tg_status check_places(const tg_backend *be, const char *what, const tg_t
                                         .or_host = true});
 }
 
-/* The dtype of the places and how many coordinates they have. */
+/* The dtype of the places and their number of coordinates. */
 static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
     return y->dtype == TG_F32 || y->dtype == TG_F64
                ? TG_OK
@@ -39,7 +39,7 @@ static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, 
 
 /* ---- neighbours ---- */
 
-/* What was found, where the backend computes or on the host. */
+/* The neighbours found, on the backend or on the host. */
 static tg_status hand_out(tg_backend *be, const tg_neighbours *near, tg_place place,
                           tg_tensor *splits, tg_tensor *index) {
     tg_status status = TG_OK;
@@ -101,7 +101,7 @@ fail:
 
 /* ---- graph kernels ---- */
 
-/* A call, without its outputs: the parameters of the kernel lie one behind the other. */
+/* A call without its outputs: the parameters of the kernel are contiguous. */
 static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_tensor *weights,
                        const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
                        tg_backend **backend, tg_gno_config *config, tg_gno *op) {

@@ -1,4 +1,4 @@
-/* Gradients on the host, dense, also if they were handed over in factors. */
+/* Host copies of gradients, dense even if handed over in factors. */
 #include "tgrad/gradient.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ tg_status tg_gradient_form(tg_backend *be, const tg_gradient *gradient, void *de
                            : be->ops->grad_dense(be, &modes, &source, 1.0, dense);
 }
 
-/* Formed where the backend computes, then brought over. */
+/* Formed on the backend, then copied. */
 static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, size_t bytes,
                              void *host) {
     tg_status status = TG_OK;

@@ -1,5 +1,5 @@
-/* What losses compute alike on the host and on a device: weights of Sobolev norms, and residuals of
- * equations with their slopes, in double. The formulas stand in backend/nn.h. */
+/* Shared by host and device losses: weights of Sobolev norms, and residuals of equations with their
+ * slopes, in double. For the formulas see backend/nn.h. */
 #ifndef TG_BACKEND_LOSS_MATH_H
 #define TG_BACKEND_LOSS_MATH_H
 
@@ -29,7 +29,7 @@ TG_LOSS_FN double tg_sobolev_weight(const tg_sobolev *op, int64_t i) {
     return pow(square, op->order);
 }
 
-/* 2 for a coefficient of half a spectrum that stands for another one, too. */
+/* Multiplicity: 2 for a coefficient of half a spectrum that also represents its conjugate. */
 TG_LOSS_FN double tg_sobolev_count(const tg_sobolev *op, int64_t i) {
     const int last = op->ndim - 1;
     const int64_t k = i % tg_sobolev_kept(op, last);
@@ -58,7 +58,7 @@ TG_LOSS_FN bool tg_darcy_is_inner(const tg_residual *op, int64_t i, int64_t j) {
     return i > 0 && i < op->n - 1 && j > 0 && j < op->m - 1;
 }
 
-/* t_pq / h_pq^2 of p = (i, j) and its neighbour in direction d = 0 .. 3, which is (*k, *l). */
+/* t_pq / h_pq^2 of p = (i, j) and its neighbour (*k, *l) in direction d = 0 .. 3. */
 TG_LOSS_FN double tg_darcy_link(const tg_residual *op, int64_t b, int64_t i, int64_t j, int d,
                                 int64_t *k, int64_t *l) {
     const int64_t step = d % 2 ? 1 : -1, steps = (d < 2 ? op->n : op->m) - 1;
@@ -136,7 +136,7 @@ TG_LOSS_FN double tg_residual_at(const tg_residual *op, int64_t b, int64_t i, in
     return op->residual[(b * op->n + i) * op->m + j];
 }
 
-/* Of |r|^2 / 2, by pred. */
+/* Derivative of |r|^2 / 2 by pred. */
 TG_LOSS_FN double tg_residual_slope(const tg_residual *op, int64_t b, int64_t i, int64_t j) {
     const int64_t at = (b * op->n + i) * op->m + j;
     switch (op->equation) {
@@ -150,7 +150,7 @@ TG_LOSS_FN double tg_residual_slope(const tg_residual *op, int64_t b, int64_t i,
     return op->y_scale * (op->residual[at] / op->time + op->rest[at]);
 }
 
-/* The point's part of unit^2. */
+/* Contribution of the point to unit^2. */
 TG_LOSS_FN double tg_residual_unit(const tg_residual *op, int64_t b, int64_t i, int64_t j) {
     if (op->equation == TG_EQUATION_DARCY) {
         const double f = op->forcing == 0.0 ? 1.0 : op->forcing;
@@ -162,8 +162,8 @@ TG_LOSS_FN double tg_residual_unit(const tg_residual *op, int64_t b, int64_t i, 
 
 /* ---- vorticity ---- */
 
-/* What coefficient i of an image is multiplied by: a real number for Laplace, one times the
- * imaginary unit for all others. */
+/* Factor of coefficient i of an image: real for Laplace, otherwise to be multiplied by the
+ * imaginary unit. */
 TG_LOSS_FN double tg_vorticity_factor(const tg_vorticity_spectra *op, int64_t i) {
     const int64_t row = op->m / 2 + 1, a = i / row - op->n / 2, b = i % row;
     const double unit = 6.283185307179586477 / op->length;

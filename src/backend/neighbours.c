@@ -51,9 +51,9 @@ static tg_status check_finite(tg_context *ctx, const char *what, int dim, int64_
     return TG_OK;
 }
 
-/* As many cells as are no narrower than the radius, and no more than there are points. */
+/* The largest numbers of cells no narrower than the radius, at most one per point. */
 void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[3]) {
-    enum { MOST = 1 << 20 }; /* along an axis */
+    enum { MAX_CELLS = 1 << 20 }; /* along an axis */
     double count = 1.0;
     for (int d = 0; d < 3; d++) {
         s->cells[d] = 1;
@@ -61,8 +61,8 @@ void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[
     }
     for (int d = 0; d < s->dim && s->points > 0; d++) {
         s->low[d] = low[d];
-        const double fit = floor((high[d] - s->low[d]) / s->radius); /* NaN: a point, radius 0 */
-        s->cells[d] = fit >= MOST ? MOST : fit >= 1.0 ? (int64_t)fit : 1;
+        const double fit = floor((high[d] - s->low[d]) / s->radius); /* NaN: no extent, radius 0 */
+        s->cells[d] = fit >= MAX_CELLS ? MAX_CELLS : fit >= 1.0 ? (int64_t)fit : 1;
         count *= (double)s->cells[d];
     }
     while (count > (double)s->points && count > 1.0) {
@@ -93,7 +93,7 @@ static void cut_box(tg_neighbours *s, const tg_tensor *points) {
     tg_neighbours_cut(s, low, high);
 }
 
-/* The cell along an axis, for places outside the box that of its border. Monotone in p. */
+/* The cell along an axis; places outside the box get its border cell. Monotone in p. */
 static int64_t cell_along(const tg_neighbours *s, int d, double p) {
     const double cell = floor((p - s->low[d]) * s->per_length[d]);
     return cell < 0.0 ? 0 : cell >= (double)s->cells[d] ? s->cells[d] - 1 : (int64_t)cell;
@@ -108,8 +108,7 @@ static int64_t cell_of(const tg_neighbours *s, const tg_tensor *points, int64_t 
     return cell;
 }
 
-/* A counting sort of places by cell, those of a cell in their order; `begin` is left as the ends of
- * the cells. */
+/* A stable counting sort of places by cell; leaves the ends of the cells in `begin`. */
 static void sort_places(tg_neighbours *s, const tg_tensor *places, int64_t count, int32_t *sorted) {
     const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
     memset(s->begin, 0, (size_t)(cells + 1) * sizeof *s->begin);
@@ -127,7 +126,7 @@ static void sort_places(tg_neighbours *s, const tg_tensor *places, int64_t count
 static void sort_points(tg_neighbours *s, const tg_tensor *points) {
     const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
     sort_places(s, points, s->points, s->number);
-    memmove(s->begin + 1, s->begin, (size_t)cells * sizeof *s->begin); /* ends became begins */
+    memmove(s->begin + 1, s->begin, (size_t)cells * sizeof *s->begin); /* ends become begins */
     s->begin[0] = 0;
     for (int64_t place = 0; place < s->points; place++) {
         for (int d = 0; d < 3; d++) {
@@ -141,7 +140,7 @@ static void sort_points(tg_neighbours *s, const tg_tensor *points) {
 
 typedef struct reach {
     double q[3];
-    int64_t from[3], to[3]; /* cells, both included; from > to: none */
+    int64_t from[3], to[3]; /* cells, inclusive; from > to: none */
 } reach;
 
 static reach reach_of(const tg_neighbours *s, int64_t i) {
@@ -159,14 +158,14 @@ static reach reach_of(const tg_neighbours *s, int64_t i) {
     return r;
 }
 
-/* Squared distance to the point in a place. */
+/* Squared distance to the point at a place. */
 static inline double distance2_to(const tg_neighbours *s, const reach *r, int64_t place) {
     const double *p = s->at[place];
     const double x = p[0] - r->q[0], y = p[1] - r->q[1], z = p[2] - r->q[2];
     return x * x + y * y + z * z;
 }
 
-/* Points in reach along the last axis, whose cells lie side by side. */
+/* Points in range along the last axis, whose cells are contiguous. */
 static tg_range run_of(const tg_neighbours *s, const reach *r, int64_t c0, int64_t c1) {
     const int64_t row = (c0 * s->cells[1] + c1) * s->cells[2];
     return r->from[2] <= r->to[2]
@@ -218,7 +217,7 @@ tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, do
     return TG_OK;
 }
 
-/* The query that neighbour number `edge` belongs to: the last one that begins at it or before. */
+/* The query of neighbour number `edge`: the last one that begins at or before it. */
 static int64_t query_of(const tg_neighbours *s, int64_t edge) {
     int64_t low = 0, high = s->queries;
     while (high - low > 1) {
@@ -228,7 +227,8 @@ static int64_t query_of(const tg_neighbours *s, int64_t edge) {
     return low;
 }
 
-/* Lists the neighbours of one query but for the first `skip`, `room` at most; returns how many. */
+/* Lists the neighbours of one query after the first `skip`, at most `room`; returns their number.
+ */
 static int64_t neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
                              int32_t *query, int32_t *point, double *distance2) {
     const reach r = reach_of(s, i);
@@ -267,7 +267,7 @@ void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, in
     }
 }
 
-/* In pieces that fit a stack. */
+/* In pieces that fit on the stack. */
 void tg_neighbours_numbers(const tg_neighbours *s, int threads, int64_t *index) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int part = 0; part < threads; part++) {

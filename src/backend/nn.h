@@ -1,24 +1,24 @@
-/* What the neural-operator slots of the table take and give.
+/* Operands of the neural-operator slots.
  *
  * Activations are real, (batch, channels, pixels) with the pixels of a channel contiguous; complex
- * data are two such arrays, called planes, one of real and one of imaginary parts. dtype is f32 or
- * f64 here, spectra are its complex type; weights, biases and their gradients always are as wide as
- * it, while activations and spectra may be stored in 16 bits (`store`). Gradients of weights are
- * added to (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never reads
- * the output. A pointer that a direction does not name is ignored by it. */
+ * data are two such arrays, called planes, of real and of imaginary parts. dtype is f32 or f64
+ * here, spectra are its complex type; weights, biases and their gradients always have that
+ * precision, while activations and spectra may be stored in 16 bits (`store`). Gradients of weights
+ * are accumulated (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never
+ * reads the output. Each direction ignores pointers that it does not name. */
 #ifndef TG_BACKEND_NN_H
 #define TG_BACKEND_NN_H
 
 #include "base/rng.h"
 #include "tgrad/tensor.h"
 
-/* How an array of a float dtype is kept in memory: as it is, or in a 16-bit format that arithmetic
- * in f32 reads and writes. Only for dtypes f32 and c64. */
+/* Storage of an array of a float dtype: full, or a 16-bit format converted on each access to f32.
+ * 16-bit storage is for dtypes f32 and c64 only. */
 typedef enum tg_storage { TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16 } tg_storage;
 
-/* The dtype that elements of `dtype` have in memory. */
+/* The dtype of stored elements of `dtype`. */
 tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
-/* How an array of `dtype` is kept, seen as one of tg_dtype_wide(dtype). */
+/* The storage of an array of `dtype`, seen as one of tg_dtype_wide(dtype). */
 tg_storage tg_storage_of(tg_dtype dtype);
 
 /* f(x), elementwise. GELU is the exact one, x Phi(x), SiLU x / (1 + e^-x); a tuned backend is
@@ -34,13 +34,13 @@ typedef struct tg_box {
     int64_t size[3];
     int64_t src_dim[3], src_at[3]; /* src is (howmany, src_dim..) */
     int64_t dst_dim[3], dst_at[3];
-    bool clear; /* dst outside the box becomes 0; otherwise it stays */
+    bool clear; /* dst outside the box becomes 0; otherwise it is unchanged */
     const void *src;
     void *dst;
 } tg_box;
 
-/* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), and behind it per dimension j
- * one channel unit * i_j / grid_j. Without x the first channels of y stay as they are. */
+/* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), followed by one channel
+ * unit * i_j / grid_j per dimension j. Without x the first channels of y are unchanged. */
 typedef struct tg_embed {
     tg_dtype dtype;
     int64_t batch, channels;
@@ -76,8 +76,8 @@ typedef struct tg_skip {
     const void *x; /* (batch, in, pixels); NONE: NULL, backward without dweight and act: NULL */
     void *y;       /* (batch, out, pixels) */
     const void *dy;
-    void *dweight, *dbias; /* like weight and bias; NULL: not wanted */
-    void *dx;              /* (batch, in, pixels); NULL: not wanted */
+    void *dweight, *dbias; /* like weight and bias; may be NULL */
+    void *dx;              /* (batch, in, pixels); may be NULL */
     void *workspace;       /* skip_workspace() bytes */
     tg_storage store;      /* of x, y, dy and dx */
 } tg_skip;
@@ -87,9 +87,9 @@ typedef struct tg_skip {
  *   forward   y = beta y + alpha f(u) + gate add;  activated = gelu(y)
  *   backward  dw1, db1, dw2, db2 += those of alpha f for dy at y;
  *             dx = (beta dx + alpha f'^T dy) [act'(x) if through], with respect to u otherwise.
- * The hidden layer is never stored: backward makes it again, tile by tile. D1 and D2 are dropout:
- * element e of the hidden layer (batch, hidden, pixels) survives, divided by 1 - dropout, where
- * uniform(rng, stream + e) >= dropout; of the output likewise with e counted on from there. */
+ * The hidden layer is never stored: backward recomputes it tile by tile. D1 and D2 are dropout:
+ * element e of the hidden layer (batch, hidden, pixels) survives, divided by 1 - dropout, if
+ * uniform(rng, stream + e) >= dropout; e continues through the output. */
 typedef struct tg_mlp {
     tg_dtype dtype;
     int64_t batch, in, hidden, out, pixels;
@@ -108,48 +108,48 @@ typedef struct tg_mlp {
     void *y;          /* (batch, out, pixels); may be x if in == out and beta is 0 */
     const void *add;  /* (batch, out, pixels); NULL: none */
     const void *gate; /* (out); NULL: ones */
-    void *activated;  /* (batch, out, pixels), may be y (which is then lost) or add; NULL: none */
+    void *activated;  /* (batch, out, pixels), may be y (then overwritten) or add; NULL: none */
     const void *dy;   /* (batch, out, pixels) */
     void *dw1, *db1, *dw2, *db2;
-    void *dx;                    /* (batch, in, pixels), may be x if beta is 0; NULL: not wanted */
+    void *dx;                    /* (batch, in, pixels), may be x if beta is 0; may be NULL */
     void *workspace;             /* mlp_workspace() bytes */
     tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
-    bool x_quantized; /* backward: x is in bytes (quantize.h), and dx lies elsewhere; only where
-                         mlp_reads_bytes says so */
+    bool x_quantized; /* backward: x is quantized to 8 bits (quantize.h), dx elsewhere; requires
+                         mlp_accepts_quantized_input */
 } tg_mlp;
 
 /* A block of a Fourier neural operator in one call, u = act(x):
  *   z1 = scale F^-1(spectrum) + skip u + bias
  *   z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u;  activated = gelu(z2)
- * Real data, the inverse transform as of fft_inverse with weights TG_FFT_PLAIN. All arrays begin
- * where the backend's memory does or at a multiple of 16 bytes from there. */
+ * Real data, the inverse transform as of fft_inverse with weights TG_FFT_PLAIN. All arrays begin at
+ * an allocation or a multiple of 16 bytes from it. */
 typedef struct tg_block {
     tg_dtype dtype;
-    int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is made */
+    int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is computed */
     const struct tg_fft_desc *desc;  /* of the transform */
     struct tg_fft_plan *fft;         /* its plan; not for block_workspace */
     double scale;
     const void *spectrum; /* (batch, channels, modes) */
     const void *x;        /* (batch, channels, pixels) */
     tg_act act;
-    const void *skip;              /* (channels, channels) */
-    const void *bias;              /* (channels); NULL: none */
-    tg_act act1;                   /* NONE or GELU */
-    const void *w1, *b1, *w2, *b2; /* as of tg_mlp */
-    bool adds;                     /* gate u */
-    const void *gate;              /* (channels); NULL: ones */
-    void *z1, *z2, *activated;     /* like x; NULL: not wanted. The last of them that is may be x */
-    bool z1_quantized, z2_quantized; /* in bytes (quantize.h), and not where x is */
+    const void *skip;                /* (channels, channels) */
+    const void *bias;                /* (channels); NULL: none */
+    tg_act act1;                     /* NONE or GELU */
+    const void *w1, *b1, *w2, *b2;   /* as of tg_mlp */
+    bool adds;                       /* gate u */
+    const void *gate;                /* (channels); NULL: ones */
+    void *z1, *z2, *activated;       /* like x, may be NULL. The last one given may be x */
+    bool z1_quantized, z2_quantized; /* quantized to 8 bits (quantize.h), not in place of x */
     void *workspace;                 /* block_workspace() bytes */
     tg_storage store;                /* of x, z1, z2 and activated */
 } tg_block;
 
-/* The way back through what such a block adds up, u = act(x), from dz1 at z1 and dz2 at z2:
+/* Backward through the sums of such a block, u = act(x), from dz1 at z1 and dz2 at z2:
  *   dx = (scale F^-1(spectrum) + skip^T dz1 + gate dz2) [act'(x) if through], with respect to u
  *        otherwise; may be x, dz1 or dz2;
  *   dskip += sum dz1 u^T;  dbias += sum dz1;  dgate += the diagonal of sum dz2 u^T.
- * The inverse transform as of fft_inverse with weights TG_FFT_ADJOINT; arrays lie as of tg_block.
- */
+ * The inverse transform as of fft_inverse with weights TG_FFT_ADJOINT; arrays aligned as in
+ * tg_block. */
 typedef struct tg_block_back {
     tg_dtype dtype;
     int64_t batch, channels;
@@ -163,11 +163,11 @@ typedef struct tg_block_back {
     const void *skip;            /* (channels, channels) */
     const void *gate;            /* (channels); NULL: ones */
     const void *dz1, *dz2;       /* like x */
-    void *dskip, *dbias, *dgate; /* like skip and gate; the latter two NULL: not wanted */
+    void *dskip, *dbias, *dgate; /* like skip and gate; the latter two may be NULL */
     void *dx;                    /* like x */
     void *workspace;             /* block_back_workspace() bytes */
     tg_storage store;            /* of x, dz1, dz2 and dx */
-    bool x_quantized;            /* x is in bytes (quantize.h), and dx lies elsewhere */
+    bool x_quantized;            /* x is quantized to 8 bits (quantize.h), dx elsewhere */
 } tg_block_back;
 
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
@@ -183,7 +183,7 @@ typedef struct tg_norm {
     double *stats;             /* (groups, 2): mean, 1 / sqrt(variance + eps); forward writes it */
     void *y;                   /* may not be x */
     const void *dy;
-    void *dweight, *dbias; /* (channels), +=; NULL: not wanted */
+    void *dweight, *dbias; /* (channels), +=; may be NULL */
     void *dx;              /* may be x or dy */
     tg_storage store;      /* of x, y, dy and dx */
 } tg_norm;
@@ -213,12 +213,12 @@ typedef struct tg_two_modes {
     const void *core;  /* (planes, r1, r2) */
     const void *left;  /* (d1, r1) */
     const void *right; /* (d2, r2) */
-    void *weight;      /* (planes, d1, d2): forward writes it, backward finds its gradient there */
+    void *weight;      /* (planes, d1, d2): forward writes it, backward reads its gradient */
     void *dcore, *dleft, *dright;
 } tg_two_modes;
 
 /* The spectral product between two maps of channels, for every sample and mode, all arrays complex;
- * a and b are what lies in between:
+ * a and b are intermediate:
  *   forward  a = map_in^T src,   b[o] = sum_i a[i] weight[i,o],        dst = map_out b
  *   adjoint  b = map_out^H src,  a[i] = sum_o b[o] conj(weight[i,o]),  dst = conj(map_in) a */
 typedef struct tg_mapped {
@@ -245,19 +245,18 @@ typedef struct tg_map_gradients {
     void *dmap_in, *dmap_out, *dweight;
 } tg_map_gradients;
 
-enum { TG_LOSS_WEIGHTS = 8 }; /* channels that can be weighted, at most */
+enum { TG_LOSS_WEIGHTS = 8 }; /* maximum number of weighted channels */
 
 typedef enum tg_loss_norm {
     TG_LOSS_NORM_LP,   /* (sum |e|^p)^(1/p) */
     TG_LOSS_NORM_H1,   /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
-    TG_LOSS_NORM_GIVEN /* of squares and slopes that somebody has made: pred and target are not
-                          looked at */
+    TG_LOSS_NORM_GIVEN /* of squares and slopes already computed: pred and target are ignored */
 } tg_loss_norm;
 
 /* value += sum over images of its weight times |pred - target| / |target| (relative; a target of
  * norm 0 divides by 1) or (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
  * gradient times grad_scale, dpred = beta dpred + .. (0 where pred equals target; NaN for an image
- * whose loss is not finite). Sums are made in f64 in a fixed order. */
+ * whose loss is not finite). Sums are accumulated in f64 in a fixed order. */
 typedef struct tg_loss_op {
     tg_dtype dtype;  /* of one number: f32 or f64 */
     int components;  /* 2: pairs {re, im}, |.| is the modulus; 1: real */
@@ -268,15 +267,15 @@ typedef struct tg_loss_op {
     double p; /* >= 1 */
     bool relative;
     double weight, beta;
-    int channels; /* image i is of channel i % channels, whose factor beside weight is .. */
-    double channel_weight[TG_LOSS_WEIGHTS]; /* .. this; no channels: 1 */
-    double grad_scale;                      /* of the gradient alone */
+    int channels; /* image i is of channel i % channels, with the additional factor .. */
+    double channel_weight[TG_LOSS_WEIGHTS]; /* .. here; no channels: 1 */
+    double grad_scale;                      /* of the gradient only */
     const void *pred, *target;
-    void *dpred;         /* NULL: not wanted */
-    double *value;       /* (1), of the backend's memory; NULL: not wanted */
+    void *dpred;         /* may be NULL */
+    double *value;       /* (1), in the backend's memory; may be NULL */
     double *powers;      /* (images, 2), there: sum |e|^p or |e|_H1^2, and the same of the target if
-                            relative, else 0; NULL: not wanted. If the norm is given, |e|^2 and, if
-                            relative, |target|^2 are read here */
+                            relative, else 0; may be NULL. If the norm is given, input: |e|^2 and,
+                            if relative, |target|^2 */
     const double *slope; /* (images, grid.., components), if the norm is given and a gradient
                             wanted: that of |e|^2 / 2 */
 } tg_loss_op;
@@ -297,8 +296,8 @@ TG_LOSS_FN double tg_loss_weight(const tg_loss_op *op, int64_t i) {
  *
  *   squares[2 n] = 1/P sum_k w_k |X_k|^2 of image n,   w_k = (1 + |2 pi k|^2)^order
  *
- * and X_k *= w_k, if `weighs` says so. All frequencies -(N/2) .. of each dimension are there, of
- * the last one of real fields 0 .. N/2: those that stand for two count twice. In f64. */
+ * and X_k *= w_k if `weighs` is set. Frequencies are all -(N/2) .. of each dimension, for the last
+ * one of real fields 0 .. N/2: those that represent two count twice. In f64. */
 typedef struct tg_sobolev {
     bool complex; /* fields are */
     int ndim;     /* 1 .. 3 */
@@ -311,8 +310,8 @@ typedef struct tg_sobolev {
 } tg_sobolev;
 
 /* Residuals r of equations, for losses whose norm is given: powers = {|r|^2, unit^2} of each sample
- * and, if it is not NULL, slope = the gradient of |r|^2 / 2 by pred. Fields are in the units of the
- * data, v = mean + scale z of what is there:
+ * and, if not NULL, slope = the gradient of |r|^2 / 2 by pred. Fields are in the units of the data,
+ * v = mean + scale z of the stored z:
  *
  *   darcy    x = a, y = u on the unit square with its boundary, h_j = 1 / (N_j - 1); at inner
  *            points p r_p = sum_q t_pq (u_p - u_q) / h_pq^2 - f,  t_pq = 2 a_p a_q / (a_p + a_q)
@@ -331,7 +330,7 @@ typedef struct tg_residual {
     double x_mean, x_scale; /* units */
     double y_mean, y_scale;
     double forcing, viscosity, time; /* f, nu, dt */
-    const void *x;             /* (batch, in_channels, n, m), of which the last channel counts */
+    const void *x;             /* (batch, in_channels, n, m), of which the last channel is used */
     const void *pred, *target; /* (batch, n, m) */
     const double *residual, *rest; /* (batch, n, m), of a flow; rest: if a slope is wanted */
     double *powers;                /* (batch, 2) */
@@ -346,8 +345,8 @@ typedef struct tg_residual {
  * v = -psi_x; all in f64. Derivatives are those of the trigonometric polynomial, products are taken
  * at the points (nn/flow_residual.c).
  *
- * Maps of spectra, to = scale map(from) or, if it adds, to += ..; all but Laplace leave out the
- * highest frequency of an even grid, which has no sign. */
+ * Maps of spectra, to = scale map(from) or, if it adds, to += ..; all but Laplace omit the highest
+ * frequency of an even grid, which has no sign. */
 typedef enum tg_vorticity_map {
     TG_VORTICITY_SLOPE_X, /* w -> w_x */
     TG_VORTICITY_SLOPE_Y, /* w -> w_y */
@@ -365,7 +364,7 @@ typedef struct tg_vorticity_spectra {
     double *to;
 } tg_vorticity_spectra;
 
-/* What is done at the points of all samples, w0 being the last frame of x and w that of pred. */
+/* Pointwise work on all samples, w0 being the last frame of x and w that of pred. */
 typedef enum tg_vorticity_part {
     TG_VORTICITY_BEGIN, /* field = w0,  r = -w0 / dt - A/2 (sin + cos) */
     TG_VORTICITY_END,   /* field = w,  r += w / dt - A/2 (sin + cos) */

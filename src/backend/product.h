@@ -1,10 +1,10 @@
-/* Products of whole matrices, whose rows lie one after the other. */
+/* Products of contiguous matrices. */
 #ifndef TG_BACKEND_PRODUCT_H
 #define TG_BACKEND_PRODUCT_H
 
 #include "backend/backend.h"
 
-/* c (m, n) = op_a(a) op_b(b) with k terms; the caller may change what else a product can be. */
+/* c (m, n) = op_a(a) op_b(b) with k terms; the caller may adjust the other fields. */
 static inline tg_gemm tg_whole_product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t m, int64_t n,
                                        int64_t k, const void *a, const void *b, void *c) {
     const bool turned_a = op_a == TG_OP_T || op_a == TG_OP_H;

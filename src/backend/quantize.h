@@ -1,15 +1,15 @@
-/* Reals in one byte each, as activations wait for backward, shared word for word by the C and CUDA
- * backends. A block of TG_QUANTIZED_BLOCK consecutive values has one scale s; a byte q in -127 ..
- * 127 stands for s q, and the value of largest modulus in a block for 127 s:
+/* 8-bit quantization of activations kept for backward, shared verbatim by the C and CUDA backends.
+ * A block of TG_QUANTIZED_BLOCK consecutive values has one scale s; a byte q in -127 .. 127
+ * represents s q, and the value of largest modulus in a block 127 s:
  *
- *   s = max |x| / 127,   q = nearest whole number to x (127 / max |x|), ties to even
+ *   s = max |x| / 127,   q = nearest integer to x (127 / max |x|), ties to even
  *
- * so that no value moves by more than max |x| / 254 (and a rounding of f32). A block of values
+ * so that no value changes by more than max |x| / 254 (and a rounding of f32). A block of values
  * below TG_QUANTIZED_LEAST is all 0; one that holds a NaN or Inf is all NaN. In memory all bytes
- * come first, up to whole blocks and 0 beyond the last value, then all scales.
+ * come first, padded with 0 to whole blocks, then all scales.
  *
- * Only *, /, + and bits in a fixed order: the same bytes everywhere (files that include this are
- * compiled without contraction). */
+ * Only *, /, + and bit operations in a fixed order: the same bytes everywhere (files that include
+ * this are compiled without contraction). */
 #ifndef TG_BACKEND_QUANTIZE_H
 #define TG_BACKEND_QUANTIZE_H
 
@@ -30,7 +30,7 @@ TG_QUANTIZE_FN int64_t tg_quantized_blocks(int64_t n) {
     return (n + TG_QUANTIZED_BLOCK - 1) / TG_QUANTIZED_BLOCK;
 }
 
-/* Bytes of n values, and where their scales begin in them. */
+/* Bytes of n values, and the offset of their scales. */
 TG_QUANTIZE_FN size_t tg_quantized_bytes(int64_t n) {
     return (size_t)tg_quantized_blocks(n) * (TG_QUANTIZED_BLOCK + sizeof(float));
 }
@@ -39,7 +39,8 @@ TG_QUANTIZE_FN size_t tg_quantized_scales(int64_t n) {
     return (size_t)tg_quantized_blocks(n) * TG_QUANTIZED_BLOCK;
 }
 
-/* Both of a block, from the largest of its |x| as bits (those of NaN are above those of Inf). */
+/* Scale and inverse of a block, from the bits of its largest |x| (those of NaN are above Inf's).
+ */
 typedef struct tg_quantizer {
     float scale, inverse;
 } tg_quantizer;
@@ -59,8 +60,8 @@ TG_QUANTIZE_FN tg_quantizer tg_quantizer_of(uint32_t most_bits) {
     return q;
 }
 
-/* The byte of x. Adding 1.5 2^23 leaves the rounded number in the last bits, as two's complement.
- * What is 0 times Inf or NaN goes with a scale of NaN, whatever the byte. */
+/* The byte of x. Adding 1.5 2^23 leaves the rounded number in the low bits, in two's complement.
+ * Where 0 times Inf or NaN gives an arbitrary byte, the scale is NaN. */
 TG_QUANTIZE_FN uint8_t tg_quantize(float x, float inverse) {
     union {
         float value;

@@ -1,4 +1,4 @@
-/* Which backends there are, and how one is chosen, opened and closed. */
+/* The backends: their table, and how one is chosen, opened and closed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const registry_row rows[] = {
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static tg_backend_ops tables[ROWS + 1]; /* the first row is ref, the start of all others */
-static registry_row added;              /* by a test, behind them */
+static registry_row added;              /* by a test, after the others */
 
 static void fill_tables(void) {
     for (int i = 0; i < ROWS; i++) {
@@ -69,7 +69,7 @@ static void close_backend(tg_backend *be) {
     tg_mem_free(be->ctx, be);
 }
 
-/* The device that the context asks for, by its number or by a stream. */
+/* The device requested by the context, by number or by a stream. */
 static tg_status find_device(tg_backend *be) {
     const tg_context_config *config = &be->ctx->config;
     int count = 0, of_stream = 0;
@@ -77,14 +77,14 @@ static tg_status find_device(tg_backend *be) {
     be->stream = config->stream;
     TG_CALL(be->ops->device_count(be, &count));
     if (be->device >= count) {
-        return tg_fail(be->ctx, TG_E_ARGUMENT, "context: device %d is asked for, backend %s has %d",
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "context: device %d is requested, backend %s has %d",
                        be->device, be->ops->name, count);
     }
     if (config->stream) {
         TG_CALL(be->ops->stream_device(be, config->stream, &of_stream));
         if (config->device >= 0 && of_stream != config->device) {
             return tg_fail(be->ctx, TG_E_ARGUMENT,
-                           "context: the stream belongs to device %d, but device %d is asked for",
+                           "context: the stream belongs to device %d, but device %d is requested",
                            of_stream, config->device);
         }
         be->device = of_stream;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* The angle is folded to at most an eighth of the circle in whole numbers, so that symmetries hold
- * exactly: root(n - j) = conj(root(j)), and 1, -i, -1, i. */
+/* The angle is folded to at most an eighth of the circle in integer arithmetic, so that symmetries
+ * hold exactly: root(n - j) = conj(root(j)), and 1, -i, -1, i. */
 tg_scalar tg_root_of_unity(int64_t j, int64_t n) {
     const double pi = 3.14159265358979323846;
     const bool lower = 2 * j > n;

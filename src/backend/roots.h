@@ -1,4 +1,4 @@
-/* Roots of unity, for every backend that makes tables of them. */
+/* Roots of unity, for the tables of every backend. */
 #ifndef TG_BACKEND_ROOTS_H
 #define TG_BACKEND_ROOTS_H
 

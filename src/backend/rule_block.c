@@ -1,12 +1,12 @@
-/* An update by a rule on the host, a block of values at a time, whatever moments, gradient and
- * weight are kept in. */
+/* An update by a rule on the host, one block of values at a time, for any formats of moments,
+ * gradient and weight. */
 #include "backend/check.h"
 #include "backend/rule_kernel.h"
 #include "backend/state_codec.h"
 
 enum { BLOCK = TG_STATE_BLOCK };
 
-/* Reals [first, first + n) of m (second: of v), from the begin of a block on. */
+/* Reals [first, first + n) of m (second: of v), from the start of a block on. */
 static void load_moment(const tg_adam *op, bool second, int64_t first, int64_t n, double *to) {
     const tg_state_codec *codec = tg_state_codecs[op->form];
     const tg_dtype real = tg_dtype_real(op->dtype);
@@ -52,7 +52,7 @@ static void load_gradient(const tg_adam *op, int64_t first, int64_t n, double *g
     }
 }
 
-/* What becomes of reals [first, first + n) of the direction; u is overwritten. */
+/* Stores reals [first, first + n) of the direction; overwrites u. */
 static void use_direction(const tg_adam *op, int64_t first, int64_t n, double *u) {
     if (op->direction) {
         tg_store_reals(op->dtype, op->direction, first, n, u);

@@ -1,6 +1,6 @@
-/* How one value moves under an update rule, for the host and for CUDA: its moments m and v, and the
- * direction u that follows from its gradient g. A value is `parts` reals: both parts of a complex
- * number that share their modulus and v, or one real. */
+/* The update rule of one value, for the host and CUDA: its moments m and v, and the direction u
+ * from its gradient g. A value is `parts` reals: both parts of a complex number that share their
+ * modulus and v, or one real. */
 #ifndef TG_BACKEND_RULE_KERNEL_H
 #define TG_BACKEND_RULE_KERNEL_H
 
@@ -14,7 +14,7 @@
 #define TG_RULE_FN static inline
 #endif
 
-/* hypot costs more than the rest of a step, and is needed only where squares leave the range. */
+/* hypot costs more than the rest of a step, and is needed only if squares overflow or underflow. */
 TG_RULE_FN double tg_rule_modulus(int parts, const double *u) {
     if (parts == 1) {
         return fabs(u[0]);
@@ -23,7 +23,7 @@ TG_RULE_FN double tg_rule_modulus(int parts, const double *u) {
     return square > 1e-280 && square < 1e280 ? sqrt(square) : hypot(u[0], u[1]);
 }
 
-/* What scale_columns multiplies column j by. */
+/* The factor of column j in scale_columns. */
 TG_RULE_FN double tg_column_factor(double factor, const double *above, const double *below,
                                    int64_t j) {
     return below[j] > 0.0 ? factor * sqrt((above ? above[j] : 1.0) / below[j]) : 0.0;

@@ -1,21 +1,21 @@
-/* Moments of Adam in one byte a real, shared word for word by the C and CUDA backends.
+/* Adam's moments in 8 bits per real, shared verbatim by the C and CUDA backends.
  *
- * A block of TG_STATE_BLOCK reals has one scale s; a byte stands for s times an entry of a table
- * that is fine near 1 and reaches far down. Index i > 0 of a table of `bits` bits lies in decade
- * bits - 1 - p, p = floor(log2 i), which it shares with 2^p - 1 others, equally spaced:
+ * A block of TG_STATE_BLOCK reals has one scale s; a byte represents s times an entry of a table
+ * that is fine near 1 and covers many decades. Index i > 0 of a table of `bits` bits is in decade
+ * bits - 1 - p, p = floor(log2 i), which has 2^p entries, equally spaced:
  *
  *   value(i) = 10^-(bits - 1 - p) (0.1 + 0.9 (i - 2^p + 1) / 2^p),   value(0) = 0
  *
  * so that values ascend with i, end with 1, and the lower half of the indices covers the small
  * decades. First moment: sign in the top bit, 7 bits of index, value down to 1e-6. Second moment: 8
- * bits of index, value down to 1e-7, of the ROOT of v (what the step divides by); a root above 0
- * never becomes 0. Scales are the largest modulus (of m) or root (of v) of the block.
+ * bits of index, value down to 1e-7, of the ROOT of v (the step's divisor); a root above 0 never
+ * becomes 0. Scales are the largest modulus (of m) or root (of v) of the block.
  *
  * Stochastic rounding if u is uniform in [0, 1), to nearest if u = 1/2. Moving averages need the
- * former: a step of theirs is shorter than half the way to the next entry, and rounded to nearest
- * they would stand still.
+ * former: their steps are shorter than half the distance between entries, and rounding to nearest
+ * would freeze them.
  *
- * Only +, -, *, /, comparisons and cutting off to whole numbers in a fixed order: the same bytes
+ * Only +, -, *, /, comparisons and truncation to integers in a fixed order: the same bytes
  * everywhere (files that include this are compiled without contraction). */
 #ifndef TG_BACKEND_STATE8_H
 #define TG_BACKEND_STATE8_H
@@ -49,8 +49,8 @@ TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
     return tg_state_decade(bits - 1 - p) * (0.1f + step * (float)(index - (1u << p) + 1u));
 }
 
-/* Index of the entry below x in [0, 1] or of the one above, by u; NaN gives an index too. Halves
- * the decades three times (at the border of two decades either gives the same index). */
+/* Index of the entry below or above x in [0, 1], by u; any index for NaN. Bisects the decades three
+ * times (on the border of two decades either gives the same index). */
 TG_STATE_FN uint32_t tg_state_index(int bits, float x, float u) {
     float up = 1.0f, entries = (float)(1u << (bits - 1)); /* of the decade of x: exact powers */
     for (int e = 4; e > 0; e /= 2) {
@@ -58,8 +58,9 @@ TG_STATE_FN uint32_t tg_state_index(int bits, float x, float u) {
         up = below ? up * (e == 4 ? 1e4f : e == 2 ? 1e2f : 1e1f) : up;
         entries = below ? entries / (float)(1 << e) : entries;
     }
-    const float steps = (x * up - 0.1f) * (entries * (1.0f / 0.9f)); /* 0: end of the one below */
-    const float last = x * (bits == TG_STATE_M_BITS ? 1e6f : 1e7f); /* one entry; below it lies 0 */
+    const float steps =
+        (x * up - 0.1f) * (entries * (1.0f / 0.9f));                /* 0: end of the decade below */
+    const float last = x * (bits == TG_STATE_M_BITS ? 1e6f : 1e7f); /* one entry; 0 below it */
     const float moved = (entries > 1.0f ? steps : last) + u, most = entries > 1.0f ? entries : 1.0f;
     const float within = moved > 0.0f ? moved : 0.0f;
     return (uint32_t)most + (uint32_t)(within < most ? within : most) - 1u;

@@ -1,5 +1,5 @@
-/* State in 16 bits: bf16, the upper half of an f32, and f16, whose steps are an eighth as long but
- * which holds no number between 0 and 2^-24 and none above 65504. */
+/* State in 16 bits: bf16, the upper half of an f32, and f16, with eight times finer spacing but no
+ * numbers between 0 and 2^-24 and none above 65504. */
 #include "backend/state_codec.h"
 #include "base/rng_math.h"
 #include "tensor/half.h"

@@ -1,4 +1,4 @@
-/* State in one byte a real (state8.h), a scale for each block: the largest modulus of the first
+/* State in 8 bits per real (state8.h) with one scale per block: the largest modulus of the first
  * moment, the largest root of the second. */
 #include <math.h>
 
@@ -14,7 +14,7 @@ static void decode(bool second, int64_t n, const void *stored, const float *scal
     }
 }
 
-/* One block; its scale. */
+/* Encodes one block; returns its scale. */
 static float encode_block(bool second, const tg_rng *rng, uint64_t first, int64_t n,
                           const float *values, uint8_t *bytes) {
     float most = 0.0f;

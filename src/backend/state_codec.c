@@ -1,4 +1,4 @@
-/* The table of state formats, and the one that stores reals as they are. */
+/* The table of state formats, and the one that stores reals unchanged. */
 #include "backend/state_codec.h"
 
 const tg_state_codec tg_codec_full = {.tag = ""};

@@ -1,11 +1,11 @@
-/* Codecs: how the moments of an optimizer are kept in memory.
+/* Codecs: the storage formats of an optimizer's moments.
  *
- * A codec stores a real in `bits` bits; `block` reals in a row may share a scale in f32. The second
- * moment may be stored by another rule than the first. Encoding rounds stochastically by the bits
- * of a stream (rng_math.h), real j by number `first` + j, or to nearest without one.
+ * A codec stores a real in `bits` bits; `block` consecutive reals may share a scale in f32. The
+ * second moment may use another rule than the first. Encoding rounds stochastically by the bits of
+ * a stream (rng_math.h), real j by number `first` + j, or to nearest without one.
  *
- * Backends may have kernels that give the same bits; ref, and cpu where it has none, compute with
- * decode and encode, so that a new format works with its codec alone. */
+ * Backends may have kernels that give the same bits; ref, and cpu for other formats, use decode and
+ * encode, so that a new format needs only its codec. */
 #ifndef TG_BACKEND_STATE_CODEC_H
 #define TG_BACKEND_STATE_CODEC_H
 
@@ -13,12 +13,12 @@
 #include "base/setting.h"
 
 typedef struct tg_state_codec {
-    const char *tag; /* behind the method of a saved state: " bf16"; full: "" */
-    tg_dtype stored; /* of the array in a file, TG_U8 for packed bits; full: the real's own */
-    int bits;        /* of a real; 0: those of the arithmetic's own real (full) */
+    const char *tag; /* after the method in a saved state: " bf16"; full: "" */
+    tg_dtype stored; /* of the array in a file, TG_U8 for packed bits; full: unused */
+    int bits;        /* per real; 0: as in arithmetic (full) */
     int block;       /* reals that share a scale, a divisor of TG_STATE_BLOCK; 0: no scales */
-    int64_t least;   /* parameters with fewer values stay full: they would save nothing */
-    /* n reals from the begin of a block on. Both NULL: stored as they are. */
+    int64_t least;   /* smaller parameters stay full: they would save nothing */
+    /* n reals from the start of a block on. Both NULL: stored unchanged. */
     void (*decode)(bool second, int64_t n, const void *stored, const float *scale, float *out);
     void (*encode)(bool second, const tg_rng *rng, uint64_t first, int64_t n, const float *values,
                    void *stored, float *scale);
@@ -28,11 +28,11 @@ typedef struct tg_state_codec {
 #include "backend/state_formats.def"
 #undef TG_STATE_FORMAT
 
-/* By tg_state_form, and the words of opt.state_precision. */
+/* By tg_state_form, and their names in opt.state_precision. */
 extern const tg_state_codec *const tg_state_codecs[TG_STATE_FORMS];
 extern const tg_choice tg_state_choices[];
 
-/* Bytes of n reals, `real` being the arithmetic's, and number of their scales. */
+/* Bytes of n reals, `real` being the arithmetic's type, and their number of scales. */
 size_t tg_state_bytes(const tg_state_codec *codec, tg_dtype real, int64_t n);
 int64_t tg_state_scales(const tg_state_codec *codec, int64_t n);
 

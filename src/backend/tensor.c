@@ -1,5 +1,5 @@
-/* Tensors in the memory of a context's backend, for callers who see no table; and what is wrong
- * with those they hand in. */
+/* Tensors in the backend's memory for callers outside the library, and checks of those they pass
+ * in. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -20,14 +20,13 @@ static tg_status check_place(const tg_backend *be, tg_place place, const tg_want
     if (place == be->ops->place || (place == TG_HOST && wanted->or_host)) {
         return TG_OK;
     }
-    return place == TG_HOST
-               ? tg_fail(be->ctx, TG_E_ARGUMENT,
-                         "%s: it lies on the host, but backend %s computes on a device "
-                         "(tg_backend_tensor and tg_backend_copy bring it there)",
-                         subject(wanted, text), be->ops->name)
-               : tg_fail(be->ctx, TG_E_ARGUMENT,
-                         "%s: it lies on a device, but backend %s computes on the host",
-                         subject(wanted, text), be->ops->name);
+    return place == TG_HOST ? tg_fail(be->ctx, TG_E_ARGUMENT,
+                                      "%s: it is on the host, but backend %s computes on a device "
+                                      "(tg_backend_tensor and tg_backend_copy bring it there)",
+                                      subject(wanted, text), be->ops->name)
+                            : tg_fail(be->ctx, TG_E_ARGUMENT,
+                                      "%s: it is on a device, but backend %s computes on the host",
+                                      subject(wanted, text), be->ops->name);
 }
 
 static tg_status check_kind(const tg_backend *be, tg_dtype dtype, const tg_shape *shape,

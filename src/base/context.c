@@ -9,7 +9,7 @@
 #include "base/sized.h"
 #include "base/threads.h"
 
-/* Failures of calls that have no context. */
+/* Errors of calls that have no context. */
 typedef struct failure {
     char error[1024];
     char place[256];
@@ -138,7 +138,7 @@ int tg_find_null(const void *const *pointers, size_t count) {
     return -1;
 }
 
-/* `names` are the arguments as the source has them: "ctx, path, out". */
+/* `names` are the arguments as written in the source: "ctx, path, out". */
 tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char *names,
                        const char *function, const char *file, int line) {
     for (; *pointers; pointers++) {

@@ -1,4 +1,4 @@
-/* Inside of a context, and the way every layer above raises errors and writes to the log. */
+/* Internals of a context: how every layer above reports errors and writes to the log. */
 #ifndef TG_BASE_CONTEXT_H
 #define TG_BASE_CONTEXT_H
 
@@ -13,21 +13,21 @@ struct tg_context {
     tg_context_config config;
     int threads;
     struct tg_ledger *ledger;
-    struct tg_backend *backend;                                       /* set by the backend layer */
-    void (*backend_close)(struct tg_backend *backend);                /* how to end it, likewise, */
-    void (*backend_release)(struct tg_backend *backend, void *block); /* and to free its memory */
+    struct tg_backend *backend;                        /* set by the backend layer */
+    void (*backend_close)(struct tg_backend *backend); /* closes it, also set there; */
+    void (*backend_release)(struct tg_backend *backend, void *block); /* frees its memory */
     char error[1024];
     char error_place[256];
 };
 
-/* A context for a thread beside the owner's: it counts memory in the same ledger and has errors of
- * its own, but no backend and no log. It needs no end, and may not outlive the owner. */
+/* A context for another thread than the owner's: it shares the ledger and has its own errors, but
+ * no backend and no log. It needs no closing and must not outlive the owner. */
 tg_context tg_context_branch(const tg_context *ctx);
-/* Hands the failure of a branch on to the owner; returns `status`. */
+/* Passes an error from a branch to its owner; returns `status`. */
 TG_NODISCARD tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch,
                                         tg_status status);
 
-/* Stores the sentence with its place and returns `status`, so that callers write
+/* Stores the sentence and its source place and returns `status`, so that callers can write
  * `return tg_fail(ctx, TG_E_SHAPE, "..", ..)`. ctx may be NULL. */
 #define tg_fail(ctx, status, ...) tg_fail_at((ctx), (status), __FILE__, __LINE__, __VA_ARGS__)
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
@@ -35,8 +35,8 @@ tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int li
 
 void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRINTF(3, 4);
 
-/* At the entry of a public function: returns TG_E_ARGUMENT, with a sentence that names the first of
- * the pointers that is NULL, or goes on. ctx may be NULL. */
+/* At the entry of a public function: returns TG_E_ARGUMENT and names the first NULL pointer. ctx
+ * may be NULL. */
 #define TG_NEED(ctx, ...)                                                                          \
     do {                                                                                           \
         const void *const needed_[] = {__VA_ARGS__};                                               \
@@ -44,7 +44,7 @@ void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRI
             return tg_fail_null(ctx, needed_, #__VA_ARGS__, __func__, __FILE__, __LINE__);         \
         }                                                                                          \
     } while (0)
-/* The same in a function that makes something: *out is NULL whatever is missing or fails later. */
+/* The same in a function that creates an object: *out is NULL on any failure. */
 #define TG_NEED_OUT(ctx, out, ...)                                                                 \
     do {                                                                                           \
         TG_NEED(ctx, out);                                                                         \
@@ -65,7 +65,7 @@ tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char 
         }                                                                                          \
     } while (0)
 
-/* The same in a function that has nothing to release: what fails is returned. */
+/* The same in a function that has nothing to release. */
 #define TG_CALL(call)                                                                              \
     do {                                                                                           \
         const tg_status status_ = (call);                                                          \

@@ -1,5 +1,5 @@
 /* Edit distance (optimal string alignment): D[i][j] is the least number of edits that turn the
- * first i letters of a into the first j letters of b; a swap of two neighbours counts once. Three
+ * first i letters of a into the first j letters of b; swapping two neighbours counts once. Three
  * rows of D are kept. */
 #include <ctype.h>
 #include <limits.h>
@@ -10,7 +10,7 @@
 
 enum { MAX_WORD = 63 };
 
-/* Copies a word in small letters; its length, or MAX_WORD + 1 if there is none or it is longer. */
+/* Copies a word in lower case; returns its length, or MAX_WORD + 1 if it is NULL or longer. */
 static int take_word(const char *text, char word[MAX_WORD]) {
     const int length = text ? (int)strnlen(text, MAX_WORD + 1) : MAX_WORD + 1;
     for (int i = 0; i < length && length <= MAX_WORD; i++) {

@@ -1,4 +1,4 @@
-/* The host's memory as Linux tells it: text files of /proc and /sys. */
+/* Available host memory as Linux reports it in /proc and /sys. */
 #include "base/host_memory.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { PATH = 1024, LINE = 512 };
 
-/* The number behind a word at the start of a line, whatever unit; false if there is none. */
+/* The number after `word` at the start of a line, any unit; false if there is none. */
 static bool find_number(const char *path, const char *word, double *out) {
     char line[LINE];
     const size_t length = strlen(word);
@@ -26,7 +26,7 @@ static bool find_number(const char *path, const char *word, double *out) {
     return found;
 }
 
-/* A file of one number; "max", and what version 1 has for it, is none. */
+/* A file of one number; "max", and its equivalent in version 1, count as none. */
 static bool read_number(const char *folder, const char *name, double *out) {
     char path[PATH];
     return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH &&
@@ -59,7 +59,7 @@ static const group_files versions[2] = {
      {"total_inactive_file ", "total_active_file "}},
 };
 
-/* What one group has left, if that is less than *left. */
+/* Lowers *left to what one group has left, if that is less. */
 static void look_at_group(const group_files *v, const char *folder, double swap, double *left) {
     double limit = 0.0, used = 0.0, cache = 0.0, most = 0.0, swapped = 0.0;
     char path[PATH];
@@ -79,7 +79,7 @@ static void look_at_group(const group_files *v, const char *folder, double swap,
     *left = rest < *left ? rest : *left;
 }
 
-/* The path of the process's group below the folder of a version; "": the top. */
+/* The path of the process's group below the mount point of a version; "": the top. */
 static void find_group(const char *root, const group_files *v, char group[LINE]) {
     char path[PATH], line[LINE];
     group[0] = '\0';
@@ -97,8 +97,8 @@ static void find_group(const char *root, const group_files *v, char group[LINE])
     }
 }
 
-/* The group and all above it. Seen from inside a container the path may not exist, but its top is
- * the container's. */
+/* The group and its ancestors. Inside a container the path may not exist, but its top is the
+ * container's. */
 static void look_at_groups(const char *root, const group_files *v, double swap, double *left) {
     char group[LINE], folder[PATH + LINE];
     find_group(root, v, group);

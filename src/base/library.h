@@ -1,4 +1,4 @@
-/* Functions of a library that is opened at run time, into a struct of pointers to them. */
+/* Loads the functions of a run-time library into a struct of function pointers. */
 #ifndef TG_BASE_LIBRARY_H
 #define TG_BASE_LIBRARY_H
 
@@ -9,7 +9,7 @@ typedef struct tg_library_row {
     size_t offset; /* of the pointer in the struct */
 } tg_library_row;
 
-/* The first name that the library does not have; NULL: it has all. */
+/* The first name that the library lacks, or NULL. */
 const char *tg_library_read(void *library, const tg_library_row *rows, int count, void *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* Memory ledger.
  *
- * Host blocks carry a 64-byte header in front of the pointer that is handed out; device blocks have
- * a node of their own in a list. Counted are the bytes that were asked for, not headers or padding,
- * so that a plan made from shapes can be equal to the count. */
+ * Host blocks carry a 64-byte header in front of the returned pointer; device blocks have a node in
+ * a list. Counted are the requested bytes, without headers or padding, so that a plan made from
+ * shapes can equal the count. */
 #include "base/memory.h"
 
 #include <pthread.h>
@@ -104,7 +104,7 @@ static void count_out(tg_mem_usage *usage, tg_mem_category category, size_t byte
     usage->blocks--;
 }
 
-/* "1.5 GiB"; returns how many characters it takes. */
+/* "1.5 GiB"; returns its number of characters. */
 static size_t write_bytes(char *text, size_t capacity, size_t bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
@@ -137,7 +137,7 @@ const char *tg_mem_text(const size_t bytes[TG_MEM_CATEGORIES], char text[TG_MEM_
     return text;
 }
 
-/* `where` memory ended when so many bytes were asked for. */
+/* Out of `where` memory: the request was for `bytes`. */
 static void fail_alloc(tg_context *ctx, const char *where, tg_place place, tg_mem_category category,
                        size_t bytes) {
     char asked[32], held[TG_MEM_TEXT];
@@ -147,7 +147,7 @@ static void fail_alloc(tg_context *ctx, const char *where, tg_place place, tg_me
             tg_mem_category_name(category), tg_mem_text(usage.current, held));
 }
 
-/* From the allocator of the caller; NULL with its sentence. */
+/* From the caller's allocator; NULL with an error. */
 static void *alloc_by_caller(tg_context *ctx, const char *where, tg_place place, void *stream,
                              tg_mem_category category, size_t bytes) {
     const tg_allocator *a = &ctx->config.allocator;
@@ -235,7 +235,7 @@ tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t co
     if (!grown) {
         return TG_E_MEMORY;
     }
-    memcpy(&block, pointer, sizeof block); /* a pointer of whatever type */
+    memcpy(&block, pointer, sizeof block); /* a pointer of any type */
     if (count > 0) {
         memcpy(grown, block, (size_t)count * element);
     }
@@ -245,12 +245,12 @@ tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t co
     return TG_OK;
 }
 
-/* Pinned memory is the driver's. */
+/* Pinned memory comes from the driver. */
 static bool is_of_caller(const tg_context *ctx, const tg_mem_device *device) {
     return ctx->config.allocator.alloc && device->place == TG_DEVICE;
 }
 
-/* An empty block has an address of its own, too. */
+/* An empty block also has a unique address. */
 static size_t least(size_t bytes) {
     return bytes > 0 ? bytes : 1;
 }

@@ -1,5 +1,5 @@
 /* The only allocator of the library: 64-byte aligned blocks, counted by category in the context's
- * ledger. Safe to call from several threads. */
+ * ledger. Thread-safe. */
 #ifndef TG_BASE_MEMORY_H
 #define TG_BASE_MEMORY_H
 
@@ -8,16 +8,16 @@
 #define TG_ALIGNMENT        64
 #define TG_DEVICE_ALIGNMENT 256
 
-/* count * size bytes, not initialised; NULL (and an error in ctx) when there is no memory or the
+/* count * size bytes, uninitialised; NULL (and an error in ctx) if memory is exhausted or the
  * product overflows. Zero bytes give a valid unique pointer. */
 void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
 void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
 void tg_mem_free(tg_context *ctx, void *block); /* accepts NULL */
 char *tg_mem_strdup(tg_context *ctx, const char *text);
 
-/* Room for `more` elements behind the `count` that are in use. `pointer` is the address of a
- * pointer to a block of *capacity elements, which is doubled (16 at first) until they fit, in
- * category other. On failure all stays as it is. */
+/* Makes room for `more` elements after the `count` in use. `pointer` is the address of a pointer to
+ * a block of *capacity elements, which doubles (from 16) until they fit, in category other. A
+ * failure changes nothing. */
 TG_NODISCARD tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count,
                                    int64_t more, int64_t *capacity);
 
@@ -30,14 +30,14 @@ TG_NODISCARD tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t elemen
 /* Frees and sets NULL. */
 #define TG_FREE(ctx, p) (tg_mem_free((ctx), (p)), (p) = NULL)
 
-/* Memory of a device (or of the host as a device wants it), counted in the same ledger. */
+/* Memory of a device (or pinned host memory), counted in the same ledger. */
 typedef struct tg_mem_device {
-    void *(*alloc)(void *state, size_t bytes); /* NULL when there is none */
+    void *(*alloc)(void *state, size_t bytes); /* NULL if exhausted */
     void (*release)(void *state, void *block);
     void *state;
-    tg_place place; /* where it is counted; that of a device comes from the context's allocator, if
-                       there is one */
-    void *stream;   /* handed to that */
+    tg_place place; /* where it is counted; device memory comes from the context's allocator, if it
+                       has one, */
+    void *stream;   /* which is given this stream */
 } tg_mem_device;
 
 void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,
@@ -46,16 +46,16 @@ void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *bloc
 
 bool tg_mem_category_is_known(tg_mem_category category);
 
-/* "3.2 GiB (weights 1.1 GiB, optimizer 2.1 GiB)": a sum of bytes and what it is made of. */
+/* "3.2 GiB (weights 1.1 GiB, optimizer 2.1 GiB)": a total and its parts. */
 enum { TG_MEM_TEXT = 400 };
 const char *tg_mem_text(const size_t bytes[TG_MEM_CATEGORIES], char text[TG_MEM_TEXT]);
 
-/* Test hook, for the whole process: let the n-th allocation from now on (1-based) fail; 0 = none.
- * tg_mem_test_count tells how many allocations were asked for since the hook was last set. */
+/* Test hook for the whole process: the n-th allocation from now on (1-based) fails; 0 = none.
+ * tg_mem_test_count returns the number of allocations requested since the hook was last set. */
 void tg_mem_test_fail_at(long n);
 long tg_mem_test_count(void);
 
-/* Life of a ledger (context.c). */
+/* Creation and end of a ledger (context.c). */
 struct tg_ledger *tg_ledger_create(void);
 void tg_ledger_destroy(struct tg_ledger **ledger);
 

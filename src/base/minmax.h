@@ -1,4 +1,4 @@
-/* The smaller and the larger of two, and products of sizes. */
+/* Minimum, maximum and products of sizes. */
 #ifndef TG_BASE_MINMAX_H
 #define TG_BASE_MINMAX_H
 

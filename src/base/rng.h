@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* What the numbers are for: streams of different purposes never meet. Values are stored in
- * checkpoints, so they only grow. */
+/* The uses of random numbers, each with its own streams. Values are stored in checkpoints: add new
+ * ones at the end. */
 typedef enum tg_rng_purpose {
     TG_RNG_TEST = 0,
     TG_RNG_INIT = 1,    /* initial weights */
@@ -43,8 +43,8 @@ double tg_rng_normal(const tg_rng *rng, uint64_t index);
 double tg_rng_exponential(const tg_rng *rng, uint64_t index);
 
 /* Image of `index` (< n) under a random permutation of 0..n-1 that needs no memory: a Feistel
- * network over the next even power of two, walked until it lands below n. The first k images are k
- * of n without replacement. */
+ * network over the next even power of two, iterated until the result is below n. The first k images
+ * are k of n without replacement. */
 uint64_t tg_rng_permute(const tg_rng *rng, uint64_t n, uint64_t index);
 
 #endif

@@ -1,4 +1,4 @@
-/* The arithmetic behind the random numbers, shared word for word by the C and CUDA backends.
+/* The arithmetic of the random numbers, shared verbatim by the C and CUDA backends.
  *
  * Only +, -, *, / and sqrt on doubles in a fixed order (all correctly rounded) and exact bit
  * operations: hence the same bits everywhere. The file that includes this is compiled without
@@ -23,7 +23,7 @@
 #define TG_PHILOX_W0 0x9E3779B9u
 #define TG_PHILOX_W1 0xBB67AE85u
 
-/* Both halves of a product; of one in 64 bits a GPU's compiler makes more instructions. */
+/* Both halves of a product; a GPU's compiler needs more instructions for a 64-bit one. */
 TG_RNG_FN void tg_philox_product(uint32_t a, uint32_t b, uint32_t *high, uint32_t *low) {
 #ifdef __CUDA_ARCH__
     *high = __umulhi(a, b);
@@ -90,9 +90,9 @@ TG_RNG_FN uint64_t tg_feistel_walk(const tg_rng *rng, uint64_t n, uint64_t index
 }
 
 /* Stochastic rounding of real number `number` of an array (2i and 2i + 1 are the parts of complex
- * element i): eight numbers share one draw, the 128 bits of an index, and have 16 bits each, a half
- * of a word, the low one first. As many does bf16 cut off f32: its odds are exact. Those of f16 and
- * of bytes, which may cut off more, are right to 2^-16. */
+ * element i): eight numbers share the 128 bits of one draw, 16 bits each, the low half of a word
+ * first. Rounding f32 to bf16 drops 16 bits, so its probabilities are exact; those of f16 and of 8
+ * bits, which may drop more, are right to 2^-16. */
 #define TG_ROUNDED_BY_DRAW 8u
 
 TG_RNG_FN void tg_rounding_draw(const tg_rng *rng, uint64_t number, uint32_t draw[4]) {
@@ -112,17 +112,17 @@ TG_RNG_FN uint32_t tg_rounding_bits(const tg_rng *rng, uint64_t number) {
     return tg_rounding_part(draw, number);
 }
 
-/* To bf16: 16 random bits are added to those that bf16 has no room for, which are then cut off; so
- * x goes to either neighbour with the odds of its distance from the other. Inf stays what it is,
- * having zeros there, and NaN becomes a quiet one. */
+/* To bf16: add 16 random bits to the 16 that bf16 drops, then truncate, so that x goes to either
+ * neighbour with probability proportional to the distance from the other. Inf has zeros there and
+ * stays; NaN becomes quiet. */
 TG_RNG_FN uint16_t tg_round_to_bf16(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (uint16_t)((isnan(x) ? bits | 0x400000u : bits + random) >> 16);
 }
 
-/* To f16 likewise: it has no room for 13 bits, and for more below 2^-14, where the distance of
- * neighbours stays 2^-24. If these are more than 16, the random ones are added to the upper 16. */
+/* To f16 likewise: it drops 13 bits, and more below 2^-14, where its spacing stays 2^-24. If these
+ * are more than 16, the random bits are added to the upper 16. */
 TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -134,7 +134,7 @@ TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t random) {
         return (uint16_t)(sign | ((magnitude - 0x38000000u + (random & 0x1FFFu)) >> 13));
     }
     const uint32_t exponent = magnitude >> 23; /* 113 is that of 2^-14 */
-    if (exponent < 95) {                       /* below 2^-32: 0, but for odds of 2^-8 at most */
+    if (exponent < 95) {                       /* below 2^-32: 0, except with probability <= 2^-8 */
         return (uint16_t)sign;
     }
     const uint32_t cut = 126u - exponent, fraction = (magnitude & 0x7FFFFFu) | 0x800000u;

@@ -1,5 +1,5 @@
-/* Cuts pieces off one block of scratch memory. Used twice with the same calls: once with a NULL
- * block to add up the bytes, once to place the pieces. */
+/* Divides a block of scratch memory into pieces. Call it twice with the same sizes: with a NULL
+ * block to add up the bytes, then to place the pieces. */
 #ifndef TG_BASE_SCRATCH_H
 #define TG_BASE_SCRATCH_H
 
@@ -8,11 +8,11 @@
 #include "base/memory.h"
 
 typedef struct tg_scratch {
-    char *block; /* NULL: only count; the pieces are then tokens, not to be followed */
+    char *block; /* NULL: count only; the pieces must not be dereferenced */
     size_t used;
 } tg_scratch;
 
-/* The bytes of a piece, up to where the next one may begin. */
+/* Bytes of a piece, rounded up to where the next may begin. */
 static inline size_t tg_align(size_t bytes) {
     return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
 }

@@ -25,7 +25,7 @@ const char *tg_nearest_name(const char *text, const char *const *names, int coun
     return best;
 }
 
-/* Copies the value without outer blanks and quotes; false if it is too long. */
+/* Copies the value without surrounding blanks and quotes; false if it is too long. */
 static bool bare_word(const char *value, char *word, size_t capacity) {
     while (isspace((unsigned char)*value)) {
         value++;
@@ -46,7 +46,7 @@ static bool bare_word(const char *value, char *word, size_t capacity) {
     return true;
 }
 
-/* A finite number that fills the whole word. */
+/* A finite number and nothing else. */
 static bool parse_double(const char *word, double *out) {
     char *end = NULL;
     if (*word == '\0' || isspace((unsigned char)*word)) {
@@ -77,7 +77,7 @@ bool tg_bytes_parse(const char *text, double *out) {
     return *end == '\0' && isfinite(*out);
 }
 
-/* Up to 2^53, to which the number behind it is rounded. */
+/* Up to 2^53, beyond which doubles skip integers. */
 static bool parse_integer(const char *word, int64_t *out) {
     char *end = NULL;
     double value = 0.0;
@@ -125,7 +125,7 @@ bool tg_setting_means(const char *value, const char *word) {
 
 /* ---- lists ---- */
 
-/* The text between a pair of brackets around all of it, or the text itself. */
+/* The text inside outer brackets, or the text itself. */
 static char *inside(char *text) {
     const size_t length = strlen(text);
     const bool is_closed = length >= 2 && ((text[0] == '[' && text[length - 1] == ']') ||
@@ -136,7 +136,7 @@ static char *inside(char *text) {
     return text + is_closed;
 }
 
-/* Cuts the next entry off: up to a separator outside brackets and quotes. *rest is NULL behind the
+/* Cuts off the next entry: up to a separator outside brackets and quotes. *rest is NULL after the
  * last one. */
 static char *cut_entry(char **rest, char separator) {
     char *const entry = *rest;
@@ -154,8 +154,8 @@ static char *cut_entry(char **rest, char separator) {
     return entry;
 }
 
-/* "[a, b]", "(a, b)", "a, b", "axb" or a lone "a" to numbers; "[]" and "null" to none; -1 if it is
- * not such a list. */
+/* Parses "[a, b]", "(a, b)", "a, b", "axb" or a single "a" into numbers; "[]" and "null" give none;
+ * -1 for anything else. */
 static int parse_list(const char *value, double *out) {
     char word[512];
     if (!bare_word(value, word, sizeof word)) {
@@ -163,7 +163,7 @@ static int parse_list(const char *value, double *out) {
     }
     char *rest = inside(word);
     if (strcmp(word, "null") == 0 || rest[strspn(rest, " ")] == '\0') {
-        return word[0] || rest > word ? 0 : -1; /* but not for no text at all */
+        return word[0] || rest > word ? 0 : -1; /* but an empty text is an error */
     }
     const char separator = !strchr(rest, ',') && strchr(rest, 'x') ? 'x' : ',';
     int count = 0;
@@ -182,14 +182,14 @@ static bool is_in_range(const tg_setting *row, double value) {
     return row->low > row->high || (value >= row->low && value <= row->high);
 }
 
-/* One sentence for a value that does not fit its row. */
+/* The error for a value that does not fit its row. */
 static tg_status bad_value(tg_context *ctx, const char *section, const tg_setting *row,
                            const char *value) {
-    enum { MOST = 32 };
+    enum { MAX_CHOICES = 32 };
     char expected[384];
-    const char *names[MOST];
+    const char *names[MAX_CHOICES];
     int count = 0;
-    while (count < MOST && (names[count] = tg_setting_choice(row, count))) {
+    while (count < MAX_CHOICES && (names[count] = tg_setting_choice(row, count))) {
         count++;
     }
     const char *nearest = tg_nearest_name(value, names, count);
@@ -202,7 +202,7 @@ static bool may_be_empty(const tg_setting *row) {
     return row->type >= TG_SETTING_GRID;
 }
 
-/* A list of numbers that the row allows; -1 if it is none. */
+/* A list of numbers that the row allows, or -1. */
 static int read_numbers(const tg_setting *row, const char *value, double *out) {
     const bool is_integer = row->type != TG_SETTING_LIST_DOUBLE;
     const int count = parse_list(value, out);
@@ -235,7 +235,7 @@ static bool store_doubles(const tg_setting *row, tg_list_double *list, const cha
     return read.count >= 0;
 }
 
-/* A list of grids or of texts, entry by entry. */
+/* A list of grids or of texts. */
 static bool store_entries(const tg_setting *row, void *field, const char *value) {
     static const size_t sizes[] = {sizeof(tg_list_grid), sizeof(tg_list_text)};
     const bool is_text = row->type == TG_SETTING_LIST_TEXT;
@@ -266,7 +266,7 @@ static bool store_entries(const tg_setting *row, void *field, const char *value)
     return true;
 }
 
-/* Text of any length that fits the field; the word null is none. */
+/* Text that fits the field; the word null is the empty text. */
 static bool store_text(const tg_setting *row, char *field, const char *value) {
     const size_t capacity = (size_t)row->high;
     char word[4096];
@@ -321,7 +321,7 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
     }
 }
 
-/* "[0.5]", as published configurations write some numbers, is its entry. */
+/* "[0.5]", as published configurations write some numbers, means 0.5. */
 static const char *only_entry(char *word, size_t capacity) {
     const size_t length = strlen(word);
     char inside[WORD];
@@ -431,7 +431,7 @@ const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity
     return text;
 }
 
-/* "48x80"; nothing set is 0. */
+/* "48x80"; an empty grid is 0. */
 static void append_grid(char *text, size_t capacity, const tg_list_int *grid) {
     for (int i = 0; i < grid->count; i++) {
         append(text, capacity, "%s%lld", i ? "x" : "", (long long)grid->value[i]);
@@ -439,7 +439,7 @@ static void append_grid(char *text, size_t capacity, const tg_list_int *grid) {
     append(text, capacity, "%s", grid->count == 0 ? "0" : "");
 }
 
-/* A text as an entry of a list: in quotes where it would not read back without. */
+/* A text as a list entry, quoted if it would not read back otherwise. */
 static void append_word(char *text, size_t capacity, const char *word) {
     const char *quote = !word[strcspn(word, ",[]()'\" ")] ? "" : strchr(word, '"') ? "'" : "\"";
     append(text, capacity, "%s%s%s", quote, word, quote);

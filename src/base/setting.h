@@ -1,9 +1,8 @@
 /* Settings by name: one table row per key of a config struct, so that YAML files, JSON metadata and
- * command-line overrides all go through the same parser and give the same errors.
+ * command-line overrides share one parser and its errors.
  *
- * Values are the text of a scalar or a list as YAML and JSON write them: 0.25, true, null,
- * low_rank, "low_rank", [43, 43, 43, 23]. A list of numbers may also stand without brackets, as
- * 16, 16 or 16x16. */
+ * Values are text of a scalar or a list in YAML or JSON: 0.25, true, null, low_rank, "low_rank",
+ * [43, 43, 43, 23]. The brackets of a list of numbers are optional: 16, 16 or 16x16. */
 #ifndef TG_BASE_SETTING_H
 #define TG_BASE_SETTING_H
 
@@ -13,7 +12,7 @@
 
 #include "base/context.h"
 
-enum { TG_SETTING_LIST = 8 }; /* entries of a list at most */
+enum { TG_SETTING_LIST = 8 }; /* maximum number of entries */
 
 typedef struct tg_list_double {
     int count;
@@ -66,14 +65,14 @@ typedef struct tg_setting {
     const char *help; /* one line */
 } tg_setting;
 
-/* Rows for fields that are called like their keys. */
+/* Rows for fields named like their keys. */
 #define TG_SETTING_ROW(type_, owner, field, low, high, help)                                       \
     { #field, TG_SETTING_##type_, offsetof(owner, field), NULL, low, high, help }
 #define TG_SETTING_CHOICE(owner, field, choices, help)                                             \
     { #field, TG_SETTING_ENUM, offsetof(owner, field), choices, 0, 0, help }
 
-/* Sets one key of `config`. `section` ("opt", "fno") is for the errors: an unknown key names the
- * nearest known one, a bad value says what was expected and found. */
+/* Sets one key of `config`. Errors begin with `section` ("opt", "fno"): an unknown key names the
+ * nearest known one, a bad value reports what was expected and found. */
 TG_NODISCARD tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table,
                                       int rows, void *config, const char *key, const char *value);
 
@@ -83,18 +82,18 @@ const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char 
 /* A field's value as text that tg_setting_set reads back to the same value; returns text. */
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
 
-/* Whether a value's text means `word`: the word itself in any case, the same number, the same truth
- * (true, yes, on, 1), or with "null" any of the names of nothing. */
+/* Whether a value means `word`: the same word in any case, the same number, the same truth value
+ * (true, yes, on, 1), or for "null" any name of nothing. */
 bool tg_setting_means(const char *value, const char *word);
 
-/* What a key accepts, in words ("an integer from 1 to 100", "one of full, half"); returns text. */
+/* The values that a key accepts, in words ("an integer from 1 to 100", "one of full, half");
+ * returns text. */
 const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity);
 
-/* The proper names of an enum's values, in order; NULL beyond the last and for other types. */
+/* The proper names of an enum's values, in order; NULL past the last and for other types. */
 const char *tg_setting_choice(const tg_setting *row, int index);
 
-/* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
- */
+/* The name nearest to `text` by edit distance, or NULL if none is near. */
 const char *tg_nearest_name(const char *text, const char *const *names, int count);
 
 #endif

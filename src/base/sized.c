@@ -1,4 +1,4 @@
-/* Config structs of other sizes. */
+/* Config structs of other versions' sizes. */
 #include "base/sized.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@ typedef struct tg_range {
  * `grain` (>= 1) except the last. */
 tg_range tg_partition(int64_t n, int64_t grain, int parts, int index);
 
-/* Cores this process may run on (affinity respected), at least 1. */
+/* Cores this process may run on (its CPU affinity), at least 1. */
 int tg_cpu_count(void);
 
 #endif

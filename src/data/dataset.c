@@ -1,11 +1,11 @@
-/* A dataset: arrays of samples in files or in memory, handed out as pairs x and y (samples,
- * channels, grid..).
+/* A dataset: arrays of samples in files or in memory, returned as pairs x and y (samples, channels,
+ * grid..).
  *
- * What is read are rows: samples of x and of y, or frames of trajectories, of which a sample takes
- * several. Between the stored row and the one handed out lie choices: which time (y), every s-th
- * point of the grid, channels first, and the dtype. A set that fits in the cache goes through them
- * once, when it is opened; a larger one goes through them on each read, a range of neighbours at a
- * time, so that the memory in use is one buffer of some megabytes. */
+ * Reading works on rows: samples of x and of y, or frames of trajectories, of which a sample takes
+ * several. A stored row is converted by selecting a time (of y) and every s-th point of the grid,
+ * moving channels first, and casting to the dtype. A set that fits in the cache is converted once,
+ * when it is opened; a larger one on each read, a range of neighbours at a time, so that only a
+ * buffer of some megabytes is in use. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,6 @@
 #include "base/sized.h"
 #include "data/dataset.h"
 #include "data/dataset_memory.h"
-#include "data/subsampling.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
 
@@ -61,7 +60,7 @@ void tg_dataset_close(tg_dataset **dataset) {
     *dataset = NULL;
 }
 
-/* ---- from stored samples to those handed out ---- */
+/* ---- from stored to returned samples ---- */
 
 /* Every `step`-th of a row's elements. */
 static void copy_row(char *dst, const char *src, int64_t count, int64_t step, size_t element) {
@@ -92,13 +91,13 @@ static void copy_part(const tg_dataset_side *s, const tg_dataset_part *part, siz
     }
 }
 
-/* Stored rows that the buffer holds: never less than one. */
+/* Number of stored rows that fit in the buffer, at least one. */
 static int64_t buffer_rows(const tg_dataset_side *s) {
     const int64_t fit = (int64_t)(BUFFER / (s->stored_bytes ? s->stored_bytes : 1));
     return fit > 1 ? fit : 1;
 }
 
-/* Rows of every part through the buffer, `count` requests in rows [first, first + span). */
+/* Reads the rows [first, first + span) of every part through the buffer for `count` requests. */
 static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
                           const tg_dataset_request *requests, int64_t count, int64_t span,
                           char *out) {
@@ -121,7 +120,7 @@ static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
     return TG_OK;
 }
 
-/* The requests, sorted by index: neighbours in the file are read together. */
+/* Requests sorted by index, so that neighbours in the file are read together. */
 static tg_status stream(tg_dataset *d, const tg_dataset_side *s, const tg_dataset_request *requests,
                         int64_t count, char *out) {
     const int64_t most = buffer_rows(s);
@@ -156,7 +155,7 @@ static int by_index(const void *a, const void *b) {
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Rows of a sample that are handed out as x or y. */
+/* Rows of a sample that are returned as x or y. */
 static int64_t frames_of(const tg_dataset *d, tg_data_side which) {
     return which == TG_DATA_X ? d->facts.history : d->facts.horizon;
 }
@@ -189,7 +188,7 @@ static tg_status read_side(tg_dataset *d, tg_data_side which, const int64_t *ind
     return stream(d, s, d->requests, count * frames, out);
 }
 
-/* Requests for every sample that is read. */
+/* Requests for every sample to read. */
 static int64_t most_frames(const tg_dataset *d) {
     return tg_max(d->facts.horizon, d->facts.history);
 }
@@ -216,7 +215,7 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
 
 /* ---- opening ---- */
 
-/* Reads all rows through the buffer and lets the file go. */
+/* Reads all rows through the buffer and closes the file. */
 static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
     const int64_t most = buffer_rows(s);
     TG_CALL(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->rows * s->bytes));
@@ -273,13 +272,13 @@ static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
     return TG_OK;
 }
 
-/* Where the arrays are: in files, or in memory of the caller. */
+/* Source of the arrays: files, or memory of the caller. */
 typedef struct origin {
     const char *path, *y_path;
     const tg_tensor *x, *y; /* x set: in memory */
 } origin;
 
-/* The file of y: `y_path`, the partner of "NAME_x.npy", or the file of x. *made is to be freed. */
+/* The file of y: `y_path`, the partner of "NAME_x.npy", or the file of x. *made must be freed. */
 static tg_status partner_of(tg_context *ctx, const char *path, const char *y_path, char **made,
                             const char **out) {
     static const char ending[] = "_x.npy";
@@ -309,7 +308,7 @@ static tg_status partner_of(tg_context *ctx, const char *path, const char *y_pat
     return TG_OK;
 }
 
-/* The array `name` as one more part of a side. */
+/* Adds the array `name` as a part of a side. */
 static tg_status open_part(tg_dataset *d, tg_data_side which, const char *path, const char *name,
                            const tg_dataset_config *config) {
     tg_dataset_side *s = &d->sides[which];
@@ -317,7 +316,7 @@ static tg_status open_part(tg_dataset *d, tg_data_side which, const char *path, 
                          &s->part[s->parts++].array);
 }
 
-/* An error about a name that is not in the file tells which setting holds it. */
+/* The error for a missing name says which setting holds it. */
 static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
                             const tg_dataset_config *config) {
     const char *given = which == TG_DATA_X ? config->x_name : config->y_name;
@@ -385,7 +384,7 @@ static tg_status open_fields(tg_dataset *d, const char *path, const tg_dataset_c
     return TG_OK;
 }
 
-/* The arrays of a file whose layout is looked for. */
+/* The arrays of a file whose layout is detected. */
 static tg_status open_layout(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
     TG_CALL(tg_layout_find(d->ctx, from->path, config, &d->layout));
     d->layout.channels_last = d->layout.channels_last || config->channels_last;
@@ -393,8 +392,8 @@ static tg_status open_layout(tg_dataset *d, const origin *from, const tg_dataset
                                    : open_pairs(d, from, config);
 }
 
-/* An HDF5 file without x and y may have another layout; one that has none of those known, or is of
- * another format, is a file where these are missing. */
+/* An HDF5 file without x and y may have another layout; if it matches none, or the file has another
+ * format, the arrays are missing. */
 static tg_status open_other_layout(tg_dataset *d, const origin *from,
                                    const tg_dataset_config *config, tg_file_format format) {
     char sentence[900];
@@ -439,7 +438,7 @@ static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset
                : status;
 }
 
-/* The arrays, and what their shapes mean; no sample is read. */
+/* Opens the arrays and interprets their shapes; reads no sample. */
 static tg_status look_at(tg_context *ctx, const origin *from, const tg_dataset_config *config,
                          tg_dataset **out) {
     tg_status status = TG_OK;
@@ -490,7 +489,7 @@ static tg_status make(tg_context *ctx, const origin *from, const tg_dataset_conf
     return status;
 }
 
-/* A config of the caller as one of this library's; NULL: the default. */
+/* The caller's config as this library's version of it; NULL: the default. */
 static tg_status read_config(tg_context *ctx, const tg_dataset_config *config,
                              tg_dataset_config *out) {
     *out = tg_dataset_config_default();
@@ -506,7 +505,7 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
     return make(ctx, &files, &full, full.cache_bytes, path, out);
 }
 
-/* Not cached: what stands in the arrays when they are read is handed out. */
+/* Uncached: reads return the current values of the arrays. */
 tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *y,
                           const tg_dataset_config *config, tg_dataset **out) {
     TG_NEED_OUT(ctx, out, ctx, x);
@@ -520,7 +519,7 @@ tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *
     return make(ctx, &memory, &how, 0, "array x", out);
 }
 
-/* Side after side goes through the buffer into its cache, and its file is let go. */
+/* Reads each side through the buffer into its cache and closes its file. */
 static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size_t files[2]) {
     const size_t buffer = measure(d, cache_bytes);
     tg_dataset_bytes bytes = {.opening = files[0] + files[1] + buffer};
@@ -546,7 +545,7 @@ static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size
 tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_config *config,
                           tg_dataset_facts *facts, tg_dataset_bytes *bytes) {
     tg_dataset *d = NULL;
-    tg_context quiet = tg_context_branch(ctx); /* notes about a file come with its opening */
+    tg_context quiet = tg_context_branch(ctx); /* warnings about a file come when it is opened */
     *bytes = (tg_dataset_bytes){0};
     const origin from = {.path = path};
     const tg_status status = look_at(&quiet, &from, config, &d);

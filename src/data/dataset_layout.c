@@ -1,5 +1,5 @@
-/* What the shapes of arrays mean: samples, times, channels and grid, and which of them are handed
- * out. */
+/* Interprets the shapes of arrays: samples, times, channels and grid, and which of them are
+ * returned. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 
-/* Step between points of a stored grid of n that leaves r of them; 0 if there is none. A grid of
- * which r is no divisor but that is odd is taken to hold both ends of its interval, which are kept:
- * 421 points become 211 or 85. */
+/* Step between points of a stored grid of n that leaves r of them; 0 if there is none. An odd grid
+ * that r does not divide is assumed to include both ends of its interval, which are kept: 421
+ * points become 211 or 85. */
 static int64_t step_of(int64_t n, int64_t r) {
     if (r == 0 || r == n) {
         return 1;
@@ -51,7 +51,7 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_pa
     return TG_OK;
 }
 
-/* The dimensions of a row of an array: time (if has_time), then channels and grid in either order;
+/* The dimensions of an array's row: time (if has_time), then channels and grid in either order;
  * `components` dimensions are channels. */
 static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part,
                           const tg_field *field, bool has_time, int components,
@@ -101,14 +101,14 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
 /* ---- channels before or after the grid ---- */
 
 /* Whether dimensions (channels, grid..) or (grid..) look as if channels came last: the last one is
- * small, and the first one is not. */
+ * small and the first one is not. */
 static bool looks_channels_last(const int64_t *dim, int count) {
     enum { MAX_CHANNELS = 16 };
     return count >= 2 && dim[count - 1] <= MAX_CHANNELS && 2 * dim[count - 1] <= dim[count - 2] &&
            !(dim[0] <= MAX_CHANNELS && 2 * dim[0] <= dim[1]);
 }
 
-/* A side's array, all but samples and times. */
+/* A side's array without samples and times. */
 static bool looks_side_last(const tg_dataset *d, tg_data_side which) {
     const int lead = d->layout.is_trajectory ? 2 : 1;
     const tg_shape *shape =
@@ -131,7 +131,7 @@ static const char *shapes_text(const tg_dataset *d, char text[SHAPES_TEXT]) {
     return text;
 }
 
-/* What to do about arrays that look like that; "" if they do not. */
+/* Advice for arrays whose channels seem to come last; "" for others. */
 static const char *order_text(const tg_dataset *d) {
     return looks_side_last(d, TG_DATA_X) || looks_side_last(d, TG_DATA_Y)
                ? "; if the channels come last, set data.order: nhwc"
@@ -199,7 +199,7 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                          is_last ? "(samples, [times,] grid.. [, channels])"
                                  : "(samples, [times,] [channels,] grid..)");
     }
-    /* one more than x has: times, but where only channels after the grid fit */
+    /* y has one dimension more than x: times, unless only channels after the grid fit */
     const bool has_channels = is_last && y_extra == 1 && has_grid_at(array, x, config->n_dim, 1) &&
                               !has_grid_at(array, x, config->n_dim, 2);
     const bool has_time = y_extra == 2 || (y_extra > x_extra && !has_channels);
@@ -256,7 +256,7 @@ static int64_t or_one(int64_t value) {
     return value > 0 ? value : 1;
 }
 
-/* How many windows a trajectory has. */
+/* Number of windows per trajectory. */
 static tg_status set_windows(tg_dataset *d, const tg_dataset_config *config) {
     const char *label = tg_array_label(d->sides[TG_DATA_X].part[0].array);
     const int64_t times = tg_array_shape(d->sides[TG_DATA_X].part[0].array)->dim[1];
@@ -309,7 +309,7 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
     return TG_OK;
 }
 
-/* Which samples, or trajectories, are used. */
+/* Selects samples or trajectories. */
 static tg_status set_samples(tg_dataset *d, const tg_dataset_config *config) {
     const tg_dataset_side *x = &d->sides[TG_DATA_X];
     const tg_array *array = x->part[0].array;
@@ -324,7 +324,7 @@ static tg_status set_samples(tg_dataset *d, const tg_dataset_config *config) {
                        "%s: %" PRId64 " %s were asked for, there are %" PRId64 "%s",
                        tg_array_label(array), all > 1 ? all : 1,
                        d->layout.is_trajectory ? "trajectories" : "samples", left,
-                       config->first_sample > 0 ? " behind those passed over" : "");
+                       config->first_sample > 0 ? " after those skipped" : "");
     }
     if (config->n_validation >= all) {
         return tg_fail(d->ctx, TG_E_CONFIG,
@@ -376,7 +376,7 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
     return TG_OK;
 }
 
-/* The dimensions of the grid of x, or of a frame, where nobody says how many there are. */
+/* The dimensions of the grid of x, or of a frame, if they are not configured. */
 static int guess_dimensions(const tg_dataset *d) {
     const tg_shape *shape = tg_array_shape(d->sides[TG_DATA_X].part[0].array);
     const int lead = d->layout.is_trajectory ? 2 : 1, left = shape->ndim - lead;

@@ -1,4 +1,4 @@
-/* Data at points: what their arrays look like, and that the points are in the unit box. */
+/* Data at points: checks their arrays, and that the points are in the unit box. */
 #include <inttypes.h>
 
 #include "base/context.h"

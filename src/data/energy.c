@@ -1,6 +1,6 @@
-/* E(k) = sum of |F_q|^2 over the wave vectors q with |q| nearest to k, and over the channels, F the
- * Fourier coefficients: sum over k is the mean of |y|^2, but for the corners of a square of wave
- * vectors, beyond half of the shortest side. */
+/* E(k) = sum of |F_q|^2 over the wave vectors q with |q| nearest to k and over the channels, F the
+ * Fourier coefficients: the sum over k is the mean of |y|^2, except for the corners of the square
+ * of wave vectors, beyond half of the shortest side. */
 #include "data/energy.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ tg_status tg_energy_open(tg_context *ctx, tg_dtype dtype, int n_dim, const int64
     return TG_ALLOC(ctx, TG_MEM_WORKSPACE, out->coefficients, 2 * out->kept);
 }
 
-/* |q| of coefficient i, and how often it counts: of real data half of them are stored. */
+/* |q| of coefficient i and its multiplicity: real data stores half of the coefficients. */
 static double wave_number(const tg_fft_desc *desc, int64_t i, double *times) {
     double square = 0.0;
     *times = 1.0;
@@ -87,7 +87,7 @@ tg_status tg_energy_add(tg_energy *energy, const void *field, int64_t channels, 
     return TG_OK;
 }
 
-/* Whether a spectrum can be made of it. */
+/* Whether the spectrum of a tensor can be computed. */
 static tg_status check_fields(tg_context *ctx, const tg_tensor *fields, int64_t count) {
     const tg_shape *shape = &fields->shape;
     char text[128];

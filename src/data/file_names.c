@@ -1,4 +1,4 @@
-/* Names: of grids, which file holds a set, and which time a setting means. */
+/* Names: of grids, of the file of a set, and of the times in a setting. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static const char *const endings[] = {".h5", ".hdf5", ".safetensors", ".pt", ".n
 
 enum { ENDINGS = sizeof endings / sizeof endings[0] };
 
-/* The grid in "SET_PART_GRID.h5", or "" if the name is no such one. */
+/* The grid in "SET_PART_GRID.h5", or "" for other names. */
 static void grid_of_name(const char *name, const char *prefix, char grid[TG_GRID_TEXT]) {
     const size_t skip = strlen(prefix);
     grid[0] = '\0';
@@ -80,7 +80,7 @@ static void grid_of_name(const char *name, const char *prefix, char grid[TG_GRID
     }
 }
 
-/* The only grid of which there are files; an error if there are several, or none. */
+/* The grid of a folder's files; an error unless there is exactly one. */
 static tg_status only_grid(tg_context *ctx, const char *folder, const char *prefix,
                            char grid[TG_GRID_TEXT]) {
     char found[TG_GRID_TEXT], all[256] = "";
@@ -121,7 +121,7 @@ tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const
         TG_CALL(only_grid(ctx, folder, prefix, only));
         grid = only;
     }
-    for (int i = 0; i <= ENDINGS; i++) { /* at last the first again: the error names it */
+    for (int i = 0; i <= ENDINGS; i++) { /* finally the first again, for the error */
         struct stat info;
         const int length = snprintf(path, capacity, "%s%s%s%s%s", folder, slash, prefix, grid,
                                     endings[i % ENDINGS]);

@@ -1,4 +1,4 @@
-/* Which layout a file has, told by the names and shapes of its arrays. N samples or trajectories, T
+/* Detects the layout of a file by the names and shapes of its arrays. N samples or trajectories, T
  * times:
  *
  *   well       t0_fields/NAME (N, T, grid..), t1_fields/NAME (.., d), t2_fields/NAME (.., d, d)
@@ -35,7 +35,7 @@ const char *tg_layout_name(tg_layout_kind kind) {
     return (unsigned)kind < KINDS ? tg_layout_choices[kind].name : "unknown";
 }
 
-/* ---- what is in the file ---- */
+/* ---- contents of the file ---- */
 
 typedef struct listing {
     tg_context *ctx;
@@ -105,7 +105,7 @@ void tg_field_take_range(tg_field *field) {
 
 /* ---- the layouts ---- */
 
-/* The rank of a field of The Well by its group, -1: it is none. */
+/* The tensor rank of a field of The Well by its group; -1: not a field. */
 static int well_rank(const char *name) {
     static const char *const groups[] = {"t0_fields/", "t1_fields/", "t2_fields/"};
     for (int rank = 0; rank < 3; rank++) {
@@ -117,7 +117,7 @@ static int well_rank(const char *name) {
 }
 
 /* Fields that vary with sample, time and all of space; others (constant in time, or the same for
- * all samples) have fewer dimensions and are left out. */
+ * all samples) have fewer dimensions and are skipped. */
 static tg_status find_well(const listing *l, tg_layout *out) {
     for (int64_t i = 0; i < count_of(l); i++) {
         const int rank = well_rank(name_of(l, i));
@@ -144,7 +144,7 @@ static tg_status find_well(const listing *l, tg_layout *out) {
     return TG_OK;
 }
 
-/* Every array below `prefix` that has the shape of the largest one. */
+/* Every array below `prefix` with the shape of the largest one. */
 static tg_status add_alike(const listing *l, const char *prefix, tg_layout *out) {
     tg_shape largest = {0};
     for (int pass = 0; pass < 2; pass++) {
@@ -177,7 +177,7 @@ static tg_status find_pdebench(const listing *l, bool x_only, tg_layout *out) {
     } else if (has(l, "tensor")) {
         TG_CALL(add_field(l, out, "tensor"));
         out->n_dim = shape_of(l, "tensor").ndim - 2;
-    } else if (has(l, "velocity")) { /* incompressible flow: components behind the grid */
+    } else if (has(l, "velocity")) { /* incompressible flow: components after the grid */
         TG_CALL(add_field(l, out, "velocity"));
         TG_CALL(has(l, "particles") ? add_field(l, out, "particles") : TG_OK);
         out->n_dim = shape_of(l, "velocity").ndim - 3;
@@ -205,7 +205,7 @@ static tg_status find_numbered(const listing *l, tg_layout *out) {
     return TG_OK;
 }
 
-/* The group of a PDEArena file: that of the config, or the only one of the three. */
+/* The group of a PDEArena file: the configured one, or the only one of the three. */
 static tg_status find_pdearena(const listing *l, tg_layout *out) {
     static const char *const groups[] = {"train", "valid", "test"};
     const char *group = l->group;
@@ -230,9 +230,9 @@ static tg_status find_pdearena(const listing *l, tg_layout *out) {
     return add_alike(l, prefix, out);
 }
 
-/* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) beside u or sol are pairs, also
- * alone where x is enough. a (N, grid..) beside u (N, grid.., T) is x of pairs where these are
- * wanted, otherwise it is left out. */
+/* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) with u or sol are pairs, also on
+ * their own if only x is needed. a (N, grid..) with u (N, grid.., T) is the x of pairs if pairs are
+ * requested, otherwise it is skipped. */
 static tg_status find_matlab(const listing *l, const tg_dataset_config *config, tg_layout *out) {
     const char *const names[][2] = {{config->x_name, config->y_name}, {"a", "u"}, {"coeff", "sol"}};
     for (int i = 0; i < 3 && out->count == 0; i++) {

@@ -1,4 +1,4 @@
-/* Batches in an order that depends on (seed, epoch) alone: a permutation that needs no memory. */
+/* Batches in an order that depends only on (seed, epoch): a permutation that needs no memory. */
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/rng.h"
@@ -11,7 +11,7 @@ struct tg_loader {
     tg_dataset *dataset;
     tg_loader_config config;
     int64_t samples;
-    int64_t *indices; /* (samples of a batch) of the one being read */
+    int64_t *indices; /* (samples of a batch) being read */
 };
 
 tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader_config *config,

@@ -1,5 +1,5 @@
-/* Where a sample has a NaN or Inf: file, array, sample, channel and point, counted from 0 as the
- * arrays in the file are. */
+/* Locates the NaN or Inf of a sample: file, array, sample, channel and point, counted from 0 as
+ * stored. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@ static double real_at(const void *values, bool is_double, int64_t i) {
     return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
 }
 
-/* "(5, 7)": point number `index` of those handed out, in the file. */
+/* "(5, 7)": the position in the file of the returned point `index`. */
 static void point_text(const tg_dataset *d, const tg_dataset_side *s, int64_t index,
                        char text[96]) {
     const int pad = TG_DATA_MAX_DIMS - d->facts.n_dim;
@@ -26,7 +26,7 @@ static void point_text(const tg_dataset *d, const tg_dataset_side *s, int64_t in
     snprintf(text + used, 96 - used, ")");
 }
 
-/* The part that has channel `channel` of a row, which becomes the channel of its array. */
+/* The part that has channel `channel` of a row; the channel becomes that of its array. */
 static const tg_dataset_part *part_of(const tg_dataset_side *s, int64_t *channel) {
     const tg_dataset_part *part = s->part;
     while (*channel >= part->times * part->channels && part + 1 < s->part + s->parts) {

@@ -90,15 +90,15 @@ static bool add_sample(tg_normalizer *n, const void *v, bool is_double, int64_t 
     return true;
 }
 
-/* One side of a dataset, read in blocks of samples in the order of the file. */
+/* One side of a dataset, read in blocks of samples in file order. */
 typedef struct pass {
     tg_dataset *dataset;
     tg_data_side side;
     int64_t samples, points;
-    int64_t steps;    /* times that a sample has the channels of the normalizer */
+    int64_t steps;    /* repetitions of the normalizer's channels in a sample */
     size_t bytes;     /* of one sample */
-    bool is_double;   /* its numbers */
-    int64_t most;     /* samples in a block */
+    bool is_double;   /* element type */
+    int64_t most;     /* samples per block */
     int64_t *indices; /* (most) */
     char *block;      /* (most * bytes) */
 } pass;
@@ -127,9 +127,10 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
     return TG_OK;
 }
 
-/* Tells of the first channel beside whose deviation the epsilon of the normalization counts: one
- * that is constant, so that other values in other data become huge, or in units too large. */
-static void tell_constant(const tg_normalizer *n, const pass *p) {
+/* Warns of the first channel with a deviation so small that the epsilon of the normalization
+ * matters: it is constant, so that other values in new data become huge, or its units are too
+ * large. */
+static void warn_of_constant(const tg_normalizer *n, const pass *p) {
     for (int64_t c = 0; c < n->channels; c++) {
         const double mean = hypot(n->mean[2 * c], n->mean[2 * c + 1]);
         if (!(n->std[c] >= 1e-6) || !(n->std[c] >= 1e-6 * mean)) {
@@ -153,7 +154,7 @@ static tg_status fit(tg_normalizer *n, const pass *p) {
     for (int64_t c = 0; c < n->channels; c++) {
         n->std[c] = count > 1.0 ? sqrt(n->std[c] / (count - 1.0)) : 0.0;
     }
-    tell_constant(n, p);
+    warn_of_constant(n, p);
     return TG_OK;
 }
 
@@ -248,7 +249,7 @@ static tg_status check_values(const tg_normalizer *n, const tg_tensor *values) {
                           tg_shape_text(&values->shape, text, sizeof text));
 }
 
-/* Forward: v -> (v - mean) / std per channel; otherwise back. */
+/* Forward: v -> (v - mean) / std per channel; otherwise the inverse. */
 static tg_status transform(const tg_normalizer *n, tg_tensor *values, bool forward) {
     TG_CALL(check_values(n, values));
     const int parts = n->is_complex ? 2 : 1;
@@ -284,7 +285,7 @@ tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
     return transform(n, values, false);
 }
 
-/* (value * std + mean of the one - mean of the other) / its std */
+/* (value * std + mean of `from` - mean of `to`) / std of `to` */
 void tg_normalizer_between(const tg_normalizer *from, int64_t from_channel, const tg_normalizer *to,
                            int64_t to_channel, double *scale, tg_scalar *shift) {
     *scale = 1.0;
@@ -301,7 +302,7 @@ void tg_normalizer_between(const tg_normalizer *from, int64_t from_channel, cons
     }
 }
 
-/* Channels lie one behind the other; with a single one that is the whole tensor. */
+/* Channels are contiguous; with a single one that is the whole tensor. */
 tg_status tg_normalizer_decode(const tg_normalizer *n, tg_backend *be, const tg_tensor *values,
                                const tg_tensor *out) {
     const int64_t rows = n->channels == 1 ? 1 : values->shape.dim[0] * n->channels;

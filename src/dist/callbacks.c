@@ -1,4 +1,4 @@
-/* Transport by functions of the caller. */
+/* Transport by the caller's functions. */
 #include <stdio.h>
 
 #include "base/sized.h"

@@ -1,5 +1,5 @@
-/* Communicators, whatever their transport: checks, the way of device memory through the host, and
- * the operations that are made of others. */
+/* Communicators of any transport: checks, staging of device memory through the host, and operations
+ * composed of others. */
 #include "dist/comm.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/threads.h"
 #include "base/timer.h"
 
-/* What lies on a device travels in pieces of this size, through one buffer. */
+/* Device memory is staged through one buffer in pieces of this size. */
 enum { STAGE_BYTES = 4 << 20 };
 
 void tg_comm_config_init(tg_comm_config *config, size_t size) {
@@ -70,7 +70,7 @@ uint64_t tg_comm_machine(void) {
     return hash(name, strlen(name));
 }
 
-/* Who is on the same machine. */
+/* Determines which ranks are on the same machine. */
 static tg_status find_neighbours(tg_comm *comm) {
     tg_status status = TG_OK;
     uint64_t *machines = NULL;
@@ -100,7 +100,7 @@ tg_status tg_comm_finish(tg_comm **comm, tg_comm **out) {
     return TG_OK;
 }
 
-static const tg_comm_ops self_ops = {0}; /* one rank: nothing reaches a transport */
+static const tg_comm_ops self_ops = {0}; /* one rank: no transport is called */
 
 tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
     TG_NEED_OUT(ctx, out, ctx);
@@ -119,7 +119,7 @@ void tg_comm_abort(tg_comm *comm) {
     }
 }
 
-/* ---- what it knows ---- */
+/* ---- properties ---- */
 
 int tg_comm_rank(const tg_comm *comm) {
     return comm ? comm->rank : 0;
@@ -163,7 +163,7 @@ tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation, const ch
                    comm->rank, comm->ranks, operation, comm->timeout, why);
 }
 
-/* ---- one call of the transport ---- */
+/* ---- one transport call ---- */
 
 typedef enum call_kind { ALL_REDUCE, REDUCE, BROADCAST } call_kind;
 
@@ -172,9 +172,9 @@ typedef struct call {
     call_kind kind;
     tg_comm_op op;
     int root;
-    tg_dtype dtype; /* of reductions the real one; of copies u8 */
+    tg_dtype dtype; /* real dtype for reductions, u8 for copies */
     tg_place place;
-    bool is_begun; /* only: sums */
+    bool is_begun; /* asynchronous; sums only */
 } call;
 
 static bool gives(const tg_comm *comm, const call *c) {
@@ -203,7 +203,7 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
                         .kind = c->kind,
                         .op = c->op,
                         .root = c->root,
-                        .dtype = c->dtype}; /* the buffer is used again at once */
+                        .dtype = c->dtype}; /* the buffer is reused at once */
     TG_CALL(tg_backend_get(comm->ctx, &be));
     if (!comm->stage) {
         comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
@@ -262,7 +262,7 @@ static tg_status check(tg_comm *comm, const char *name, int root, const tg_tenso
     return TG_OK;
 }
 
-/* The call of a reduction, and how many real values of an element it sees. */
+/* Validates a reduction's dtype and sets the number of real values per element. */
 static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values,
                                  int *per_element) {
     TG_CALL(check(comm, c->name, c->root, values));
@@ -287,7 +287,7 @@ static void count(tg_comm *comm, double start, const tg_tensor *values, int64_t 
     }
 }
 
-/* All of the values to one place, or each rank's part to it. */
+/* Reduces all values to one place, or each rank's part to that rank. */
 static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor *values) {
     const double start = tg_seconds();
     int per_element = 1;
@@ -431,7 +431,7 @@ tg_status tg_comm_agree(tg_comm *comm, tg_status own) {
     tg_status status = TG_OK;
     outcome said = {.status = (int32_t)own};
     snprintf(said.sentence, sizeof said.sentence, "%s", tg_context_error(comm->ctx));
-    /* the lowest rank that failed, counted from the last one; whether any did not */
+    /* the lowest rank that failed, counted from the last; whether any succeeded */
     double votes[2] = {own == TG_OK ? 0 : comm->ranks - comm->rank, own == TG_OK};
     TG_TRY(tg_comm_all_reduce(comm, TG_COMM_MAX,
                               &(tg_tensor){.dtype = TG_F64, .shape = {1, {2}}, .data = votes}));

@@ -1,13 +1,13 @@
-/* How this process was started: what launchers leave in the environment. */
+/* How this process was started, from the variables that launchers set. */
 #include "dist/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows are in the order in which they are looked for: torchrun, mpirun and mpiexec may themselves
- * be started with srun, whose variables the ranks inherit. Those of torchrun are also set by hand,
- * and then count least; `mark` is one that it alone sets. SLURM_STEP_NUM_TASKS, unlike
- * SLURM_NTASKS, is that of a step and not set for a batch script, which runs once. */
+/* Rows in order of precedence: srun may start torchrun, mpirun and mpiexec, whose ranks inherit its
+ * variables. Variables of torchrun are also set by hand, which has the lowest precedence; `mark` is
+ * one that only torchrun sets. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, belongs to a step and is
+ * not set for a batch script, which runs once. */
 static const struct {
     const char *launcher, *rank, *ranks, *local_rank, *local_ranks, *mark;
 } launchers[] = {
@@ -45,7 +45,7 @@ tg_comm_launch tg_comm_get_launch(void) {
     return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_ranks = 1};
 }
 
-/* torchrun, and srun --mpi=none where the script says where rank 0 is, as those for PyTorch do. */
+/* torchrun, or srun --mpi=none with rank 0's address in the script, as for PyTorch. */
 static bool is_without_mpi(const tg_comm_launch *launch) {
     return strcmp(launch->launcher, "torchrun") == 0 ||
            (strcmp(launch->launcher, "srun") == 0 && getenv("MASTER_ADDR") &&

@@ -1,5 +1,5 @@
-/* Transport over MPI. Every operation is a collective of MPI's that does not block, asked for its
- * end until the timeout: a rank that died does not hang the others. */
+/* Transport over MPI. Every operation is a nonblocking collective, polled until the timeout: a rank
+ * that died does not hang the others. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,15 +10,15 @@
 #include "dist/launch.h"
 #include "dist/mpi_library.h"
 
-/* MPI counts with int, so that long arrays go in pieces. */
-#define MOST_VALUES ((int64_t)1 << 28)
+/* MPI counts are int: long arrays are sent in pieces. */
+#define MAX_COUNT ((int64_t)1 << 28)
 
-enum { MOST_BEGUN = 64 };
+enum { MAX_PENDING = 64 };
 
 typedef struct mpi_state {
     const tg_mpi *mpi;
     tg_mpi_handle comm;
-    tg_mpi_handle begun[MOST_BEGUN]; /* sums under way */
+    tg_mpi_handle begun[MAX_PENDING]; /* pending sums */
     int begun_count;
     bool finalizes; /* MPI was initialised here */
 } mpi_state;
@@ -34,7 +34,7 @@ static tg_status checked(const tg_comm *comm, const tg_mpi *mpi, const char *nam
                    name, text);
 }
 
-/* Ranks may share a core: after a short while the others get it. */
+/* Ranks may share a core: yield it after a short spin. */
 static void be_patient(int64_t times) {
     if (times > 10000) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -65,13 +65,13 @@ static tg_mpi_handle op_of(const tg_mpi *mpi, tg_comm_op op) {
 }
 
 static int piece_of(int64_t n, int64_t first) {
-    return (int)(n - first < MOST_VALUES ? n - first : MOST_VALUES);
+    return (int)(n - first < MAX_COUNT ? n - first : MAX_COUNT);
 }
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    for (int64_t i = 0; i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         const int code =
             s->mpi->iallreduce(s->mpi->in_place, (char *)x + (size_t)i * tg_dtype_size(dtype),
@@ -85,7 +85,7 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
                         void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    for (int64_t i = 0; i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
         const int code =
@@ -106,12 +106,12 @@ static tg_status end_sums(tg_comm *comm) {
     return status;
 }
 
-/* MPI works at what was begun while it is called: every call looks after those before. */
+/* MPI makes progress only inside calls: every call tests the pending ones. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    tg_status status = s->begun_count < MOST_BEGUN ? TG_OK : end_sums(comm);
-    if (status != TG_OK || n > MOST_VALUES) {
+    tg_status status = s->begun_count < MAX_PENDING ? TG_OK : end_sums(comm);
+    if (status != TG_OK || n > MAX_COUNT) {
         return status != TG_OK ? status
                : owner < 0     ? all_reduce(comm, TG_COMM_SUM, dtype, n, x)
                                : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
@@ -133,7 +133,7 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
     const mpi_state *s = comm->state;
-    for (int64_t i = 0; i < bytes; i += MOST_VALUES) {
+    for (int64_t i = 0; i < bytes; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         const int code = s->mpi->ibcast((char *)x + i, piece_of(bytes, i), s->mpi->byte, root,
                                         s->comm, &request);
@@ -154,7 +154,7 @@ static void end_all(tg_comm *comm) {
     (void)s->mpi->end_all(s->comm, 1);
 }
 
-/* Freeing and finalizing wait for the other ranks: not where one of them may be gone. */
+/* Freeing and finalizing wait for the other ranks: skipped if one may have died. */
 static void close_mpi(tg_comm *comm) {
     mpi_state *s = comm->state;
     int is_over = 0;
@@ -179,8 +179,8 @@ static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
 
 /* ---- life ---- */
 
-/* A duplicate of the communicator, so that its messages and the caller's do not meet; of the
- * caller's error handling nothing is changed. */
+/* Duplicates the communicator, so that its messages do not mix with the caller's and the caller's
+ * error handler stays. */
 static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
     mpi_state *s = comm->state;
     const tg_mpi *mpi = s->mpi;

@@ -1,4 +1,4 @@
-/* Finding MPI, and telling the two binary interfaces apart. */
+/* Finds MPI and detects which of its two binary interfaces it has. */
 #define _GNU_SOURCE
 #include "dist/mpi_library.h"
 
@@ -46,7 +46,7 @@ static const struct {
     {"ompi_mpi_errors_return", 0x54000001, offsetof(tg_mpi, errors_return)},
 };
 
-/* Names of Open MPI 4 and 5, MPICH of Debian, and MPICH and its relatives by their ABI. */
+/* Open MPI 4 and 5, Debian's MPICH, and MPICH-compatible libraries by their ABI's name. */
 static const char *const names[] = {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12", "libmpi.so"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
@@ -57,8 +57,8 @@ static bool is_little_endian(void) {
     return low == 1;
 }
 
-/* A library of the process, or one that is opened for it. Open MPI loads parts of itself, which
- * look for its symbols among those of the whole process. */
+/* The process's library, or one opened for it: globally, because Open MPI's plug-ins resolve its
+ * symbols in the whole process. */
 static void *find_library(const char *launcher, const char **wanted) {
     void *library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(NULL, RTLD_NOW) : NULL;
     *wanted = getenv("TGRAD_MPI");

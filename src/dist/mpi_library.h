@@ -4,8 +4,8 @@
  * The standard names functions, not their binary interface. There are two: handles of Open MPI are
  * pointers to objects that the library exports, those of MPICH 32-bit constants, which its ABI
  * initiative fixed. Here a handle is an integer as wide as a pointer: both kinds are passed in the
- * same register, and what a call writes lands in its low bytes (little-endian machines, all that
- * MPI is found on today; the rest is refused). */
+ * same register, and an output handle is written to its low bytes (on little-endian machines;
+ * others are rejected). */
 #ifndef TG_DIST_MPI_LIBRARY_H
 #define TG_DIST_MPI_LIBRARY_H
 
@@ -46,12 +46,11 @@ typedef struct tg_mpi {
     /* clang-format on */
 } tg_mpi;
 
-/* What an MPI library may not write beyond: the longest texts of both. */
+/* Capacity for any text an MPI library writes: the larger of the two limits. */
 enum { TG_MPI_TEXT = 8192 };
 
-/* The library that the process has already, that of TGRAD_MPI, or the system's. Once for the
- * process: it stays open, since MPI cannot be started twice. `launcher` decides which is tried
- * first. */
+/* The library already in the process, that of TGRAD_MPI, or the system's. Loaded once and never
+ * closed, since MPI cannot be started twice. `launcher` decides which is tried first. */
 TG_NODISCARD tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out);
 
 #endif

@@ -1,13 +1,13 @@
 /* Values of a device over NCCL: collectives on the backend's stream, without the host.
  *
- * A call only queues its work. A rank that dies would leave the others' streams waiting for ever,
- * and their hosts behind them; a thread therefore looks whether the last operation is done. One
- * that is not after the timeout, or an error that NCCL met in the meantime, aborts the NCCL
- * communicator: the stream goes on with undefined values, and the next call of this communicator
- * fails with the sentence. Nothing is written before such a call, since ranks agree first.
+ * A call only queues its work. If a rank dies, the others' streams, and the hosts that synchronize
+ * with them, would wait for ever; so a watchdog thread polls whether the last operation is done. A
+ * timeout or an error inside NCCL aborts the NCCL communicator: the stream continues with undefined
+ * values, and the next call of this communicator fails with the message. Ranks agree before
+ * anything is written to disk, so undefined values are never saved.
  *
- * Aborting ends the work of the device at once, but returns only when no captured graph has a part
- * of it any more: the thread does it, while its owner destroys them on the way out. */
+ * Aborting ends the work of the device at once, but returns only when no captured graph refers to
+ * the communicator: the watchdog aborts while the owner destroys the graphs during cleanup. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -23,29 +23,29 @@ typedef struct nccl_state {
     const tg_nccl *nccl;
     tg_backend *be;
     void *stream, *side_stream;
-    tg_stream_event *event; /* behind the last operation */
+    tg_stream_event *event; /* after the last operation */
     pthread_t watchdog;
     bool has_watchdog;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t change;
-    void *comm;            /* NULL: not made, or given up */
-    void *given_up;        /* to be aborted, by who does not hold the lock */
-    const char *operation; /* the last one; NULL: there was none */
-    bool is_queued;        /* it is in front of the event; otherwise NCCL has not returned yet */
-    double since;          /* seconds, when it was begun */
-    bool is_late;          /* it was not done in time */
-    char error[256];       /* that NCCL met; "": none */
+    void *comm;            /* NULL: not created, or given up */
+    void *given_up;        /* to be aborted without the lock */
+    const char *operation; /* the last one, or NULL */
+    bool is_queued;        /* queued before the event; otherwise NCCL has not returned yet */
+    double since;          /* start time in seconds */
+    bool is_late;          /* it timed out */
+    char error[256];       /* of NCCL; "": none */
     bool ends;
 } nccl_state;
 
-/* What NCCL says about an error. */
+/* Stores NCCL's message for an error. */
 static void describe(nccl_state *s, int code) {
     const char *more = s->comm ? s->nccl->last_error(s->comm) : NULL;
     snprintf(s->error, sizeof s->error, "%s%s%.180s", s->nccl->error_string(code),
              more && *more ? ": " : "", more ? more : "");
 }
 
-/* With the lock. */
+/* Call with the lock held. */
 static void give_up(nccl_state *s) {
     if (s->comm) {
         s->given_up = s->comm;
@@ -54,7 +54,7 @@ static void give_up(nccl_state *s) {
     }
 }
 
-/* Without it. */
+/* Call without the lock. */
 static void abort_given_up(nccl_state *s) {
     if (s->given_up) {
         (void)s->nccl->comm_abort(s->given_up);
@@ -62,7 +62,7 @@ static void abort_given_up(nccl_state *s) {
     }
 }
 
-/* Waits until NCCL is done with what it only began; without the lock. */
+/* Waits until NCCL has finished a nonblocking call; call without the lock. */
 static int await(const tg_comm *comm, nccl_state *s, int code) {
     const double start = tg_seconds();
     while (code == TG_NCCL_IN_PROGRESS) {
@@ -85,7 +85,7 @@ static int await(const tg_comm *comm, nccl_state *s, int code) {
 
 /* ---- the watchdog ---- */
 
-/* Looks at the last operation; with the lock. */
+/* Polls the last operation; call with the lock held. */
 static void check_progress(tg_comm *comm, nccl_state *s) {
     int code = TG_NCCL_SUCCESS;
     if (s->nccl->comm_error(s->comm, &code) == TG_NCCL_SUCCESS && code != TG_NCCL_SUCCESS &&
@@ -139,8 +139,8 @@ static void end_watchdog(nccl_state *s) {
 
 /* ---- operations ---- */
 
-/* What became of the operations so far; with the lock. */
-static tg_status told(tg_comm *comm, const nccl_state *s) {
+/* The status of the operations so far; call with the lock held. */
+static tg_status operation_status(tg_comm *comm, const nccl_state *s) {
     if (s->comm) {
         return TG_OK;
     }
@@ -154,7 +154,7 @@ static tg_status told(tg_comm *comm, const nccl_state *s) {
 static tg_status check(tg_comm *comm) {
     nccl_state *s = comm->device_state;
     pthread_mutex_lock(&s->lock);
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -167,12 +167,12 @@ typedef struct collective {
     tg_dtype dtype;
     int64_t n;
     void *x;
-    bool is_begun; /* only: on the side stream */
+    bool is_begun; /* asynchronous, on the side stream */
 } collective;
 
 static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nccl_comm) {
     pthread_mutex_lock(&s->lock);
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     *nccl_comm = s->comm;
     s->operation = name;
     s->is_queued = false;
@@ -181,7 +181,7 @@ static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nc
     return status;
 }
 
-/* The lock is not held while NCCL is called: the watchdog ends a call that does not return. */
+/* NCCL is called without the lock: the watchdog aborts a call that does not return. */
 static tg_status call(tg_comm *comm, const collective *q) {
     nccl_state *s = comm->device_state;
     void *nccl_comm = NULL;
@@ -192,12 +192,12 @@ static tg_status call(tg_comm *comm, const collective *q) {
         describe(s, code);
         give_up(s);
     }
-    const tg_status status = told(comm, s);
+    const tg_status status = operation_status(comm, s);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
 
-/* From now on the watchdog looks at what the stream holds. */
+/* From now on the watchdog polls the stream. */
 static tg_status watch_stream(nccl_state *s) {
     pthread_mutex_lock(&s->lock);
     const tg_status status = s->be->ops->stream->event_record(s->be, s->event);
@@ -207,7 +207,7 @@ static tg_status watch_stream(nccl_state *s) {
     return status;
 }
 
-/* On the stream; what may be captured is watched when all of it is queued. */
+/* On the stream; captured operations are watched once all of them are queued. */
 static tg_status enqueue(tg_comm *comm, const collective *q) {
     const tg_status status = call(comm, q);
     return status == TG_OK && !comm->is_queueing ? watch_stream(comm->device_state) : status;
@@ -215,7 +215,7 @@ static tg_status enqueue(tg_comm *comm, const collective *q) {
 
 static tg_status begin_queue(tg_comm *comm) {
     void *nccl_comm = NULL;
-    return begin(comm, comm->device_state, "what a step sends", &nccl_comm);
+    return begin(comm, comm->device_state, "the sums of a step", &nccl_comm);
 }
 
 static tg_status end_queue(tg_comm *comm) {
@@ -223,7 +223,7 @@ static tg_status end_queue(tg_comm *comm) {
     return watch_stream(comm->device_state);
 }
 
-/* Groups of NCCL are the thread's; what is in one begins when it ends. */
+/* NCCL groups belong to the thread; their operations start when the group ends. */
 static int run_group_start(const nccl_state *s, void *comm, const collective *q) {
     (void)comm;
     (void)q;
@@ -286,7 +286,7 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
                                        .x = x});
 }
 
-/* On the side stream, which nobody waits for before end_sums. */
+/* On the side stream, which is not synchronized before end_sums. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     nccl_state *s = comm->device_state;
     TG_CALL(s->be->ops->stream->side_stream_follow(s->be));
@@ -324,7 +324,7 @@ static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
 
 /* ---- life ---- */
 
-/* Finalizing waits for the other ranks: not where one of them may be gone. */
+/* Finalizing waits for the other ranks: skipped if one may have died. */
 static void close_nccl(tg_comm *comm) {
     nccl_state *s = comm->device_state;
     end_watchdog(s);
@@ -374,7 +374,7 @@ fail:
     return status;
 }
 
-/* The ranks meet, by an id of rank 0. */
+/* The ranks connect by an id from rank 0. */
 static tg_status meet(tg_comm *comm, nccl_state *s, const tg_nccl_id *id) {
     tg_nccl_config config = TG_NCCL_CONFIG(0);
     const int code =
@@ -382,14 +382,14 @@ static tg_status meet(tg_comm *comm, nccl_state *s, const tg_nccl_id *id) {
     if (code != TG_NCCL_SUCCESS) {
         describe(s, code);
         give_up(s);
-        const tg_status status = told(comm, s);
-        comm->is_broken = false; /* they can still talk on the host */
+        const tg_status status = operation_status(comm, s);
+        comm->is_broken = false; /* they can still communicate on the host */
         return status;
     }
     return start_watchdog(comm, s);
 }
 
-/* The id that rank 0 makes, on all ranks; with what each found so far. */
+/* Broadcasts rank 0's id and agrees on each rank's status so far. */
 static tg_status share_id(tg_comm *comm, const tg_nccl *nccl, tg_status status, tg_nccl_id *id) {
     int code = TG_NCCL_SUCCESS;
     if (status == TG_OK && comm->rank == 0 && (code = nccl->get_unique_id(id)) != TG_NCCL_SUCCESS) {
@@ -420,7 +420,7 @@ static tg_status open_nccl(tg_comm *comm) {
 fail:
     if (s) {
         const bool was_broken = comm->is_broken;
-        comm->is_broken = true; /* nobody is waited for */
+        comm->is_broken = true; /* no rank is waited for */
         close_nccl(comm);
         comm->is_broken = was_broken;
     }
@@ -429,13 +429,13 @@ fail:
 
 /* ---- the choice ---- */
 
-/* Where a rank computes. */
+/* The GPU of a rank. */
 typedef struct rank_device {
     uint64_t machine, address; /* of the GPU on it */
     uint64_t has_device;
 } rank_device;
 
-/* Why the ranks cannot use NCCL: the same answer on all of them. */
+/* Why the ranks cannot use NCCL: the same answer on every rank. */
 static tg_status find_obstacle(const tg_comm *comm, const rank_device *all) {
     for (int i = 0; i < comm->ranks; i++) {
         if (!all[i].has_device) {
@@ -493,7 +493,7 @@ tg_status tg_comm_open_device(tg_comm *comm, tg_comm_engine engine) {
     }
     status = status == TG_OK ? open_nccl(comm) : tg_comm_agree(comm, status);
     if (engine == TG_COMM_AUTO && status != TG_OK && !comm->is_broken) {
-        comm->has_agreed = false; /* on a failure that is none */
+        comm->has_agreed = false; /* this failure is only a warning */
         tg_log(comm->ctx, TG_LOG_WARN, "%s; values of GPUs go through the host",
                tg_context_error(comm->ctx));
         return TG_OK;

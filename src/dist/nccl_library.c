@@ -43,7 +43,7 @@ static tg_status open_library(tg_context *ctx, tg_nccl *nccl) {
     int version = 0;
     if (missing || nccl->get_version(&version) != TG_NCCL_SUCCESS) {
         return tg_fail(ctx, TG_E_UNSUPPORTED, "NCCL: %s%s; NCCL 2.14 or later is needed",
-                       missing ? "the library has no " : "it tells no version",
+                       missing ? "the library has no " : "it reports no version",
                        missing ? missing : "");
     }
     snprintf(nccl->version, sizeof nccl->version, "%d.%d.%d", version / 10000, version / 100 % 100,

@@ -1,5 +1,5 @@
-/* NCCL, opened at run time: no nccl.h is needed to build, and nothing is missed where there is
- * none. What is declared here has been the same since version 2.14. */
+/* NCCL, opened at run time: building needs no nccl.h, and systems without NCCL work. The
+ * declarations here have been stable since version 2.14. */
 #ifndef TG_DIST_NCCL_LIBRARY_H
 #define TG_DIST_NCCL_LIBRARY_H
 
@@ -22,7 +22,7 @@ typedef struct tg_nccl_id {
     char bytes[128];
 } tg_nccl_id;
 
-/* The first fields of ncclConfig_t: NCCL takes defaults for those that this version lacks. */
+/* The first fields of ncclConfig_t; NCCL takes defaults for the rest. */
 typedef struct tg_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -56,8 +56,8 @@ typedef struct tg_nccl {
     /* clang-format on */
 } tg_nccl;
 
-/* The library that the process has already, that of the environment variable TGRAD_NCCL, or the
- * system's libnccl.so.2; once for the process. */
+/* The library already in the process, that of the environment variable TGRAD_NCCL, or the system's
+ * libnccl.so.2; loaded once. */
 TG_NODISCARD tg_status tg_nccl_open(tg_context *ctx, const tg_nccl **out);
 
 #endif

@@ -1,11 +1,11 @@
-/* Ranks whose launcher does not know MPI: what they decide together travels over TCP, in a star
- * around rank 0. Values of GPUs go over NCCL; this carries its id, votes and sentences. Needed by
- * users of torchrun and of srun --mpi=none: machines with PyTorch and NCCL often have no MPI.
+/* Transport over TCP for launchers without MPI, in a star around rank 0. Values of GPUs go over
+ * NCCL; this carries its id, votes and error messages. For users of torchrun and srun --mpi=none:
+ * machines with PyTorch and NCCL often have no MPI.
  *
- * Rank 0 listens one port above MASTER_PORT, which a store of torchrun occupies. A rank says hello
- * with its number and the name of the job; whoever says anything else is turned away. From then on
- * an operation is a message to rank 0 and one back. Each begins with its number and size, so that
- * ranks at different places of a program notice. Sums are made in the order of the ranks. */
+ * Rank 0 listens one port above MASTER_PORT, which a store of torchrun occupies. A rank sends a
+ * hello with its number and the name of the job; other connections are rejected. Each operation is
+ * then a message to rank 0 and a reply. Both begin with the operation's number and size, so that
+ * ranks out of step are detected. Sums are computed in rank order. */
 #define _GNU_SOURCE /* accept4 */
 #include <errno.h>
 #include <netdb.h>
@@ -26,7 +26,7 @@
 
 enum { PIECE_BYTES = 1 << 16 };
 
-static const double patience = 2.0; /* seconds for a hello: ranks say it at once */
+static const double hello_timeout = 2.0; /* seconds; ranks send it at once */
 
 typedef struct hello {
     char protocol[16];
@@ -40,9 +40,9 @@ typedef struct header {
 } header;
 
 typedef struct tcp_state {
-    int *peer; /* (ranks) sockets: of rank 0 one for each other rank, of the others one to rank 0 */
+    int *peer; /* (ranks) sockets: on rank 0 one per other rank, elsewhere one to rank 0 */
     uint64_t operations;
-    const char *name; /* of the operation under way */
+    const char *name; /* of the current operation */
     double piece[PIECE_BYTES / sizeof(double)];
 } tcp_state;
 
@@ -50,9 +50,9 @@ typedef struct tcp_state {
 
 typedef enum outcome { DONE, LATE, ENDED } outcome;
 
-/* Seconds that a call with this socket may wait. */
+/* Sets the socket's timeout in seconds. */
 static void set_timeout(int socket, double seconds) {
-    const double least = seconds > 1e-3 ? seconds : 1e-3; /* 0 would be for ever */
+    const double least = seconds > 1e-3 ? seconds : 1e-3; /* 0 would mean no timeout */
     const struct timeval time = {.tv_sec = (time_t)least,
                                  .tv_usec = (suseconds_t)(1e6 * (least - (double)(time_t)least))};
     (void)setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
@@ -126,7 +126,7 @@ static tg_status reduce_piece(const tg_comm *comm, tg_comm_op op, tg_dtype dtype
     }
     for (int rank = 1; rank < comm->ranks; rank++) {
         TG_CALL(get(comm, rank, s->piece, bytes));
-        for (int64_t i = 0; i < n; i++) { /* in f64, which rounds a sum of two f32 alike */
+        for (int64_t i = 0; i < n; i++) { /* f64 rounds a sum of two f32 correctly */
             const double a = tg_load(dtype, x, i).re, b = tg_load(dtype, s->piece, i).re;
             const double both = op == TG_COMM_SUM ? a + b : b > a ? b : a;
             tg_store(dtype, x, i, (tg_scalar){both, 0.0});
@@ -177,14 +177,14 @@ static void close_tcp(tg_comm *comm) {
 static const tg_comm_ops tcp_ops = {
     .all_reduce = all_reduce, .broadcast = broadcast, .barrier = barrier, .close = close_tcp};
 
-/* ---- the meeting ---- */
+/* ---- connecting ---- */
 
 static const char *setting(const char *name) {
     const char *value = getenv(name);
     return value ? value : "";
 }
 
-/* What a rank of this job says; one of another job, or of an earlier try, says something else. */
+/* The hello of a rank of this job; those of other jobs and earlier attempts differ. */
 static hello hello_of(const tg_comm *comm, int rank) {
     hello h = {.protocol = "tgrad ranks 2", .rank = (uint32_t)rank, .ranks = (uint32_t)comm->ranks};
     snprintf(h.job, sizeof h.job, "%.40s.%.10s.%.20s.%.10s", setting("TORCHELASTIC_RUN_ID"),
@@ -193,7 +193,7 @@ static hello hello_of(const tg_comm *comm, int rank) {
     return h;
 }
 
-/* A socket of a rank that was taken in. */
+/* Adopts the socket of an accepted rank. */
 static int keep(const tg_comm *comm, int socket) {
     const int on = 1;
     set_timeout(socket, comm->timeout);
@@ -202,12 +202,12 @@ static int keep(const tg_comm *comm, int socket) {
     return socket;
 }
 
-/* Of this rank alone: no status that all have alike. */
+/* A status of this rank alone, which others need not share. */
 static tg_status fail_to_meet(const tg_comm *comm, const char *why) {
     return tg_comm_timed_out(comm, "meeting over TCP", why) == TG_OK ? TG_OK : TG_E_IO;
 }
 
-/* A socket that listens: to this machine alone where the others come from it, or to all. */
+/* A listening socket: on the loopback interface if all ranks use that, otherwise on all. */
 static int listen_at(const char *address, int port) {
     const bool is_local = strcmp(address, "localhost") == 0 || strcmp(address, "127.0.0.1") == 0;
     const struct sockaddr_in ipv4 = {
@@ -232,11 +232,11 @@ static int listen_at(const char *address, int port) {
     return made;
 }
 
-/* Whether this is a rank that is missing, which is told so. */
+/* Accepts a connection if it is from a missing rank, and confirms that to it. */
 static bool takes_in(const tg_comm *comm, int socket) {
     const tcp_state *s = comm->state;
     hello said = {.rank = 0};
-    set_timeout(socket, patience);
+    set_timeout(socket, hello_timeout);
     if (transfer(socket, &said, sizeof said, false) != DONE || said.rank == 0 ||
         said.rank >= (uint32_t)comm->ranks || s->peer[said.rank] >= 0) {
         return false;
@@ -273,18 +273,19 @@ static tg_status welcome_all(const tg_comm *comm, const char *address, int port)
     }
     (void)close(door);
     char why[80];
-    snprintf(why, sizeof why, "rank %d has not come to port %d", missing, port);
+    snprintf(why, sizeof why, "rank %d has not connected to port %d", missing, port);
     return missing == comm->ranks ? TG_OK : fail_to_meet(comm, why);
 }
 
-/* A connection to rank 0 that was taken in, or -1. */
+/* A connection that rank 0 has accepted, or -1. */
 static int knock(const tg_comm *comm, const struct addrinfo *to, double deadline) {
     hello said = hello_of(comm, comm->rank), heard;
     const int made = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, 0);
-    set_timeout(made, patience);
+    set_timeout(made, hello_timeout);
     if (connect(made, to->ai_addr, to->ai_addrlen) == 0 &&
         transfer(made, &said, sizeof said, true) == DONE) {
-        set_timeout(made, deadline - tg_seconds()); /* a stranger before us may take a while */
+        set_timeout(made,
+                    deadline - tg_seconds()); /* rank 0 may be waiting for a stranger's hello */
         if (transfer(made, &heard, sizeof heard, false) == DONE &&
             memcmp(&said, &heard, sizeof said) == 0) {
             return keep(comm, made);

@@ -1,7 +1,7 @@
 /* Archive: named tensors and text metadata, both in the order of insertion.
  *
- * Tensors are values in one array beside their names; a view has no owner and is left alone when
- * the archive ends. */
+ * Tensors are values in an array parallel to their names; destroying the archive leaves the memory
+ * of views alone. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -85,7 +85,7 @@ static tg_status check_tensor(tg_archive *archive, const char *name, const tg_te
     return TG_OK;
 }
 
-/* Puts the value in as it is, owner and all. */
+/* Adds the value itself, with its ownership. */
 static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *tensor) {
     TG_CALL(check_tensor(archive, name, tensor));
     TG_CALL(tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count, 1,

@@ -1,5 +1,5 @@
-/* Any of the formats: chosen by content when reading and by the ending of the path when
- * writing. Also the checks that the formats share. */
+/* Any of the formats: detected by content when reading, chosen by the extension when writing; also
+ * checks that the formats share. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ const char *tg_file_format_name(tg_file_format format) {
     return (unsigned)format < TG_FILE_FORMATS ? names[format] : "unknown";
 }
 
-/* HDF5 allows a block of the user in front: its signature stands at 0, 512, 1024, 2048, .. */
+/* HDF5 allows a user block in front: the signature is at 0, 512, 1024, 2048, .. */
 static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
     static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     unsigned char start[8];

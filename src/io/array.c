@@ -1,8 +1,8 @@
 /* An array of samples in a file or in memory.
  *
  * HDF5 files are read by samples. In npy and safetensors files, and most npz and torch files, an
- * array is one run of bytes; it is read in pieces that are turned to the host's byte order and
- * converted on the way; one in memory is read like such a file. */
+ * array is one run of bytes; it is read in pieces, which are swapped to the host's byte order and
+ * converted; an array in memory is read like such a file. */
 #include "io/array.h"
 
 #include <stdio.h>
@@ -19,12 +19,12 @@ enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
 struct tg_array {
     tg_context *ctx;
     char *path, *name, *label;
-    tg_h5 *h5;         /* set: the file is HDF5 */
-    tg_source source;  /* otherwise: of the file, of `whole`, or of the caller's memory */
-    tg_raw_array raw;  /* dtype and shape for every format; the rest for `source` */
-    tg_tensor whole;   /* an array that had to be unpacked or turned to C order */
-    tg_names numbered; /* of its arrays, where every sample is one */
-    char *piece;       /* (PIECE) bytes of the file on their way */
+    tg_h5 *h5;         /* NULL: not HDF5 */
+    tg_source source;  /* otherwise: the file, `whole`, or the caller's memory */
+    tg_raw_array raw;  /* dtype and shape for every format; the rest applies to `source` */
+    tg_tensor whole;   /* an array that was unpacked or reordered to C order */
+    tg_names numbered; /* names of the arrays, if each sample is one */
+    char *piece;       /* (PIECE) bytes of the file in transit */
 };
 
 void tg_array_close(tg_array **array) {
@@ -44,7 +44,7 @@ void tg_array_close(tg_array **array) {
     *array = NULL;
 }
 
-/* Replaces the file by the content of the array, which `read` has put into a->whole. */
+/* Replaces the file by the array's content, which `read` puts into a->whole. */
 static void use_whole(tg_array *a) {
     tg_source_close(&a->source);
     a->source = tg_source_of_memory(a->ctx, a->path, a->whole.data, tg_tensor_bytes(&a->whole));
@@ -91,14 +91,14 @@ static tg_status open_npy(tg_array *a, size_t whole_bytes) {
     return TG_OK;
 }
 
-/* Of the dimensions (N, .., T) of MATLAB, which the file has as (T, .., N), dimension `d` of the
- * array that is handed out. */
+/* MATLAB's dimensions (N, .., T) are stored as (T, .., N): the stored dimension for dimension `d`
+ * of the returned array. */
 static int stored_dimension(const tg_array_form *form, int ndim, int d) {
     const int matlab = !form->is_time_last || d == 0 ? d : d == 1 ? ndim - 1 : d - 1;
     return ndim - 1 - matlab;
 }
 
-/* The whole dataset, its dimensions turned around. */
+/* The whole dataset with its dimensions reversed. */
 static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t whole_bytes) {
     tg_status status = TG_OK;
     tg_tensor stored = {0};
@@ -135,7 +135,7 @@ fail:
     return status;
 }
 
-/* Finds the arrays GROUP/name of all groups, which must be alike. */
+/* Finds the arrays GROUP/name of all groups, which must have the same shape and dtype. */
 static tg_status find_numbered(tg_array *a) {
     char text[2][128], quoted[TG_QUOTE];
     for (int64_t i = 0; i < tg_h5_count(a->h5); i++) {
@@ -284,8 +284,8 @@ const char *tg_array_label(const tg_array *array) {
     return array->label;
 }
 
-/* Real numbers of `size` bytes in the upper half of `data` to complex ones in all of it; each is
- * read before it can be written over. */
+/* Widens real numbers of `size` bytes in the upper half of `data` to complex ones in all of it;
+ * each is read before it can be overwritten. */
 static void widen(char *data, int64_t count, size_t size) {
     const char *real = data + (size_t)count * size;
     for (int64_t i = 0; i < count; i++, data += 2 * size, real += size) {
@@ -294,7 +294,7 @@ static void widen(char *data, int64_t count, size_t size) {
     }
 }
 
-/* Rows of an HDF5 file, those of each sample by themselves where times are counted too. */
+/* Rows of an HDF5 file; sample by sample if times count as rows too. */
 static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
                            tg_dtype dtype, void *data) {
     const int64_t inner = lead == 2 ? a->raw.shape.dim[1] : 1;
@@ -320,7 +320,7 @@ static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, 
 tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_dtype dtype,
                         void *data) {
     const tg_shape *shape = &a->raw.shape;
-    int64_t rows = 1, elements = 1; /* elements of a row */
+    int64_t rows = 1, elements = 1; /* elements per row */
     for (int d = 0; d < shape->ndim; d++) {
         rows *= d < lead ? shape->dim[d] : 1;
         elements *= d < lead ? 1 : shape->dim[d];

@@ -1,5 +1,5 @@
-/* One array in a file of any format, or in memory, read by ranges of samples as f32 or c64: what a
- * dataset is made of. */
+/* One array in a file of any format, or in memory, read by ranges of samples as f32 or c64;
+ * datasets are made of these. */
 #ifndef TG_IO_ARRAY_H
 #define TG_IO_ARRAY_H
 
@@ -7,30 +7,30 @@
 
 typedef struct tg_array tg_array;
 
-/* How the dimensions of a stored array are to be seen; all false: as they are. */
+/* How to interpret the dimensions of a stored array; all false: as stored. */
 typedef struct tg_array_form {
-    bool is_reversed;  /* HDF5: the last dimension first, as MATLAB stores them; read whole */
-    bool is_time_last; /* and (samples, grid.., times) becomes (samples, times, grid..) */
-    bool is_numbered;  /* HDF5: one array of that name in each group, "0000/data": a sample each */
+    bool is_reversed;  /* HDF5: last dimension first, as MATLAB stores them; read whole */
+    bool is_time_last; /* also: (samples, grid.., times) becomes (samples, times, grid..) */
+    bool is_numbered;  /* HDF5: one array of that name per group, "0000/data": one sample each */
 } tg_array_form;
 
-/* Opens the array `name` of a file, or the array of an npy file. One in Fortran order, whose
- * samples are scattered over the file, and one that is compressed in an npz file is read whole
- * here, if it has at most `whole_bytes`. `form` NULL: as it is. */
+/* Opens the array `name` of a file, or the array of an npy file. An array in Fortran order, whose
+ * samples are scattered over the file, or compressed in an npz file is read whole here, if it has
+ * at most `whole_bytes`. `form` NULL: as stored. */
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
                         const tg_array_form *form, size_t whole_bytes, tg_array **out);
-/* The same for an array of the caller, which it must keep. `label` names it in errors. */
+/* The same for an array of the caller, who must keep it alive. `label` names it in errors. */
 tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
                         tg_array **out);
 void tg_array_close(tg_array **array);
 
-size_t tg_array_bytes(const tg_array *array);   /* of category data, that an open one holds */
+size_t tg_array_bytes(const tg_array *array);   /* held while open, category data */
 tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
 const tg_shape *tg_array_shape(const tg_array *array);
 const char *tg_array_label(const tg_array *array); /* "path: name", for errors */
 
-/* Rows [first, first + count), converted to the nearest of `dtype`; real ones as complex: im = 0.
- * The first `lead` dimensions, 0 to 2, count rows: none, samples, or samples and their times. */
+/* Rows [first, first + count), converted to the nearest of `dtype`; real values as complex get
+ * im = 0. The first `lead` dimensions, 0 to 2, count rows: none, samples, or samples and times. */
 tg_status tg_array_read(tg_array *array, int lead, int64_t first, int64_t count, tg_dtype dtype,
                         void *data);
 

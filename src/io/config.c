@@ -1,9 +1,9 @@
-/* Settings from YAML, by libfyaml: its tree of one document is walked once and every value becomes
- * a setting under its dotted key.
+/* Settings from YAML, by libfyaml: one walk over the tree of a document turns every value into a
+ * setting under its dotted key.
  *
- * Configuration files travel between people, so they are hostile input too. Aliases and merge keys
- * are followed where they stand and never copied into the tree; one budget of visited values and a
- * limit of depth bound the walk, whatever the aliases do. */
+ * People exchange configuration files, so they are untrusted input too. Aliases and merge keys are
+ * followed in place and never copied into the tree; a budget of visited values and a depth limit
+ * bound the walk whatever the aliases do. */
 #include <libfyaml.h>
 #include <string.h>
 #include <strings.h>
@@ -15,9 +15,9 @@
 #include "io/settings.h"
 
 enum {
-    LARGEST_FILE = 1 << 20, /* bytes */
-    DEEPEST_VALUE = 32,     /* lists and maps in each other, aliases followed */
-    MOST_VALUES = 100000,   /* visited, aliases followed */
+    MAX_FILE = 1 << 20, /* bytes */
+    MAX_DEPTH = 32,     /* nested lists and maps, aliases followed */
+    MAX_VALUES = 100000 /* visited, aliases followed */
 };
 
 typedef struct reader {
@@ -27,15 +27,14 @@ typedef struct reader {
     tg_settings *settings;
     int64_t visited;
     char key[TG_SETTINGS_KEY]; /* of the value being visited */
-    char *value;               /* (TG_SETTINGS_VALUE) of a list */
+    char *value;               /* (TG_SETTINGS_VALUE) text of a list */
 } reader;
 
-/* ---- where things stand ---- */
+/* ---- source places ---- */
 
-/* Line of a value, 1-based: its own or, for a map or list, that of the first scalar inside; 0 if it
- * has none. */
+/* 1-based line of a value; of a map or list, that of its first scalar; 0 if it has none. */
 static int line_of(struct fy_node *node) {
-    for (int depth = 0; node && depth < DEEPEST_VALUE; depth++) {
+    for (int depth = 0; node && depth < MAX_DEPTH; depth++) {
         void *at = NULL;
         struct fy_node_pair *pair = NULL;
         struct fy_token *token = NULL;
@@ -54,7 +53,7 @@ static int line_of(struct fy_node *node) {
     return 0;
 }
 
-/* "file:line: sentence", the line of `near` or that of `key`. */
+/* Fails with "file:line: sentence" at the line of `near` or of `key`. */
 static tg_status bad_yaml(const reader *r, struct fy_node *near, const char *sentence) {
     char quoted[TG_QUOTE];
     const int line = line_of(near);
@@ -70,7 +69,7 @@ static tg_status bad_yaml(const reader *r, struct fy_node *near, const char *sen
 
 /* ---- values ---- */
 
-/* What an alias stands for, or NULL. (fy_node_resolve_alias takes names for paths, and prints.) */
+/* The target of an alias, or NULL. (fy_node_resolve_alias takes names for paths, and prints.) */
 static struct fy_node *resolve(const reader *r, struct fy_node *alias) {
     size_t length = 0;
     const char *name = fy_node_get_scalar(alias, &length);
@@ -82,15 +81,15 @@ static struct fy_node *resolve(const reader *r, struct fy_node *alias) {
 static tg_status visit(reader *r, struct fy_node **node, int depth) {
     struct fy_node *near = *node;
     for (int i = 0; *node && fy_node_is_alias(*node); i++) {
-        *node = i < DEEPEST_VALUE ? resolve(r, *node) : NULL;
+        *node = i < MAX_DEPTH ? resolve(r, *node) : NULL;
         if (!*node) {
             return bad_yaml(r, near, "this alias names no anchor");
         }
     }
-    if (depth > DEEPEST_VALUE) {
+    if (depth > MAX_DEPTH) {
         return bad_yaml(r, near, "lists and maps are nested too deep (or an alias holds itself)");
     }
-    if (++r->visited > MOST_VALUES) {
+    if (++r->visited > MAX_VALUES) {
         return bad_yaml(r, near, "more than 100000 values, counting what aliases repeat");
     }
     size_t length = 0;
@@ -102,7 +101,7 @@ static tg_status visit(reader *r, struct fy_node **node, int depth) {
     return TG_OK;
 }
 
-/* Nothing, by any of its spellings without quotes. */
+/* Null in any spelling without quotes. */
 static bool is_null(struct fy_node *node) {
     size_t length = 0;
     const char *text = node ? fy_node_get_scalar(node, &length) : NULL;
@@ -123,7 +122,7 @@ static const char *scalar_text(struct fy_node *node, size_t *length) {
     return text ? text : "";
 }
 
-/* Adds "[a, b, [c]]". */
+/* Appends "[a, b, [c]]". */
 static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int depth) {
     void *at = NULL;
     struct fy_node *item = NULL;
@@ -176,7 +175,7 @@ static tg_status walk_value(reader *r, struct fy_node *key, struct fy_node *valu
     if (is_map && fy_node_mapping_item_count(value) > 0) {
         return walk_map(r, value, depth);
     }
-    value = is_map ? NULL : value; /* {} is nothing, as is no value at all */
+    value = is_map ? NULL : value; /* {} counts as no value */
     tg_text text = {.bytes = r->value, .capacity = TG_SETTINGS_VALUE};
     if (value && fy_node_is_sequence(value)) {
         TG_CALL(add_list(r, &text, value, depth + 1));
@@ -223,7 +222,7 @@ static bool is_merge(struct fy_node *key) {
 static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, bool merging,
                             int depth);
 
-/* "<<": a map or a list of maps whose keys count where the map that merges them has none. */
+/* "<<": a map or a list of maps, for keys that the merging map lacks. */
 static tg_status merge(reader *r, struct fy_node *value, tg_names *taken, int depth) {
     void *at = NULL;
     TG_CALL(visit(r, &value, depth));
@@ -243,7 +242,7 @@ static tg_status merge(reader *r, struct fy_node *value, tg_names *taken, int de
     return TG_OK;
 }
 
-/* One pair: its key behind a dot on r->key, then its value. */
+/* One pair: appends its key to r->key after a dot, then visits its value. */
 static tg_status walk_pair(reader *r, struct fy_node_pair *pair, const char *name, int depth) {
     struct fy_node *key = fy_node_pair_key(pair);
     const size_t before = strlen(r->key);
@@ -259,14 +258,13 @@ static tg_status walk_pair(reader *r, struct fy_node_pair *pair, const char *nam
     return status;
 }
 
-/* All pairs in their order, "<<" replaced by what it merges. `taken` holds the keys of this level:
- * a map's own keys are entered first, so that they win over merged ones; merging, those that are
- * taken are left out. */
+/* All pairs in order, "<<" replaced by the pairs it merges. `taken` holds the keys of this level: a
+ * map enters its own keys first, so that they win over merged ones; merging skips taken keys. */
 static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, bool merging,
                             int depth) {
     tg_status status = TG_OK;
     char name[TG_SETTINGS_KEY];
-    bool *own = NULL; /* of each pair: to be visited */
+    bool *own = NULL; /* per pair: to be visited */
     const int count = fy_node_mapping_item_count(map);
     void *at = NULL;
     TG_TRY(TG_NEW(r->ctx, TG_MEM_OTHER, own, count > 0 ? count : 1));
@@ -277,7 +275,7 @@ static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, boo
         own[i] = is_merge(key) || !is_taken;
         if (!own[i] && !merging) {
             char quoted[TG_QUOTE], sentence[TG_QUOTE + 64];
-            snprintf(sentence, sizeof sentence, "the key '%s' stands twice in this map",
+            snprintf(sentence, sizeof sentence, "the key '%s' appears twice in this map",
                      tg_quote(name, quoted));
             status = bad_yaml(r, key, sentence);
             goto fail;
@@ -307,7 +305,7 @@ static tg_status walk_map(reader *r, struct fy_node *map, int depth) {
     return status;
 }
 
-/* An anchor that is defined twice means different things above and below; libfyaml knows one. */
+/* A redefined anchor means different things above and below; libfyaml knows only one. */
 static tg_status check_anchors(const reader *r) {
     tg_status status = TG_OK;
     tg_names anchors = {.ctx = r->ctx};
@@ -324,7 +322,7 @@ static tg_status check_anchors(const reader *r) {
         memcpy(name, text, length);
         name[length] = '\0';
         if (tg_names_find(&anchors, name) >= 0) {
-            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name stands above");
+            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name is defined above");
             goto fail;
         }
         TG_TRY(tg_names_add(&anchors, "anchor", name));
@@ -353,7 +351,7 @@ static tg_status walk_document(reader *r) {
                : bad_yaml(r, root, "expected a map of settings, 'key: value' on each line");
 }
 
-/* What libfyaml found wrong. */
+/* Fails with libfyaml's error. */
 static tg_status syntax_error(const reader *r, struct fy_diag *diag) {
     char quoted[TG_QUOTE];
     void *at = NULL;
@@ -378,13 +376,13 @@ static tg_status read_documents(reader *r, struct fy_parser *parser, struct fy_d
     r->document = fy_parse_load_document(parser);
     if (r->document) {
         fy_parse_document_destroy(parser, r->document);
-        return tg_fail(r->ctx, TG_E_CONFIG, "%s: expected one document, found more behind '---'",
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: expected one document, found more after '---'",
                        r->label);
     }
     return fy_parser_get_stream_error(parser) ? syntax_error(r, diag) : TG_OK;
 }
 
-/* Nothing that libfyaml has to say is printed. */
+/* Keeps libfyaml from printing. */
 static void drop_message(struct fy_diag *diag, void *user, const char *text, size_t length) {
     (void)diag;
     (void)user;
@@ -398,7 +396,7 @@ static tg_status parse(reader *r, const char *bytes, size_t size) {
     diag_config.fp = NULL;
     diag_config.output_fn = drop_message;
     struct fy_diag *diag = fy_diag_create(&diag_config);
-    /* Keys that stand twice are found here, with both places. */
+    /* Duplicate keys are detected here, with both places. */
     const struct fy_parse_cfg config = {
         .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_JSON_NONE | FYPCF_ALLOW_DUPLICATE_KEYS,
         .diag = diag,
@@ -418,11 +416,11 @@ static tg_status parse(reader *r, const char *bytes, size_t size) {
     return status;
 }
 
-/* YAML text is UTF-8 without the character 0. `bytes` has a zero byte behind its end. */
+/* YAML text is UTF-8 without NUL characters. `bytes` is zero-terminated. */
 static tg_status check_text(const reader *r, const char *bytes, size_t size) {
-    if (size > LARGEST_FILE) {
+    if (size > MAX_FILE) {
         return tg_fail(r->ctx, TG_E_CONFIG, "%s: has %zu bytes, at most %d are accepted", r->label,
-                       size, LARGEST_FILE);
+                       size, MAX_FILE);
     }
     if (memchr(bytes, '\0', size) || !tg_utf8_is_valid(bytes)) {
         const char *found = tg_content_name(bytes, size);
@@ -456,9 +454,9 @@ const char *tg_yaml_version(void) {
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
     TG_NEED_OUT(ctx, out, ctx, bytes);
-    char *copy = NULL; /* with a zero byte behind it */
-    if (size > LARGEST_FILE) {
-        size = LARGEST_FILE + 1; /* refused below, need not be copied whole */
+    char *copy = NULL; /* zero-terminated */
+    if (size > MAX_FILE) {
+        size = MAX_FILE + 1; /* rejected below, so not copied whole */
     }
     TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, copy, size + 1));
     if (size > 0) {
@@ -474,7 +472,7 @@ tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings *
     TG_NEED_OUT(ctx, out, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
-    tg_status status = tg_file_read(ctx, path, LARGEST_FILE, &bytes, &size);
+    tg_status status = tg_file_read(ctx, path, MAX_FILE, &bytes, &size);
     if (status == TG_OK) {
         status = parse_text(ctx, path, bytes, size, out);
     }

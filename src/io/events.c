@@ -5,8 +5,8 @@
  *
  * the data of a record is one protobuf message Event: 1 wall_time (double), 2 step (int64), and
  * 3 file_version (text, first record only) or 5 summary { 1 value { 1 tag (text), 2 simple_value
- * (float) } }. Records are collected and written whole; when the system refuses a part of them, the
- * file is cut back to its last whole record and they are kept for the next try. */
+ * (float) } }. Records are buffered and written whole; after a partial write the file is truncated
+ * to its last whole record and the records are kept for the next attempt. */
 #include "tgrad/events.h"
 
 #include <errno.h>
@@ -22,9 +22,9 @@
 #include "io/name_index.h"
 
 enum {
-    BUFFER = 1 << 16,  /* bytes of records kept back */
+    BUFFER = 1 << 16,  /* bytes of buffered records */
     LONGEST_TAG = 255, /* bytes */
-    RECORD = 512,      /* bytes of a record at most */
+    RECORD = 512,      /* maximum bytes of a record */
     NAME_ATTEMPTS = 1000,
 };
 
@@ -51,7 +51,7 @@ static uint32_t crc32c(const unsigned char *bytes, size_t count) {
     return ~crc;
 }
 
-/* The format stores sums in this form, so that sums of sums stay good ones. */
+/* The format masks its checksums, so that checksums of data with checksums stay good ones. */
 static uint32_t masked_crc32c(const unsigned char *bytes, size_t count) {
     const uint32_t crc = crc32c(bytes, count);
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -158,8 +158,8 @@ tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, dou
 
 /* ---- files ---- */
 
-/* A new file. TensorBoard wants "tfevents" in the name and reads a folder's files in the order of
- * their names: the time comes first. */
+/* A new file. TensorBoard expects "tfevents" in the name and reads a folder's files in name order,
+ * so the time comes first. */
 static tg_status make_file(tg_events *events, const char *folder) {
     static atomic_uint serial;
     char text[128], host[64] = "";

@@ -1,7 +1,7 @@
-/* Reading and atomic writing of files, with the system's own calls.
+/* Reading and atomic writing of files by system calls.
  *
- * Numbers in npy and safetensors files are little-endian in almost every file and always in what
- * we write; elements are moved between file and memory without a change, so the host must be
+ * Numbers in npy and safetensors files are little-endian, nearly always when read and always as
+ * written here; elements are moved between file and memory unchanged, so the host must be
  * little-endian too. */
 #include "io/file.h"
 
@@ -20,11 +20,11 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tgrad needs a little-endian host");
 
 enum {
-    LARGEST_TRANSFER = 1 << 30, /* bytes in one call; some systems refuse more than 2^31 - 1 */
+    LARGEST_TRANSFER = 1 << 30, /* bytes per call; some systems reject more than 2^31 - 1 */
     NAME_ATTEMPTS = 1000,       /* for a temporary file */
 };
 
-/* strerror is not safe to call from several threads. */
+/* strerror is not thread-safe. */
 const char *tg_system_reason(int error, char text[128]) {
     if (strerror_r(error, text, 128) != 0) {
         snprintf(text, 128, "system error %d", error);
@@ -169,14 +169,14 @@ int tg_file_sync(int fd) {
     return error;
 }
 
-/* Length of the folder part of a path, with its last slash; 0 when there is none. */
+/* Length of the folder part of a path, with its last slash; 0 if it has none. */
 static int folder_length(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? (int)(slash - path) + 1 : 0;
 }
 
-/* Makes a file that did not exist before, in the folder of the target: rename does not cross file
- * systems. Its name is short, so that a target with the longest possible name works too. */
+/* Creates a new file in the target's folder: rename does not cross file systems. Its name is short,
+ * so that a target with the longest possible name works too. */
 static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
     static atomic_uint serial;
     char text[128];
@@ -218,7 +218,7 @@ tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out)
     if (!path || !*path) {
         return tg_fail(ctx, TG_E_ARGUMENT, "file: no path given to write to");
     }
-    /* Never put a plain file in the place of a device, a pipe or a folder. */
+    /* Never replace a device, a pipe or a folder by a plain file. */
     struct stat old;
     const bool exists = lstat(path, &old) == 0;
     if (exists && !S_ISREG(old.st_mode) && !S_ISLNK(old.st_mode)) {
@@ -260,8 +260,8 @@ tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size) {
     return TG_OK;
 }
 
-/* Makes the rename itself last. Some file systems cannot sync a folder (EINVAL), and a folder may
- * be open for writing only (EACCES): neither is a failure of the write. */
+/* Makes the rename durable. Some file systems cannot sync a folder (EINVAL), and a folder may be
+ * open for writing only (EACCES): neither fails the write. */
 tg_status tg_file_sync_folder(tg_context *ctx, const char *path) {
     char text[128], folder[4096];
     const int length = folder_length(path);
@@ -283,7 +283,7 @@ tg_status tg_atomic_commit(tg_atomic_file *file) {
     char text[128];
     const char *step = "sync";
     int error = tg_file_sync(file->fd);
-    /* An interrupted close has closed; what fsync has written is not in doubt. */
+    /* An interrupted close has closed; fsync has already written the data. */
     if (close(file->fd) != 0 && errno != EINTR && error == 0) {
         step = "close";
         error = errno;

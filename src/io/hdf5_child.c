@@ -1,7 +1,7 @@
-/* Start, talk and end of the reading process, see hdf5_child.h.
+/* Starts, talks to and ends the reader process, see hdf5_child.h.
  *
  * The parent ends the reader by closing the socket and killing it; a parent that is itself killed
- * closes the socket too, and a reader whose socket is closed ends. (PR_SET_PDEATHSIG would follow
+ * closes the socket too, and a reader whose socket is closed exits. (PR_SET_PDEATHSIG would follow
  * the thread that opened the file, not the process.) */
 #define _GNU_SOURCE
 #include "io/hdf5_child.h"
@@ -27,7 +27,7 @@
 
 enum {
     READER_FD = 3,           /* its end of the sockets */
-    PATIENCE_MS = 120000,    /* without a word; loops end by the reader's own limit long before */
+    TIMEOUT_MS = 120000,     /* of silence; the reader's own limits end loops long before */
     LONGEST_TEXT = 16 << 10, /* bytes of a sentence or of a line for the log */
 };
 
@@ -49,7 +49,7 @@ static bool find_ourselves(char *path) {
     return map->l_name[0] == '/' && realpath(map->l_name, path);
 }
 
-/* Absolute paths only: nothing is run from the current folder. */
+/* Absolute paths only: never run a program from the current folder. */
 static bool find_reader(char *path) {
     static const char *const places[] = {"", "../libexec/tgrad/", "../../libexec/tgrad/"};
     char ours[PATH_MAX];
@@ -67,7 +67,7 @@ static bool find_reader(char *path) {
 
 /* ---- start ---- */
 
-/* The reader sees its socket and nothing else of ours: no streams, no signal handlers. */
+/* The reader inherits its socket and nothing else: no streams, no signal handlers. */
 static int spawn_reader(const char *program, const char *path, int fd, pid_t *pid) {
     char *const words[] = {(char *)(uintptr_t) "tgrad-h5", (char *)(uintptr_t)path, NULL};
     posix_spawn_file_actions_t actions;
@@ -100,9 +100,9 @@ static int spawn_reader(const char *program, const char *path, int fd, pid_t *pi
     return error;
 }
 
-/* No other thread is inside of HDF5 while the process is copied. The copy lets go of the parent's
- * end of the sockets, lest it never sees it closed, and ends without exit handlers: they are the
- * parent's business. */
+/* Holds the HDF5 guard while forking, so that no other thread is inside HDF5. The child closes its
+ * copy of the parent's socket, or it would never see that closed, and exits without exit handlers,
+ * which belong to the parent. */
 static int fork_reader(const char *path, const int fds[2], pid_t *pid) {
     tg_h5_guard guard;
     tg_h5_enter(&guard);
@@ -150,8 +150,8 @@ tg_status tg_h5_child_start(tg_context *ctx, const char *path, tg_h5_child *out)
 
 /* ---- end ---- */
 
-/* Returns what became of it as wait tells, -1 if another part of this program has waited for it.
- * One that is not our child any more is not killed either: its number may belong to another. */
+/* Returns the wait status, or -1 if another part of this program has waited for the process. A
+ * process that is no longer our child is not killed: its pid may have been reused. */
 static int reap(tg_h5_child *child) {
     int status = -1;
     siginfo_t info;
@@ -174,7 +174,7 @@ void tg_h5_child_end(tg_h5_child *child) {
     }
 }
 
-/* What became of a reader that has gone, by wait's word. */
+/* Explains the wait status of a reader that has ended. */
 static const char *describe_end(int end, char text[64]) {
     if (end == -1) {
         return "ended early";
@@ -194,7 +194,7 @@ static const char *describe_end(int end, char text[64]) {
     }
 }
 
-static tg_status tell_end(tg_h5_child *child) {
+static tg_status end_failure(tg_h5_child *child) {
     char text[64];
     return tg_fail(child->ctx, TG_E_FORMAT, "%s: the process that reads this HDF5 file %s",
                    child->path, describe_end(reap(child), text));
@@ -202,9 +202,10 @@ static tg_status tell_end(tg_h5_child *child) {
 
 tg_status tg_h5_child_refuse(tg_h5_child *child) {
     tg_h5_child_end(child);
-    return tg_fail(child->ctx, TG_E_FORMAT,
-                   "%s: the process that reads this HDF5 file lost its way: the file is damaged",
-                   child->path);
+    return tg_fail(
+        child->ctx, TG_E_FORMAT,
+        "%s: the process that reads this HDF5 file broke the protocol: the file is damaged",
+        child->path);
 }
 
 /* ---- talk ---- */
@@ -223,23 +224,23 @@ tg_status tg_h5_child_ask(tg_h5_child *child, tg_h5_kind kind, const void *head,
     const bool is_sent = tg_h5_send(child->fd, &frame, sizeof frame) &&
                          tg_h5_send(child->fd, head, head_size) &&
                          tg_h5_send(child->fd, tail, tail_size);
-    return is_sent ? TG_OK : tell_end(child);
+    return is_sent ? TG_OK : end_failure(child);
 }
 
 tg_status tg_h5_child_take(tg_h5_child *child, void *data, size_t size) {
     tg_status status = check_alive(child);
     for (size_t done = 0; done < size && status == TG_OK;) {
         struct pollfd wait = {.fd = child->fd, .events = POLLIN};
-        const int ready = poll(&wait, 1, PATIENCE_MS);
+        const int ready = poll(&wait, 1, TIMEOUT_MS);
         if (ready == 0) {
             tg_h5_child_end(child);
             return tg_fail(child->ctx, TG_E_IO,
-                           "%s: the process that reads this HDF5 file said nothing for %d s",
-                           child->path, PATIENCE_MS / 1000);
+                           "%s: the process that reads this HDF5 file did not answer for %d s",
+                           child->path, TIMEOUT_MS / 1000);
         }
         const ssize_t got = ready < 0 ? -1 : recv(child->fd, (char *)data + done, size - done, 0);
         if (got == 0 || (got < 0 && errno != EINTR)) {
-            status = tell_end(child);
+            status = end_failure(child);
         }
         done += got > 0 ? (size_t)got : 0;
     }
@@ -263,7 +264,7 @@ tg_status tg_h5_child_take_text(tg_h5_child *child, const tg_h5_frame *frame, ui
 fail:
     TG_FREE(child->ctx, text);
     if (status == TG_E_MEMORY) {
-        tg_h5_child_end(child); /* its bytes are still on the way */
+        tg_h5_child_end(child); /* its bytes are still in transit */
     }
     return status;
 }

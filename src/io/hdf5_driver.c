@@ -1,10 +1,9 @@
 /* HDF5 file driver over an atomic file.
  *
- * Why not the library's own: when the system refuses a write (a full disk), HDF5 cannot close the
- * file any more, keeps it half open for the rest of the process and crashes when the process ends.
- * This driver never fails towards HDF5: the first failure is kept in the sink, everything that
- * would be written afterwards is dropped, HDF5 closes in good order and the caller, who looks at
- * the sink, throws the file away. */
+ * Why not HDF5's own driver: when the system rejects a write (a full disk), HDF5 can no longer
+ * close the file, keeps it half open for the rest of the process and crashes at exit. This driver
+ * never reports a failure to HDF5: it keeps the first one in the sink and drops all later writes.
+ * HDF5 closes cleanly, and the caller checks the sink and discards the file. */
 #include "io/hdf5_driver.h"
 
 #include <string.h>
@@ -14,7 +13,7 @@
 typedef struct driver_file {
     H5FD_t base; /* first: HDF5 sees only this */
     tg_h5_sink *sink;
-    haddr_t end; /* of the addresses HDF5 has given out */
+    haddr_t end; /* of the addresses that HDF5 has allocated */
 } driver_file;
 
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t access, haddr_t largest) {
@@ -38,7 +37,7 @@ static herr_t driver_close(H5FD_t *file) {
     return 0;
 }
 
-/* Let HDF5 gather small pieces before it writes, as its own driver does. */
+/* Lets HDF5 gather small pieces before it writes, as with its own driver. */
 static herr_t driver_query(const H5FD_t *file, unsigned long *flags) {
     (void)file;
     *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
@@ -62,7 +61,7 @@ static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
     return ((const driver_file *)file)->sink->file->size;
 }
 
-/* What lies behind the end of the file reads as zeros. */
+/* Bytes past the end of the file read as zeros. */
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t at, size_t count,
                           void *buffer) {
     (void)type, (void)transfer;
@@ -90,7 +89,7 @@ static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_
     return 0;
 }
 
-/* The file must reach as far as the addresses, also where nothing was written. */
+/* The file must extend to the last address, even if nothing was written there. */
 static herr_t driver_truncate(H5FD_t *file, hid_t transfer, hbool_t closing) {
     (void)transfer, (void)closing;
     const driver_file *f = (const driver_file *)file;
@@ -121,8 +120,8 @@ static const H5FD_class_t driver_class = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-/* Metadata stays in HDF5's memory until it is written at the end: what was dropped after a failure
- * is never read back. */
+/* Metadata stays in HDF5's memory until it is written at the end, so that writes dropped after a
+ * failure are never read back. */
 static herr_t keep_metadata(hid_t access) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
     if (H5Pget_mdc_config(access, &config) < 0) {

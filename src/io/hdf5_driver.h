@@ -11,8 +11,8 @@ typedef struct tg_h5_sink {
     hid_t driver;
 } tg_h5_sink;
 
-/* Properties (to be closed with H5Pclose) with which H5Fcreate writes into `file`, whatever path
- * it is given; < 0 on failure. The sink must outlive the HDF5 file. */
+/* Properties (to be closed with H5Pclose) with which H5Fcreate writes into `file`, whatever its
+ * path; < 0 on failure. The sink must outlive the HDF5 file. */
 hid_t tg_h5_sink_open(tg_h5_sink *sink, tg_atomic_file *file);
 void tg_h5_sink_close(tg_h5_sink *sink);
 

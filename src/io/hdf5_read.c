@@ -1,10 +1,10 @@
 /* Reading HDF5: the list of numeric datasets, whole datasets, ranges of samples, and the attributes
  * of the root group.
  *
- * HDF5 itself runs in a process of its own (hdf5_serve.c), so that a damaged file ends that process
- * and not this one. It tells what the file holds and where. Elements that lie in the file as we
- * have them in memory are read from there without it; all others it reads and sends. Nothing that
- * it says is trusted: a process that went astray may say anything. */
+ * HDF5 runs in another process (hdf5_serve.c), which a damaged file may crash. It reports the
+ * datasets and their offsets. Elements stored exactly as in memory are read from the file directly;
+ * all others it reads and sends. None of its answers is trusted: a process damaged by its input may
+ * send anything. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,24 +15,24 @@
 #include "io/name_index.h"
 
 enum {
-    /* Data may be larger than its file when it is compressed or was never written. More than the
-     * best ratio of gzip (about 1030) is a lie of the file, unless it is a small one. */
+    /* Data may be larger than its file when it is compressed or was never written. A ratio above
+     * gzip's best (about 1030) must be false, unless the data is small. */
     LARGEST_RATIO = 2048,
     SMALL_DATA = 64 << 20, /* bytes */
-    PIECE = 16 << 10,      /* bytes of the file that are converted at once */
-    TEXT_SPARE = 64 << 10, /* bytes that names and texts may have beyond those of the file */
+    PIECE = 16 << 10,      /* bytes of the file converted at once */
+    TEXT_SPARE = 64 << 10, /* bytes of names and texts beyond the file's size */
 };
 
 typedef struct dataset {
     tg_raw_array raw;  /* dtype and shape; the offset or TG_H5_NOWHERE */
-    tg_status refusal; /* why it cannot be read, */
-    char *why;         /* in a sentence; NULL if it can */
+    tg_status refusal; /* why it cannot be read: status */
+    char *why;         /* and sentence; NULL if it can */
 } dataset;
 
 struct tg_h5 {
     tg_context *ctx;
     char *path;
-    tg_source source; /* for what is read without HDF5 */
+    tg_source source; /* for reading without HDF5 */
     tg_h5_child child;
     tg_names names;    /* of the numeric datasets */
     dataset *datasets; /* (capacity), the first names.count are in use */
@@ -41,7 +41,7 @@ struct tg_h5 {
 
 /* ---- opening ---- */
 
-/* What the other process says about a dataset, if it can be true. */
+/* Whether the reader's description of a dataset is plausible. */
 static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
     tg_shape shape = {.ndim = (int)entry->ndim};
     if (entry->dtype < 0 || entry->dtype >= TG_DTYPES || entry->refusal < 0 ||
@@ -58,7 +58,7 @@ static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
            (entry->offset <= file->source.size && bytes <= file->source.size - entry->offset);
 }
 
-/* A frame of kind DATASET: the entry, its name, why it is refused. */
+/* A frame of kind DATASET: the entry, its name, why it is rejected. */
 static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
     tg_status status = TG_OK;
     tg_h5_entry entry;
@@ -168,7 +168,7 @@ const char *tg_h5_name(const tg_h5 *file, int64_t index) {
 
 /* ---- datasets ---- */
 
-/* A dataset of the list that can be read. */
+/* A readable dataset of the list. */
 static tg_status find_dataset(const tg_h5 *file, const char *name, const dataset **out) {
     char quoted[TG_QUOTE], there[400] = "are ";
     const int64_t index = name ? tg_names_find(&file->names, name) : -1;
@@ -194,7 +194,7 @@ tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shap
     return status;
 }
 
-/* Samples that are read and sent by HDF5. */
+/* Samples that HDF5 reads and sends. */
 static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_range *range,
                                  void *data, size_t bytes) {
     tg_h5_frame frame;
@@ -216,14 +216,14 @@ static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_rang
     return TG_OK;
 }
 
-/* How many rows a range counts in, and of how many elements each is. */
+/* The number of rows that a range indexes, and the elements per row. */
 static int64_t rows_of(const dataset *d, const tg_h5_range *range) {
     const tg_shape *shape = &d->raw.shape;
     const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1;
     return shape->ndim > cut ? shape->dim[cut] : cut == 0 ? 1 : 0;
 }
 
-/* Conversions to a float type are HDF5's, but not those of floats, which have one right result. */
+/* HDF5 converts to float types, except from floats, where there is one right result. */
 static tg_status read_rows(tg_h5 *file, const char *name, const dataset *d,
                            const tg_h5_range *range, void *data) {
     const bool is_inner = range->sample != TG_H5_ALL_SAMPLES;
@@ -366,6 +366,6 @@ tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive) {
                                         : tg_h5_child_refuse(&file->child));
     }
 fail:
-    tg_h5_child_end(&file->child); /* the rest of its answer is still on the way */
+    tg_h5_child_end(&file->child); /* the rest of its answer is still in transit */
     return status;
 }

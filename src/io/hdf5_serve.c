@@ -1,11 +1,11 @@
 /* The process that reads an HDF5 file, see hdf5_wire.h: the list of numeric datasets, ranges of
  * samples, the attributes of the root group.
  *
- * It lives under limits: more than TIME_LIMIT seconds of computing for one step (a dataset of the
- * list, an attribute, a piece of data) end it by SIGPROF, and beyond MEMORY_LIMIT HDF5 finds no
- * memory. Only hard links inside the file are followed, datasets whose data lies in other files
- * (external or virtual storage) are refused, and plug-ins are not loaded: a file cannot make us
- * read another one or run code. */
+ * It runs under limits: more than TIME_LIMIT seconds of CPU time for one step (a dataset of the
+ * list, an attribute, a piece of data) end it by SIGPROF, and allocations beyond MEMORY_LIMIT fail.
+ * Only hard links inside the file are followed, datasets with data in other files (external or
+ * virtual storage) are rejected, and plug-ins are not loaded: a file cannot make us read another
+ * one or run code. */
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -25,12 +25,12 @@
 #include "io/name_index.h"
 
 enum {
-    TIME_LIMIT = 10,         /* seconds of computing for one step */
-    MEMORY_LIMIT_MIB = 2048, /* beyond what the process has at its start */
+    TIME_LIMIT = 10,         /* CPU seconds for one step */
+    MEMORY_LIMIT_MIB = 2048, /* beyond the memory in use at the start */
     CHUNK_CACHE = 64 << 20,  /* bytes of decompressed chunks of the dataset read last */
-    CHUNK_SLOTS = 12421,     /* a prime; HDF5 wants many more than there are chunks */
-    PIECE = 4 << 20,         /* bytes of data that are sent at once */
-    DEEPEST_GROUP = 64,      /* HDF5 walks groups by recursion: a bound for its stack */
+    CHUNK_SLOTS = 12421,     /* a prime; HDF5 needs many more slots than chunks */
+    PIECE = 4 << 20,         /* bytes of data sent at once */
+    MAX_GROUP_DEPTH = 64,    /* HDF5 walks groups recursively: bounds its stack */
 };
 
 typedef struct dataset {
@@ -43,7 +43,7 @@ static const dataset no_dataset = {H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID
                                    H5I_INVALID_HID, TG_F32,          {0}};
 
 typedef struct server {
-    tg_context *ctx; /* of this process; its log goes to the other end */
+    tg_context *ctx; /* of this process; logs to the other end */
     int fd;
     const char *path;
     uint64_t size; /* bytes of the file */
@@ -77,9 +77,9 @@ static bool receive_bytes(int fd, void *data, size_t size) {
     return true;
 }
 
-/* A frame of up to three parts; the latter two are texts with their zero byte, or NULL. */
-static bool tell(const server *s, tg_h5_kind kind, int status, const void *data, size_t size,
-                 const char *text, const char *more) {
+/* A frame of up to three parts; the last two are zero-terminated texts, or NULL. */
+static bool send_frame(const server *s, tg_h5_kind kind, int status, const void *data, size_t size,
+                       const char *text, const char *more) {
     const size_t sizes[3] = {size, text ? strlen(text) + 1 : 0, more ? strlen(more) + 1 : 0};
     const tg_h5_frame frame = {kind, status, sizes[0] + sizes[1] + sizes[2]};
     return tg_h5_send(s->fd, &frame, sizeof frame) && tg_h5_send(s->fd, data, sizes[0]) &&
@@ -87,18 +87,18 @@ static bool tell(const server *s, tg_h5_kind kind, int status, const void *data,
 }
 
 static void log_to_other_end(void *user, tg_log_level level, const char *message) {
-    tell(user, TG_H5_LOG, (int)level, NULL, 0, message, NULL);
+    send_frame(user, TG_H5_LOG, (int)level, NULL, 0, message, NULL);
 }
 
 /* ---- limits ---- */
 
-/* A step begins. SIGPROF has its default action: it ends the process. */
+/* Starts the time limit of a step. SIGPROF's default action ends the process. */
 static void start_clock(void) {
     const struct itimerval limit = {.it_value = {.tv_sec = TIME_LIMIT}};
     setitimer(ITIMER_PROF, &limit, NULL);
 }
 
-/* Bytes of address space in use: a copy of a large process starts with much. */
+/* Bytes of address space in use: a fork of a large process starts with much. */
 static uint64_t address_space(void) {
     FILE *file = fopen("/proc/self/statm", "r");
     uint64_t pages = 0;
@@ -118,7 +118,7 @@ static void set_limits(void) {
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
         signal(ignored[i], SIG_IGN);
     }
-    /* Nobody's handlers run in a process that has lost its way. */
+    /* A process that HDF5 has corrupted must not run inherited signal handlers. */
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
         signal(deadly[i], SIG_DFL);
     }
@@ -153,7 +153,7 @@ static tg_status hdf5_failed(const server *s, const char *kind, const char *name
                    tg_quote(name, quoted), what, tg_h5_reason(text));
 }
 
-/* Sizes of the dataspace; one without any data counts as 0 elements. */
+/* Sizes of the dataspace; a null dataspace counts as 0 elements. */
 static tg_status get_shape(const server *s, const char *name, dataset *d) {
     char quoted[TG_QUOTE], text[256];
     hsize_t dims[H5S_MAX_RANK] = {0};
@@ -208,7 +208,7 @@ static tg_status check_dataset(const server *s, const char *name, dataset *d) {
     }
     if (H5Pget_external_count(d->plist) != 0 || H5Pget_layout(d->plist) == H5D_VIRTUAL) {
         return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': data that lies in other files is not supported", s->path,
+                       "%s: dataset '%s': data in other files is not supported", s->path,
                        tg_quote(name, quoted));
     }
     TG_CALL(get_shape(s, name, d));
@@ -231,7 +231,7 @@ static tg_status open_dataset(const server *s, const char *name, dataset *d) {
     return status;
 }
 
-/* Where the elements lie, if they lie in one piece exactly as we have them in memory. */
+/* The offset of the elements if they are contiguous and stored exactly as in memory. */
 static uint64_t offset_of(const server *s, const dataset *d) {
     hid_t ours = tg_h5_type_of(d->dtype);
     const bool same = ours >= 0 && H5Tequal(d->type, ours) > 0;
@@ -245,8 +245,8 @@ static uint64_t offset_of(const server *s, const dataset *d) {
 
 /* ---- the list ---- */
 
-/* Tells the dataset `name`, also when it cannot be read. */
-static bool tell_dataset(const server *s, const char *name, tg_dtype dtype) {
+/* Sends the entry of dataset `name`, readable or not. */
+static bool send_dataset(const server *s, const char *name, tg_dtype dtype) {
     dataset d = no_dataset;
     tg_h5_entry entry = {.dtype = (int32_t)dtype, .offset = TG_H5_NOWHERE};
     entry.refusal = (int32_t)open_dataset(s, name, &d);
@@ -256,13 +256,13 @@ static bool tell_dataset(const server *s, const char *name, tg_dtype dtype) {
         entry.offset = offset_of(s, &d);
     }
     close_dataset(&d);
-    return tell(s, TG_H5_DATASET, TG_OK, &entry, sizeof entry, name,
-                entry.refusal == TG_OK ? "" : tg_context_error(s->ctx));
+    return send_frame(s, TG_H5_DATASET, TG_OK, &entry, sizeof entry, name,
+                      entry.refusal == TG_OK ? "" : tg_context_error(s->ctx));
 }
 
 typedef struct visitor {
     server *server;
-    tg_status status; /* why the walk ended early, when it was not HDF5 */
+    tg_status status; /* why the walk ended early, unless HDF5 failed */
 } visitor;
 
 static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *user) {
@@ -274,10 +274,11 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     for (const char *c = name; *c; c++) {
         depth += *c == '/';
     }
-    if (depth >= DEEPEST_GROUP || !tg_utf8_is_valid(name)) {
-        v->status = tg_fail(
-            s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, tg_quote(name, quoted),
-            depth >= DEEPEST_GROUP ? "groups are nested deeper than 64" : "the name is not UTF-8");
+    if (depth >= MAX_GROUP_DEPTH || !tg_utf8_is_valid(name)) {
+        v->status =
+            tg_fail(s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, tg_quote(name, quoted),
+                    depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
+                                             : "the name is not UTF-8");
         return -1;
     }
     if (info->type != H5O_TYPE_DATASET) {
@@ -294,13 +295,13 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
         tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
                s->path, tg_quote(name, quoted));
     }
-    return opened && (!numeric || tell_dataset(s, name, dtype)) ? 0 : -1;
+    return opened && (!numeric || send_dataset(s, name, dtype)) ? 0 : -1;
 }
 
 static tg_status open_and_list(server *s) {
     char text[TG_H5_REASON];
     visitor v = {.server = s};
-    /* No file lock: it fails on some network drives, and a reader needs none. */
+    /* No file lock: it fails on some network drives, and readers need none. */
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_file_locking(access, 0, 1);
     s->file = H5Fopen(s->path, H5F_ACC_RDONLY, access);
@@ -319,7 +320,7 @@ static tg_status open_and_list(server *s) {
 
 /* ---- data ---- */
 
-/* A box of elements inside of the samples that are wanted. */
+/* A box of elements within the wanted samples. */
 typedef struct box {
     hsize_t at[TG_MAX_NDIM], size[TG_MAX_NDIM];
 } box;
@@ -340,12 +341,13 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
     const tg_status status = done ? TG_OK : hdf5_failed(s, "dataset", name, "cannot read");
     H5Sclose(memory);
     H5Tclose(type);
-    return status != TG_OK || tell(s, TG_H5_DATA, TG_OK, s->piece, bytes, NULL, NULL) ? status
-                                                                                      : TG_E_IO;
+    return status != TG_OK || send_frame(s, TG_H5_DATA, TG_OK, s->piece, bytes, NULL, NULL)
+               ? status
+               : TG_E_IO;
 }
 
-/* Cuts the samples, which are not empty, into boxes of at most PIECE bytes that follow each other
- * in memory: the innermost dimensions whole, one cut into steps, those outside of it one by one. */
+/* Cuts the samples, which are not empty, into consecutive boxes of at most PIECE bytes: inner
+ * dimensions whole, one dimension in steps, outer dimensions one index at a time. */
 static tg_status send_samples(const server *s, const char *name, const dataset *d,
                               const tg_h5_range *range) {
     const tg_dtype dtype = (tg_dtype)range->dtype;
@@ -395,15 +397,15 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
 
 /* ---- attributes ---- */
 
-/* Metadata is UTF-8; text in another encoding is left out, with a word to the log. */
-static tg_status tell_text(const server *s, const char *name, const char *value) {
+/* Metadata is UTF-8; text in another encoding is left out with a warning. */
+static tg_status send_text(const server *s, const char *name, const char *value) {
     char quoted[TG_QUOTE];
     if (!*name || !tg_utf8_is_valid(name) || !tg_utf8_is_valid(value)) {
         tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out", s->path,
                tg_quote(name, quoted));
         return TG_OK;
     }
-    return tell(s, TG_H5_PAIR, TG_OK, NULL, 0, name, value) ? TG_OK : TG_E_IO;
+    return send_frame(s, TG_H5_PAIR, TG_OK, NULL, 0, name, value) ? TG_OK : TG_E_IO;
 }
 
 static tg_status read_text(const server *s, const char *name, hid_t attribute, hid_t type) {
@@ -414,7 +416,7 @@ static tg_status read_text(const server *s, const char *name, hid_t attribute, h
         if (H5Aread(attribute, type, &variable) < 0) {
             return hdf5_failed(s, "attribute", name, "cannot read");
         }
-        status = tell_text(s, name, variable ? variable : "");
+        status = send_text(s, name, variable ? variable : "");
         H5free_memory(variable);
         return status;
     }
@@ -433,7 +435,7 @@ static tg_status read_text(const server *s, const char *name, hid_t attribute, h
     while (H5Tget_strpad(type) == H5T_STR_SPACEPAD && size > 0 && text[size - 1] == ' ') {
         text[--size] = '\0';
     }
-    status = tell_text(s, name, text);
+    status = send_text(s, name, text);
 fail:
     TG_FREE(s->ctx, text);
     return status;
@@ -459,7 +461,7 @@ static tg_status read_number(const server *s, const char *name, hid_t attribute,
         failed = H5Aread(attribute, H5T_NATIVE_INT64, &whole);
         snprintf(text, sizeof text, "%" PRId64, whole);
     }
-    return failed < 0 ? hdf5_failed(s, "attribute", name, "cannot read") : tell_text(s, name, text);
+    return failed < 0 ? hdf5_failed(s, "attribute", name, "cannot read") : send_text(s, name, text);
 }
 
 /* Single texts and numbers; arrays and other types are not metadata. */
@@ -495,14 +497,14 @@ static tg_status answer_meta(server *s) {
     return v.status;
 }
 
-/* ---- life ---- */
+/* ---- the process ---- */
 
-static bool tell_done(const server *s, tg_status status) {
-    return tell(s, TG_H5_DONE, (int)status, NULL, 0,
-                status == TG_OK ? NULL : tg_context_error(s->ctx), NULL);
+static bool send_done(const server *s, tg_status status) {
+    return send_frame(s, TG_H5_DONE, (int)status, NULL, 0,
+                      status == TG_OK ? NULL : tg_context_error(s->ctx), NULL);
 }
 
-/* One request; false when there are no more. Our own end of the line is trusted. */
+/* Serves one request; false when there are no more. Requests are trusted. */
 static bool answer(server *s) {
     tg_h5_frame frame;
     char *request = NULL;
@@ -512,7 +514,7 @@ static bool answer(server *s) {
     }
     start_clock();
     if (frame.kind == TG_H5_ASK_META) {
-        return tell_done(s, answer_meta(s));
+        return send_done(s, answer_meta(s));
     }
     if (frame.kind != TG_H5_ASK_DATA || frame.size <= sizeof range ||
         TG_NEW(s->ctx, TG_MEM_OTHER, request, frame.size + 1) != TG_OK) {
@@ -521,7 +523,7 @@ static bool answer(server *s) {
     bool goes_on = receive_bytes(s->fd, request, (size_t)frame.size);
     if (goes_on) {
         memcpy(&range, request, sizeof range);
-        goes_on = tell_done(s, answer_data(s, &range, request + sizeof range));
+        goes_on = send_done(s, answer_data(s, &range, request + sizeof range));
     }
     TG_FREE(s->ctx, request);
     return goes_on;
@@ -538,7 +540,7 @@ int tg_h5_serve(int fd, const char *path) {
     start_clock();
     H5PLset_loading_state(0);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    if (!tell(&s, TG_H5_HELLO, TG_H5_PROTOCOL, NULL, 0, NULL, NULL) ||
+    if (!send_frame(&s, TG_H5_HELLO, TG_H5_PROTOCOL, NULL, 0, NULL, NULL) ||
         tg_context_create(&config, &s.ctx) != TG_OK) {
         return 1;
     }
@@ -548,7 +550,7 @@ int tg_h5_serve(int fd, const char *path) {
     if (status == TG_OK) {
         status = open_and_list(&s);
     }
-    bool goes_on = tell_done(&s, status) && status == TG_OK;
+    bool goes_on = send_done(&s, status) && status == TG_OK;
     while (goes_on) {
         goes_on = answer(&s);
     }

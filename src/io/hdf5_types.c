@@ -1,4 +1,4 @@
-/* Guard and types of HDF5, see hdf5_types.h. */
+/* Guard and types of HDF5. */
 #include "io/hdf5_types.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ void tg_h5_leave(tg_h5_guard *guard) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* The first error of the walk is the innermost one; a positive value ends the walk. */
+/* The first error of the walk is the innermost; a positive value ends the walk. */
 static herr_t keep_first(unsigned n, const H5E_error2_t *error, void *text) {
     (void)n;
     snprintf(text, TG_H5_REASON, "%s", error->desc ? error->desc : "unknown reason");
@@ -37,7 +37,7 @@ const char *tg_h5_reason(char text[TG_H5_REASON]) {
     return text;
 }
 
-/* HDF5 itself does not check that the bits of a number lie inside it, and reads beyond. */
+/* HDF5 does not check that the bits of a number are inside it, and reads out of bounds. */
 static bool bits_fit(hid_t type) {
     const size_t bits = 8 * H5Tget_size(type);
     const size_t precision = H5Tget_precision(type);
@@ -78,7 +78,7 @@ static bool float_dtype(hid_t type, tg_dtype *out) {
     return true;
 }
 
-/* The bool of h5py is an enum of one byte: FALSE 0, TRUE 1. Any other enum is its integer. */
+/* h5py's bool is an enum of one byte: FALSE 0, TRUE 1. Any other enum reads as its integer. */
 static bool enum_dtype(hid_t type, tg_dtype *out) {
     unsigned char no = 2, yes = 2;
     if (H5Tget_size(type) == 1 && H5Tget_nmembers(type) == 2 &&
@@ -93,10 +93,10 @@ static bool enum_dtype(hid_t type, tg_dtype *out) {
     return found;
 }
 
-/* What the parts of a complex number are called: by h5py, which is what we write, and by MATLAB. */
+/* Names of the parts of a complex number: h5py's, which we write, and MATLAB's. */
 static const char *const part_names[][2] = {{"r", "i"}, {"real", "imag"}};
 
-/* Those of a compound; NULL if it is no complex number. */
+/* The names in a compound; NULL if it is not a complex number. */
 static const char *const *names_of(hid_t type) {
     for (size_t k = 0; k < sizeof part_names / sizeof part_names[0]; k++) {
         if (H5Tget_nmembers(type) == 2 && H5Tget_member_index(type, part_names[k][0]) >= 0 &&

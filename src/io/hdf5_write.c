@@ -1,8 +1,7 @@
-/* Writing HDF5: one dataset for each tensor, one text attribute of the root group for each pair of
- * metadata.
+/* Writing HDF5: one dataset per tensor, one text attribute of the root group per pair of metadata.
  *
- * HDF5 writes into the temporary file of an atomic write through a driver of ours; the sync and the
- * rename are ours too. No times are stored, so that the same archive gives the same bytes. */
+ * HDF5 writes through our driver into the temporary file of an atomic write; sync and rename are
+ * ours too. No times are stored, so that the same archive gives the same bytes. */
 #include <string.h>
 
 #include "base/context.h"
@@ -14,8 +13,8 @@
 #include "io/name_index.h"
 
 enum {
-    CHUNK_BYTES = 1 << 20,   /* compressed as one piece */
-    LONGEST_FIXED = 32 << 10 /* bytes of a text in an object header */
+    CHUNK_BYTES = 1 << 20,   /* per compressed chunk */
+    LONGEST_FIXED = 32 << 10 /* bytes of text in an object header */
 };
 
 typedef struct writer {
@@ -23,13 +22,13 @@ typedef struct writer {
     const char *path; /* of the target, for errors */
     tg_h5_sink sink;
     hid_t file;
-    hid_t links; /* properties: make groups on the way, names are UTF-8 */
+    hid_t links; /* properties: create intermediate groups, names are UTF-8 */
     int gzip;
     tg_h5_space *spaces; /* (space_count) */
     int space_count;
 } writer;
 
-/* The failure of the system underneath, if there was one, is the better reason. */
+/* An underlying system failure is the better explanation. */
 static tg_status hdf5_failed(const writer *w, const char *what, const char *name) {
     char quoted[TG_QUOTE], text[TG_H5_REASON];
     return w->sink.status != TG_OK
@@ -38,8 +37,8 @@ static tg_status hdf5_failed(const writer *w, const char *what, const char *name
                          tg_quote(name, quoted), tg_h5_reason(text));
 }
 
-/* "a/b": every part non-empty and not "." (HDF5 would drop it and the name would come back as
- * another one). */
+/* "a/b": every part non-empty and not "." (HDF5 drops it, so the name would read back
+ * differently). */
 static bool is_path(const char *name) {
     while (true) {
         const size_t length = strcspn(name, "/");
@@ -53,7 +52,7 @@ static bool is_path(const char *name) {
     }
 }
 
-/* Halves the outermost size that is more than 1 until a chunk is small. */
+/* Halves the outermost size above 1 until a chunk is small. */
 static void choose_chunk(const tg_tensor *tensor, hsize_t chunk[TG_MAX_NDIM]) {
     size_t bytes = tg_tensor_bytes(tensor);
     int d = 0;
@@ -81,7 +80,7 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
         failed |= H5Pset_shuffle(plist);
         failed |= H5Pset_deflate(plist, (unsigned)w->gzip);
     }
-    if (!tensor->data && tg_tensor_numel(tensor) > 0) { /* a space: at once, and not filled */
+    if (!tensor->data && tg_tensor_numel(tensor) > 0) { /* a space: allocated at once, not filled */
         failed |= H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
         failed |= H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
     }
@@ -92,7 +91,7 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
     return plist;
 }
 
-/* Without data the space is made; *offset (NULL: not wanted) tells where the numbers lie. */
+/* Without data only the space is allocated; *offset (may be NULL) receives its place. */
 static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor,
                               uint64_t *offset) {
     tg_status status = TG_OK;
@@ -130,8 +129,8 @@ static tg_status write_tensor(const writer *w, const char *name, const tg_tensor
     return status;
 }
 
-/* Text of fixed length, which stands in the object header. What is too long for that (64 KiB) is of
- * variable length and lies in the global heap. */
+/* Text of fixed length in the object header; longer text (64 KiB) has variable length and goes to
+ * the global heap. */
 static tg_status write_text(const writer *w, const char *key, const char *value) {
     const size_t size = strlen(value) + 1;
     const bool fixed = size <= LONGEST_FIXED;

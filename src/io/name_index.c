@@ -1,7 +1,7 @@
-/* Ordered set of names: an array for the order, an open-addressing hash table for the look-up.
+/* Ordered set of names: an array for the order, an open-addressing hash table for look-up.
  *
- * The hash (FNV-1a with a mixing step at the end) starts from the address of the table's memory,
- * which an author of files does not know, so that a file cannot aim its names at one slot. */
+ * The hash (FNV-1a with a final mixing step) is seeded with the address of the table's memory,
+ * which the author of a file cannot know, so that no file can aim its names at one slot. */
 #include "io/name_index.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static size_t hash_of(const tg_names *names, const char *name) {
     return (size_t)h;
 }
 
-/* The slot that holds the name, or the free one where it belongs. */
+/* The slot of the name, or the free one where it belongs. */
 static size_t slot_of(const tg_names *names, const char *name) {
     const size_t mask = names->slot_count - 1;
     size_t slot = hash_of(names, name) & mask;
@@ -96,7 +96,7 @@ void tg_names_clear(tg_names *names) {
     *names = (tg_names){.ctx = names->ctx};
 }
 
-/* Bytes of the well-formed UTF-8 character at `c`; 0 if there is none. */
+/* Bytes of the well-formed UTF-8 character at `c`; 0 if malformed. */
 static int utf8_length(const unsigned char *c) {
     if (c[0] < 0x80) {
         return 1;
@@ -125,7 +125,7 @@ bool tg_utf8_is_valid(const char *text) {
     return true;
 }
 
-/* Control characters, and those that turn the direction of writing or end a line: U+061C, U+200E,
+/* Control characters, and those that change the writing direction or end a line: U+061C, U+200E,
  * U+200F, U+2028 to U+202E, U+2066 to U+2069. `c` is well-formed. */
 static bool is_hidden(const unsigned char *c) {
     switch (c[0]) {

@@ -1,5 +1,5 @@
-/* An ordered set of names with look-up by hash, and the checks every name and text of a file needs.
- * Serves the archive (tensor names, metadata keys) and the list of datasets of an HDF5 file. */
+/* An ordered set of names with look-up by hash, and the checks for every name and text of a file.
+ * Used by the archive (tensor names, metadata keys) and the list of datasets of an HDF5 file. */
 #ifndef TG_IO_NAME_INDEX_H
 #define TG_IO_NAME_INDEX_H
 
@@ -14,8 +14,8 @@ typedef struct tg_names {
     size_t slot_count; /* 0 or a power of two > 2 * capacity */
 } tg_names;
 
-/* Adds a copy of the name; an empty one, one that is not UTF-8 or one that is already there is an
- * error, in which `what` ("tensor", "dataset") says what the name is for. */
+/* Adds a copy of the name; an empty, duplicate or non-UTF-8 name is an error that calls it `what`
+ * ("tensor", "dataset"). */
 tg_status tg_names_add(tg_names *names, const char *what, const char *name);
 
 /* Number of the name, -1 if it is not there. */
@@ -23,22 +23,22 @@ int64_t tg_names_find(const tg_names *names, const char *name);
 
 void tg_names_clear(tg_names *names);
 
-/* True for well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
+/* Whether text is well-formed UTF-8: no overlong forms, no surrogates, at most U+10FFFF. */
 bool tg_utf8_is_valid(const char *text);
 
-/* What a file that begins with these bytes (8 will do) is, for errors about one that should be
- * another: "an npy file", "a text file"; NULL: nobody knows. */
+/* The type of a file by its first bytes (8 suffice), for errors about an unexpected type: "an npy
+ * file", "a text file"; NULL if unknown. */
 const char *tg_content_name(const void *bytes, size_t size);
 
-/* Appends one of the names that a file has to a list of them for an error: "x, y, .. (9 in all)".
- * `index` counts from 0; names that find no room are left out. */
+/* Appends a name to a list for an error: "x, y, .. (9 in all)". `index` counts from 0; names that
+ * do not fit are left out. */
 void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, const char *name);
 
 #define TG_QUOTE 96 /* capacity that tg_quote needs */
 
-/* The text for use in an error sentence: cut to a line's length, control characters and those that
- * turn the direction of writing as '?'. Names come from hostile files and must not drown the
- * sentence. Returns `quoted`. */
+/* Text for an error message: cut to a line's length, with '?' for control characters and those that
+ * change the writing direction. Names come from untrusted files and must not drown the message.
+ * Returns `quoted`. */
 const char *tg_quote(const char *text, char quoted[TG_QUOTE]);
 
 #endif

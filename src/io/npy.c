@@ -5,8 +5,8 @@
  *
  * the header is a Python dict of three entries: {'descr': '<f4', 'fortran_order': False,
  * 'shape': (3, 4), } padded with spaces. The parser below accepts that dict and nothing else of
- * Python. Data of the other byte order is swapped and Fortran order is made C order on reading;
- * we write version 1, C order, little-endian. */
+ * Python. Reading swaps the other byte order and converts Fortran order to C order; files are
+ * written as version 1, C order, little-endian. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,12 +18,12 @@
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 enum {
-    LARGEST_HEADER = 1 << 20, /* bytes; a true one has some hundred */
+    LARGEST_HEADER = 1 << 20, /* bytes; real ones have some hundred */
     LARGEST_WORD = 64,        /* characters of a string in the header */
 };
 
 typedef struct npy_type {
-    const char *code; /* kind and bytes, as in descr behind the byte order */
+    const char *code; /* kind and bytes, as in descr after the byte order */
     tg_dtype dtype;
 } npy_type;
 
@@ -45,7 +45,7 @@ typedef struct npy_header {
 typedef struct parser {
     tg_context *ctx;
     const char *label;
-    const char *at, *end; /* what is left of the header */
+    const char *at, *end; /* the rest of the header */
 } parser;
 
 static void skip_space(parser *p) {
@@ -54,7 +54,7 @@ static void skip_space(parser *p) {
     }
 }
 
-/* Takes the character if it comes next. */
+/* Consumes the character if it comes next. */
 static bool take(parser *p, char c) {
     skip_space(p);
     if (p->at < p->end && *p->at == c) {
@@ -207,8 +207,7 @@ static tg_status parse_entry(parser *p, npy_header *header) {
             continue;
         }
         if (*fields[i].seen) {
-            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s stands there twice", p->label,
-                           key);
+            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s appears twice", p->label, key);
         }
         *fields[i].seen = true;
         return take(p, ':') ? fields[i].parse(p, header) : unexpected(p, key, "':'");
@@ -233,7 +232,7 @@ static tg_status parse_header(parser *p, npy_header *header) {
     }
     skip_space(p);
     if (p->at != p->end) {
-        return unexpected(p, "dict", "nothing behind '}'");
+        return unexpected(p, "dict", "nothing after '}'");
     }
     const char *missing = !header->has_descr   ? "descr"
                           : !header->has_order ? "fortran_order"
@@ -405,7 +404,7 @@ tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, si
 
 /* ---- writing ---- */
 
-/* The whole first part of the file: a multiple of 64 bytes. Returns its length. */
+/* Everything before the data: a multiple of 64 bytes. Returns its length. */
 static size_t format_header(const tg_tensor *tensor, const char *code, char text[512]) {
     char shape[256] = "";
     size_t used = 0;

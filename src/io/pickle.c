@@ -1,13 +1,13 @@
 /* A reader of pickles that runs no code.
  *
- * A pickle is a program for a stack machine: opcodes push numbers and texts, gather what lies above
- * a mark into tuples, lists and dicts, remember values by number, and call what they name. This
- * machine knows the opcodes that torch.save writes for tensors in dicts and lists (protocols 2 to
- * 5). It calls nothing: of names it knows those in the table below, and builds what their calls
- * would make. Any other name or opcode ends it with an error.
+ * A pickle is a program for a stack machine: opcodes push numbers and texts, gather the values
+ * above a mark into tuples, lists and dicts, remember values by number, and call named functions.
+ * This machine knows the opcodes that torch.save writes for tensors in dicts and lists (protocols 2
+ * to 5). It calls nothing: it knows the names in the table below and builds the results of their
+ * calls itself. Any other name or opcode is an error.
  *
  * Every opcode makes at most a few values and cells, so memory is bounded by the pickle's length.
- * Values refer to each other by number and may form cycles: who walks them must count. */
+ * Values refer to each other by number and may form cycles: walks over them must be bounded. */
 #include "io/pickle.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "io/name_index.h"
 
-enum { LARGEST_STACK = 1 << 20 }; /* values, also marks */
+enum { LARGEST_STACK = 1 << 20 }; /* values and marks */
 
 typedef enum known_name {
     REBUILD_TENSOR,
@@ -27,7 +27,7 @@ typedef enum known_name {
 static const struct {
     const char *module, *name;
     known_name what;
-    tg_dtype dtype; /* of a storage */
+    tg_dtype dtype; /* for storages */
 } known[] = {
     {"torch._utils", "_rebuild_tensor_v2", REBUILD_TENSOR, TG_F32},
     {"torch._utils", "_rebuild_parameter", REBUILD_PARAMETER, TG_F32},
@@ -72,7 +72,7 @@ static tg_status push_number(machine *m, int64_t value) {
     return TG_OK;
 }
 
-/* A new value on the stack. */
+/* Pushes a new value. */
 static tg_status push(machine *m, const tg_pickle_value *value) {
     tg_pickle *p = m->p;
     TG_CALL(
@@ -115,7 +115,7 @@ static tg_status append(machine *m, int64_t container, int64_t value) {
     return TG_OK;
 }
 
-/* The topmost `count` values become items of `container`. */
+/* Moves the topmost `count` values into `container`. */
 static tg_status gather(machine *m, int64_t container, int64_t count) {
     const int64_t base = m->depth - count;
     for (int64_t i = 0; i < count; i++) {
@@ -125,7 +125,7 @@ static tg_status gather(machine *m, int64_t container, int64_t count) {
     return TG_OK;
 }
 
-/* Whether the topmost `count` are values, no marks. */
+/* Whether the topmost `count` entries are values, not marks. */
 static bool has(const machine *m, int64_t count) {
     bool all = m->depth >= count;
     for (int64_t i = 0; i < count && all; i++) {
@@ -134,7 +134,7 @@ static bool has(const machine *m, int64_t count) {
     return all;
 }
 
-/* How many values lie above the last mark; -1 without one. */
+/* Number of values above the last mark; -1 without one. */
 static int64_t above_mark(const machine *m) {
     int64_t count = 0;
     while (count < m->depth && top(m, count)->kind != TG_PICKLE_MARK) {
@@ -164,7 +164,7 @@ static tg_status take_number(machine *m, int bytes, uint64_t *out) {
     return TG_OK;
 }
 
-/* Keeps a text; its offset in `texts`. */
+/* Stores a text; returns its offset in `texts`. */
 static tg_status keep_text(machine *m, const void *bytes, size_t length, int64_t *out) {
     tg_pickle *p = m->p;
     if (memchr(bytes, '\0', length)) {
@@ -200,7 +200,7 @@ static tg_status push_integer(machine *m, int bytes, bool is_signed) {
     return push_kind(m, TG_PICKLE_INT, value);
 }
 
-/* An integer with a count of its bytes in front. */
+/* An integer preceded by its byte count. */
 static tg_status push_long(machine *m) {
     uint64_t bytes;
     const tg_status status = take_number(m, 1, &bytes);
@@ -222,12 +222,12 @@ static tg_status push_real(machine *m) {
     return push(m, &value);
 }
 
-/* ---- memory by number ---- */
+/* ---- remembered values ---- */
 
 static tg_status remember(machine *m, uint64_t index) {
     tg_status status = TG_OK;
     if (!has(m, 1) || index > (uint64_t)m->memo_count) {
-        return refuse(m, "a number to remember by that is out of turn");
+        return refuse(m, "a memo number out of order");
     }
     status = tg_mem_grow(m->p->ctx, &m->memo, sizeof *m->memo, m->memo_count, 1, &m->memo_capacity);
     if (status == TG_OK) {
@@ -244,7 +244,7 @@ static tg_status recall(machine *m, int bytes) {
                                            : refuse(m, "a value that was never remembered");
 }
 
-/* ---- names and what their calls make ---- */
+/* ---- names and the results of their calls ---- */
 
 static tg_status push_global(machine *m, const char *module, const char *name) {
     char quoted[2][TG_QUOTE];
@@ -259,7 +259,7 @@ static tg_status push_global(machine *m, const char *module, const char *name) {
                    m->label, tg_quote(module, quoted[0]), tg_quote(name, quoted[1]));
 }
 
-/* A line of the pickle as text. */
+/* A line of the pickle, as text. */
 static tg_status take_line(machine *m, char line[TG_QUOTE]) {
     const unsigned char *end = memchr(m->at, '\n', (size_t)(m->end - m->at));
     if (!end || end - m->at >= TG_QUOTE) {
@@ -281,7 +281,7 @@ static tg_status name_by_lines(machine *m) {
 
 static tg_status name_by_stack(machine *m) {
     if (!has(m, 2) || top(m, 0)->kind != TG_PICKLE_TEXT || top(m, 1)->kind != TG_PICKLE_TEXT) {
-        return refuse(m, "a name that is no text");
+        return refuse(m, "a name that is not text");
     }
     const char *module = m->p->texts + top(m, 1)->text, *name = m->p->texts + top(m, 0)->text;
     m->depth -= 2;
@@ -297,7 +297,7 @@ static bool is_kind(const tg_pickle *p, const tg_pickle_value *tuple, int64_t in
 static tg_status load_storage(machine *m) {
     const tg_pickle *p = m->p;
     if (!has(m, 1) || top(m, 0)->kind != TG_PICKLE_TUPLE || top(m, 0)->count != 5) {
-        return refuse(m, "a reference outside of it that is no storage");
+        return refuse(m, "an external reference that is not a storage");
     }
     const tg_pickle_value *id = top(m, 0), *type = item(p, id, 1);
     if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].what != STORAGE ||
@@ -324,8 +324,8 @@ static bool read_sizes(const tg_pickle *p, const tg_pickle_value *tuple,
     return is_sound;
 }
 
-/* Whether every element of the tensor lies in its storage, and none is there twice by a stride of
- * 0, so that a tensor is never larger than its storage. */
+/* Whether every element of the tensor is in its storage, and no stride of 0 repeats elements, so
+ * that a tensor is never larger than its storage. */
 static bool lies_within(const tg_pickle_value *tensor, int64_t elements) {
     const int64_t numel = tg_shape_numel(&tensor->shape);
     int64_t last = tensor->offset;
@@ -349,8 +349,8 @@ static bool is_expanded(const tg_pickle_value *tensor) {
     return repeats;
 }
 
-/* The last argument of a view whose elements are stored otherwise than they read: {"conj": True}
- * or {"neg": True}. */
+/* The last argument of a view that must be transformed on reading: {"conj": True} or
+ * {"neg": True}. */
 static bool is_lazy_view(const tg_pickle *p, const tg_pickle_value *args) {
     const tg_pickle_value *flags = args->count > 6 ? item(p, args, 6) : NULL;
     return flags && flags->kind == TG_PICKLE_DICT && flags->count > 0;
@@ -427,18 +427,18 @@ static tg_status gather_tuple(machine *m, int64_t count) {
     return push_number(m, tuple);
 }
 
-/* What lies above the mark becomes a tuple. */
+/* Makes a tuple of the values above the mark. */
 static tg_status gather_marked(machine *m) {
     const int64_t count = above_mark(m);
     tg_status status = gather_tuple(m, count);
-    if (status == TG_OK) { /* the mark lies under it */
+    if (status == TG_OK) { /* the mark is below it */
         m->stack[m->depth - 2] = m->stack[m->depth - 1];
         m->depth--;
     }
     return status;
 }
 
-/* Puts the topmost `count` values, and the mark if they have one, into the list or dict below. */
+/* Moves the topmost `count` values, and the mark if there is one, into the list or dict below. */
 static tg_status fill(machine *m, tg_pickle_kind kind, int64_t count, bool has_mark) {
     const int64_t below = count + (has_mark ? 1 : 0);
     const bool is_dict = kind == TG_PICKLE_DICT;
@@ -463,7 +463,7 @@ static tg_status remember_numbered(machine *m, int bytes) {
     return remember(m, index);
 }
 
-/* The attributes of an OrderedDict (`_metadata` of a state_dict): nothing that is read here. */
+/* The attributes of an OrderedDict (`_metadata` of a state_dict) are ignored. */
 static tg_status drop_attributes(machine *m) {
     if (!has(m, 2) || top(m, 1)->kind != TG_PICKLE_DICT) {
         return refuse(m, "attributes of something that has none");
@@ -543,7 +543,7 @@ static tg_status step(machine *m, unsigned char opcode) {
         return drop_attributes(m);
     default:
         return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
-                       "%s: opcode 0x%02x of its pickle builds something else than tensors, "
+                       "%s: opcode 0x%02x of its pickle builds something other than tensors, "
                        "numbers, texts, lists and dicts",
                        m->label, opcode);
     }
@@ -555,7 +555,7 @@ tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes,
     *out = (tg_pickle){.ctx = ctx, .root = -1};
     const unsigned char *start = bytes;
     machine m = {.p = out, .label = label, .at = start, .end = start + size};
-    TG_TRY(push_kind(&m, TG_PICKLE_MARK, 0)); /* value 0 is every mark */
+    TG_TRY(push_kind(&m, TG_PICKLE_MARK, 0)); /* value 0 represents all marks */
     m.depth = 0;
     while (out->root < 0) {
         const unsigned char *opcode = NULL;
@@ -565,7 +565,7 @@ tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes,
         } else if (has(&m, 1) && m.depth == 1) {
             out->root = m.stack[0];
         } else {
-            TG_TRY(refuse(&m, "it ends with another number of values than one"));
+            TG_TRY(refuse(&m, "it does not end with exactly one value"));
         }
     }
 fail:

@@ -1,6 +1,5 @@
-/* The values of a Python pickle that are data: numbers, text, tuples, lists, dicts, and the tensors
- * of torch. Nothing is ever called or imported: the names that a pickle may refer to are a short
- * list, and what they stand for is built here. */
+/* The data in a Python pickle: numbers, text, tuples, lists, dicts, and torch tensors. Nothing is
+ * called or imported: a pickle may refer to a short list of names, whose results are built here. */
 #ifndef TG_IO_PICKLE_H
 #define TG_IO_PICKLE_H
 
@@ -19,12 +18,12 @@ typedef enum tg_pickle_kind {
     TG_PICKLE_GLOBAL,  /* a known name */
     TG_PICKLE_STORAGE, /* elements of one dtype in a member of the file */
     TG_PICKLE_TENSOR,
-    TG_PICKLE_MARK, /* of the stack machine; never in a result */
+    TG_PICKLE_MARK, /* of the stack machine; not in results */
 } tg_pickle_kind;
 
 typedef struct tg_pickle_value {
     tg_pickle_kind kind;
-    int64_t integer; /* int, bool; elements of a storage; number of a known name */
+    int64_t integer; /* int, bool; number of elements of a storage; index of a known name */
     double real;
     int64_t text;        /* offset of a text in `texts`; of a storage: the name of its member */
     int64_t first, last; /* cells of a tuple, list or dict, -1: none */
@@ -44,13 +43,13 @@ typedef struct tg_pickle {
     tg_context *ctx;
     tg_pickle_value *values;
     tg_pickle_cell *cells;
-    char *texts; /* each with its zero byte */
+    char *texts; /* each zero-terminated */
     int64_t value_count, cell_count, text_bytes;
     int64_t value_capacity, cell_capacity, text_capacity;
-    int64_t root; /* the value that the pickle is */
+    int64_t root; /* the top-level value */
 } tg_pickle;
 
-/* `label` is for errors. To be freed in any case. */
+/* `label` is for errors. Must be freed even on failure. */
 TG_NODISCARD tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes,
                                        size_t size, tg_pickle *out);
 void tg_pickle_free(tg_pickle *pickle);

@@ -4,10 +4,10 @@
  *   header: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..,
  *            "__metadata__": {"key": "text", ..}}, offsets counted from the start of the data.
  *
- * The header is checked as a whole before any tensor is allocated: the tensors must fill the data
- * exactly, without holes or overlap, so that no header makes us ask for more memory than the file
- * has bytes. Each tensor is then read straight into its own memory. Complex types that the format
- * lacks travel as pairs, see tgrad/io.h. */
+ * The whole header is checked before any tensor is allocated: the tensors must fill the data
+ * exactly, without gaps or overlap, so that memory is bounded by the file's size. Each tensor is
+ * then read straight into its memory. Complex types that the format lacks are stored as pairs, see
+ * tgrad/io.h. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "io/name_index.h"
 #include "io/safetensors.h"
 
-enum { STORED_NDIM = TG_MAX_NDIM + 1 }; /* pairs have one dimension more than complex numbers */
+enum { STORED_NDIM = TG_MAX_NDIM + 1 }; /* pairs add a dimension */
 
 const tg_st_type tg_st_types[TG_ST_TYPES] = {
     {"F32", TG_F32},   {"F64", TG_F64}, {"BF16", TG_BF16}, {"F16", TG_F16}, {"C64", TG_C64},
@@ -28,20 +28,20 @@ const tg_st_type tg_st_types[TG_ST_TYPES] = {
 
 /* One tensor of the header. */
 typedef struct entry {
-    const char *name;    /* of the JSON tree */
+    const char *name;    /* owned by the JSON tree */
     tg_dtype dtype;      /* as in memory */
     tg_shape shape;      /* as in memory */
-    uint64_t begin, end; /* bytes of the data */
-    int64_t index;       /* place in the order of the header */
+    uint64_t begin, end; /* byte range in the data */
+    int64_t index;       /* position in the header */
 } entry;
 
 /* ---- reading: the header ---- */
 
 typedef struct reader {
     const tg_source *source;
-    uint64_t data_offset; /* where the data begins in the file */
+    uint64_t data_offset; /* file offset of the data */
     json_t *root;         /* the header */
-    json_t *pairs;        /* set of the names of tensors stored as pairs */
+    json_t *pairs;        /* set: names of tensors stored as pairs */
     entry *entries;       /* (count) in the order of the header */
     int64_t count;
 } reader;
@@ -137,7 +137,7 @@ static tg_status check_metadata(const reader *r, json_t *metadata) {
     return TG_OK;
 }
 
-/* The names listed in the metadata under tgrad.complex, one a line, as a set. */
+/* The set of names listed in the metadata under tgrad.complex, one per line. */
 static tg_status list_pairs(reader *r, const char *list) {
     tg_status status = TG_OK;
     tg_context *ctx = r->source->ctx;
@@ -189,7 +189,7 @@ static tg_status parse_dtype(const reader *r, entry *e, const json_t *value) {
                    tg_quote(e->name, quoted), tg_quote(json_string_value(value), found));
 }
 
-/* Shape and, for a tensor stored as pairs, the step from (.., 2) of real to (..) of complex. */
+/* Shape; for a tensor stored as pairs, converts (.., 2) real to (..) complex. */
 static tg_status parse_shape(const reader *r, entry *e, const json_t *value) {
     const bool is_pairs = r->pairs && json_object_get(r->pairs, e->name);
     int64_t dims[STORED_NDIM] = {0};
@@ -335,7 +335,7 @@ fail:
     return status;
 }
 
-/* tgrad.complex is used up: the tensors it names are complex now. */
+/* Removes tgrad.complex from the metadata: its tensors are complex now. */
 static tg_status take_metadata(json_t *metadata, tg_archive *archive) {
     void *iter = json_object_iter(metadata);
     for (; iter; iter = json_object_iter_next(metadata, iter)) {
@@ -353,7 +353,7 @@ static void close_reader(reader *r) {
     json_decref(r->root);
 }
 
-/* Everything but the data. Ends with close_reader also when it fails. */
+/* Reads everything but the data. Call close_reader afterwards, even on failure. */
 static tg_status open_reader(reader *r) {
     TG_CALL(read_header(r));
     json_t *metadata = json_object_get(r->root, TG_ST_METADATA);

@@ -1,14 +1,14 @@
-/* Facts of the safetensors format that its reader and its writer share. */
+/* The safetensors format, shared by reader and writer. */
 #ifndef TG_IO_SAFETENSORS_H
 #define TG_IO_SAFETENSORS_H
 
 #include "tgrad/io.h"
 
-#define TG_ST_METADATA "__metadata__"  /* key of the header that is no tensor */
+#define TG_ST_METADATA "__metadata__"  /* header key that is not a tensor */
 #define TG_ST_COMPLEX  "tgrad.complex" /* key of the metadata, see tgrad/io.h */
 
 enum {
-    TG_ST_LENGTH_BYTES = 8,           /* the header's length, in front of it */
+    TG_ST_LENGTH_BYTES = 8,           /* the header's length, before it */
     TG_ST_LARGEST_HEADER = 100000000, /* bytes, the limit of the format */
     TG_ST_TYPES = 14,                 /* rows of tg_st_types */
 };

@@ -1,7 +1,7 @@
-/* Writing safetensors files (the layout stands in safetensors.c).
+/* Writing safetensors files (layout: safetensors.c).
  *
- * The header names the tensors in the order of the archive; their data stands in the order of
- * falling element size, so that every tensor lies at a multiple of its element size. */
+ * The header lists the tensors in archive order; their data is stored by decreasing element size,
+ * so that every tensor is aligned to its element size. */
 #include <jansson.h>
 #include <string.h>
 
@@ -14,18 +14,18 @@ enum { LARGEST_ELEMENT = 8 }; /* bytes of the largest type of the format */
 
 /* One tensor of the archive. */
 typedef struct entry {
-    const char *name;         /* of the archive */
+    const char *name;         /* owned by the archive */
     const tg_tensor *tensor;  /* likewise */
     const tg_st_type *stored; /* its type in the file */
     bool is_pairs;            /* stored as pairs of the real type */
-    uint64_t begin, end;      /* bytes of the data */
+    uint64_t begin, end;      /* byte range in the data */
 } entry;
 
 typedef struct writer {
     tg_context *ctx;
     const char *path;
     const tg_archive *archive;
-    entry *entries; /* (count) in the order of the archive */
+    entry *entries; /* (count) in archive order */
     int64_t count;
 } writer;
 
@@ -69,7 +69,7 @@ static tg_status fill_entries(writer *w) {
     return TG_OK;
 }
 
-/* NULL when there is no memory, as with all JSON below. */
+/* Returns NULL if out of memory, like all JSON functions below. */
 static json_t *entry_to_json(const entry *e) {
     const tg_shape *shape = &e->tensor->shape;
     json_t *sizes = json_array();
@@ -88,7 +88,7 @@ static json_t *entry_to_json(const entry *e) {
                      "data_offsets", (json_int_t)e->begin, (json_int_t)e->end);
 }
 
-/* The names of the tensors stored as pairs, one a line; *out is NULL when there are none. */
+/* The names of the tensors stored as pairs, one per line; *out is NULL if there are none. */
 static tg_status join_complex(const writer *w, char **out) {
     size_t length = 0;
     *out = NULL;
@@ -116,7 +116,7 @@ static tg_status join_complex(const writer *w, char **out) {
     return TG_OK;
 }
 
-/* Returns 0, or -1 when there is no memory. */
+/* Returns 0, or -1 if out of memory. */
 static int metadata_to_json(const writer *w, const char *complex_names, json_t *root) {
     const int64_t count = tg_archive_meta_count(w->archive);
     if (count == 0 && !complex_names) {

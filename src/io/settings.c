@@ -1,8 +1,8 @@
 /* Settings: the ordered list, and its text as YAML.
  *
- * Written without a YAML library: a map is its key and a colon, two spaces deeper for each section;
- * a value stands plain if that is safe beyond doubt and in double quotes otherwise. The reader
- * (config.c) must give back every value as it was. */
+ * YAML is written without a library: a section is its key and a colon, indented by two spaces per
+ * level; a value is plain if that is certainly safe and double-quoted otherwise. The reader
+ * (config.c) must restore every value exactly. */
 #include "io/settings.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 typedef struct setting {
     char *value;
     char *origin;
-    int64_t turn; /* the how-manieth to be set */
+    int64_t turn; /* position in the order of setting */
 } setting;
 
 struct tg_settings {
@@ -24,7 +24,7 @@ struct tg_settings {
     tg_names keys;
     setting *items;   /* (capacity), the first keys.count are in use */
     int64_t capacity; /* of items */
-    int64_t turns;    /* that settings were set */
+    int64_t turns;    /* number of sets so far */
 };
 
 void tg_text_add(tg_text *text, const char *bytes, size_t length) {
@@ -45,9 +45,9 @@ static bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Letters, digits and _ . / + -, not beginning with a mark that YAML or a reader of it could take
- * for something else; "Null" and "NULL" would come back as "null". */
-/* Whether YAML reads the word as the same text without quotes, also inside of a list. */
+/* Whether YAML reads the word as the same text without quotes, also inside a list: letters, digits
+ * and _ . / + -, not beginning with a mark that a reader could take for something else; "Null" and
+ * "NULL" would come back as "null". */
 static bool is_plain(const char *word, size_t length) {
     if (length == 0) {
         return false;
@@ -66,7 +66,7 @@ static bool is_plain(const char *word, size_t length) {
     return starts_well && !is_end && (!is_null || memcmp(word, "null", 4) == 0);
 }
 
-/* The code point at `at` of valid UTF-8, and its bytes. */
+/* The code point at `at` of valid UTF-8, and its length. */
 static unsigned code_point(const unsigned char *at, size_t *bytes) {
     *bytes = at[0] < 0x80 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
     unsigned code = *bytes == 1 ? at[0] : at[0] & (0x7fu >> *bytes);
@@ -76,7 +76,7 @@ static unsigned code_point(const unsigned char *at, size_t *bytes) {
     return code;
 }
 
-/* What YAML does not allow to stand for itself, or takes for a line's end. */
+/* Characters that YAML forbids or takes for a line break. */
 static bool must_escape(unsigned code) {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
            code == 0xfeff || code == 0xfffe || code == 0xffff;
@@ -110,8 +110,8 @@ static const char *skip_blanks(const char *at) {
     return at + strspn(at, " \t");
 }
 
-/* Copies a list of plain words and of such lists, from its '[' to its ']', with ", " between the
- * entries; returns what follows it, or NULL if it is no such list. */
+/* Copies a list of plain words and nested lists, from its '[' to its ']', with ", " between the
+ * entries; returns the text after it, or NULL if it is not such a list. */
 static const char *copy_list(tg_text *out, const char *at, int depth) {
     tg_text_add(out, "[", 1);
     at = skip_blanks(at + 1);
@@ -140,7 +140,7 @@ static const char *copy_list(tg_text *out, const char *at, int depth) {
     return at + 1;
 }
 
-/* A list in its one proper form if the value is one; otherwise a copy of the value. */
+/* Normalizes a list; copies any other value. */
 static char *proper_value(tg_context *ctx, const char *value) {
     const char *start = skip_blanks(value);
     tg_text list = {0};
@@ -184,7 +184,7 @@ fail:
     return status;
 }
 
-/* Of "file.yaml:12" the file. */
+/* The file part of "file.yaml:12". */
 static size_t source_length(const char *origin) {
     const char *colon = strchr(origin, ':');
     return colon ? (size_t)(colon - origin) : strlen(origin);
@@ -213,7 +213,7 @@ void tg_settings_destroy(tg_settings **settings) {
     *settings = NULL;
 }
 
-/* A key is one word or several with dots between: "opt.rank". */
+/* A key is one or more words joined by dots: "opt.rank". */
 static tg_status check_key(tg_context *ctx, const char *key, const char *origin) {
     char quoted[TG_QUOTE];
     const char *wrong = NULL;
@@ -249,7 +249,7 @@ static tg_status check_value(tg_context *ctx, const char *key, const char *value
                  : TG_OK;
 }
 
-/* Room for one more. */
+/* Makes room for one more. */
 static tg_status reserve(tg_settings *settings) {
     if (settings->keys.count >= TG_SETTINGS_COUNT) {
         return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
@@ -319,14 +319,14 @@ const char *tg_settings_origin(const tg_settings *settings, int64_t index) {
 
 /* ---- writing ---- */
 
-/* True if the value is a list of plain words in its proper form: then it needs no quotes. */
+/* Whether the value is a normalized list of plain words, which needs no quotes. */
 static bool is_proper_list(const char *value) {
     tg_text ignored = {0};
     const char *end = value[0] == '[' ? copy_list(&ignored, value, 0) : NULL;
     if (!end || *end != '\0') {
         return false;
     }
-    for (const char *c = value; *c; c++) { /* blanks: one space behind each comma */
+    for (const char *c = value; *c; c++) { /* blanks: one space after each comma */
         const bool is_blank = *c == ' ' || *c == '\t';
         if (is_blank != (c > value && c[-1] == ',') || *c == '\t') {
             return false;
@@ -364,7 +364,7 @@ static bool has_prefix(const tg_settings *settings, int64_t end, const char *key
     return false;
 }
 
-/* Whether the first `length` bytes of `key` are a key themselves. */
+/* Whether the first `length` bytes of `key` are themselves a key. */
 static bool is_leaf(const tg_settings *settings, const char *key, size_t length) {
     char leaf[TG_SETTINGS_KEY];
     memcpy(leaf, key, length);
@@ -372,9 +372,9 @@ static bool is_leaf(const tg_settings *settings, const char *key, size_t length)
     return tg_names_find(&settings->keys, leaf) >= 0;
 }
 
-/* Writes all settings from `first` on whose key begins with the first `prefix` bytes of its key. A
- * section is written where its first setting stands. One that also has a value of its own cannot be
- * a map: its settings are written with dots in their names. */
+/* Writes all settings from `first` on whose keys begin with the first `prefix` bytes of its key. A
+ * section is written at its first setting. A section that also has a value cannot be a map: its
+ * settings are written with dotted names. */
 static void write_section(const tg_settings *settings, tg_text *out, int64_t first, size_t prefix,
                           int depth) {
     const char *start = settings->keys.items[first];

@@ -1,13 +1,13 @@
-/* zip: what numpy's savez and torch.save put their arrays into. From the end of the file:
+/* zip: the container of numpy's savez and torch.save. From the end of the file:
  *
- *   end record (22 bytes and a comment): how many members, where their list lies;
- *   with sizes or offsets of 4 GiB and more a second end record, which a locator in front of the
- *   first one points at, and 64-bit values in an extra field of each entry ("zip64");
+ *   end record (22 bytes and a comment): number of members, offset of their list;
+ *   with sizes or offsets of 4 GiB and more a second end record, which a locator before the first
+ *   one points at, and 64-bit values in an extra field of each entry ("zip64");
  *   list: 46 bytes for each member, its name, extra fields, a comment;
  *   members: 30 bytes, name, extra fields, content, stored or deflated.
  *
- * The list is believed and the members' own headers are used to find the content only. All numbers
- * are little-endian. */
+ * The list is authoritative; the members' own headers only locate the content. All numbers are
+ * little-endian. */
 #include "io/zip.h"
 
 #include <string.h>
@@ -23,13 +23,13 @@ enum {
     LOCAL_BYTES = 30,
     LARGEST_COMMENT = 0xffff,
     LARGEST_LIST = 64 << 20, /* bytes */
-    LARGEST_RATIO = 1040,    /* of deflate: more is a lie of the file */
-    PIECE = 16 << 10,        /* packed bytes that are read at once */
+    LARGEST_RATIO = 1040,    /* of deflate: more is impossible */
+    PIECE = 16 << 10,        /* packed bytes read at once */
     STORED = 0,
     DEFLATED = 8,
     ZIP64 = 1,              /* number of the extra field */
     ENCRYPTED = 1,          /* flag */
-    NO_NUMBER = 0xffffffff, /* 32 bits: it stands in the extra field */
+    NO_NUMBER = 0xffffffff, /* 32 bits: the number is in the extra field */
 };
 
 static uint64_t number(const unsigned char *bytes, int count) {
@@ -59,7 +59,7 @@ typedef struct list_place {
     uint64_t offset, bytes, members;
 } list_place;
 
-/* The second end record, if the locator in front of the first one points at it. */
+/* The second end record, if the locator before the first one points at it. */
 static tg_status read_end64(const tg_zip *zip, uint64_t end, list_place *place) {
     unsigned char locator[LOCATOR_BYTES], record[END64_BYTES];
     if (end < LOCATOR_BYTES) {
@@ -112,7 +112,7 @@ fail:
     return status;
 }
 
-/* 64-bit values of those that the entry has no room for, in this order. */
+/* 64-bit values of the fields that overflow the entry, in this order. */
 static bool read_extra(const unsigned char *extra, size_t bytes, tg_zip_member *member) {
     uint64_t *const values[] = {&member->size, &member->packed, &member->header};
     while (bytes >= 4) {
@@ -171,13 +171,13 @@ static tg_status check_member(const tg_zip *zip, const char *name, const unsigne
                               (unsigned long long)m->size, (unsigned long long)m->packed);
 }
 
-/* One entry of the list at *at, and on to the next; names of folders, which end in '/', are no
+/* Reads the entry of the list at *at and advances; folders, whose names end in '/', are not
  * members. */
 static tg_status read_entry(tg_zip *zip, const unsigned char **at, const unsigned char *end) {
     const unsigned char *entry = *at;
     char name[1024];
     if (end - entry < ENTRY_BYTES || memcmp(entry, "PK\1\2", 4) != 0) {
-        return damaged(zip, "an entry of its list is none");
+        return damaged(zip, "an entry of its list is invalid");
     }
     const size_t length = (size_t)number(entry + 28, 2), extra = (size_t)number(entry + 30, 2);
     const size_t rest = length + extra + (size_t)number(entry + 32, 2);
@@ -221,7 +221,7 @@ fail:
 
 /* ---- members ---- */
 
-/* The packed bytes of a member as a source of their own. */
+/* The packed bytes of a member as a source. */
 static tg_status find_content(const tg_zip *zip, int64_t index, tg_source *out) {
     const tg_zip_member *m = &zip->members[index];
     unsigned char local[LOCAL_BYTES];
@@ -261,7 +261,7 @@ static tg_status inflate_start(const tg_zip *zip, const tg_source *packed, z_str
         taken += step;
         stream->next_in = piece;
         stream->avail_in = (uInt)step;
-        do { /* zlib counts the room in 32 bits */
+        do { /* zlib counts the space in 32 bits */
             const size_t room = count - made < (1u << 30) ? count - made : 1u << 30;
             stream->next_out = bytes + made;
             stream->avail_out = (uInt)room;
@@ -270,7 +270,7 @@ static tg_status inflate_start(const tg_zip *zip, const tg_source *packed, z_str
         } while (result == Z_OK && stream->avail_in > 0 && made < count);
         result = result == Z_BUF_ERROR && left > step ? Z_OK : result;
     }
-    return made == count ? TG_OK : damaged(zip, "a compressed member ends early or is no deflate");
+    return made == count ? TG_OK : damaged(zip, "a compressed member ends early or is not deflate");
 }
 
 static bool checksum_agrees(const tg_zip_member *m, const unsigned char *bytes) {

@@ -1,11 +1,10 @@
 /* npz and torch files: zip files that hold arrays.
  *
  *   npz    a member NAME.npy for each array, an npy file
- *   torch  PREFIX/data.pkl, a pickle that tells names, shapes and strides (pickle.h), and the
- *          elements of storage K in PREFIX/data/K; PREFIX/byteorder says "little" or "big"
+ *   torch  PREFIX/data.pkl, a pickle with names, shapes and strides (pickle.h), and the elements
+ *          of storage K in PREFIX/data/K; PREFIX/byteorder says "little" or "big"
  *
- * Arrays in C order that are stored as they are can be read from the file in pieces; others are
- * read whole. */
+ * Uncompressed arrays in C order can be read from the file in pieces; others are read whole. */
 #include "io/zipped.h"
 
 #include <inttypes.h>
@@ -16,12 +15,12 @@
 #include "io/pickle.h"
 
 enum {
-    NPY_START = 1 << 16,      /* bytes of a compressed npy file that hold its header */
+    NPY_START = 1 << 16,      /* bytes of a compressed npy file that include its header */
     LARGEST_PICKLE = 4 << 20, /* bytes: tens of thousands of tensors */
-    DEEPEST = 32,             /* dicts and lists in each other */
-    MOST_VISITS = 1 << 17,    /* values of a pickle that are walked over */
+    MAX_DEPTH = 32,           /* nested dicts and lists */
+    MAX_VISITS = 1 << 17,     /* values visited in a pickle */
     LARGEST_NAME = 512,
-    LARGEST_COPIES = 16, /* views of one storage may make a file so many times as large */
+    LARGEST_COPIES = 16, /* views of one storage may multiply a file's size by this */
 };
 
 static const char pickle_name[] = "/data.pkl";
@@ -40,7 +39,7 @@ void tg_zipped_close(tg_zipped *file) {
     }
 }
 
-/* The number of the pickle among the members, -1: it is no torch file. */
+/* The index of the pickle among the members; -1 if it is not a torch file. */
 static int64_t find_pickle(const tg_zip *zip) {
     for (int64_t i = 0; i < zip->names.count; i++) {
         if (ends_with(zip->names.items[i], pickle_name)) {
@@ -84,7 +83,7 @@ static tg_status add_tensor(tg_zipped *file, const char *name, const tg_zipped_t
 
 /* ---- npz ---- */
 
-/* Header and place of the array in a member. */
+/* Header and position of the array in a member. */
 static tg_status locate_npy(const tg_zipped *file, int64_t member, tg_zipped_tensor *out) {
     tg_status status = TG_OK;
     const tg_zip_member *m = &file->zip.members[member];
@@ -107,8 +106,8 @@ fail:
     return status;
 }
 
-/* Arrays of texts, objects and structures are left out, as those of HDF5 files are; a file of such
- * alone is refused. */
+/* Arrays of texts, objects and structures are skipped, as in HDF5 files; a file with nothing else
+ * is rejected. */
 static tg_status list_npz(tg_zipped *file) {
     tg_status left_out = TG_OK;
     for (int64_t i = 0; i < file->zip.names.count; i++) {
@@ -151,7 +150,7 @@ fail:
 typedef struct walk {
     tg_zipped *file;
     const tg_pickle *pickle;
-    char prefix[LARGEST_NAME]; /* of the members: that of data.pkl */
+    char prefix[LARGEST_NAME]; /* of the members, from data.pkl */
     bool is_swapped;
     int64_t visits;
     uint64_t bytes; /* of all tensors */
@@ -195,7 +194,7 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
     return add_tensor(file, name, &tensor);
 }
 
-/* "outer/inner"; false if there is no room. */
+/* "outer/inner"; false if it does not fit. */
 static bool join(char name[LARGEST_NAME], const char *outer, const char *inner) {
     const int length = snprintf(name, LARGEST_NAME, "%s%s%s", outer, outer[0] ? "/" : "", inner);
     return length > 0 && length < LARGEST_NAME;
@@ -203,7 +202,7 @@ static bool join(char name[LARGEST_NAME], const char *outer, const char *inner) 
 
 static tg_status visit(walk *w, int64_t number, const char *name, int depth);
 
-/* The items of a list or tuple by their number, those of a dict by their key. */
+/* Visits the items of a list or tuple under their index, those of a dict under their key. */
 static tg_status visit_items(walk *w, const tg_pickle_value *container, const char *name,
                              int depth) {
     const tg_pickle *p = w->pickle;
@@ -236,10 +235,10 @@ static tg_status visit(walk *w, int64_t number, const char *name, int depth) {
     tg_archive *meta = w->file->meta;
     const char *key = name[0] ? name : "data";
     char text[64];
-    if (depth > DEEPEST || w->visits++ > MOST_VISITS) {
+    if (depth > MAX_DEPTH || w->visits++ > MAX_VISITS) {
         return tg_fail(w->file->ctx, TG_E_FORMAT, "%s: %s", w->file->source->label,
-                       depth > DEEPEST ? "lists and dicts are nested deeper than 32"
-                                       : "it holds too many values");
+                       depth > MAX_DEPTH ? "lists and dicts are nested deeper than 32"
+                                         : "it holds too many values");
     }
     switch (value->kind) {
     case TG_PICKLE_TENSOR:
@@ -258,12 +257,12 @@ static tg_status visit(walk *w, int64_t number, const char *name, int depth) {
     case TG_PICKLE_REAL:
         snprintf(text, sizeof text, "%.17g", value->real);
         return tg_archive_set_meta(meta, key, text);
-    default: /* None, and types that are only named */
+    default: /* None, and types only mentioned */
         return TG_OK;
     }
 }
 
-/* Whether the numbers are big-endian: files of before 2022 do not say it and are little-endian. */
+/* Whether the numbers are big-endian; files from before 2022 do not say and are little-endian. */
 static tg_status read_byte_order(const tg_zipped *file, walk *w) {
     char member[2 * LARGEST_NAME], order[8] = "";
     snprintf(member, sizeof member, "%s/byteorder", w->prefix);
@@ -346,7 +345,7 @@ fail:
     return status;
 }
 
-/* ---- either ---- */
+/* ---- both formats ---- */
 
 tg_status tg_zipped_open(const tg_source *source, tg_zipped *out) {
     *out = (tg_zipped){.ctx = source->ctx, .source = source, .names = {.ctx = source->ctx}};

@@ -1,4 +1,4 @@
-/* Tensors in a zip file: what numpy's savez (.npz) and torch.save (.pt) write. */
+/* Tensors in a zip file, as written by numpy's savez (.npz) and torch.save (.pt). */
 #ifndef TG_IO_ZIPPED_H
 #define TG_IO_ZIPPED_H
 
@@ -6,8 +6,8 @@
 #include "io/zip.h"
 
 typedef struct tg_zipped_tensor {
-    tg_raw_array raw; /* its offset counts from the beginning of the file */
-    int64_t member;   /* that holds its bytes */
+    tg_raw_array raw; /* its offset counts from the start of the file */
+    int64_t member;   /* the member that holds its bytes */
     bool is_in_place; /* tg_raw_read can read it from the file; otherwise it is read whole */
     int64_t offset;   /* torch: its first element in the member, */
     int64_t stride[TG_MAX_NDIM]; /* and elements between neighbours */
@@ -15,7 +15,7 @@ typedef struct tg_zipped_tensor {
 
 typedef struct tg_zipped {
     tg_context *ctx;
-    const tg_source *source; /* of the caller */
+    const tg_source *source; /* owned by the caller */
     tg_file_format format;   /* TG_FILE_NPZ or TG_FILE_TORCH */
     tg_zip zip;
     tg_names names;            /* of the tensors */
@@ -24,12 +24,12 @@ typedef struct tg_zipped {
     tg_archive *meta; /* numbers and texts beside them, as metadata */
 } tg_zipped;
 
-/* Lists the tensors of the file; an npz file has "x" for the member "x.npy", a dict in a dict of
- * torch "outer/inner". To be closed in any case. */
+/* Lists the tensors of the file: an npz file's member "x.npy" as "x", a torch file's dict in a dict
+ * as "outer/inner". Must be closed even on failure. */
 TG_NODISCARD tg_status tg_zipped_open(const tg_source *source, tg_zipped *out);
 void tg_zipped_close(tg_zipped *file);
 
-/* The tensor of a name; an error that lists those there are. */
+/* Finds a tensor by name; the error lists those present. */
 TG_NODISCARD tg_status tg_zipped_find(const tg_zipped *file, const char *name,
                                       const tg_zipped_tensor **out);
 
@@ -37,10 +37,10 @@ TG_NODISCARD tg_status tg_zipped_find(const tg_zipped *file, const char *name,
 TG_NODISCARD tg_status tg_zipped_read(const tg_zipped *file, const tg_zipped_tensor *tensor,
                                       tg_tensor *out);
 
-/* All of them, and the metadata; the file has none afterwards. */
+/* All tensors and the metadata, which move out of the file. */
 TG_NODISCARD tg_status tg_zipped_read_all(tg_zipped *file, tg_archive **out);
 
-/* npz, torch, or an error that tells what else the zip file holds. */
+/* npz or torch; the error reports the actual content of the zip file. */
 TG_NODISCARD tg_status tg_zipped_detect(const tg_source *source, tg_file_format *out);
 
 #endif

@@ -87,11 +87,11 @@ tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         g.points = grid[config->n_dim];
         g.queries = grid[config->n_dim + 1];
-        if (g.points < 1 || g.queries < 1 || g.points > TG_NEIGHBOURS_MOST ||
-            g.queries > TG_NEIGHBOURS_MOST) {
+        if (g.points < 1 || g.queries < 1 || g.points > TG_NEIGHBOURS_MAX ||
+            g.queries > TG_NEIGHBOURS_MAX) {
             return tg_fail(model->ctx, TG_E_SHAPE,
                            "points: %lld of them and %lld queries; 1 .. %d of each are possible",
-                           (long long)g.points, (long long)g.queries, TG_NEIGHBOURS_MOST);
+                           (long long)g.points, (long long)g.queries, TG_NEIGHBOURS_MAX);
         }
     }
     *out = g;

@@ -1,8 +1,8 @@
-/* The boundary integral equation of potential flow past a body, and what it stands on.
+/* The boundary integral equation of potential flow past a body.
  *
- * The potential of the whole flow, Phi = far . y + (what vanishes at infinity), has no normal
- * derivative on the surface. Green's formula then leaves the double layer alone, and the solid
- * angle of the surface, -1/2 on it, takes the singularity of the kernel away:
+ * The potential of the whole flow, Phi = far . y + (decaying at infinity), has no normal derivative
+ * on the surface. Green's formula then leaves only the double layer, and the solid angle of the
+ * surface, -1/2 on it, removes the singularity of the kernel:
  *
  *     Phi(x) = far . x + int K(x, y) (Phi(y) - Phi(x)) dS_y,   K = n_y . (x - y) / (4 pi |x -
  * y|^3).
@@ -53,7 +53,7 @@ tg_status tg_harmonics_create(tg_context *ctx, int order, tg_harmonics **out) {
     TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->first, n));
     TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->up, n * n));
     TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->down, n * n));
-    double norm = 0.5 / PI; /* of m > 0, which share the square with sin and cos */
+    double norm = 0.5 / PI; /* m > 0: sin and cos share the square */
     for (int m = 0; m <= order; m++) {
         norm *= m > 0 ? (2.0 * m + 1.0) / (2.0 * m) : 1.0;
         h->first[m] = sqrt(m > 0 ? norm : 0.5 * norm);
@@ -160,7 +160,7 @@ static void frame_at(const double w[3], double e[2][3]) {
 
 /* ---- grids ---- */
 
-/* Nodes and weights of Gauss and Legendre on [-1, 1]. */
+/* Gauss-Legendre nodes and weights on [-1, 1]. */
 static void gauss_legendre(int n, double *node, double *weight) {
     for (int i = 0; i < n; i++) {
         double z = cos(PI * (i + 0.75) / (n + 0.5)), slope = 1.0, step = 1.0;
@@ -187,9 +187,9 @@ typedef struct node {
 struct tg_body_flow {
     tg_context *ctx;
     int order, count;  /* L, (L + 1)^2 */
-    tg_harmonics *h;   /* of degree L, or of the bumps where that is more */
-    int outer, inner;  /* nodes: on the sphere, and around each of them */
-    node *at, *around; /* (outer), (inner): the latter with their pole at (0, 0, 1) */
+    tg_harmonics *h;   /* of degree L or that of the bumps, whichever is larger */
+    int outer, inner;  /* nodes on the sphere, and around each node */
+    node *at, *around; /* (outer), (inner): the latter with pole (0, 0, 1) */
     double *value;     /* (count) harmonics at a point */
     double (*gradient)[3];
     double *here, *row; /* (count) */
@@ -217,7 +217,7 @@ const tg_harmonics *tg_body_flow_harmonics(const tg_body_flow *flow) {
 }
 
 /* rows x columns nodes of the sphere; the outer grid is Gauss in z, the inner one in the polar
- * angle, since what is integrated there is smooth in that angle and not in z. */
+ * angle, in which its integrand is smooth. */
 static void fill_grid(int rows, int columns, bool in_angle, const double *gauss, node *out) {
     for (int i = 0; i < rows; i++) {
         const double angle = in_angle ? 0.5 * PI * (gauss[i] + 1.0) : acos(gauss[i]);
@@ -265,7 +265,7 @@ fail:
 
 /* ---- the equation ---- */
 
-/* row_k = int K(x, y) (Y_k(y) - Y_k(x)) dS_y at x, the image of w; `here` is Y_k(x). */
+/* row_k = int K(x, y) (Y_k(y) - Y_k(x)) dS_y at the image x of w; `here` is Y_k(x). */
 static void integrate_around(tg_body_flow *f, const double w[3], const double x[3]) {
     double e[2][3], sum = 0.0;
     frame_at(w, e);
@@ -293,7 +293,7 @@ static void integrate_around(tg_body_flow *f, const double w[3], const double x[
     }
 }
 
-/* Solves matrix c = potential in place, by elimination with pivots. */
+/* Solves matrix c = potential in place, by elimination with pivoting. */
 static tg_status eliminate(tg_body_flow *f) {
     const int n = f->count;
     double *a = f->matrix, *b = f->potential;

@@ -5,7 +5,7 @@
  *
  *     y(w) = diag(axes) (1 + sum_lm bumps_lm Y_lm(w)) w,      |w| = 1,
  *
- * an ellipsoid where there are no bumps. Y_lm are the real spherical harmonics of unit norm in
+ * an ellipsoid without bumps. Y_lm are the real spherical harmonics of unit norm in
  * L2(S^2), number l^2 + l + m; m < 0 has sin |m| phi. */
 #ifndef TG_PDE_BODY_H
 #define TG_PDE_BODY_H
@@ -26,12 +26,12 @@ typedef struct tg_harmonics tg_harmonics;
 TG_NODISCARD tg_status tg_harmonics_create(tg_context *ctx, int order, tg_harmonics **out);
 void tg_harmonics_destroy(tg_harmonics **harmonics);
 
-/* The (degree + 1)^2 harmonics at w; `gradient` (.., 3), NULL if not wanted, of a smooth extension
- * of each into space: only its part along the sphere means something. */
+/* The (degree + 1)^2 harmonics at w; `gradient` (.., 3), or NULL, of a smooth extension of each
+ * into space, of which only the part along the sphere is meaningful. */
 void tg_harmonics_at(const tg_harmonics *h, int degree, const double w[3], double *value,
                      double (*gradient)[3]);
 
-/* Where w goes, and the vector n dS there for a unit of solid angle, n pointing out of the body. */
+/* The image of w, and the vector n dS there per unit of solid angle, n pointing out of the body. */
 void tg_body_point(const tg_harmonics *h, const tg_body *body, const double w[3], double point[3],
                    double area[3]);
 
@@ -46,7 +46,7 @@ const tg_harmonics *tg_body_flow_harmonics(const tg_body_flow *flow);
 TG_NODISCARD tg_status tg_body_flow_solve(tg_body_flow *flow, const tg_body *body,
                                           const double far[3]);
 
-/* Of the flow that was solved last: the potential where w goes, and the square of the speed. */
+/* For the last solved flow: the potential at the image of w, and the speed squared. */
 void tg_body_flow_at(tg_body_flow *flow, const double w[3], double *potential, double *speed2);
 
 #endif

@@ -1,9 +1,9 @@
 /* Burgers' equation, u_t + (u^2 / 2)_x = nu u_xx, periodic on [0, 1): u(x, 0) -> u(x, T).
  *
- * Fourier-Galerkin with the 2/3 rule: only |k| <= K, 3K < grid, are kept, so that the square has no
- * aliasing error in them. In time ETDRK4 (Cox and Matthews): viscosity exactly, the square by a
- * fourth-order Runge-Kutta rule. u never exceeds its largest initial value, which fixes the step:
- * half a cell of the grid at that speed. */
+ * Fourier-Galerkin with the 2/3 rule: only |k| <= K, 3K < grid, are kept, so that the square is
+ * free of aliasing. In time ETDRK4 (Cox and Matthews): viscosity exactly, the square by a
+ * fourth-order Runge-Kutta rule. u never exceeds its largest initial value, which sets the step:
+ * half a grid cell at that speed. */
 #include "pde/burgers.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 #define PI           3.14159265358979323846
 #define LONGEST_STEP 0.01
-#define MOST_STEPS   1e7
+#define MAX_STEPS    1e7
 
 struct tg_burgers {
     tg_backend *be;
@@ -77,8 +77,8 @@ int64_t tg_burgers_modes(const tg_burgers *b) {
     return b->modes;
 }
 
-/* phi_1(z) = (e^z - 1) / z, phi_{j+1} = (phi_j - 1/j!) / z, for z <= 0. Near 0 the differences
- * cancel and the series sum z^i / (i + j)! is used. */
+/* phi_1(z) = (e^z - 1) / z, phi_{j+1} = (phi_j - 1/j!) / z, for z <= 0. Near 0, where the
+ * differences cancel, the series sum z^i / (i + j)!. */
 static void phi_functions(double z, double phi[3]) {
     if (z < -1.0) {
         phi[0] = expm1(z) / z;
@@ -98,7 +98,7 @@ static void phi_functions(double z, double phi[3]) {
 }
 
 /* Rows of the tables for step h and z = -nu (2 pi k)^2 h: e^z, e^{z/2}, (h/2) phi_1(z/2), and the
- * weights of the slopes at the beginning, in the middle and at the end. */
+ * weights of the initial, middle and final slopes. */
 static void make_tables(tg_burgers *b, double h) {
     const int64_t n = b->modes + 1;
     double *t = b->tables;
@@ -176,10 +176,10 @@ tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u, int64_t 
         largest = fmax(largest, fabs(b->values[i]));
     }
     const double count = fmax(2.0 * largest * time * (double)b->grid, time / LONGEST_STEP);
-    if (status == TG_OK && !(count <= MOST_STEPS)) {
+    if (status == TG_OK && !(count <= MAX_STEPS)) {
         status = tg_fail(b->be->ctx, TG_E_NUMERIC,
                          "%g time steps are needed for a velocity of %g, and %g are allowed", count,
-                         largest, MOST_STEPS);
+                         largest, MAX_STEPS);
     }
     *steps = status == TG_OK ? 1 + (int64_t)count : 0;
     return status;
@@ -234,7 +234,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
 }
 
-/* On by so much time. */
+/* Advances by `time`. */
 static tg_status advance(solver *s, double time) {
     int64_t steps = 0;
     TG_CALL(tg_burgers_steps(s->burgers, time, s->u, &steps));

@@ -13,11 +13,11 @@ void tg_burgers_destroy(tg_burgers **solver);
 
 int64_t tg_burgers_modes(const tg_burgers *b);
 
-/* Steps that are short enough for a solution that starts at u. */
+/* Number of steps short enough for a solution that starts at u. */
 TG_NODISCARD tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u,
                                         int64_t *steps);
 
-/* u (modes + 1, complex): Fourier coefficients of k = 0 .. modes, from time 0 to `time`. */
+/* Advances u (modes + 1, complex), Fourier coefficients of k = 0 .. modes, by `time`. */
 TG_NODISCARD tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t steps, double *u);
 
 #endif

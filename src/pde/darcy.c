@@ -1,11 +1,11 @@
 /* Darcy flow, -div(a grad u) = f on (0,1)^2 with u = 0 on the boundary: permeability a -> pressure
  * u.
  *
- * a has two values, decided by the sign of a Gaussian field with zero normal derivative on the
- * boundary, which is summed from its cosines by two matrix products. Points include the boundary,
- * (i / (N - 1), j / (N - 1)), so that a grid whose N - 1 divides another one's is part of it: there
- * the values are taken over, on other grids a is evaluated anew and u, solved on the fine grid, is
- * interpolated bilinearly (second order, as the scheme is). */
+ * a has two values, by the sign of a Gaussian field with zero normal derivative on the boundary,
+ * which two matrix products sum from its cosines. Points include the boundary, (i / (N - 1),
+ * j / (N - 1)), so a grid whose N - 1 divides that of the fine grid is part of it and copies its
+ * values. On other grids a is evaluated again and u, solved on the fine grid, is interpolated
+ * bilinearly (second order, like the scheme). */
 #include <math.h>
 #include <stddef.h>
 
@@ -26,7 +26,7 @@ static const config defaults = {
     .alpha = 2.0, .tau = 3.0, .low = 3.0, .high = 12.0, .forcing = 1.0, .tolerance = 1e-10};
 
 static const tg_setting params[] = {
-    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "field behind a, of cov. (-Lap + tau^2)^-alpha"),
+    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "field that sets a, cov. (-Lap + tau^2)^-alpha"),
     TG_PDE_ROW(DOUBLE, tau, 1e-6, 1e6, "inverse length in it"),
     TG_PDE_ROW(DOUBLE, low, 1e-6, 1e6, "a where the field is negative"),
     TG_PDE_ROW(DOUBLE, high, 1e-6, 1e6, "a elsewhere"),
@@ -39,11 +39,11 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     return tg_pde_choose_grid(ctx, "darcy", 421, 3, finest, &((config *)handle)->grid);
 }
 
-/* One resolution: a part of the fine grid, or a grid of its own. */
+/* One resolution: a subset of the fine grid, or a separate grid. */
 typedef struct outlet {
     int64_t n;
-    int64_t stride;  /* of its points on the fine grid; 0: it is not part of that */
-    double *cosines; /* (n, modes) if it is not */
+    int64_t stride;  /* on the fine grid; 0: not part of it */
+    double *cosines; /* (n, modes) for stride 0 */
 } outlet;
 
 typedef struct solver {
@@ -72,7 +72,7 @@ static void close_solver(void *handle) {
     }
 }
 
-/* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in whole numbers. */
+/* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in integer arithmetic. */
 static tg_status make_cosines(tg_context *ctx, int64_t points, int64_t modes, double **out) {
     const int64_t half = points - 1;
     TG_CALL(TG_ALLOC(ctx, TG_MEM_WORKSPACE, *out, points * modes));
@@ -128,7 +128,7 @@ static tg_status permeability(solver *s, int64_t n, const double *cosines, doubl
     return TG_OK;
 }
 
-/* Every stride-th point of (n, n), m x m of them. */
+/* Every stride-th point of (n, n), m x m in all. */
 static void take_points(const double *from, int64_t n, int64_t stride, int64_t m, float *to) {
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < m; j++) {
@@ -137,7 +137,7 @@ static void take_points(const double *from, int64_t n, int64_t stride, int64_t m
     }
 }
 
-/* Cell and share of point i of m when the same way has n points. */
+/* Cell and fraction of point i of m on a grid of n points over the same interval. */
 static int64_t locate(int64_t i, int64_t m, int64_t n, double *share) {
     int64_t cell = i * (n - 1) / (m - 1);
     cell = cell < n - 1 ? cell : n - 2;

@@ -1,14 +1,14 @@
-/* The scheme: between neighbouring points flows t (u_P - u_Q), t the harmonic mean of a at both;
- * what leaves a point equals h^2 f. What leaves one enters the other, also where a jumps, so mass
- * is conserved exactly and A is symmetric.
+/* The scheme: the flow between neighbouring points is t (u_P - u_Q), t the harmonic mean of a at
+ * both; the net outflow of a point equals h^2 f. Outflow of one point is inflow of the other, even
+ * where a jumps, so mass is conserved exactly and A is symmetric.
  *
  * The preconditioner is one V-cycle. A level of m intervals has a coarser one of ceil(m / 2) equal
- * intervals, whatever m is; interpolation is bilinear between the true positions, restriction its
- * transpose. The coarse coefficient is the local geometric mean, which is what two equal phases
- * look like from afar. Smoothing is red-black Gauss-Seidel, in reverse order after the correction:
- * that keeps the cycle symmetric, as conjugate gradients need it.
+ * intervals for any m; interpolation is bilinear between the true positions, restriction its
+ * transpose. The coarse coefficient is the local geometric mean, the effective one of two equal
+ * phases. Smoothing is red-black Gauss-Seidel, in reverse order after the correction, which keeps
+ * the cycle symmetric as conjugate gradients require.
  *
- * Arrays hold (n, n) points with the boundary, on which u is 0, so no loop looks for an edge. */
+ * Arrays hold (n, n) points with the boundary, where u is 0, so no loop checks for edges. */
 #include "pde/elliptic.h"
 
 #include <math.h>
@@ -24,9 +24,9 @@ typedef struct level {
     double *down;    /* (n, n): t between (i, j) and (i + 1, j) */
     double *right;   /* (n, n): t between (i, j) and (i, j + 1) */
     double *inverse; /* (n, n): 1 / (sum of the four t around a point) */
-    double *u, *f;   /* (n, n): correction and right-hand side; the finest level has the caller's */
-    double *rest;    /* (n, n): residual */
-    /* Towards the next coarser level: point i lies at cell[i] + share[i] of its intervals. */
+    double *u, *f; /* (n, n): correction and right-hand side; the finest level uses the caller's */
+    double *rest;  /* (n, n): residual */
+    /* To the next coarser level: point i is at cell[i] + share[i] of its intervals. */
     int64_t *cell; /* (n), at most coarse n - 2 */
     double *share; /* (n), 0 .. 1 */
     double *line;  /* (coarse n) */
@@ -140,8 +140,8 @@ static void set_faces(level *v) {
     }
 }
 
-/* Adds the values at the points of `fine` to those of `coarse` with the weights of interpolation:
- * its transpose. */
+/* The transpose of interpolation: adds the weighted values at the points of `fine` to those of
+ * `coarse`. */
 static void restrict_to(const level *fine, const double *from, const level *coarse, double *to) {
     const int64_t n = fine->n, m = coarse->n;
     memset(to, 0, (size_t)(m * m) * sizeof *to);
@@ -185,12 +185,12 @@ void tg_elliptic_set(tg_elliptic *e, const double *a) {
     memcpy(finest->a, a, (size_t)points * sizeof *a);
     set_faces(finest);
     for (int64_t p = 0; p < points; p++) {
-        finest->rest[p] = log(a[p]); /* the logarithms go down in `rest` */
+        finest->rest[p] = log(a[p]); /* `rest` carries the logarithms down */
     }
     for (int l = 1; l < e->levels; l++) {
         level *fine = &e->level[l - 1], *coarse = &e->level[l];
         restrict_to(fine, fine->rest, coarse, coarse->rest);
-        restrict_to(fine, e->ones, coarse, coarse->a); /* sums of weights, for the moment */
+        restrict_to(fine, e->ones, coarse, coarse->a); /* sums of weights, temporarily */
         for (int64_t p = 0; p < coarse->n * coarse->n; p++) {
             coarse->rest[p] /= coarse->a[p];
             coarse->a[p] = exp(coarse->rest[p]);
@@ -199,7 +199,7 @@ void tg_elliptic_set(tg_elliptic *e, const double *a) {
     }
 }
 
-/* What leaves point p. */
+/* Net outflow of point p. */
 static double outflow(const level *v, const double *u, int64_t p) {
     const int64_t n = v->n;
     return v->down[p - n] * (u[p] - u[p - n]) + v->down[p] * (u[p] - u[p + n]) +
@@ -229,7 +229,7 @@ static void smooth(const level *v, int parity, const double *f, double *u) {
     }
 }
 
-/* u = about A^{-1} f on level l. */
+/* u ~ A^{-1} f on level l. */
 static void cycle(tg_elliptic *e, int l, const double *f, double *u) {
     level *v = &e->level[l];
     const int64_t n = v->n;

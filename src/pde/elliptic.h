@@ -14,15 +14,15 @@ typedef struct tg_elliptic tg_elliptic;
 TG_NODISCARD tg_status tg_elliptic_create(tg_context *ctx, int64_t n, tg_elliptic **out);
 void tg_elliptic_destroy(tg_elliptic **solver);
 
-/* Takes the coefficient over: a (n, n), positive. */
+/* Sets the coefficient a (n, n), positive. */
 void tg_elliptic_set(tg_elliptic *e, const double *a);
 
 /* out = A u = -h^2 div(a grad u) at inner points, 0 on the boundary; u (n, n) is 0 there. */
 void tg_elliptic_apply(const tg_elliptic *e, const double *u, double *out);
 
-/* u (n, n) with A u = h^2 f, until the residual is at most `tolerance` times |h^2 f|. f (n, n); its
- * boundary does not count. False if it is not reached in `limit` iterations or something is not
- * finite. *iterations may be NULL. */
+/* Solves A u = h^2 f for u (n, n) until the residual is at most `tolerance` times |h^2 f|. f (n,
+ * n); its boundary is ignored. False if `limit` iterations do not suffice or values are not finite.
+ * *iterations may be NULL. */
 bool tg_elliptic_solve(tg_elliptic *e, const double *f, double tolerance, int limit, double *u,
                        int *iterations);
 

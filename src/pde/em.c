@@ -4,9 +4,9 @@
  *     dA/dz = -i (b2 / 2) A_tt + i gamma |A|^2 A + i kappa A* e^{i dk z},
  *
  * A(0, .) and the parameters of the guide -> A(L, .). Strang splitting: half a step of dispersion
- * (a phase of each frequency), half of Kerr (a phase of each point), a step of coupling, and the
- * half steps again in reverse order; each part is exact, coupling with the phase in the middle of
- * the step. Second order in the step. Neighbouring half steps of dispersion are done as one. */
+ * (a phase per frequency), half of Kerr (a phase per point), a step of coupling, and the half steps
+ * again in reverse order; each part is exact, with the phase of coupling at mid-step. Second order.
+ * Neighbouring half steps of dispersion are merged. */
 #include "pde/em.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ struct tg_pulse {
     int64_t points;
     double window;
     tg_fft_plan *plan;
-    double *envelope; /* (points) complex, and so are the two phases */
+    double *envelope; /* (points) complex, like the two phases */
     double *half;     /* of dispersion over half a step */
     double *whole;
 };
@@ -203,7 +203,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
 }
 
-/* What is drawn for a sample. */
+/* The random parameters of a sample. */
 typedef struct shot {
     double length, mismatch, energy, duration, chirp;
 } shot;
@@ -220,8 +220,8 @@ static shot draw(const config *c, const tg_field_key *key) {
     };
 }
 
-/* A chirped sech in the middle of the window: |A|^2 has the width `duration` at half its top, and
- * the integral `energy`. */
+/* A chirped sech in the middle of the window: |A|^2 has full width `duration` at half maximum and
+ * integral `energy`. */
 static void set_pulse(solver *s, const shot *t) {
     const double scale = t->duration / (2.0 * acosh(sqrt(2.0)));
     const double top = sqrt(t->energy / (2.0 * scale));

@@ -1,5 +1,5 @@
-/* Pulses in a nonlinear waveguide, for the generator and its tests. Time in fs, way in mm, |A|^2 in
- * W, hence energy in fJ. */
+/* Pulses in a nonlinear waveguide, for the generator and its tests. Time in fs, length in mm, |A|^2
+ * in W, hence energy in fJ. */
 #ifndef TG_PDE_EM_H
 #define TG_PDE_EM_H
 
@@ -15,7 +15,7 @@ void tg_pulse_destroy(tg_pulse **p);
 /* Lowest frequency of a spectrum, -(points / 2), in 2 pi / window. */
 int64_t tg_pulse_first(const tg_pulse *p);
 
-/* Between envelope and Fourier coefficients, (points) complex each. */
+/* Transforms between envelope and Fourier coefficients, (points) complex each. */
 TG_NODISCARD tg_status tg_pulse_analyse(tg_pulse *p, const double *envelope, double *spectrum);
 TG_NODISCARD tg_status tg_pulse_synthesise(tg_pulse *p, const double *spectrum, double *envelope);
 
@@ -28,7 +28,7 @@ typedef struct tg_waveguide {
     double length;     /* mm */
 } tg_waveguide;
 
-/* The spectrum of A(0, .) becomes that of A(length, .), in so many steps. */
+/* Propagates the spectrum of A(0, .) to that of A(length, .) in `steps` steps. */
 TG_NODISCARD tg_status tg_pulse_propagate(tg_pulse *p, const tg_waveguide *guide, int64_t steps,
                                           double *spectrum);
 

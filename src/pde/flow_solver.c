@@ -1,6 +1,6 @@
-/* Flows and their outlets, see flow_solver.h. On the host a grid of any size is served by folding,
- * see sampler.c. A device transforms to the grids that resolve the spectrum: at 1024 x 1024 points
- * the host would need longer for a frame than the device for the flow. */
+/* Flows and their outlets. On the host, folding serves a grid of any size, see sampler.c. A device
+ * transforms to the grids that resolve the spectrum: at 1024 x 1024 points the host would need
+ * longer for a frame than the device for the flow. */
 #include "pde/flow_solver.h"
 
 #include "base/memory.h"
@@ -23,7 +23,7 @@ void tg_flow_solver_close(void *handle) {
     tg_vorticity_destroy(&s->flow);
 }
 
-/* Plans for the device, and what they share. */
+/* Plans for the device, and their shared buffers. */
 static tg_status open_device_outlets(const tg_pde_setup *setup, tg_flow_solver *s) {
     const tg_backend_ops *ops = s->device->ops;
     const int64_t modes = tg_vorticity_modes(s->flow);

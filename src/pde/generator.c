@@ -1,4 +1,4 @@
-/* Generators: checks of the request, the files and what is written about them, the run. */
+/* Generators: checks of the request, the files and their metadata, the run. */
 #include "pde/generator.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ void tg_generator_config_init(tg_generator_config *config, size_t size) {
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
-/* ---- what the two ways of running share ---- */
+/* ---- shared by both ways of running ---- */
 
 bool tg_gen_tick(tg_gen_run *run) {
     run->progress.seconds = tg_seconds() - run->begin;
@@ -54,7 +54,7 @@ const char *tg_gen_device(const tg_generator *g) {
                                                                           : NULL;
 }
 
-/* ref if that was chosen, else cpu. */
+/* ref if chosen, else cpu. */
 static const char *host_backend(const tg_generator *g) {
     return strcmp(tg_backend_name(g->ctx), "ref") == 0 ? "ref" : "cpu";
 }
@@ -125,7 +125,7 @@ static tg_status plan_files(tg_generator *g, const tg_generator_config *config) 
         g->samples[s] = asked[s] < 0 ? usual[s] : asked[s];
     }
     if (g->samples[TG_SPLIT_TRAIN] == 0 && g->samples[TG_SPLIT_TEST] == 0) {
-        return tg_fail(g->ctx, TG_E_CONFIG, "n_train and n_test are both 0: nothing to make");
+        return tg_fail(g->ctx, TG_E_CONFIG, "n_train and n_test are both 0: nothing to generate");
     }
     const int count = config->test_resolution_count;
     if (count < 0 || count > TG_MAX_TEST_RESOLUTIONS) {
@@ -165,7 +165,7 @@ static tg_status check_frames(const tg_generator *g, const tg_generator_config *
     return TG_OK;
 }
 
-/* The parameters: defaults, what the caller sets, what follows from the resolutions. */
+/* The parameters: defaults, the caller's, and those that follow from the resolutions. */
 static tg_status prepare_config(tg_generator *g, const tg_generator_config *config) {
     int64_t finest = 0;
     for (int i = 0; i < g->file_count; i++) {
@@ -188,7 +188,7 @@ int64_t tg_gen_shared_pairs(const tg_generator *g) {
     return g->samples[TG_SPLIT_TRAIN] + (g->pace.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
 }
 
-/* How a flow in time is cut into pairs. */
+/* Divides a flow in time into pairs. */
 static tg_status plan_pace(tg_generator *g) {
     if (!g->pde->trajectory) {
         return TG_OK;
@@ -203,18 +203,18 @@ static tg_status plan_pace(tg_generator *g) {
                          g->pde->name, shared, trajectories);
 }
 
-/* A part's name in the file; NULL: trajectories have one part, named as PDEBench does. */
+/* Name of a part in the file; NULL: trajectories have one part, named as in PDEBench. */
 static const char *part_name(const tg_generator *g, int part) {
     static const char *const names[][TG_SAMPLE_PARTS] = {{"x", "y"}, {"points", "values"}};
     return g->frames == 0 ? names[g->pde->on_points][part] : part == TG_SAMPLE_X ? "tensor" : NULL;
 }
 
-/* What holds for every file. */
+/* Metadata of every file. */
 static tg_status describe(const tg_generator *g, tg_archive *meta) {
     char text[64];
     TG_CALL(tg_archive_set_meta(meta, "equation", g->pde->name));
     TG_CALL(tg_archive_set_meta(meta, "version", TG_VERSION));
-    const char *device = tg_gen_device(g); /* bits are those of who computes */
+    const char *device = tg_gen_device(g); /* results are bit-exact per backend */
     TG_CALL(tg_archive_set_meta(meta, "backend", device ? device : host_backend(g)));
     if (g->frames > 0) {
         snprintf(text, sizeof text, "%" PRId64, g->frames);
@@ -278,7 +278,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .shape = {shape_of(g, file, TG_SAMPLE_X), shape_of(g, file, TG_SAMPLE_Y)},
         .overwrite = overwrite};
     TG_CALL(tg_archive_set_meta(meta, "split", split_names[file->split]));
-    /* In a flow in time the place of a sample depends on them. */
+    /* In a flow in time these decide which frames are a sample's. */
     if (g->pde->trajectory) {
         snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
         TG_CALL(tg_archive_set_meta(meta, "n_train", text));
@@ -295,7 +295,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
     return TG_OK;
 }
 
-/* Makes the folder and those above it. */
+/* Makes the folder and its parents. */
 static tg_status make_folder(tg_context *ctx, char *path) {
     char text[128];
     for (char *at = path + 1;; at++) {
@@ -318,11 +318,11 @@ static tg_status make_folder(tg_context *ctx, char *path) {
     }
 }
 
-/* What several ranks can share. */
+/* Checks that the work can be shared by several ranks. */
 static tg_status check_shared(const tg_generator *g) {
     if (g->pde->trajectory || tg_gen_device(g)) {
         return tg_fail(g->ctx, TG_E_UNSUPPORTED, "%s: %s; start one process", g->pde->name,
-                       g->pde->trajectory ? "the frames of a flow in time come one after the other"
+                       g->pde->trajectory ? "the frames of a flow in time are computed in sequence"
                                           : "ranks share the samples of the CPU, not of a GPU");
     }
     return TG_OK;

@@ -1,4 +1,4 @@
-/* Inside of a generator: the files it makes, and the two ways of making samples. */
+/* Internals of a generator: the files it makes, and the two ways of making samples. */
 #ifndef TG_PDE_GENERATOR_H
 #define TG_PDE_GENERATOR_H
 
@@ -10,15 +10,15 @@ typedef struct tg_gen_file {
     int64_t resolution;
     char *path;
     tg_sample_file *store;
-    int64_t found; /* samples that were there */
+    int64_t found; /* samples already present */
 } tg_gen_file;
 
 struct tg_generator {
     tg_context *ctx;
-    tg_comm *comm; /* of several ranks; NULL: this one alone */
+    tg_comm *comm; /* of several ranks; NULL: one rank */
     const tg_pde *pde;
     void *config;         /* (pde->config_bytes) */
-    uint64_t fingerprint; /* of everything a state in time depends on */
+    uint64_t fingerprint; /* of everything that a flow's state depends on */
     uint64_t seed;
     char *folder;
     int64_t samples[TG_SPLITS];
@@ -28,9 +28,9 @@ struct tg_generator {
     tg_gen_file files[TG_PDE_MAX_FILES];
 };
 
-/* How far a run is; `tick` tells the user and is false if the run shall end. */
+/* Progress of a run; `tick` reports it and returns false if the run should end. */
 typedef struct tg_gen_run {
-    tg_generator_fn report; /* NULL: nobody is interested */
+    tg_generator_fn report; /* NULL: no reports */
     void *user;
     double begin;
     tg_generator_progress progress;
@@ -38,25 +38,25 @@ typedef struct tg_gen_run {
 
 bool tg_gen_tick(tg_gen_run *run);
 
-/* Floats of one sample of x or y at a resolution, of a trajectory all frames. */
+/* Floats of one sample of x or y at a resolution; of a trajectory all frames. */
 int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolution);
 
-/* Are x and y of a sample in every file of its split? */
+/* Whether x and y of a sample are in every file of its split. */
 bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);
 
-/* Pairs of a flow in time that its trajectories share equally. */
+/* Pairs of a flow in time, shared equally by its trajectories. */
 int64_t tg_gen_shared_pairs(const tg_generator *g);
 
-/* Makes what is missing; *stopped tells that the user ended it before. Independent samples on all
+/* Make the missing samples; *stopped: the user ended the run early. Independent samples on all
  * threads, and a flow in time. */
 TG_NODISCARD tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped);
 TG_NODISCARD tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped);
 
-/* Name of the device that makes the samples: the backend that was chosen, if it is one and the
- * equation can be made there; NULL: they are made on the host. */
+/* Name of the device that makes the samples: the chosen backend, if it is a device that supports
+ * the equation; NULL: the host makes them. */
 const char *tg_gen_device(const tg_generator *g);
 
-/* The backend on the host, and that of the device, NULL if there is none, for `ctx`. */
+/* Opens the host backend and that of the device (NULL: none) for `ctx`. */
 TG_NODISCARD tg_status tg_gen_open_backends(const tg_generator *g, tg_context *ctx, tg_backend **be,
                                             tg_backend **device);
 

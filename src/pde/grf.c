@@ -1,5 +1,5 @@
 /* Gaussian random fields, see grf.h. Elements of a sample's stream: the mode (k1, k2) with k1 in
- * -2^20 .. 2^20 - 1 and k2 in 0 .. 2^20 - 1 owns two, loose numbers come behind all modes. */
+ * -2^20 .. 2^20 - 1 and k2 in 0 .. 2^20 - 1 owns two; numbers of no mode come after all modes. */
 #include "pde/grf.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double 
         for (int64_t k2 = 0; k2 <= modes; k2++) {
             const double wave2 = unit * unit * (double)(k1 * k1 + k2 * k2);
             const double deviation = SQRT_HALF * deviation_of(c, wave2);
-            /* On the line k2 = 0 the half k1 < 0 is the conjugate of the other one. */
+            /* At k2 = 0 the half k1 < 0 is the conjugate of the other half. */
             const bool mirrored = k2 == 0 && k1 < 0;
             const int64_t k = mirrored ? -k1 : k1;
             row[2 * k2] = deviation * mode_normal(key, k, k2, 0);

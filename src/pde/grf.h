@@ -1,8 +1,8 @@
-/* Gaussian random fields, one per sample, and the random numbers behind them.
+/* Gaussian random fields, one per sample, and their random numbers.
  *
  * A field is a sum of modes with independent normal coefficients. The coefficient of a mode depends
- * on the sample and on the wave number alone, so the same sample has the same field on every grid
- * that resolves it. */
+ * only on the sample and the wave number, so the same sample has the same field on every grid that
+ * resolves it. */
 #ifndef TG_PDE_GRF_H
 #define TG_PDE_GRF_H
 
@@ -17,7 +17,7 @@ typedef struct tg_field_key {
     uint64_t base; /* number of the first element */
 } tg_field_key;
 
-/* `equation` keeps the streams of different equations apart, below 2^14. */
+/* `equation`, below 2^14, separates the streams of different equations. */
 tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, uint32_t sample);
 
 /* Numbers that belong to no mode, such as a pulse energy: uniform in [low, high). */
@@ -30,7 +30,7 @@ typedef struct tg_covariance {
     double alpha, tau, sigma;
 } tg_covariance;
 
-/* sigma = tau^(alpha - 1): in two dimensions the variance stays of order one as tau changes. */
+/* sigma = tau^(alpha - 1): in two dimensions the variance stays of order one as tau varies. */
 double tg_covariance_sigma(double alpha, double tau);
 
 /* Periodic on [0, 1): Fourier coefficients c_k of w = sum_k c_k e^{2 pi i k x} for k = 0 .. modes,
@@ -44,8 +44,8 @@ void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double 
                         int64_t modes, double *spectrum);
 
 /* Zero normal derivative on the boundary of (0,1)^2: coefficients of cos(pi k1 x) cos(pi k2 y),
- * k = 0 .. modes - 1, (modes, modes) real, with the norms of the cosines in them (1 for k = 0,
- * sqrt 2 else). */
+ * k = 0 .. modes - 1, (modes, modes) real, including the norms of the cosines (1 for k = 0, else
+ * sqrt 2). */
 void tg_grf_neumann(const tg_field_key *key, const tg_covariance *c, int64_t modes,
                     double *coefficients);
 

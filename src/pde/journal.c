@@ -1,4 +1,4 @@
-/* See journal.h. */
+/* Reads and checks journals. */
 #include "pde/journal.h"
 
 #include <stddef.h>
@@ -12,7 +12,7 @@ static uint64_t header_checksum(const tg_journal_header *h) {
     return tg_checksum(&h->fingerprint, sizeof *h - offsetof(tg_journal_header, fingerprint));
 }
 
-/* Checksum of what lies before x, between x and y, and behind y; 0 if it cannot be read. */
+/* Checksum of the bytes before x, between x and y, and after y; 0 if unreadable. */
 static uint64_t structure_of(const tg_source *part, const tg_journal_header *h) {
     uint64_t sum = 1, begin = 0;
     unsigned char block[4096];
@@ -31,7 +31,7 @@ static uint64_t structure_of(const tg_source *part, const tg_journal_header *h) 
     return sum ? sum : 1;
 }
 
-/* The samples lie in order inside of the file. */
+/* Whether the samples are in order and inside the file. */
 static bool is_laid_out(const tg_journal_header *h) {
     uint64_t begin = 0;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {

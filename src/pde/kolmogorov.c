@@ -1,7 +1,6 @@
 /* Kolmogorov flow, see vorticity.c: [0, 2 pi)^2, driven by the velocity forcing (sin n y, 0), which
- * is -n cos n y for the vorticity. Flows in time from random starts; after a flow has forgotten its
- * start, its frames give the pairs w(., t) -> w(., t + lag). trajectory.c says which of them are
- * training and which test pairs. */
+ * is -n cos n y for the vorticity. Flows in time from random starts; after the spin-up, the frames
+ * give the pairs w(., t) -> w(., t + lag), which trajectory.c splits into training and test. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -43,7 +42,7 @@ static const tg_setting params[] = {
     TG_PDE_ROW(INT64, stride, 1.0, 1e6, "frames from one x to the next"),
     TG_PDE_ROW(INT64, trajectories, 1.0, 1000.0, "independent starts that share the pairs"),
     TG_SETTING_CHOICE(config, split, splits, "test pairs: later, or shuffled"),
-    TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "cells that a time step moves at most"),
+    TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "maximum cells moved per time step"),
     TG_PDE_GRID("1024"),
 };
 
@@ -58,7 +57,7 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
                        ", found %" PRId64,
                        c->stride, c->lag);
     }
-    /* The forcing's wave number must be one of those kept. */
+    /* The forcing's wave number must be kept. */
     return tg_pde_choose_grid(ctx, "kolmogorov", 1024, 3 * c->wavenumber + 1, finest, &c->grid);
 }
 
@@ -76,7 +75,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     return TG_OK;
 }
 
-/* ---- frames: every stride-th one counts ---- */
+/* ---- frames: every stride-th one is stored ---- */
 
 static void pace(const void *handle, tg_pde_pace *out) {
     const config *c = handle;

@@ -29,13 +29,13 @@ static const tg_setting params[] = {
     TG_PDE_ROW(DOUBLE, reynolds, 1e-3, 1e9, "1 / viscosity"),
     TG_PDE_ROW(DOUBLE, time, 0.0, 1e6, "end time T"),
     {"input", TG_SETTING_ENUM, offsetof(config, input), inputs, 0.0, 0.0,
-     "what x is: vorticity at 0, or forcing"},
+     "x: vorticity at 0, or forcing"},
     TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "x has covariance s^2 (-Lap + tau^2)^-alpha"),
     TG_PDE_ROW(DOUBLE, tau, 1e-6, 1e6, "inverse length in it"),
     TG_PDE_ROW(DOUBLE, sigma, 0.0, 1e12, "scale s of it; 0: tau^(alpha - 1)"),
     TG_PDE_ROW(DOUBLE, forcing, -1e6, 1e6, "amplitude of the forcing, if x is vorticity"),
     TG_PDE_ROW(DOUBLE, length, 1e-3, 1e6, "side of the periodic square"),
-    TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "cells that a time step moves at most"),
+    TG_PDE_ROW(DOUBLE, cfl, 1e-3, 1.3, "maximum cells moved per time step"),
     TG_PDE_GRID("256"),
 };
 
@@ -55,7 +55,7 @@ static tg_vorticity_desc describe(const config *c) {
                                .longest = c->time / 50.0};
 }
 
-/* On a device: what a gibibyte holds is enough to keep it busy. */
+/* On a device: a gibibyte of flows keeps it busy. */
 static int64_t batch(const void *handle) {
     const tg_vorticity_desc desc = describe(handle);
     return tg_vorticity_flows(&desc, (size_t)1 << 30);

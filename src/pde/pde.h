@@ -1,8 +1,8 @@
-/* What an equation is to the generator: a row of the table in registry.c and one file.
+/* The interface of an equation: a row of the table in registry.c and one file.
  *
  * To add one: write src/pde/<name>.c with a config struct, its parameters by name and a `tg_pde`
- * that says how a sample is made; add its row to list.def. Files, resuming, threads, options of
- * the command line and the metadata come from here. */
+ * that makes samples; add its row to list.def. Files, resuming, threads, command-line options and
+ * metadata are provided here. */
 #ifndef TG_PDE_PDE_H
 #define TG_PDE_PDE_H
 
@@ -12,11 +12,11 @@
 #include "tgrad/pde.h"
 
 enum {
-    TG_PDE_MAX_FILES = 1 + TG_MAX_TEST_RESOLUTIONS, /* not more than TG_SAMPLERS */
+    TG_PDE_MAX_FILES = 1 + TG_MAX_TEST_RESOLUTIONS, /* at most TG_SAMPLERS */
     TG_PDE_MAX_GRID = 1 << 15,                      /* points per dimension */
 };
 
-/* Rows of a table of parameters, for a struct `config`; and that table in a tg_pde. */
+/* Rows of a table of parameters for a struct `config`, and that table in a tg_pde. */
 #define TG_PDE_ROW(type, field, low, high, help)                                                   \
     TG_SETTING_ROW(type, config, field, low, high, help)
 #define TG_PDE_GRID(usual)                                                                         \
@@ -25,62 +25,61 @@ enum {
     .config_bytes = sizeof(config), .defaults = &defaults, .params = params,                       \
     .param_count = sizeof params / sizeof params[0]
 
-/* One sample at one resolution N, as it will be stored. */
+/* One sample at one resolution N, in the stored layout. */
 typedef struct tg_pde_view {
     int64_t resolution;
-    float *x; /* (x_channels, N..), complex: pairs; coordinates of points (N, x_channels) */
+    float *x; /* (x_channels, N..), complex as pairs; or coordinates of points (N, x_channels) */
     float *y; /* (y_channels, N..); NULL: x is a trajectory, (frames, N..) */
 } tg_pde_view;
 
-/* Where a frame of `points` goes: of a pair the first is x and the second y. */
+/* Destination of a frame of `points`: the first of a pair is x and the second y. */
 static inline float *tg_pde_frame(const tg_pde_view *view, int64_t frame, int64_t points) {
     return view->y && frame > 0 ? view->y : view->x + frame * points;
 }
 
-/* What a solver is made for. It belongs to one thread, which has a context and a backend of its
- * own, and owns all it needs, so that a sample allocates nothing. */
+/* The setup of a solver. It belongs to one thread, with a context and a backend for it alone, and
+ * owns its buffers, so that a sample allocates nothing. */
 typedef struct tg_pde_setup {
     tg_context *ctx;
     tg_backend *be;     /* on the host; be->threads is the number of threads it may use */
-    tg_backend *device; /* where samples are to be made; NULL: on the host */
-    int64_t batch;      /* samples at once, at least 1 */
-    const void *config; /* lives longer than the solver */
+    tg_backend *device; /* makes the samples; NULL: the host does */
+    int64_t batch;      /* samples per call, at least 1 */
+    const void *config; /* outlives the solver */
     int views;
     const int64_t *resolution; /* (views), distinct, the same order as the views of a sample */
     int64_t frames; /* of a trajectory, from time 0 to the config's `time`; 0: pairs, which are 2 */
 } tg_pde_setup;
 
-/* How pairs are cut from flows in time, see trajectory.c. */
+/* How pairs are taken from flows in time, see trajectory.c. */
 typedef struct tg_pde_pace {
     int64_t spin_up, lag; /* frames */
     int64_t trajectories;
-    bool shuffled; /* test pairs are drawn from all pairs; else they come later */
+    bool shuffled; /* test pairs are drawn from all pairs; else they are later ones */
 } tg_pde_pace;
 
-/* A flow that runs on in time instead of independent samples. The state at frame f (of the frames
- * that are stored; those of the spin-up before them are not) is an input, and `lag` frames later
- * an output. */
+/* A flow that advances in time instead of independent samples. The state at frame f (counting
+ * stored frames, without the spin-up) is an input, and the state `lag` frames later its output. */
 typedef struct tg_pde_trajectory {
     void (*pace)(const void *config, tg_pde_pace *out);
     void (*start)(void *solver, const tg_field_key *key);
-    /* On to the next frame. */
+    /* Advances to the next frame. */
     tg_status (*advance)(void *solver);
     tg_status (*render)(void *solver, int view, float *out);
-    /* The bytes that are the whole state. */
+    /* The bytes of the complete state. */
     void *(*state)(void *solver, size_t *bytes);
 } tg_pde_trajectory;
 
 typedef struct tg_pde {
     const char *name;
     const char *summary;
-    unsigned id; /* part of the key of random numbers: never changes, never used again */
+    unsigned id; /* part of the key of random numbers: never changed, never reused */
 
     tg_dtype dtype; /* of x and y: f32 or c64 */
     int ndim;       /* of space */
     int x_channels, y_channels;
     bool on_points; /* x: coordinates of N points, stored as (N, x_channels); y: values there */
-    const char *x_field, *y_field; /* what they are, for the metadata */
-    const char *frame_field; /* the same of frames of a trajectory; NULL: only pairs are made */
+    const char *x_field, *y_field;       /* descriptions for the metadata */
+    const char *frame_field;             /* the same for frames of a trajectory; NULL: pairs only */
     int64_t n_train, n_test, resolution; /* defaults */
     int64_t min_resolution;
 
@@ -88,40 +87,41 @@ typedef struct tg_pde {
     const void *defaults;     /* a config */
     const tg_setting *params; /* key: letters and '_'; lists have two entries, low and high */
     int param_count;
-    /* What the ranges of single parameters cannot say, and values that are chosen by the finest
-     * resolution asked for. */
+    /* Checks that ranges of single parameters cannot express, and values chosen by the finest
+     * resolution requested. */
     tg_status (*prepare)(tg_context *ctx, void *config, int64_t finest);
 
     size_t solver_bytes;
-    tg_status (*open)(const tg_pde_setup *setup, void *solver); /* which is zeros */
-    void (*close)(void *solver); /* also of what open left half-made */
-    /* One of the next three: a sample at a time, several, or a flow in time. */
+    tg_status (*open)(const tg_pde_setup *setup, void *solver); /* zero-initialised */
+    void (*close)(void *solver);                                /* accepts a partly opened solver */
+    /* One of the next three: a sample at a time, several at once, or a flow in time. */
     /* Fills x and y of every view. */
     tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
     /* The same for `count` samples (at most the setup's batch): views (count, setup's views). If
-     * one of them cannot be made, *failed is its number here. */
+     * one of them fails, *failed is its index in this call. */
     tg_status (*samples)(void *solver, int64_t count, const tg_field_key *keys,
                          const tg_pde_view *views, int64_t *failed);
     const tg_pde_trajectory *trajectory;
-    bool on_device;                       /* a device can make it */
-    int64_t (*batch)(const void *config); /* how many samples at once there; goes with `samples` */
+    bool on_device; /* a device can make samples */
+    int64_t (*batch)(
+        const void *config); /* samples per call on a device; required with `samples` */
 } tg_pde;
 
 #define TG_PDE(name) extern const tg_pde tg_pde_##name;
 #include "pde/list.def"
 
-/* The equation of that name; an error names the nearest. */
+/* The equation of that name; the error suggests the nearest. */
 TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out);
 /* Sets one parameter. */
 TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config,
                                   const char *name, const char *value);
 
-/* A solver; close it also when opening failed. */
+/* A solver; close it even if opening failed. */
 TG_NODISCARD tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver);
-void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver); /* accepts NULL in it */
+void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver); /* *solver may be NULL */
 
-/* Chooses the grid that is solved on, if it is 0: `usual`, or the finest resolution if that is
- * more; fewer points than `least` or the finest resolution are an error. */
+/* Chooses the solver's grid if it is 0: `usual` or the finest resolution, whichever is larger.
+ * Fewer points than `least` or the finest resolution are an error. */
 TG_NODISCARD tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual,
                                           int64_t least, int64_t finest, int64_t *grid);
 

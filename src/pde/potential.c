@@ -3,9 +3,9 @@
  *     Laplace Phi = 0 outside,  dPhi/dn = 0 on the surface,  grad Phi -> (1, 0, 0) far away,
  *     values = 1 - |grad Phi|^2, the pressure coefficient.
  *
- * Bodies have random half-axes and bumps (body.h) and lie in the middle of the unit cube. The
- * equation is solved once for a sample, whatever the points: those of n are the images of a
- * Fibonacci lattice of n directions. */
+ * Bodies have random half-axes and bumps (body.h) and are centred in the unit cube. The equation is
+ * solved once per sample for any number of points: n points are the images of a Fibonacci lattice
+ * of n directions. */
 #include <math.h>
 #include <stddef.h>
 
@@ -32,7 +32,7 @@ static const tg_setting params[] = {
 static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     const config *c = handle;
     const double reach = c->axes.value[1] * (1.0 + c->bumps);
-    (void)finest; /* points are evaluated, not solved on */
+    (void)finest; /* points are only evaluated */
     return reach < 0.5 ? TG_OK
                        : tg_fail(ctx, TG_E_CONFIG,
                                  "potential.axes: bodies reach %g from the middle of a box that is "
@@ -57,7 +57,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     return tg_body_flow_create(setup->ctx, (int)s->config.order, &s->flow);
 }
 
-/* Direction i of n that cover the sphere evenly; none is a pole. */
+/* Direction i of n that cover the sphere evenly and avoid the poles. */
 static void direction(int64_t i, int64_t n, double w[3]) {
     const double turn = PI * (3.0 - sqrt(5.0)), phi = fmod(turn * (double)i, 2.0 * PI);
     w[2] = 1.0 - (2.0 * (double)i + 1.0) / (double)n;
@@ -65,10 +65,10 @@ static void direction(int64_t i, int64_t n, double w[3]) {
     w[1] = sqrt(1.0 - w[2] * w[2]) * sin(phi);
 }
 
-/* Half-axes, then coefficients that fall with the square of the degree, then the height they are
- * scaled to. Degree 0 is a matter of the axes and degree 1 moves the body: both stay 0. */
+/* Half-axes, then coefficients that decrease with the square of the degree, then the height they
+ * are scaled to. Degrees 0 (a change of the axes) and 1 (a shift of the body) stay 0. */
 static tg_body draw(const solver *s, const tg_field_key *key) {
-    enum { AXES = 0, HEIGHT = 3, BUMPS = 16, LOOKS = 400 };
+    enum { AXES = 0, HEIGHT = 3, BUMPS = 16, DIRECTIONS = 400 };
     const config *c = &s->config;
     const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
     tg_body body = {.degree = (int)c->degree};
@@ -82,9 +82,9 @@ static tg_body draw(const solver *s, const tg_field_key *key) {
             body.bumps[k] = tg_field_uniform(key, BUMPS + (unsigned)k, -1.0, 1.0) / (l * l);
         }
     }
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < DIRECTIONS; i++) {
         double w[3], sum = 0.0;
-        direction(i, LOOKS, w);
+        direction(i, DIRECTIONS, w);
         tg_harmonics_at(h, body.degree, w, value, NULL);
         for (int k = 0; k < count; k++) {
             sum += body.bumps[k] * value[k];

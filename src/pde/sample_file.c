@@ -1,6 +1,6 @@
-/* Files of samples, see sample_file.h, and journal.h for the journal. A sample is written to the
- * HDF5 file before its checksum, so that a killed process leaves nothing that is promised and not
- * there; after a crash of the machine the checksums tell. */
+/* Files of samples, with a journal (journal.h). A sample is written to the HDF5 file before its
+ * checksum, so that a killed process leaves no checksum without its data; after a crash of the
+ * machine the checksums detect lost data. */
 #include "pde/sample_file.h"
 
 #include <errno.h>
@@ -81,9 +81,9 @@ static bool exists(const char *path) {
     return lstat(path, &info) == 0;
 }
 
-/* ---- is a file what is wanted? ---- */
+/* ---- comparing files ---- */
 
-/* Samples of a dataset that is as wanted but for their number; -1 if it is another one. */
+/* Number of samples of a dataset that otherwise matches; -1 if it does not. */
 static int64_t count_samples(tg_h5 *file, const char *name, tg_dtype wanted,
                              const tg_shape *shape) {
     tg_dtype dtype;
@@ -96,8 +96,8 @@ static int64_t count_samples(tg_h5 *file, const char *name, tg_dtype wanted,
     return tg_shape_equal(&found, shape) ? samples : -1;
 }
 
-/* A sentence in `difference` if the file's metadata or datasets are not those of desc; *fewer is
- * the number of samples it has if that is all, and there are fewer of them. */
+/* Describes in `difference` how the file's metadata or datasets differ from desc; *fewer is its
+ * number of samples if that is the only difference and it has fewer. */
 static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const char *path,
                          bool *same, int64_t *fewer, char difference[256]) {
     tg_status status = TG_OK;
@@ -137,8 +137,8 @@ fail:
     return status;
 }
 
-/* Is there a file at `path` that goes on being used, or whose samples do, if there are fewer of
- * them? An error if there is another one. */
+/* Whether there is a file at `path` that can be reused, or whose samples can if it has fewer. An
+ * error if there is a different one. */
 static tg_status check_existing(tg_sample_file *s, const tg_sample_file_desc *desc,
                                 const char *path, bool *usable, int64_t *fewer) {
     char difference[256];
@@ -171,7 +171,7 @@ static tg_status check_existing(tg_sample_file *s, const tg_sample_file_desc *de
 
 /* ---- opening ---- */
 
-/* The two files are open to one process at a time. */
+/* Locks the two files against other processes. */
 static tg_status lock(tg_sample_file *s) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     s->journal_fd = open(s->journal, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -199,7 +199,7 @@ static uint64_t fingerprint_of(const tg_sample_file_desc *desc) {
     return sum;
 }
 
-/* What is open at `fd`, for reading. */
+/* The file open at `fd`, for reading. */
 static tg_status source_of(const tg_sample_file *s, const char *path, int fd, tg_source *out) {
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
@@ -209,7 +209,7 @@ static tg_status source_of(const tg_sample_file *s, const char *path, int fd, tg
     return TG_OK;
 }
 
-/* Opens what another run left; false if it is nothing or damaged. */
+/* Opens the files of an interrupted run; false if they are missing or damaged. */
 static bool open_unfinished(tg_sample_file *s, tg_source *journal, tg_source *part,
                             tg_journal_header *found) {
     s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
@@ -218,7 +218,7 @@ static bool open_unfinished(tg_sample_file *s, tg_source *journal, tg_source *pa
            tg_journal_read(journal, part, found);
 }
 
-/* A new HDF5 file with room for all samples, and a journal that promises nothing. */
+/* Creates an HDF5 file with space for all samples, and an empty journal. */
 static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     tg_h5_space spaces[TG_SAMPLE_PARTS];
     tg_source part;
@@ -232,11 +232,11 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     }
     TG_CALL(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, parts));
     if (s->part_fd >= 0) {
-        close(s->part_fd); /* of the file that was there before */
+        close(s->part_fd); /* of the previous file */
     }
     s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
     TG_CALL(source_of(s, s->part, s->part_fd, &part));
-    for (int p = 0; p < TG_SAMPLE_PARTS; p++) { /* a y that is not there begins behind x */
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) { /* a missing y begins after x */
         s->head.offset[p] =
             p < parts ? spaces[p].offset : s->head.offset[0] + s->head.row[0] * s->head.samples;
     }
@@ -247,7 +247,7 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     return errno ? system_failed(s->ctx, s->journal, "write") : TG_OK;
 }
 
-/* Takes up the two files of an unfinished run, or starts them. */
+/* Continues the two files of an unfinished run, or creates them. */
 static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) {
     bool same = false;
     int64_t fewer = 0;
@@ -273,7 +273,7 @@ static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) 
     return status == TG_OK || status == TG_E_MEMORY ? status : start(s, desc);
 }
 
-/* Takes the samples of a smaller file over: a sample does not depend on how many there are. */
+/* Copies the samples of a smaller file: a sample does not depend on their number. */
 static tg_status take_over(tg_sample_file *s, const tg_sample_file_desc *desc, int64_t samples) {
     const uint64_t *bytes = s->head.row;
     unsigned char *row = NULL;
@@ -373,6 +373,6 @@ tg_status tg_sample_file_finish(tg_sample_file *s) {
         return system_failed(s->ctx, s->part, "rename");
     }
     s->complete = true;
-    unlink(s->journal); /* a journal without its file is no promise: the next run starts anew */
+    unlink(s->journal); /* a journal without its file is useless: the next run starts anew */
     return tg_file_sync_folder(s->ctx, s->path);
 }

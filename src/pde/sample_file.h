@@ -1,10 +1,9 @@
 /* A file of samples that grows in any order and can be continued after an interruption.
  *
- * Until it is complete there are two files beside the target: <path>.part is the HDF5 file itself
- * with the samples made so far in their places, <path>.journal has a checksum for each x and y that
- * is there. What the journal promises is compared with the data when the work is taken up, so what
- * a crash lost is made again. The complete file takes its name in one step. A complete file with
- * fewer samples and all else the same is extended: its samples are taken over. */
+ * Until it is complete there are two files beside the target: <path>.part is the HDF5 file with the
+ * samples made so far, <path>.journal has a checksum for each x and y present. Resuming verifies
+ * the checksums, and data lost in a crash is recomputed. The complete file is renamed atomically. A
+ * complete file with fewer samples that matches otherwise is extended: its samples are copied. */
 #ifndef TG_PDE_SAMPLE_FILE_H
 #define TG_PDE_SAMPLE_FILE_H
 
@@ -14,29 +13,29 @@ typedef enum tg_sample_part { TG_SAMPLE_X, TG_SAMPLE_Y, TG_SAMPLE_PARTS } tg_sam
 
 typedef struct tg_sample_file_desc {
     const char *path;
-    const tg_archive *meta; /* its metadata; whoever continues the file must have the same */
+    const tg_archive *meta; /* its metadata; resuming requires the same */
     tg_dtype dtype;
     const char *name[TG_SAMPLE_PARTS]; /* of x and y in the file; live longer than it is open. y
                                           NULL: a sample is x alone, y counts as there */
     tg_shape shape[TG_SAMPLE_PARTS];   /* samples first */
-    bool overwrite;                    /* what was made with other metadata is replaced */
+    bool overwrite;                    /* replaces a file with other metadata */
 } tg_sample_file_desc;
 
 typedef struct tg_sample_file tg_sample_file;
 
 TG_NODISCARD tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
                                            tg_sample_file **out);
-void tg_sample_file_close(tg_sample_file **file); /* what is unfinished stays on disk */
+void tg_sample_file_close(tg_sample_file **file); /* unfinished files stay on disk */
 
-bool tg_sample_file_is_complete(const tg_sample_file *s); /* the target is there */
+bool tg_sample_file_is_complete(const tg_sample_file *s); /* the target exists */
 bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sample);
 
-/* Writes x or y of a sample; the size is that of one row of its shape. Any thread may call this,
- * one at a time; a failure is told to `ctx`, the thread's own. */
+/* Writes x or y of a sample, one row of its shape. Any thread may call this, one at a time; errors
+ * go to `ctx`, the thread's context. */
 TG_NODISCARD tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part part,
                                           int64_t sample, const void *data);
 
-/* Gives the complete file its name. */
+/* Renames the complete file to its target. */
 TG_NODISCARD tg_status tg_sample_file_finish(tg_sample_file *s);
 
 /* 64-bit checksum, never 0. */

@@ -1,5 +1,5 @@
-/* A trigonometric polynomial read off at the N or N x N points of a grid, for any N: the values are
- * those of the polynomial itself, so a grid that is part of a finer one sees the same numbers. */
+/* Evaluates a trigonometric polynomial at the N or N x N points of a grid, for any N: exact values
+ * of the polynomial, so that a grid contained in a finer one has the same numbers. */
 #ifndef TG_PDE_SAMPLER_H
 #define TG_PDE_SAMPLER_H
 
@@ -23,7 +23,7 @@ TG_NODISCARD tg_status tg_sampler_real(tg_sampler *s, int64_t modes, const doubl
 TG_NODISCARD tg_status tg_sampler_complex(tg_sampler *s, int64_t first, int64_t count,
                                           const double *spectrum, float *out);
 
-/* One for each of several resolutions. */
+/* A sampler for each of several resolutions. */
 typedef struct tg_samplers {
     int count;
     tg_sampler *item[TG_SAMPLERS];
@@ -31,6 +31,6 @@ typedef struct tg_samplers {
 
 TG_NODISCARD tg_status tg_samplers_open(tg_backend *be, int ndim, int count,
                                         const int64_t *resolution, tg_samplers *out);
-void tg_samplers_close(tg_samplers *samplers); /* also of a list that was not opened to the end */
+void tg_samplers_close(tg_samplers *samplers); /* accepts a partly opened list */
 
 #endif

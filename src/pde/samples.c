@@ -1,42 +1,40 @@
-/* Independent samples: each thread has a solver of its own and takes the next sample that is
- * missing until none is left. A sample has its place in the files, so the order does not matter. A
- * device makes many samples at once; then one thread feeds it, and the others help with the host's
- * part of the work. */
+/* Independent samples: each thread has a solver and takes the next missing sample until none is
+ * left. A sample has a fixed place in the files, so the order does not matter. A device makes many
+ * samples at once; one thread then feeds it, and the others help with the host's part. */
 #include <pthread.h>
 
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "pde/generator.h"
 
-/* Its context has an error text of its own and shares the ledger, which is safe to use from several
- * threads. */
+/* Its context has separate error text and shares the ledger, which is thread-safe. */
 typedef struct worker {
     tg_context ctx;
     tg_backend *be, *device; /* device: NULL if there is none */
     void *solver;
-    int64_t *sample;    /* (batch) numbers of those in work */
+    int64_t *sample;    /* (batch) numbers of the samples in work */
     tg_field_key *keys; /* (batch) */
     tg_pde_view *views; /* (batch, views) */
 } worker;
 
-/* One split on its way. What stands below the mutex is used under it. */
+/* One split in progress. The mutex protects the fields after it. */
 typedef struct job {
     tg_generator *g;
     tg_split split;
     int views;
     tg_gen_file *files[TG_PDE_MAX_FILES]; /* (views) of this split */
     int64_t resolution[TG_PDE_MAX_FILES]; /* (views) */
-    int64_t batch;                        /* samples that a worker makes at once */
+    int64_t batch;                        /* samples per call of a worker */
     int workers;
     worker *worker; /* (workers) */
 
     pthread_mutex_t mutex;
     tg_gen_run *run;
-    int64_t next;          /* first sample that nobody has looked at */
+    int64_t next;          /* first sample not yet considered */
     bool stopped;          /* by the user */
     tg_status status;      /* the first failure, */
     int64_t failed;        /* its sample */
-    const worker *culprit; /* and whose context has the sentence */
+    const worker *culprit; /* and the worker whose context has the message */
 } job;
 
 /* ---- workers ---- */
@@ -61,7 +59,7 @@ static tg_status open_worker(const job *j, worker *w) {
     w->ctx = (tg_context){.config = ctx->config,
                           .threads = tg_gen_device(j->g) ? ctx->threads : 1,
                           .ledger = ctx->ledger};
-    w->ctx.config.log = NULL; /* it is the caller's thread alone that may log */
+    w->ctx.config.log = NULL; /* only the caller's thread may log */
     TG_TRY(tg_gen_open_backends(j->g, &w->ctx, &w->be, &w->device));
     TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->sample, j->batch));
     TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->keys, j->batch));
@@ -104,7 +102,7 @@ static void close_workers(job *j) {
     TG_FREE(j->g->ctx, j->worker);
 }
 
-/* The first failure, with whose it is. */
+/* The first failure, with the sample that it belongs to. */
 static tg_status culprits_sentence(const job *j) {
     return j->culprit ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
                                 j->split == TG_SPLIT_TRAIN ? "training" : "test",
@@ -114,7 +112,7 @@ static tg_status culprits_sentence(const job *j) {
 
 /* ---- the loop ---- */
 
-/* The next samples to make, none if there are none or the work has ended. */
+/* The next samples to make; none when all are taken or the work has ended. */
 static int64_t take(job *j, worker *w) {
     int64_t count = 0;
     pthread_mutex_lock(&j->mutex);
@@ -131,7 +129,7 @@ static int64_t take(job *j, worker *w) {
     return count;
 }
 
-/* Stores sample number i of those in work. */
+/* Stores sample i of the batch. */
 static tg_status put(job *j, worker *w, int64_t i) {
     for (int v = 0; v < j->views; v++) {
         const tg_pde_view *view = &w->views[i * j->views + v];
@@ -186,14 +184,14 @@ static tg_status run_job(job *j) {
     }
     j->workers = missing < ctx->threads ? (int)missing : ctx->threads;
     j->batch = 1;
-    if (tg_gen_device(j->g)) { /* the same batch in a run that goes on from another one's samples */
+    if (tg_gen_device(j->g)) { /* the same batches when a run is resumed */
         const int64_t most = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
         j->batch = tg_min(most, all);
         j->workers = 1;
     }
     TG_TRY(open_workers(j));
     const int workers = j->workers;
-    if (workers == 1) { /* in no team: it may open teams, which within another start new threads */
+    if (workers == 1) { /* no team around it: nested teams would start new threads */
         work(j, &j->worker[0]);
     } else {
 #pragma omp parallel for num_threads(workers) schedule(static, 1)
@@ -209,15 +207,15 @@ fail:
 
 /* ---- several ranks ----
  *
- * In rounds: of the samples that are missing each rank makes as many as it has threads, the ranks
- * send them, one after the other, and rank 0 writes. */
+ * In rounds: each rank makes as many missing samples as it has threads, the ranks send them in
+ * turn, and rank 0 writes. */
 
 static tg_status share_numbers(tg_comm *comm, int64_t *numbers, int64_t count) {
     const tg_tensor all = {.dtype = TG_I64, .shape = {1, {count}}, .data = numbers};
     return tg_comm_broadcast(comm, 0, &all);
 }
 
-/* Numbers of the samples that rank 0 does not have, on every rank; to be freed. */
+/* Numbers of the samples that rank 0 lacks, on every rank; must be freed. */
 static tg_status list_missing(const job *j, int64_t **out, int64_t *count) {
     const tg_generator *g = j->g;
     const tg_status status = TG_NEW(g->ctx, TG_MEM_OTHER, *out, g->samples[j->split] + 1);
@@ -250,7 +248,7 @@ static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
     return culprits_sentence(j);
 }
 
-/* Sample `number`, made by worker w of `rank`, to rank 0 and into its files. */
+/* Sends sample `number`, made by worker w of `rank`, to rank 0, which stores it. */
 static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *inbox) {
     tg_comm *comm = j->g->comm;
     worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : inbox;
@@ -275,7 +273,7 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
     return TG_OK;
 }
 
-/* All ranks stop if one is asked to. Rank 0 was asked after each sample. */
+/* All ranks stop if one is asked to. Rank 0 is asked after each sample. */
 static tg_status vote(job *j) {
     double wanted = j->stopped || (tg_comm_rank(j->g->comm) > 0 && !tg_gen_tick(j->run));
     const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
@@ -306,7 +304,7 @@ static tg_status run_rounds(job *j, const int64_t *missing, int64_t count) {
 static tg_status run_shared(job *j) {
     tg_context *ctx = j->g->ctx;
     int64_t *missing = NULL, count = 0;
-    double threads = -(double)ctx->threads; /* of each rank, the least that one has */
+    double threads = -(double)ctx->threads; /* per rank: the minimum over ranks */
     const tg_tensor least = {.dtype = TG_F64, .shape = {1, {1}}, .data = &threads};
     tg_status status = TG_OK;
     TG_TRY(list_missing(j, &missing, &count));

@@ -1,14 +1,14 @@
-/* Flows in time: the frames of one or several trajectories, each frame an input and `lag` frames
- * later an output.
+/* Flows in time: the frames of one or several trajectories, each frame an input and the one `lag`
+ * frames later its output.
  *
- * The pairs are cut from the trajectories in order, in equal shares. `later`: one trajectory gives
- * the training pairs and then, without a common frame, the test pairs; with several (or without
- * training pairs) the test pairs come from a trajectory of their own. `shuffled`: a permutation of
- * all pairs decides which are test pairs.
+ * The pairs are taken from the trajectories in order, in equal shares. `later`: one trajectory
+ * gives the training pairs and then, sharing no frame, the test pairs; with several (or without
+ * training pairs) the test pairs come from a separate trajectory. `shuffled`: a permutation of all
+ * pairs selects the test pairs.
  *
- * The state is kept in <folder>/<name>.state, from time to time and at the end of a run, so that
- * an interrupted run continues where it was and gives the same bits. Frames that were stored after
- * the state are made again, with the same result.
+ * The state is saved in <folder>/<name>.state, periodically and at the end of a run, so that an
+ * interrupted run continues with the same bits. Frames stored after the state are recomputed, with
+ * the same result.
  *
  * A thread writes a frame while the next one is computed: at 1024 x 1024 points checksums and files
  * take the host about as long as a GPU needs for a frame. */
@@ -40,7 +40,7 @@ typedef struct stretch {
 
 enum { MAX_PUTS = TG_SAMPLE_PARTS * TG_PDE_MAX_FILES };
 
-/* A rendered frame, and where it belongs. */
+/* A rendered frame and its destination. */
 typedef struct batch {
     float *field[TG_PDE_MAX_FILES]; /* by view */
     struct put {
@@ -60,13 +60,13 @@ typedef struct flow {
     char *path;         /* of the state */
     stretch *stretches; /* (count), in order of time */
     int64_t count;
-    int64_t trajectory, frame; /* where the solver is; frames below 0 are the spin-up */
-    int64_t before;            /* frames of the trajectories before this one */
+    int64_t trajectory, frame; /* of the solver; frames below 0 are the spin-up */
+    int64_t before;            /* frames of earlier trajectories */
     int views;
     int view_of[TG_PDE_MAX_FILES]; /* of the solver, by file */
 
     batch batches[2]; /* one is filled while the other is written */
-    int turn;         /* the one that is filled */
+    int turn;         /* the one being filled */
     tg_context writer;
     pthread_t thread;
     bool has_thread;
@@ -74,9 +74,9 @@ typedef struct flow {
     tg_status status; /* of the writing */
 } flow;
 
-/* ---- which frames are whose ---- */
+/* ---- mapping of frames to samples ---- */
 
-/* The frames of a trajectory after its spin-up; 0: it is not needed. */
+/* The frames of a trajectory after its spin-up; 0 if it is not needed. */
 static int64_t frames_of(const flow *w, int64_t trajectory) {
     int64_t frames = 0;
     for (int64_t i = 0; i < w->count; i++) {
@@ -105,7 +105,7 @@ static tg_status plan_stretches(flow *w) {
     return TG_OK;
 }
 
-/* The split and number of the sample that a pair is. */
+/* The split and number of the sample of a pair. */
 static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
     const int64_t train = w->g->samples[TG_SPLIT_TRAIN], test = w->g->samples[TG_SPLIT_TEST];
     const tg_rng rng = {
@@ -117,7 +117,7 @@ static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
     return pair < train ? TG_SPLIT_TRAIN : TG_SPLIT_TEST;
 }
 
-/* The next trajectory after this one that is needed; -1 if there is none. */
+/* The next needed trajectory after this one; -1 if there is none. */
 static int64_t next_trajectory(const flow *w, int64_t trajectory) {
     for (int64_t i = 0; i < w->count; i++) {
         if (w->stretches[i].trajectory > trajectory) {
@@ -165,8 +165,8 @@ fail:
     return status;
 }
 
-/* True if there is a state of this trajectory, which is then the solver's, at a frame not after
- * `latest`; anything else that may be there is no help and no error. */
+/* Whether a state of this trajectory, at a frame not after `latest`, was found and loaded into the
+ * solver; anything else is ignored. */
 static bool load_state(flow *w, int64_t trajectory, int64_t latest) {
     tg_source source = {.fd = -1};
     header h;
@@ -200,18 +200,18 @@ static bool is_missing(const flow *w, tg_sample_part part, int64_t pair) {
     return false;
 }
 
-/* The trajectory that something is missing from, -1 if there is none, and the first such frame. */
+/* The trajectory with the first missing frame (-1: none), and that frame. */
 static int64_t first_missing(const flow *w, int64_t *frame) {
-    const int64_t behind[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
+    const int64_t later[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
     for (int64_t i = 0; i < w->count; i++) {
         const stretch *s = &w->stretches[i];
         const int64_t end = s->frame + s->count + w->g->pace.lag;
         *frame = end;
         for (int64_t k = 0; k < s->count; k++) {
             for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-                if (s->frame + k + behind[p] < *frame &&
+                if (s->frame + k + later[p] < *frame &&
                     is_missing(w, (tg_sample_part)p, s->pair + k)) {
-                    *frame = s->frame + k + behind[p];
+                    *frame = s->frame + k + later[p];
                 }
             }
         }
@@ -222,7 +222,7 @@ static int64_t first_missing(const flow *w, int64_t *frame) {
     return -1;
 }
 
-/* The pair that the present frame is x or y of; -1: none. */
+/* The pair whose x or y is the current frame; -1: none. */
 static int64_t pair_of(const flow *w, tg_sample_part part) {
     const int64_t frame = part == TG_SAMPLE_X ? w->frame : w->frame - w->g->pace.lag;
     for (int64_t i = 0; i < w->count; i++) {
@@ -234,7 +234,7 @@ static int64_t pair_of(const flow *w, tg_sample_part part) {
     return -1;
 }
 
-/* Renders the present frame at a view's resolution if it is missing from a file. */
+/* Renders the current frame at a view's resolution if a file lacks it. */
 static tg_status render_view(flow *w, int view, batch *out) {
     bool is_rendered = false;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
@@ -267,7 +267,7 @@ static void *write_batch(void *user) {
     return NULL;
 }
 
-/* Waits until the last frame is in its files. */
+/* Waits until the last frame is written. */
 static tg_status finish_writing(flow *w) {
     if (w->has_thread) {
         pthread_join(w->thread, NULL);
@@ -276,7 +276,7 @@ static tg_status finish_writing(flow *w) {
     return tg_context_adopt(w->g->ctx, &w->writer, w->status);
 }
 
-/* Writes the present frame wherever it is missing, once the one before is written. */
+/* Writes the current frame to files that lack it, once the previous one is written. */
 static tg_status store_frame(flow *w) {
     batch *b = &w->batches[w->turn];
     b->count = 0;

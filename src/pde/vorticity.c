@@ -1,25 +1,25 @@
 /* Fourier-Galerkin in space: only |k1|, |k2| <= K with 3 K < N are kept (the 2/3 rule), so that
- * products have no aliasing error in them. With psi = -Laplace^{-1} w the velocity is
- * (psi_y, -psi_x), and since it has no divergence
+ * products are free of aliasing. With psi = -Laplace^{-1} w the velocity is (psi_y, -psi_x), and
+ * since it is free of divergence
  *
  *     u.grad w = d_xy (v^2 - u^2) + (d_xx - d_yy) (u v),
  *
- * which takes two transforms in each direction instead of the four and one of the plain form. In
- * time: Runge-Kutta of order four on e^{-nu Laplace t} w (integrating factor), so that viscosity is
- * exact and stiffness no issue. The factor of half a step is a product of one for x and one for y.
+ * which takes two transforms in each direction instead of the plain form's four and one. In time:
+ * Runge-Kutta of order four on e^{-nu Laplace t} w (integrating factor), so that viscosity is exact
+ * and not stiff. The factor of half a step is a product of one for x and one for y.
  *
- * All arithmetic is the backend's (backend/flow.h); here is the order of things, and the length of
- * the steps: each flow has its own, from the speed that the backend finds on the way. A flow that
- * has arrived goes along with steps of length 0, which change nothing, so that every call has the
- * same shape and a flow has the same bits whoever is beside it. */
+ * The backend does all arithmetic (backend/flow.h); this file has the order of operations and the
+ * step lengths: each flow has its own, from the speed that the backend finds. A flow that has
+ * arrived takes steps of length 0, which change nothing, so that every call has the same shape and
+ * the bits of a flow do not depend on the others. */
 #include "pde/vorticity.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MOST_STEPS 1e7 /* in one call */
+#define MAX_STEPS 1e7 /* in one call */
 
-enum { MOST_FLOWS = 256 };
+enum { MAX_FLOWS = 256 };
 
 /* Arrays of the backend, spectra (flows, 2K + 1, K + 1) complex. */
 typedef struct arrays {
@@ -36,11 +36,11 @@ struct tg_vorticity {
     tg_flow flow;
     tg_fft_plan *plan; /* real, two fields of each flow */
     arrays at;
-    double *state, *forcing; /* spectra on the host: those of the backend, if that is there */
-    double *rest, *dt;       /* (flows) on the host: time to go, and the step */
+    double *state, *forcing; /* spectra on the host; a host backend's own */
+    double *rest, *dt;       /* (flows) on the host: remaining time, and the step */
     double *speed;           /* (flows) on the host */
-    bool has_decay;          /* at.decay belongs to dt */
-    bool has_forcing;        /* at.forcing is that of the host */
+    bool has_decay;          /* at.decay is valid for dt */
+    bool has_forcing;        /* at.forcing matches the host's */
 };
 
 static bool on_host(const tg_vorticity *v) {
@@ -81,7 +81,7 @@ int64_t tg_vorticity_flows(const tg_vorticity_desc *desc, size_t bytes) {
     const int64_t spectrum = reals_of(modes_of(desc->grid)), points = desc->grid * desc->grid;
     const int64_t one = (6 * spectrum + 2 * points) * (int64_t)sizeof(double);
     const int64_t fit = (int64_t)bytes / one;
-    return fit < 1 ? 1 : fit < MOST_FLOWS ? fit : MOST_FLOWS;
+    return fit < 1 ? 1 : fit < MAX_FLOWS ? fit : MAX_FLOWS;
 }
 
 static tg_status take(tg_backend *be, int64_t count, double **out) {
@@ -189,7 +189,7 @@ static tg_status velocity_of(tg_vorticity *v, const double *w) {
                             v->at.values);
 }
 
-/* pair = spectra of the products of w, and the largest speed on the way. */
+/* pair = spectra of the products of w; also finds the largest speed. */
 static tg_status products_of(tg_vorticity *v, const double *w) {
     const tg_backend_ops *ops = v->be->ops;
     const double points = (double)(v->flow.grid * v->flow.grid);
@@ -216,7 +216,7 @@ static void set_step(tg_vorticity *v, int64_t flow, double dt) {
     v->dt[flow] = dt;
 }
 
-/* One step of each flow; the products of the state are there already. */
+/* One step of each flow; the products of the state have been computed. */
 static tg_status finish_step(tg_vorticity *v) {
     const tg_backend_ops *ops = v->be->ops;
     if (!v->has_decay) {
@@ -234,7 +234,7 @@ static tg_status finish_step(tg_vorticity *v) {
 
 /* ---- time ---- */
 
-/* Length of the next step of a flow, and what is to go after it. */
+/* Length of the next step of a flow; updates the remaining time. */
 static tg_status choose_step(tg_vorticity *v, int64_t flow) {
     const double rest = v->rest[flow], speed = v->speed[flow];
     if (!(rest > 0.0)) {
@@ -243,7 +243,7 @@ static tg_status choose_step(tg_vorticity *v, int64_t flow) {
     }
     const double cells = speed * (double)v->desc.grid / v->desc.length;
     const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
-    if (!isfinite(speed) || !(steps <= MOST_STEPS)) {
+    if (!isfinite(speed) || !(steps <= MAX_STEPS)) {
         return tg_fail(v->be->ctx, TG_E_NUMERIC,
                        "the flow has become too fast to follow (speed %g); a finer grid than "
                        "%lld points may help",

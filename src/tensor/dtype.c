@@ -1,4 +1,4 @@
-/* Facts about dtypes, in one table. */
+/* The table of dtypes. */
 #include <stddef.h>
 
 #include "tgrad/tensor.h"
@@ -8,8 +8,8 @@ typedef struct dtype_row {
     size_t size;
     bool is_float;
     bool is_complex;
-    tg_dtype real;         /* of one part */
-    tg_dtype complex_pair; /* pair of it; itself where there is none */
+    tg_dtype real;         /* of the real or imaginary part */
+    tg_dtype complex_pair; /* its complex type, or itself */
 } dtype_row;
 
 static const dtype_row rows[TG_DTYPES] = {

@@ -46,7 +46,7 @@ static double clamp(double v, double low, double high) {
     return v < low ? low : (v > high ? high : v);
 }
 
-/* A double reaches 16 bits through the nearest float, as on every backend. */
+/* As on every backend, a double is rounded to float before 16 bits. */
 static void store_real(tg_dtype dtype, void *x, int64_t i, double v) {
     switch (dtype) {
     case TG_F32:

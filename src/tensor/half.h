@@ -1,5 +1,5 @@
-/* Half-precision conversions on the host: f16 and bf16 to f32 (exact) and back (nearest, ties to
- * even; overflow to Inf, NaN stays NaN). Bit arithmetic, so no compiler extension is needed. */
+/* 16-bit conversions on the host: f16 and bf16 to f32 (exact) and back (nearest, ties to even;
+ * overflow to Inf, NaN stays NaN). Bit arithmetic needs no compiler extension. */
 #ifndef TG_TENSOR_HALF_H
 #define TG_TENSOR_HALF_H
 

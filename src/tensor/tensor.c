@@ -66,7 +66,7 @@ const char *tg_shape_text(const tg_shape *shape, char *text, size_t capacity) {
     return text;
 }
 
-/* Elements of a shape whose bytes fit in memory at all, or an error. */
+/* Elements of a shape, or an error if its bytes exceed any memory. */
 static tg_status checked_numel(tg_context *ctx, tg_dtype dtype, const tg_shape *shape,
                                int64_t *numel) {
     char text[128];

@@ -172,10 +172,10 @@ static void warn_of_nonfinite(const evaluation *e, tg_dataset *dataset,
     while (i < count && isfinite(squares[i])) {
         i++;
     }
-    if (i == count || dataset->is_told) {
+    if (i == count || dataset->has_warned) {
         return;
     }
-    dataset->is_told = true;
+    dataset->has_warned = true;
     const bool is_truth = !isfinite(squares[i | 1]); /* pairs: of the error, of the truth */
     tg_log(e->model->ctx, TG_LOG_WARN,
            "test on %s: %s of sample %lld (the first is 0) has a NaN or Inf%s; its error and the "

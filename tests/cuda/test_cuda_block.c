@@ -268,7 +268,8 @@ static void channel_mlp(t_side *s, const void *what) {
     for (int i = 0; i < 4; i++) {
         *gradients[i] = t_inout(s, TG_F32, counts[i], t_host_random(s, TG_F32, counts[i]));
     }
-    const bool is_one = s->ops->mlp_reads_bytes && s->ops->mlp_reads_bytes(s->be, &op);
+    const bool is_one =
+        s->ops->mlp_accepts_quantized_input && s->ops->mlp_accepts_quantized_input(s->be, &op);
     op.workspace = t_workspace(s, t_mlp_back_bytes(s->be, &op));
     t_ok(s, is_one ? s->ops->mlp_backward(s->be, &op) : t_mlp_back_by_parts(s->be, &op));
     t_keep_close(s, op.dx, TF32_GROWTH);

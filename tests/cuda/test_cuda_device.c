@@ -187,7 +187,7 @@ static void test_device_that_is_not_there(void **state) {
     config.device = 1000;
     tg_context *on = context_with(&config);
     assert_int_equal(tg_backend_select(on, "cuda"), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(on), "device 1000 is asked for, backend cuda has "));
+    assert_non_null(strstr(tg_context_error(on), "device 1000 is requested, backend cuda has "));
     tg_context_destroy(&on);
 }
 

@@ -119,7 +119,7 @@ static size_t fake_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward
                     : fake_host(be)->ops->mlp_workspace(fake_host(be), op, false);
 }
 
-static bool fake_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
+static bool fake_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     (void)be;
     return op->x_store == TG_STORE_FULL;
 }
@@ -346,7 +346,7 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->mlp_workspace = fake_mlp_workspace;
     ops->mlp_forward = fake_mlp_forward;
     ops->mlp_backward = fake_mlp_backward;
-    ops->mlp_reads_bytes = fake_mlp_reads_bytes;
+    ops->mlp_accepts_quantized_input = fake_mlp_accepts_quantized_input;
     ops->block_workspace = fake_block_workspace;
     ops->block_forward = fake_block_forward;
     ops->block_back_workspace = fake_block_back_workspace;

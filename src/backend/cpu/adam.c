@@ -48,11 +48,11 @@ static void pairs(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
 
 const cpu_adam_kernels cpu_adam_plain = {.reals = reals, .pairs = pairs};
 
-/* ---- moments, gradients and weights that are kept in less: block by block in f32 ---- */
+/* ---- compact moments, gradients and weights: block by block in f32 ---- */
 
 enum { BLOCK = TG_STATE_BLOCK };
 
-/* Values of the bytes, times a scale of 1. */
+/* Values of the codes for a scale of 1. */
 typedef struct byte_values {
     float m[256], v[256];
 } byte_values;
@@ -69,7 +69,7 @@ typedef struct room {
     float grad[2 * BLOCK], m[2 * BLOCK], v[2 * BLOCK], direction[2 * BLOCK], weight[2 * BLOCK];
 } room;
 
-/* Bytes to values by a table. */
+/* Decodes bytes by a table. */
 static void load_bytes(const float *table, const float *scale, int64_t n, const uint8_t *bytes,
                        float *to) {
     for (int64_t begin = 0; begin < n; begin += BLOCK, scale++) {
@@ -80,7 +80,7 @@ static void load_bytes(const float *table, const float *scale, int64_t n, const 
     }
 }
 
-/* n reals from number `first` of m (second: of v), into `to`. */
+/* Decodes n reals from number `first` of m (second: of v) into `to`. */
 static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *values, bool second,
                          int64_t first, int64_t n, float *to) {
     const tg_state_codec *codec = tg_state_codecs[op->form];
@@ -104,7 +104,7 @@ static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *v
     }
 }
 
-/* And back from `from`, which is scratch. */
+/* Encodes them again from `from`, which is overwritten. */
 static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_t first, int64_t n,
                           float *from) {
     const tg_state_codec *codec = tg_state_codecs[op->form];
@@ -206,7 +206,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
         return TG_OK;
     }
     const bool complex = tg_dtype_is_complex(op->dtype), paired = complex && !op->split;
-    const int64_t width = paired ? 2 : 1; /* floats of what a kernel counts */
+    const int64_t width = paired ? 2 : 1; /* floats per element of a kernel */
     const int64_t n = complex && op->split ? 2 * op->n : op->n;
     const int parts = cpu_parts(be, n, THREAD_GRAIN);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)

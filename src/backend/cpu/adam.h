@@ -1,4 +1,5 @@
-/* Inside of Adam on the cpu backend: one thread's part, on reals or by the modulus of pairs. */
+/* Internals of Adam on the cpu backend: the part of one thread, for reals or for pairs by modulus.
+ */
 #ifndef TG_BACKEND_CPU_ADAM_H
 #define TG_BACKEND_CPU_ADAM_H
 

@@ -19,7 +19,7 @@ static inline __m256 load_grad(const cpu_adam_step *s, const float *grad) {
     return s->scale * _mm256_loadu_ps(grad);
 }
 
-/* Eight components from `at` on; `inverse` belongs to their second moments. */
+/* Eight components from `at` on; `inverse` has the inverses of their second moments. */
 static inline void move(const cpu_adam_step *s, __m256 g, __m256 inverse, int64_t at,
                         const cpu_adam_arrays *a) {
     const __m256 m =
@@ -38,7 +38,7 @@ static inline void move(const cpu_adam_step *s, __m256 g, __m256 inverse, int64_
     }
 }
 
-/* What is left of the arrays from float `at` and real `i` of v on. */
+/* The rest of the arrays, from float `at` and real `i` of v on. */
 static cpu_adam_arrays rest(cpu_adam_arrays a, int64_t at, int64_t i) {
     return (cpu_adam_arrays){.grad = a.grad + at,
                              .m = a.m + at,

@@ -1,7 +1,7 @@
 /* Index sets as bitmaps: ranks, and clearing the kept entries.
  *
- * Parts begin at blocks of 512 entries, whose rank says where their values begin, so that no part
- * waits for another. Inside, set bits are found word by word. */
+ * Parts begin at blocks of 512 entries, whose rank is the offset of their values, so that parts are
+ * independent. Within a block, set bits are found word by word. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

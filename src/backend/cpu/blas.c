@@ -1,9 +1,9 @@
-/* Dense algebra by OpenBLAS and LAPACKE, the only file that sees them.
+/* Dense algebra by OpenBLAS and LAPACKE, which only this file uses.
  *
- * Parallel work is split by us and every BLAS call is serial, so that a thread count fixes the
- * bits. BLAS may complain on stderr about arguments it does not like; ours are checked before.
- * LAPACK is column-major: it sees our row-major matrices transposed, and each call below says what
- * that turns the problem into. */
+ * Work is parallelised here and every BLAS call is serial, so that a thread count fixes the bits.
+ * BLAS may print errors about arguments to stderr; ours are checked first. LAPACK is column-major:
+ * it sees our row-major matrices transposed, and the comment at each call explains the resulting
+ * problem. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "backend/cpu/cpu.h"
 
@@ -25,8 +25,8 @@ static pthread_mutex_t blas_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int blas_users;
 static int blas_threads_before;
 
-/* OpenBLAS asks again and again for a buffer that a limit on address space (ulimit -v) keeps from
- * it. So there must be room for one of each thread; the first is taken at once. */
+/* OpenBLAS retries for ever if a limit on address space (ulimit -v) denies it a buffer. So check
+ * that there is space for one per thread; the first is taken at once. */
 static tg_status take_room(const tg_backend *be) {
     const size_t bytes = (size_t)be->threads * (129u << 20);
     struct rlimit limit;
@@ -224,7 +224,7 @@ enum { LARGEST_EIGH = 16384 }; /* work sizes of LAPACK are 32-bit */
 
 static eigh_sizes eigh_sizes_of(tg_dtype dtype, int64_t n) {
     const int64_t square = n * n, parts = dtype == TG_C128 ? 2 : 1;
-    /* n = 1 needs a little more than the formulas of larger n give for nothing. */
+    /* The formulas, meant for larger n, give slightly too little for n = 1. */
     const int64_t work = dtype == TG_C128 ? square + 2 * n + 2 : 2 * square + 6 * n + 2;
     const int64_t rwork = dtype == TG_C128 ? 2 * square + 5 * n + 2 : 0;
     const int64_t iwork = 5 * n + 4;
@@ -234,8 +234,8 @@ static eigh_sizes eigh_sizes_of(tg_dtype dtype, int64_t n) {
 }
 
 /* LAPACK sees a^T = conj(a), with the same eigenvalues in ascending order, and leaves conj(v_j) in
- * row j of what we see: the conjugate transpose, columns reversed, is V in descending order. The
- * work arrays are used again for the check of the result. */
+ * row j of our view: the conjugate transpose with columns reversed is V in descending order. The
+ * work arrays are reused to check the result. */
 tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
     tg_status status = TG_OK;
     double *work = NULL;
@@ -287,8 +287,8 @@ fail:
 
 /* ---- qr ---- */
 
-/* Copies R out of the upper triangle of a (m, n), if asked for, and notes in sign[i] (n) whether
- * its diagonal, real as LAPACK gives it, is >= 0 already. Rows of r change sign with it. */
+/* Copies R from the upper triangle of a (m, n), if requested, and stores in sign[i] (n) whether its
+ * (real) diagonal is already >= 0. The signs of r's rows change accordingly. */
 static void take_r(int parts, int64_t n, const double *a, double *sign, double *r) {
     for (int64_t i = 0; i < n; i++) {
         sign[i] = a[parts * (i * n + i)] < 0.0 ? -1.0 : 1.0;
@@ -301,7 +301,7 @@ static void take_r(int parts, int64_t n, const double *a, double *sign, double *
     }
 }
 
-enum { BLOCK = 32 }; /* columns that LAPACK takes at once */
+enum { BLOCK = 32 }; /* columns per LAPACK block */
 
 static bool takes_qr(int64_t m, int64_t n) {
     return n > 0 && m >= n && m <= INT_MAX && n <= INT_MAX / BLOCK;
@@ -313,7 +313,7 @@ static size_t qr_bytes(tg_dtype dtype, int64_t n) {
 }
 
 /* LAPACK sees a^T (n, m), n <= m: a^T = L Q' by gelqf, hence a = Q'^T L^T with Q'^T orthonormal
- * and L^T upper; both lie in memory as we want them. */
+ * and L^T upper; both are already in the layout we need. */
 tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
     tg_status status = TG_OK;
     double *work = NULL;
@@ -360,7 +360,7 @@ fail:
     return status;
 }
 
-/* ---- what the two take for themselves ---- */
+/* ---- memory of the two ---- */
 
 tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
                                  int64_t n) {

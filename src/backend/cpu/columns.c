@@ -1,5 +1,5 @@
-/* Columns of matrices: their squares, scaling them, and transposing. A column is one thread's,
- * which adds its rows in order: the same bits for any number of threads. */
+/* Columns of matrices: their squares, scaling, and transposing. One thread adds the rows of a
+ * column in order: the same bits for any number of threads. */
 #include <string.h>
 
 #include "backend/check.h"
@@ -15,7 +15,7 @@ typedef struct column_task {
     const void *x;
     double factor;
     const double *above, *below;
-    void *scaled;    /* x, NULL: only looked at */
+    void *scaled;    /* x, or NULL: read only */
     double *squares; /* NULL: none */
 } column_task;
 

@@ -1,10 +1,10 @@
 /* Compression: one pass over a gradient that gathers an index set and projects onto a core,
  * core = beta core + scale (G' x_n U_n^H).
  *
- * The tensor is never unfolded. Every thread takes slices of the first mode and contracts each of
- * them depth first: rows of the last mode, a panel at a time, while they lie in cache (gathering,
+ * The tensor is never unfolded. Every thread takes slices of the first mode and contracts each
+ * depth first: rows of the last mode, a panel at a time, while they are in cache (gathering,
  * masking and, for a factored gradient, forming them there for some slices at once), then mode by
- * mode towards the first, as soon as a mode's block is complete. What is left is (dim 0, product of
+ * mode towards the first, as soon as a mode's block is complete. The result is (dim 0, product of
  * the other ranks) in the workspace; when all threads are done, the first mode is contracted, split
  * over columns. Without a factor on the first mode the slices go straight to the core. */
 #include <omp.h>
@@ -13,19 +13,19 @@
 #include "backend/cpu/compress.h"
 #include "base/minmax.h"
 
-/* One thread at work. */
+/* The state of one thread. */
 typedef struct worker {
     const cpu_plan *plan;
     const cpu_source *source;
-    int slices;     /* of the first mode at a time */
+    int slices;     /* of the first mode, processed together */
     float *panel;   /* CPU_PANEL floats */
-    float *scratch; /* the thread's, where the buffers of the modes are */
+    float *scratch; /* of the thread, for the buffers of the modes */
 } worker;
 
-/* Where a result goes: out = beta out + alpha result. */
+/* Destination of a result: out = beta out + alpha result. */
 typedef struct target {
     float *out;
-    int64_t slice; /* elements to where that of the next slice goes */
+    int64_t slice; /* elements to the result of the next slice */
     float alpha, beta;
 } target;
 
@@ -34,7 +34,7 @@ static target target_at(target to, int64_t elements, int width) {
     return to;
 }
 
-/* Contracts the last mode: rows [first row, ..) of G, each of its length, to (rows, rank). */
+/* Contracts the last mode: rows [first row, ..) of G to (rows, rank). */
 static void project_rows(const worker *w, int64_t first, int64_t rows, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
@@ -67,7 +67,7 @@ static void project_rows(const worker *w, int64_t first, int64_t rows, target to
     }
 }
 
-/* U^H of a mode: `depth` rows of it from row i on, times b, to columns of `to`. */
+/* Columns of `to` = U^H of a mode, `depth` rows of it from row i on, times b. */
 static void contract(const cpu_plan *plan, const cpu_mode *mode, int64_t i, int64_t depth,
                      cpu_view b, int64_t columns, target to) {
     const cpu_product product = {
@@ -88,7 +88,7 @@ static void contract(const cpu_plan *plan, const cpu_mode *mode, int64_t i, int6
     cpu_plan_product(plan, &product);
 }
 
-/* The same of all slices together, whose b lie `between` elements apart. */
+/* The same for all slices, whose b are `between` elements apart. */
 static void contract_slices(const worker *w, const cpu_mode *mode, int64_t i, int64_t depth,
                             cpu_view b, int64_t between, int64_t columns, target to) {
     const int width = w->plan->width;
@@ -99,8 +99,8 @@ static void contract_slices(const worker *w, const cpu_mode *mode, int64_t i, in
     }
 }
 
-/* Contracts the mode before the last where the last has no factor: columns of the block (dim,
- * length of the last mode) of G that begins at `first`. */
+/* Contracts the mode before the last if the last has no factor: columns of the block (dim, length
+ * of the last mode) of G that begins at `first`. */
 static void project_columns(const worker *w, int64_t first, tg_range columns, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *mode = &plan->mode[plan->ndim - 2];
@@ -118,8 +118,8 @@ static void project_columns(const worker *w, int64_t first, tg_range columns, ta
     }
 }
 
-/* Contracts modes d, d + 1, .. of the block of G that begins at `first`, and of those of the slices
- * after it; d >= 1. */
+/* Contracts modes d, d + 1, .. of the block of G that begins at `first` and of those of the next
+ * slices; d >= 1. */
 static void project_block(const worker *w, int d, int64_t first, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *mode = &plan->mode[d];
@@ -147,7 +147,7 @@ static void project_block(const worker *w, int d, int64_t first, target to) {
     }
 }
 
-/* Without any factor, or without a core: just the pass over G. */
+/* Without any factor, or without a core: only the pass over G. */
 static void pass(const worker *w, tg_range range, target to) {
     const int width = w->plan->width;
     const int64_t most = CPU_PANEL / width;
@@ -183,7 +183,7 @@ static void project_slices(worker w, int part, int parts, target to) {
     }
 }
 
-/* One thread's part of the call. All threads come here, as some cases have a barrier. */
+/* One thread's part of the call. All threads run it, as some cases have a barrier. */
 static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compress *op, int part,
                           int parts) {
     const cpu_source source = {.plan = plan, .convert = cpu_state_of(be)->kernels, .op = op};
@@ -215,30 +215,30 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
              target_at(core, columns.begin, plan->width));
 }
 
-/* The same by way of the turned tensor, which a factored gradient is never formed for. */
-static void compress_turned(tg_backend *be, const cpu_plan *plan, const tg_compress *op, int part,
-                            int parts) {
+/* The same through the transposed tensor, without forming a factored gradient. */
+static void compress_transposed(tg_backend *be, const cpu_plan *plan, const tg_compress *op,
+                                int part, int parts) {
     float *workspace = op->workspace;
     float *scratch = workspace + plan->scratch + part * plan->scratch_size;
     const cpu_source source = {
         .plan = plan, .convert = cpu_state_of(be)->kernels, .op = op, .scratch = scratch};
     const worker w = {
         .plan = plan, .source = &source, .slices = 1, .panel = scratch, .scratch = scratch};
-    cpu_turned_prepare(&source, part, parts);
+    cpu_transposed_prepare(&source, part, parts);
 #pragma omp barrier
     project_slices(w, part, parts, (target){workspace + plan->middle, 0, 1.0f, 0.0f});
 #pragma omp barrier
-    cpu_turned_finish(&source, part, parts);
+    cpu_transposed_finish(&source, part, parts);
 }
 
 static size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
     if (!cpu_compress_tuned(modes->dtype)) {
         return be->ref->compress_workspace(be, modes, factored);
     }
-    cpu_plan turned;
+    cpu_plan transposed;
     int64_t size = cpu_compress_plan(be, modes, factored).size;
-    if (factored && cpu_turned_plan(be, modes, &turned) && turned.size > size) {
-        size = turned.size;
+    if (factored && cpu_transposed_plan(be, modes, &transposed) && transposed.size > size) {
+        size = transposed.size;
     }
     return (size_t)size * sizeof(float);
 }
@@ -248,12 +248,12 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
         return be->ref->compress(be, op);
     }
     TG_CALL(tg_compress_count(be, op));
-    cpu_plan turned;
+    cpu_plan transposed;
     const cpu_plan plan = cpu_compress_plan(be, &op->modes, !op->source.dense);
-    if (!op->source.dense && cpu_turned_plan(be, &op->modes, &turned) &&
-        cpu_turned_pays(op, &plan, &turned)) {
-#pragma omp parallel num_threads(turned.threads)
-        compress_turned(be, &turned, op, omp_get_thread_num(), omp_get_num_threads());
+    if (!op->source.dense && cpu_transposed_plan(be, &op->modes, &transposed) &&
+        cpu_transposed_pays(op, &plan, &transposed)) {
+#pragma omp parallel num_threads(transposed.threads)
+        compress_transposed(be, &transposed, op, omp_get_thread_num(), omp_get_num_threads());
         return TG_OK;
     }
 #pragma omp parallel num_threads(plan.threads)

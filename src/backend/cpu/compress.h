@@ -1,7 +1,7 @@
-/* Inside of the compressed-gradient slots of the cpu backend.
+/* Internals of the compressed-gradient slots of the cpu backend.
  *
- * The tuned dtypes are f32 and c64. Both are seen here as arrays of floats whose elements are
- * `width` floats wide (1 or 2); sizes, strides and positions count elements if not said. */
+ * The tuned dtypes are f32 and c64. Both are treated as arrays of floats with `width` (1 or 2)
+ * floats per element; sizes, strides and positions count elements unless stated otherwise. */
 #ifndef TG_BACKEND_CPU_COMPRESS_H
 #define TG_BACKEND_CPU_COMPRESS_H
 
@@ -10,8 +10,8 @@
 /* ---- Kernels (compress_kernels.inc) ---- */
 
 /* C = alpha A B + beta C for the products of a tensor with a small factor, and for others with a
- * short inner dimension (gemm.c, dft.c): no operand is packed, so a product of a few thousand
- * elements runs at the speed of a large one. beta = 0 never reads C. */
+ * short inner dimension (gemm.c, dft.c): no operand is packed, so small products run at the speed
+ * of large ones. beta = 0 never reads C. */
 typedef struct cpu_product {
     int64_t m, n, k;
     const float *a; /* (m, k): element (i, p) at i * row_a + p * col_a */
@@ -25,7 +25,7 @@ typedef struct cpu_product {
 } cpu_product;
 
 /* out[i, j] = scale sum_b conj(x[b * step_x + i * row_x + j]) dy[b * step_dy + j], j = 0..n-1: a
- * stretch of a factored gradient along the frequencies, for some channels i of x at once. */
+ * run of a factored gradient along the frequencies, for some channels i of x at once. */
 typedef struct cpu_stretch {
     int64_t n, batch;
     int rows; /* of out, row_out apart */
@@ -39,12 +39,12 @@ typedef struct cpu_stretch {
 
 /* A kept entry of a factored gradient. */
 typedef struct cpu_kept {
-    int64_t value; /* its place among the values */
+    int64_t value; /* its index among the values */
     int32_t channel, row;
     float g[2]; /* the entry; f32: the first of them */
 } cpu_kept;
 
-/* Entries g = sum_b x[row, channel, b] dy[row, b], and what they take away from projected rows:
+/* Entries g = sum_b x[row, channel, b] dy[row, b], and their subtraction from projected rows:
  * out[row, :] -= g conj(u[channel, :]). */
 typedef struct cpu_kept_list {
     int64_t count;
@@ -53,13 +53,14 @@ typedef struct cpu_kept_list {
     const float *x;  /* (row, channels, batch) */
     const float *dy; /* (row, batch) */
     const float *u;  /* (channels, rank) */
-    float *out;      /* (row, rank); NULL: nothing is taken away */
+    float *out;      /* (row, rank); NULL: no subtraction */
 } cpu_kept_list;
 
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
-    /* The same without what pays for many rows only; a row has the same bits beside any others. */
+    /* The same for few rows, without the setup for many; the bits of a row do not depend on others.
+     */
     void (*product_few_c64)(const cpu_product *product);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
@@ -70,7 +71,7 @@ typedef struct cpu_compress_kernels {
     void (*kept_c64)(const cpu_kept_list *list);
 } cpu_compress_kernels;
 
-/* The latter two are empty where the build has no such instructions. */
+/* The latter two are empty if the build lacks these instructions. */
 extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_compress_avx512;
 
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */
@@ -79,51 +80,51 @@ enum { CPU_PRODUCT_DEPTH = 256 };
 /* Floats of a panel, the piece of a tensor worked on at a time: part of the second cache. */
 enum { CPU_PANEL = 1 << 15 };
 
-/* Slices of the first mode that a thread contracts together where they are formed from factors, so
- * that dy is read once for both of them. */
+/* Slices of the first mode that a thread contracts together when they are formed from factors, so
+ * that dy is read once for both. */
 enum { CPU_SLICES = 2 };
 
-/* The same of a turned tensor, so that what it is made of is read from memory less often, and the
+/* The same for a transposed tensor, so that its inputs are read from memory less often, and the
  * floats of its panel, which has whole rows. */
-enum { CPU_TURNED_SLICES = 8, CPU_TURNED_PANEL = 1 << 16 };
+enum { CPU_TRANSPOSED_SLICES = 8, CPU_TRANSPOSED_PANEL = 1 << 16 };
 
-/* Frequencies whose kept entries are listed at a time (compress_turned.c). */
+/* Frequencies whose kept entries are listed at a time (compress_transposed.c). */
 enum { CPU_LISTED = 64 };
 
-/* The most rows of a tile of the last product there, the least of a piece of it, and numbers of
- * each row of the core that it makes. */
+/* Sizes of the last product there: maximum rows of a tile, minimum rows of a piece, and numbers of
+ * each core row per tile. */
 enum { CPU_TILE_ROWS = 40, CPU_TILE_PIECE = 12, CPU_TILE_RUN = 8 };
 
 /* ---- The plan of a call (compress_plan.c) ---- */
 
-/* One mode after modes of size 1 are dropped and neighbours without a factor are merged. */
+/* One mode, after modes of size 1 are dropped and neighbours without a factor are merged. */
 typedef struct cpu_mode {
     int64_t dim, rank;
     const float *factor; /* (dim, rank); NULL: identity */
     int64_t step;        /* product of the later dims */
     int64_t block;       /* product of the later ranks */
-    int64_t buffer; /* of a thread: where (slices, dim, block) begins in its scratch, in floats */
+    int64_t buffer;      /* per thread: offset of (slices, dim, block) in its scratch, in floats */
 } cpu_mode;
 
 typedef struct cpu_plan {
     const cpu_compress_kernels *kernels;
     int width; /* floats per element */
     int threads;
-    int slices; /* that are contracted together */
+    int slices; /* contracted together */
     int64_t numel;
     int ndim; /* 1: no factor at all; a vector with a factor is (n, 1) */
     cpu_mode mode[TG_MAX_NDIM + 1];
     int64_t panel_rows;    /* rows of a panel (rows, up to DEPTH of the last mode) */
     int64_t panel_columns; /* columns of a panel (up to DEPTH of a mode, columns) */
-    int64_t piece; /* slices of the first mode at a time, of the shape alone: bits depend on it */
-    /* Places in the workspace, in floats. */
+    int64_t piece; /* slices per step; depends only on the shape, since it affects the bits */
+    /* Offsets in the workspace, in floats. */
     int64_t transposed;   /* (rank, dim) of the last factor */
     int64_t middle;       /* (dim, block) of mode 0: all modes contracted but this one */
-    int64_t scratch;      /* of the first thread: a panel, then the buffers of the modes */
+    int64_t scratch;      /* first thread's: a panel, then the buffers of the modes */
     int64_t scratch_size; /* of each thread */
     int64_t size;         /* of the whole workspace */
-    /* Of a turned tensor only (compress_turned.c): */
-    int64_t samples;   /* the most that there is room for */
+    /* Only for a transposed tensor (compress_transposed.c): */
+    int64_t samples;   /* maximum number */
     int64_t projected; /* (frequency, sample, rank 0) */
     int64_t x;         /* (frequency, dim 0, sample), conjugated */
     int64_t dy;        /* of a thread: (slices, frequencies of a panel, sample) */
@@ -132,12 +133,12 @@ typedef struct cpu_plan {
 
 bool cpu_compress_tuned(tg_dtype dtype);
 cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored);
-/* The plan of the turned tensor, and whether there is one for these modes. */
-bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out);
+/* The plan of the transposed tensor; false if these modes have none. */
+bool cpu_transposed_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out);
 /* Multiplications of all products along the modes. */
 double cpu_plan_cost(const cpu_plan *plan);
 
-/* Whether the sums over all modes but the first come to lie in `middle`. */
+/* Whether the sums over all modes but the first are stored in `middle`. */
 static inline bool cpu_plan_has_middle(const cpu_plan *plan) {
     return plan->mode[0].factor && (plan->ndim > 2 || plan->mode[1].factor);
 }
@@ -202,7 +203,7 @@ typedef struct cpu_source {
     const cpu_plan *plan;
     const cpu_kernels *convert; /* from 16 bits */
     const tg_compress *op;
-    float *scratch; /* of the thread, if the plan is of the turned tensor; else NULL */
+    float *scratch; /* of the thread, for the transposed tensor; else NULL */
 } cpu_source;
 
 /* Rows of elements, `ld` apart. */
@@ -212,9 +213,9 @@ typedef struct cpu_view {
 } cpu_view;
 
 /* The block (rows, columns) of G whose first entry is `first` and whose rows are `step` apart, in
- * place or in `panel` (slices, rows * columns), and those of the slices of the first mode after it;
- * more than one slice of a factored gradient only. Their kept entries go to op->values, and are 0
- * in the view if op->masked. */
+ * place or in `panel` (slices, rows * columns), and those of the next slices of the first mode
+ * (factored gradients only). Their kept entries go to op->values, and are 0 in the view if
+ * op->masked. */
 cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
                           int64_t columns, int slices, float *panel);
 
@@ -226,18 +227,18 @@ static inline void cpu_blend(const tg_compress *op, int width, const float *g, f
     }
 }
 
-/* ---- Factored gradients, first mode first (compress_turned.c) ---- */
+/* ---- Factored gradients, first mode first (compress_transposed.c) ---- */
 
-/* Whether a call is cheaper along the turned tensor than along `plan`, and can be made there. */
-bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned);
-/* A thread's part of what the rows are made of; all threads must be done before the next call. */
-void cpu_turned_prepare(const cpu_source *source, int part, int parts);
-/* Entries [first, first + count) of the turned tensor, whole rows, in `panel`, and those of the
- * slices after it in rows of the panel. Their kept entries of G go to op->values. */
-void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int slices,
-                    float *panel, int64_t row_panel);
+/* Whether a call can use the transposed tensor and is cheaper than with `plan`. */
+bool cpu_transposed_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *transposed);
+/* A thread's part of preparing the factors; all threads must finish before the next call. */
+void cpu_transposed_prepare(const cpu_source *source, int part, int parts);
+/* Entries [first, first + count) of the transposed tensor, whole rows, in `panel`, and those of the
+ * next slices in the following rows. Their kept entries of G go to op->values. */
+void cpu_transposed_run(const cpu_source *source, int64_t first, int64_t count, int slices,
+                        float *panel, int64_t row_panel);
 /* A thread's part of the last product, from `middle` to the core. */
-void cpu_turned_finish(const cpu_source *source, int part, int parts);
+void cpu_transposed_finish(const cpu_source *source, int part, int parts);
 
 /* ---- The slots ---- */
 

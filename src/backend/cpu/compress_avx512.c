@@ -6,29 +6,29 @@
  *
  *     re(ab) = u (x + y) - y (u + v),   im(ab) = u (x + y) + x (v - u).
  *
- * u, v - u and u + v of a tile of B are packed as planes; x + y is added up where x and y are
- * broadcast, by units of the CPU that have nothing else to do. 32 registers hold a tile of three
- * rows, two groups of columns and three sums. A fifth to a third faster than four products (Zen 4);
- * the 16 registers of AVX2 are too few. */
+ * u, v - u and u + v of a tile of B are packed as planes; x + y is computed while x and y are
+ * broadcast, by otherwise idle units of the CPU. 32 registers hold a tile of three rows, two groups
+ * of columns and three sums. A fifth to a third faster than four products (Zen 4); the 16 registers
+ * of AVX2 are too few. */
 #ifdef __AVX512VL__
 #include "backend/cpu/compress_kernels.inc"
 
 enum {
-    GROUP = LANES,   /* columns of a vector of each plane */
-    GROUPS = 2,      /* of a tile */
-    ROWS = 3,        /* likewise */
-    PLANES = 3,      /* u, v - u, u + v */
-    MOST_DEPTH = 72, /* terms whose packed B stays in the first cache */
-    LEAST_ROWS = 12  /* fewer do not repay the packing */
+    GROUP = LANES,  /* columns per vector of each plane */
+    GROUPS = 2,     /* per tile */
+    ROWS = 3,       /* per tile */
+    PLANES = 3,     /* u, v - u, u + v */
+    MAX_DEPTH = 72, /* terms whose packed B stays in the first cache */
+    MIN_ROWS = 12   /* fewer do not repay the packing */
 };
 
-/* What the tiles of columns [.., + columns) share; strides are in floats. */
+/* The common part of the tiles of columns [.., + columns); strides are in floats. */
 typedef struct gauss {
     const cpu_product *p; /* of a slice of k, with strides in elements */
     int columns;          /* 1..GROUPS * GROUP */
     float beta;
-    const float *next; /* B of the tiles after these, to be prefetched; NULL: it is near */
-    float b[MOST_DEPTH * GROUPS * PLANES * LANES]; /* (k, groups, plane, lane) */
+    const float *next; /* B of the next tiles, to be prefetched; NULL: cached */
+    float b[MAX_DEPTH * GROUPS * PLANES * LANES]; /* (k, groups, plane, lane) */
 } gauss;
 
 /* Columns of a group. */
@@ -37,14 +37,14 @@ static int group_columns(int columns, int group) {
     return left < GROUP ? left : GROUP;
 }
 
-/* v, in a register here and now: compilers would add x and y up before they broadcast them, and
- * read B for every row. */
+/* Keeps v in a register: compilers would otherwise add x and y before broadcasting them, and reload
+ * B for every row. */
 static inline __attribute__((always_inline)) vector pinned(vector v) {
     __asm__("" : "+v"(v));
     return v;
 }
 
-/* Up to 16 complex numbers, as two vectors. */
+/* Up to 16 complex numbers in two vectors. */
 static inline void load_pairs(const float *at, int columns, vector pair[2]) {
     const int reals = 2 * columns;
     pair[0] = load_first(at, reals < LANES ? reals : LANES);
@@ -147,9 +147,8 @@ static inline __attribute__((always_inline)) void gauss_tile(const gauss *g, con
     }
 }
 
-/* Asks for what the next tiles need while rows of C from i on are summed: these rows there, and a
- * share of the rows of B. Inlined by force: gcc drops calls of functions that do nothing but
- * prefetch. */
+/* Prefetches for the next tiles while rows of C from i on are summed: the same rows there, and a
+ * share of the rows of B. Inlined by force: gcc drops calls of functions that only prefetch. */
 static inline __attribute__((always_inline)) void prefetch_next(const gauss *g, int64_t i,
                                                                 const float *c) {
     enum { REALS = 2 * GROUPS * GROUP };
@@ -197,14 +196,14 @@ static inline __attribute__((always_inline)) void gauss_columns(const gauss *g, 
 }
 
 static void product_of_three(const cpu_product *product) {
-    if (product->m < LEAST_ROWS) {
+    if (product->m < MIN_ROWS) {
         product_c64(product);
         return;
     }
     cpu_product p = *product;
-    gauss g; /* the room for B is not cleared */
+    gauss g; /* the space for B is not cleared */
     g.p = &p;
-    const int64_t width = GROUPS * GROUP, slices = (p.k + MOST_DEPTH - 1) / MOST_DEPTH;
+    const int64_t width = GROUPS * GROUP, slices = (p.k + MAX_DEPTH - 1) / MAX_DEPTH;
     const int64_t tiles = (p.n + width - 1) / width;
     const bool is_far = 2 * p.ldb * p.k * (int64_t)sizeof(float) > L2_SHARE;
     for (int64_t unit = 0; unit < tiles * slices; unit++) {

@@ -1,12 +1,11 @@
-/* The way back from a core, out = beta out + alpha (core x_n U_n + lambda scatter(values)), and the
- * same read off at an index set only.
+/* Expands a core, out = beta out + alpha (core x_n U_n + lambda scatter(values)), or evaluates the
+ * expansion at an index set only.
  *
  * The mirror image of compress.c: the first mode is expanded into the workspace, split over
  * columns; then every thread takes slices and expands mode by mode, depth first. The last product
  * writes panels straight into `out` with alpha and beta, and the sparse values are added to a panel
- * while it lies in cache: one pass over `out`, no update tensor. Sampling ends in a panel of
- * scratch instead, which is read off and dropped; so does the way back to 16 bits, which is rounded
- * from the panel. */
+ * while it is in cache: one pass over `out`, no update tensor. Sampling writes to a scratch panel
+ * instead, reads the wanted entries and drops it; a 16-bit `out` is rounded from such a panel. */
 #include <omp.h>
 
 #include "backend/check.h"
@@ -14,11 +13,11 @@
 #include "backend/cpu/stored.h"
 #include "base/minmax.h"
 
-/* A set with less than one in so many entries is sampled by dot products: those run slower, but
- * only where an entry is kept. */
+/* A set with less than one in this many entries is sampled by dot products: slower per entry, but
+ * only for kept entries. */
 enum { DENSE_SET = 4 };
 
-/* What a call does; neither `out` nor `half_out` means sampling. */
+/* The work of a call; neither `out` nor `half_out` means sampling. */
 typedef struct task {
     const cpu_plan *plan;
     const float *core; /* NULL: none */
@@ -30,19 +29,19 @@ typedef struct task {
     const cpu_kernels *convert;
     const tg_rng *rounding; /* of half_out, NULL: to nearest */
     const tg_bitmap *bitmap;
-    const float *scattered; /* values to be added to out, NULL: none */
+    const float *scattered; /* values added to out; NULL: none */
     float lambda;
-    float *sampled; /* values that are added to */
+    float *sampled; /* accumulates the samples */
 } task;
 
-/* One thread at work. */
+/* The state of one thread. */
 typedef struct worker {
     const task *task;
     float *panel;   /* CPU_PANEL floats */
-    float *scratch; /* the thread's, where the buffers of the modes are */
+    float *scratch; /* of the thread, for the buffers of the modes */
 } worker;
 
-/* A block (rows, columns) of the full tensor that is about to be made. */
+/* A block (rows, columns) of the full tensor to be computed. */
 typedef struct piece {
     int64_t first; /* entry of the tensor */
     int64_t rows, step, columns;
@@ -60,7 +59,7 @@ static void scatter_run(const task *t, int64_t first, int64_t count, float facto
     }
 }
 
-/* Rounds a run of the core's way back (a panel, changed) and the values to 16 bits. */
+/* Rounds a run of the expanded core (a panel, overwritten) plus the values to 16 bits. */
 static void half_run(const task *t, int64_t first, int64_t count, float *run) {
     const int width = t->plan->width;
     if (t->scattered) {
@@ -92,7 +91,7 @@ static void sample_run(const task *t, int64_t first, int64_t count, const float 
     }
 }
 
-/* The last product of a piece, which has a and b set, to where the piece belongs. */
+/* Runs the last product of a piece, which has a and b set, into the piece's destination. */
 static void finish_piece(const worker *w, piece to, cpu_product product) {
     const task *t = w->task;
     const int width = t->plan->width;
@@ -118,7 +117,7 @@ static void finish_piece(const worker *w, piece to, cpu_product product) {
     }
 }
 
-/* Samples entries of the last mode one by one, as dot products of rows of `in` and of U. */
+/* Samples entries of the last mode individually, as dot products of rows of `in` and of U. */
 static void sample_rows(const task *t, const float *in, int64_t first, int64_t rows) {
     const cpu_plan *plan = t->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
@@ -138,7 +137,7 @@ static void sample_rows(const task *t, const float *in, int64_t first, int64_t r
     }
 }
 
-/* Expands the last mode: (rows, rank) of `in` to rows of the tensor from entry `first` on. */
+/* Expands the last mode: (rows, rank) of `in` to rows of the tensor, starting at entry `first`. */
 static void expand_rows(const worker *w, const float *in, int64_t first, int64_t rows) {
     const task *t = w->task;
     const cpu_plan *plan = t->plan;
@@ -180,8 +179,8 @@ static cpu_product expansion(const cpu_plan *plan, const cpu_mode *mode, int64_t
                          .alpha = 1.0f};
 }
 
-/* Expands the mode before the last where the last has no factor: columns of (rank, length of the
- * last mode) to the block of the tensor that begins at `first`. */
+/* Expands the mode before the last if the last has no factor: columns of (rank, length of the last
+ * mode) to the block of the tensor that begins at `first`. */
 static void expand_columns(const worker *w, const float *in, int64_t first, tg_range columns) {
     const cpu_plan *plan = w->task->plan;
     const cpu_mode *mode = &plan->mode[plan->ndim - 2];
@@ -280,7 +279,7 @@ static void transpose_factor(const task *t, tg_range rows) {
     }
 }
 
-/* One thread's part of the call. All threads come here, as most cases have a barrier. */
+/* One thread's part of the call. All threads run it, as most cases have a barrier. */
 static void expand_part(const task *t, int part, int parts) {
     const cpu_plan *plan = t->plan;
     const cpu_mode *first = &plan->mode[0], *last = &plan->mode[plan->ndim - 1];

@@ -1,5 +1,5 @@
-/* The plan of a multilinear map: which modes there are to contract, and where everything lies in
- * the workspace. It is made anew in every call, from the shapes alone. */
+/* The plan of a multilinear map: the modes to contract, and the layout of the workspace. Computed
+ * in every call, from the shapes alone. */
 #include "backend/cpu/compress.h"
 
 #include "base/minmax.h"
@@ -38,7 +38,7 @@ static void collect_modes(const tg_multimode *modes, cpu_plan *plan) {
     }
 }
 
-/* Takes the next `elements` of the workspace, from a cache line on. */
+/* Takes the next `elements` of the workspace, aligned to a cache line. */
 static int64_t take(const cpu_plan *plan, int64_t elements, int64_t *size) {
     enum { LINE = TG_ALIGNMENT / sizeof(float) };
     const int64_t begin = *size;
@@ -46,13 +46,13 @@ static int64_t take(const cpu_plan *plan, int64_t elements, int64_t *size) {
     return begin;
 }
 
-/* Whether (dim, block) of a mode is needed while a slice is contracted. */
+/* Whether (dim, block) of a mode is needed during the contraction of a slice. */
 static bool has_buffer(const cpu_plan *plan, int d) {
     const int last = plan->ndim - 1;
     return plan->mode[d].factor && (d < last - 1 || plan->mode[last].factor);
 }
 
-/* How many slices are contracted together: more than one only if their buffers take no more than a
+/* Number of slices contracted together: more than one only if their buffers take no more than a
  * part of the tensor. */
 static int slices_together(const cpu_plan *plan, int64_t most) {
     enum { PART = 8 };
@@ -98,11 +98,11 @@ static cpu_plan outline(tg_backend *be, const tg_multimode *modes) {
     if (plan.ndim > 1) {
         plan.panel_columns = panel / tg_min(last[-1].dim, CPU_PRODUCT_DEPTH);
     }
-    /* Rows of a matrix: enough for a product of many rows, and pieces for many threads. */
-    enum { LEAST = 24, PIECES = 64 };
+    /* Rows of a matrix: enough for a large product, and pieces for many threads. */
+    enum { MIN_PIECE = 24, PIECES = 64 };
     plan.piece = 1;
     if (plan.ndim == 2) {
-        plan.piece = tg_min(tg_max(plan.mode[0].dim / PIECES, LEAST), plan.panel_rows);
+        plan.piece = tg_min(tg_max(plan.mode[0].dim / PIECES, MIN_PIECE), plan.panel_rows);
     }
     return plan;
 }
@@ -116,19 +116,20 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool facto
     return plan;
 }
 
-/* Room for so many samples that the copies of x take no more than a part of the tensor. */
+/* The number of samples whose copies of x take no more than a part of the tensor. */
 static int64_t room_for_samples(const tg_multimode *modes) {
-    enum { MOST = 16, PART = 4 };
+    enum { MAX_SAMPLES = 16, PART = 4 };
     const int64_t copies = modes->dim[0] + modes->rank[0];
-    return tg_min(modes->dim[0] * modes->dim[1] / (PART * copies), MOST);
+    return tg_min(modes->dim[0] * modes->dim[1] / (PART * copies), MAX_SAMPLES);
 }
 
 static int64_t floats_of(size_t bytes) {
     return (int64_t)(bytes / sizeof(float));
 }
 
-/* What the turned tensor is made of, a panel of it, and room for a tile of the last product. */
-static void lay_out_turned(const tg_multimode *modes, int64_t panel_rows, cpu_plan *plan) {
+/* Adds the inputs of the transposed tensor, a panel of it, and space for a tile of the last
+ * product. */
+static void lay_out_transposed(const tg_multimode *modes, int64_t panel_rows, cpu_plan *plan) {
     const int64_t in = modes->dim[0], rank = modes->rank[0];
     const int64_t frequencies = tg_product(modes->ndim - 2, modes->dim + 2);
     plan->projected = take(plan, frequencies * plan->samples * rank, &plan->size);
@@ -143,26 +144,26 @@ static void lay_out_turned(const tg_multimode *modes, int64_t panel_rows, cpu_pl
     plan->size += plan->threads * plan->scratch_size;
 }
 
-bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out) {
+bool cpu_transposed_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out) {
     const int last = modes->ndim - 1;
     if (last < 2 || !modes->factor[0] || !modes->factor[1] || !modes->factor[last] ||
         modes->rank[0] == 1 || room_for_samples(modes) == 0) {
         return false;
     }
-    tg_multimode turned = {.dtype = modes->dtype, .ndim = modes->ndim};
+    tg_multimode transposed = {.dtype = modes->dtype, .ndim = modes->ndim};
     for (int d = 0; d < last; d++) {
-        turned.dim[d] = modes->dim[d + 1];
-        turned.rank[d] = modes->rank[d + 1];
-        turned.factor[d] = modes->factor[d + 1];
+        transposed.dim[d] = modes->dim[d + 1];
+        transposed.rank[d] = modes->rank[d + 1];
+        transposed.factor[d] = modes->factor[d + 1];
     }
-    turned.dim[last] = turned.rank[last] = modes->rank[0];
-    *out = outline(be, &turned);
+    transposed.dim[last] = transposed.rank[last] = modes->rank[0];
+    *out = outline(be, &transposed);
     const int64_t rows = tg_min(modes->dim[last], CPU_PRODUCT_DEPTH), rank = modes->rank[0];
-    const int64_t most = tg_max(CPU_TURNED_PANEL / (rows * rank * out->width), 1);
-    out->slices = slices_together(out, tg_min(most, CPU_TURNED_SLICES));
+    const int64_t most = tg_max(CPU_TRANSPOSED_PANEL / (rows * rank * out->width), 1);
+    out->slices = slices_together(out, tg_min(most, CPU_TRANSPOSED_SLICES));
     out->panel_columns = out->slices * rank;
     out->samples = room_for_samples(modes);
-    lay_out_turned(modes, rows, out);
+    lay_out_transposed(modes, rows, out);
     return true;
 }
 

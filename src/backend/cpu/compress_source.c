@@ -1,6 +1,5 @@
-/* Reading a gradient piece by piece: a dense one in place, a factored one formed from its factors,
- * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]; with the entries of an index set gathered and masked
- * on the way. */
+/* Reads a gradient piece by piece: a dense one in place, a factored one formed from its factors,
+ * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]; gathers and masks the entries of an index set. */
 #include <string.h>
 
 #include "backend/cpu/compress.h"
@@ -8,7 +7,7 @@
 #include "backend/cpu/stored.h"
 #include "base/minmax.h"
 
-/* __builtin_popcountll calls a function where the instruction is not sure to be there. */
+/* __builtin_popcountll is a function call unless the instruction is known to exist. */
 static inline int64_t ones(uint64_t x) {
     x -= x >> 1 & UINT64_C(0x5555555555555555);
     x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
@@ -25,8 +24,8 @@ int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
     return rank + ones(before);
 }
 
-/* Entries [first, first + count) of a factored gradient, stretch by stretch of equal (i, o), and
- * the same of some channels i after it, to rows of `out`. */
+/* Entries [first, first + count) of a factored gradient, one run of equal (i, o) at a time, and the
+ * same for some following channels i, to rows of `out`. */
 static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_source *source,
                  float scale, int64_t first, int64_t count, int slices, float *out,
                  int64_t row_out) {
@@ -62,7 +61,7 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
     }
 }
 
-/* Gathers the kept entries of the range from `g` into values, and makes them 0 in `masked`; either
+/* Gathers the kept entries of the range from `g` into values, and zeroes them in `masked`; either
  * may be NULL. */
 static inline void take_kept(const tg_compress *op, int width, int64_t first, int64_t count,
                              const float *g, float *masked) {
@@ -84,13 +83,13 @@ static inline void take_kept(const tg_compress *op, int width, int64_t first, in
 }
 
 /* Entries [first, first + count) of G after gathering and masking, in place or in `panel`, and
- * those of more slices in rows of the panel. */
+ * those of more slices in the following rows. */
 static const float *load_run(const cpu_source *source, int64_t first, int64_t count, int slices,
                              float *panel, int64_t row_panel) {
     const tg_compress *op = source->op;
     const int width = source->plan->width;
     if (source->scratch) {
-        cpu_turned_run(source, first, count, slices, panel, row_panel);
+        cpu_transposed_run(source, first, count, slices, panel, row_panel);
         return panel;
     }
     const bool masked = op->bitmap && op->masked && op->core;
@@ -129,7 +128,7 @@ cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows,
     return (cpu_view){data, data == panel ? columns : step};
 }
 
-/* Entries of a range, formed in f32 a chunk at a time where `out` is 16-bit. */
+/* Entries of a range, formed in f32 a chunk at a time if `out` is 16-bit. */
 static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode *modes,
                        const tg_grad_source *source, double scale, tg_storage store, tg_range r,
                        void *out) {
@@ -144,7 +143,7 @@ static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode 
     }
 }
 
-/* All of a complex one as a product at every frequency; false if that does not fit. */
+/* A whole complex gradient as a product at every frequency; false if that does not fit. */
 static bool form_whole(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                        double scale, tg_storage store, void *out) {
     const int64_t row = 2 * tg_product(modes->ndim - 2, modes->dim + 2); /* reals */

@@ -1,4 +1,4 @@
-/* The cpu backend: ref's table with the slots that pay overridden, its life, and its facts. */
+/* The cpu backend: ref's table with tuned slots, opening and closing, and its description. */
 #include "backend/cpu/cpu.h"
 
 #include <omp.h>
@@ -18,7 +18,7 @@
 #define TG_CPU_X86 0
 #endif
 
-/* Slots by name, to tell which of them differ from ref's. */
+/* Slots by name, to list those that differ from ref's. */
 typedef struct slot_row {
     const char *name;
     size_t offset;
@@ -108,7 +108,7 @@ static bool has_avx512(void) {
 #endif
 }
 
-/* The 48 characters that an x86 CPU says about itself, without the blanks around them. */
+/* The 48-character brand string of an x86 CPU, trimmed. */
 static void cpu_model(char *text, size_t capacity) {
 #if TG_CPU_X86
     unsigned regs[12];
@@ -148,13 +148,13 @@ static void cpu_probe(tg_backend_info *info) {
 }
 
 /* Threads do not survive a fork, but OpenMP would wait for them: a child (of Python's
- * multiprocessing, say) works on its own. */
+ * multiprocessing, say) uses one thread. */
 static void work_alone(void) {
     omp_set_max_active_levels(0);
 }
 
 static void watch_forks(void) {
-    (void)pthread_atfork(NULL, NULL, work_alone); /* without memory for it, forks are as before */
+    (void)pthread_atfork(NULL, NULL, work_alone); /* a failure leaves fork unchanged */
 }
 
 static tg_status cpu_open(tg_backend *be) {

@@ -1,10 +1,9 @@
-/* Inside of the cpu backend: its state, the serial kernels it is built on, and the slots by family.
+/* Internals of the cpu backend: its state, its serial kernels, and the slots by family.
  *
- * Layers: a slot splits its work into fixed parts (tg_partition) and runs them with OpenMP; a part
- * calls serial kernels through a table. The table exists twice, from the same source: compiled for
- * any CPU (kernels_plain.c) and for AVX2 (kernels_avx2.c); the backend picks one when it opens.
- * Reductions add the partial results in the order of the parts, so that a thread count fixes the
- * bits. */
+ * Layers: a slot divides its work into fixed parts (tg_partition) and runs them with OpenMP; a part
+ * calls serial kernels through a table. The same source is compiled into two tables, for any CPU
+ * (kernels_plain.c) and for AVX2 (kernels_avx2.c); the backend picks one when it opens. Reductions
+ * add the partial results in the order of the parts, so that a thread count fixes the bits. */
 #ifndef TG_BACKEND_CPU_CPU_H
 #define TG_BACKEND_CPU_CPU_H
 
@@ -22,31 +21,31 @@ typedef struct cpu_partial {
 
 /* Kernels of one real type, for n reals or `pairs`. See elementwise_kernels.inc. */
 typedef struct cpu_reals {
-    /* y += alpha x, or y = alpha y where x is NULL. */
+    /* y += alpha x, or y = alpha y if x is NULL. */
     void (*update)(bool pairs, int64_t n, tg_scalar alpha, const void *x, void *y);
-    /* Added to `sum`: the norms of x; the sum of squares alone, NaN and Inf not left out. */
+    /* Adds the norms of x to `sum`; or only the sum of squares, including NaN and Inf. */
     void (*norms)(bool pairs, int64_t n, const void *x, cpu_partial *sum);
     void (*squares)(bool pairs, int64_t n, const void *x, cpu_partial *sum);
 } cpu_reals;
 
-/* Lines that are transformed at once: FFTW is fastest for four. */
+/* Lines transformed at once: FFTW is fastest for four. */
 enum { CPU_FFT_LINES = 4 };
 
 /* The largest radix of a pass of our own transforms. */
 enum { CPU_FFT_RADIX = 31 };
 
-/* A transform of CPU_FFT_LINES lines of our own; see fft_lines.c. */
+/* Our transform of CPU_FFT_LINES lines; see fft_lines.c. */
 typedef struct cpu_own_lines {
     int64_t points, pitch;
     int64_t n; /* of the passes: the points, or those of the convolution */
     int count; /* of passes */
     int radix[32];
     const void *roots;     /* (n) pairs e^{-2 pi i k / n} */
-    const void *chirp;     /* (points) pairs; NULL: passes alone */
+    const void *chirp;     /* (points) pairs; NULL: passes only */
     const void *convolved; /* (n) pairs */
 } cpu_own_lines;
 
-/* Around transforms: real rows in pairs, columns as lines; see fft_rows.inc. */
+/* Real rows to and from pairs, columns to and from lines; see fft_rows.inc. */
 typedef struct cpu_rows_f32 {
     void (*pack)(int64_t n, const float *a, const float *b, float *z);
     void (*unpack)(int64_t n, const float *z, float *a, float *b);
@@ -71,7 +70,7 @@ typedef struct cpu_rows_f64 {
     double *(*own)(const cpu_own_lines *lines, bool inverse, double *from, double *to);
 } cpu_rows_f64;
 
-/* Which random numbers, see rng.h. */
+/* Distributions of random numbers, see rng.h. */
 typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
 
 /* The serial kernels of one instruction set. */
@@ -83,24 +82,25 @@ typedef struct cpu_kernels {
     void (*store_f32)(tg_dtype real, int64_t n, const float *src, void *dst);
     /* keys[i] = bits of |x_i|^2 as a double, NaN above Inf: ascending with the modulus, < 2^63. */
     void (*modulus_keys)(tg_dtype dtype, int64_t n, const void *x, uint64_t *keys);
-    /* keys[i], which holds the modulus key of a weight, becomes a key that descends with the
-     * waiting time times[i] / weight: 0 at once for Inf and NaN, last for 0. */
+    /* keys[i], the modulus key of a weight, becomes a key that descends with the waiting time
+     * times[i] / weight: 0 for Inf and NaN, last for 0. */
     void (*waiting_keys)(int64_t n, const double *times, uint64_t *keys);
     /* Bits of up to 64 keys: those above the threshold, and those equal to it. */
     uint64_t (*compare_keys)(int64_t n, const uint64_t *keys, uint64_t threshold, uint64_t *equal);
     int64_t (*popcount)(int64_t words, const uint64_t *x);
     /* Numbers of indices first .. first + n - 1. */
     void (*random_numbers)(cpu_law law, const tg_rng *rng, uint64_t first, int64_t n, double *out);
-    /* n floats to 16 bits stochastically, by numbers first .. of the stream (rng_math.h). */
+    /* Stochastic rounding of n floats to 16 bits, by numbers first .. of the stream (rng_math.h).
+     */
     void (*round_bf16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
                        uint16_t *dst);
     void (*round_f16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
                       uint16_t *dst);
-    /* n <= TG_STATE_BLOCK reals of m (second: of v, which become roots) to bytes; the scale. By
-     * numbers first .. of the stream; rng NULL: to nearest. */
+    /* Encodes n <= TG_STATE_BLOCK reals of m (second: of v, overwritten by roots); returns the
+     * scale. Uses numbers first .. of the stream; rng NULL: to nearest. */
     float (*encode_bytes)(bool second, const tg_rng *rng, uint64_t first, int64_t n, float *from,
                           uint8_t *bytes);
-    /* One block to bytes, and its scale; and back. See quantize.h. */
+    /* Quantizes one block and returns its scale; and the inverse. See quantize.h. */
     float (*quantize_block)(const float *x, uint8_t *bytes);
     void (*dequantize_block)(float scale, const uint8_t *bytes, float *x);
     cpu_reals f32, f64;
@@ -109,18 +109,18 @@ typedef struct cpu_kernels {
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain;
-extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no AVX2 */
+extern const cpu_kernels cpu_kernels_avx2; /* name NULL if the build has no AVX2 */
 
-/* Scratch of one thread, from open to close. Sized for: a histogram of 2^16 bins and the candidates
- * of a selection; a panel in f64 and one partial Gram matrix; packed spectra and weights of wide
- * one-dimensional networks at all their frequencies. */
+/* Scratch of one thread, from open to close. Large enough for a histogram of 2^16 bins and the
+ * candidates of a selection; a panel in f64 and one partial Gram matrix; packed spectra and weights
+ * of wide one-dimensional networks at all their frequencies. */
 #define CPU_SCRATCH ((size_t)1 << 21)
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
     const struct cpu_tile_kernels *tiles;        /* see spectral_tile.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
-    const struct cpu_lines_engine *lines;        /* who transforms, see fft_lines.h */
+    const struct cpu_lines_engine *lines;        /* transforms lines, see fft_lines.h */
     cpu_partial *partials;                       /* (threads) */
     char *scratch;                               /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
@@ -134,26 +134,26 @@ static inline void *cpu_scratch_of(tg_backend *be, int part) {
     return cpu_state_of(be)->scratch + (size_t)part * CPU_SCRATCH;
 }
 
-/* How many parts pay for n units of work when fewer than `grain` are not worth a thread. */
+/* Number of parts for n units of work, at least `grain` units each. */
 static inline int cpu_parts(const tg_backend *be, int64_t n, int64_t grain) {
     int64_t useful = n / grain;
     return useful < 1 ? 1 : (useful < be->threads ? (int)useful : be->threads);
 }
 
-/* Threads of a loop over parts: one or all. libgomp ends the threads that a smaller team leaves
- * out, and starts new ones for the next team, which takes longer than many a loop. */
+/* Threads of a loop over parts: one or all. With a smaller team libgomp ends the other threads and
+ * starts new ones for the next team, which takes longer than many a loop. */
 static inline int cpu_team(const tg_backend *be, int parts) {
     return parts > 1 ? be->threads : 1;
 }
 
-/* At least `bytes` for one call: the scratch of all threads, or, if that is too small, a block of
- * its own in *taken, which the call frees. */
+/* At least `bytes` of scratch for one call: that of all threads, or, if it is too small, a block in
+ * *taken, which the call frees. */
 TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);
 
 tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
                                  int64_t n);
 
-/* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
+/* OpenBLAS uses one thread while any cpu backend is open (we call it from ours). */
 TG_NODISCARD tg_status cpu_blas_open(const tg_backend *be);
 void cpu_blas_close(void);
 
@@ -177,12 +177,12 @@ void cpu_herk(tg_dtype dtype, bool transposed, int64_t n, int64_t k, const void 
 void cpu_gemm_nh(tg_dtype dtype, bool transposed, int64_t m, int64_t n, int64_t k, const void *a,
                  int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc);
 
-/* Serial c (m, n) = alpha op(a) op(b) + beta c in f32, row-major; op transposes where asked. */
+/* Serial c (m, n) = alpha op(a) op(b) + beta c in f32, row-major; op may transpose. */
 void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                int64_t ldc);
 
-/* "OpenBLAS 0.3.21 Zen" into text; the number of characters. */
+/* Writes "OpenBLAS 0.3.21 Zen" to text; returns the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);
 
 /* ---- The slots, by family ---- */

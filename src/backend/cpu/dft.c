@@ -1,9 +1,9 @@
 /* Transforms of awkward length as products with a matrix, in f32.
  *
- * FFTW needs some ten times as long for a length with a large prime factor (421 is a common grid)
- * as for its neighbours. When only few frequencies are kept, multiplying with the matrix of roots
- * of unity is faster: it computes nothing else than these, and a product runs at the full speed of
- * the CPU. Real rows go straight to their kept half spectrum and back. */
+ * FFTW takes about ten times as long for a length with a large prime factor (421 is a common grid)
+ * as for its neighbours. If few frequencies are kept, multiplying by the matrix of roots of unity
+ * is faster: it computes only these, at the CPU's full speed. Real rows are transformed directly to
+ * and from their kept half spectrum. */
 #include "backend/cpu/dft.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ size_t cpu_dft_bytes(const cpu_dft *dft) {
     return (size_t)(dft->inner * row_floats(dft)) * sizeof(float);
 }
 
-/* Float number `column` of row `row` of the matrix. The real and imaginary part of an entry of a
- * spectrum are neighbours, as in memory. */
+/* Float number `column` of row `row` of the matrix. The real and imaginary parts of a spectrum
+ * entry are adjacent. */
 static double entry(cpu_dft_kind kind, bool inverse, int64_t n, int64_t first, int64_t row,
                     int64_t column) {
     const double turn = 6.28318530717958647692 / (double)n;
@@ -56,7 +56,7 @@ static double entry(cpu_dft_kind kind, bool inverse, int64_t n, int64_t first, i
     const bool imaginary = (inverse ? row : column) % 2, edge = k == 0 || 2 * k == n;
     const double angle = turn * (double)(k * at % n);
     const double root = imaginary ? -sin(angle) : cos(angle);
-    if (inverse) { /* Re of w X e^{+ i angle}: w = 2 but at the edges, whose im is ignored */
+    if (inverse) { /* Re of w X e^{+ i angle}: w = 2 except at the edges, whose im is ignored */
         return edge ? (imaginary ? 0.0 : root) : 2.0 * root;
     }
     return 2.0 * root; /* twice the transform, like the split of two rows */

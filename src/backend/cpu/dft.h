@@ -6,8 +6,9 @@
 
 typedef enum cpu_dft_kind { CPU_DFT_REAL, CPU_DFT_COMPLEX } cpu_dft_kind;
 
-/* Rows (inner) to rows (outer): n points to the kept frequencies, or back. Real data: floats, the
- * spectrum as 2 kept of them; forward gives twice the transform. Complex data: pairs. */
+/* Multiplies rows (inner) to rows (outer): n points to the kept frequencies, or back. Real data:
+ * floats, the spectrum as 2 * kept floats; forward gives twice the transform. Complex data: pairs.
+ */
 typedef struct cpu_dft {
     bool pairs;
     int64_t inner, outer;
@@ -17,7 +18,7 @@ typedef struct cpu_dft {
 /* Whether a product is faster than FFTW. */
 bool cpu_dft_pays(const cpu_compress_kernels *kernels, int64_t n, int64_t kept);
 
-/* Sizes without the matrix; the bytes that one takes; and the matrix, frequencies from `first`. */
+/* Sizes without the matrix; its bytes; and the matrix, with frequencies from `first` on. */
 cpu_dft cpu_dft_layout(cpu_dft_kind kind, bool inverse, int64_t n, int64_t kept);
 size_t cpu_dft_bytes(const cpu_dft *dft);
 void cpu_dft_fill(const cpu_dft *dft, cpu_dft_kind kind, bool inverse, int64_t n, int64_t first,

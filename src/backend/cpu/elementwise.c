@@ -1,5 +1,5 @@
 /* Elementwise operations and reductions: contiguous parts, one per thread, in cache-sized blocks
- * where a dtype has to be widened first. 16-bit formats are computed in f32. */
+ * for dtypes that must be widened first. 16-bit formats are computed in f32. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
     return TG_OK;
 }
 
-/* Doubles what is filled until the range is full. */
+/* Doubles the filled part until the range is full. */
 static void fill_range(size_t size, const char *element, size_t bytes, char *x) {
     size_t done = size < bytes ? size : bytes;
     memcpy(x, element, done);
@@ -137,7 +137,7 @@ static const cpu_reals *reals_for(const cpu_kernels *k, tg_dtype dtype) {
     return tg_dtype_real(dtype) == TG_F32 ? &k->f32 : &k->f64;
 }
 
-/* y += alpha x, or y = alpha y where x is NULL, of a 16-bit format: block by block through f32. */
+/* y += alpha x, or y = alpha y if x is NULL, for a 16-bit format: block by block through f32. */
 static void update_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, tg_scalar alpha,
                         const void *x, void *y) {
     float bx[BLOCK], by[BLOCK];
@@ -192,7 +192,7 @@ tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, 
 
 /* ---- reductions ---- */
 
-/* The norms of x, or the sum of its squares alone, added to `sum`. */
+/* Adds the norms of x, or only the sum of its squares, to `sum`. */
 static void reduce(const cpu_kernels *k, tg_dtype dtype, bool squares, int64_t n, const void *x,
                    cpu_partial *sum) {
     const bool pairs = tg_dtype_is_complex(dtype);
@@ -233,7 +233,7 @@ tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg
     return TG_OK;
 }
 
-/* Long runs: every part its slices, run by run. */
+/* Long runs: every part takes its slices run by run. */
 static void slice_norms_long(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                              int64_t right, const void *x, double *out) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
@@ -251,8 +251,8 @@ static void slice_norms_long(tg_backend *be, tg_dtype dtype, int64_t left, int64
     }
 }
 
-/* Short runs: every part its left blocks, into sums (dim) of its own. The keys of a selection are
- * the bits of the squares. */
+/* Short runs: every part sums its left blocks into a separate (dim). A selection's keys are the
+ * bits of the squares. */
 static void slice_norms_short(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                               int64_t right, const void *x, double *out) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;

@@ -1,22 +1,22 @@
 /* Fourier transforms, pruned to the kept modes.
  *
- * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft_lines.h): what FFTW does
- * best. Rows (last dimension) of real data are taken two at a time as one complex row; only their
- * kept columns are stored, as a partial spectrum (rows, columns). Its columns are gathered into
- * lines, transformed, and only kept frequencies leave them. So no full spectrum exists anywhere,
- * and what is in work fits in cache:
+ * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft_lines.h), FFTW's best case.
+ * Rows (last dimension) of real data are transformed in pairs as one complex row; only their kept
+ * columns are stored, as a partial spectrum (rows, columns). Its columns are gathered into lines
+ * and transformed, and only kept frequencies are scattered. So no full spectrum exists, and the
+ * working set fits in cache:
  *
  *   1-D  x -> [rows] -> partial -> X
  *   2-D  x -> [rows] -> partial -> [columns] -> X
  *   3-D  x -> [rows] -> partial -> [columns] -> volume (planes, kept rows, columns) -> [columns]
  *          -> X
  *
- * and the inverse backwards. Stage A is all up to the partial spectrum (3-D: up to the volume),
- * stage B the rest. With enough transforms each thread does both stages for its own share; with
+ * and the inverse in reverse. Stage A is everything up to the partial spectrum (3-D: up to the
+ * volume), stage B the rest. With enough transforms each thread does both stages of its share; with
  * fewer, all threads share stage A and then stage B of one transform. 1-D transforms run in blocks
- * of rows. A dimension of awkward length is multiplied with a matrix instead (dft.c). 16-bit
- * numbers are converted where they are read or written: the grid a block of rows at a time, the
- * spectrum a group of columns. */
+ * of rows. A dimension of awkward length is multiplied by a matrix instead (dft.c). 16-bit numbers
+ * are converted when read or written: the grid a block of rows at a time, the spectrum a group of
+ * columns. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -27,13 +27,13 @@
 #include "base/minmax.h"
 #include "base/scratch.h"
 
-/* One dimension of a transform; n = 1 where there is none. */
+/* One dimension of a transform; unused ones have n = 1. */
 typedef struct fft_axis {
     int64_t n;
     int64_t kept;
     int64_t first;    /* index of the first kept frequency, 0 .. n-1 */
-    int64_t head;     /* kept ones from `first` to the end; the others begin at 0 */
-    bool transformed; /* false: nothing to do */
+    int64_t head;     /* number kept from `first` to the end; the others begin at 0 */
+    bool transformed; /* false: skipped */
     bool paired;      /* real data: two rows as one */
     bool multiplied;  /* by a matrix */
     void *lines;      /* the engine's plan, if transformed and not multiplied */
@@ -46,26 +46,26 @@ struct tg_fft_plan {
     const cpu_kernels *kernels;
     const cpu_compress_kernels *products;
     const cpu_lines_engine *engine;
-    int parts;    /* threads at work */
+    int parts;    /* threads in use */
     int team;     /* threads of the loop over them */
     bool shared;  /* they share each transform */
     int64_t many; /* transforms (1-D: blocks of rows) */
 
     fft_axis along[3];     /* planes, rows, length of a row; 1-D: rows of a block */
-    int64_t columns;       /* kept ones of a row */
+    int64_t columns;       /* kept per row */
     int64_t groups;        /* of CPU_FFT_LINES columns */
-    int64_t block_rows;    /* rows of the grid that are transformed at once */
+    int64_t block_rows;    /* rows of the grid transformed at once */
     int64_t line_pitch;    /* distance of lines */
     int64_t partial_pitch; /* distance of rows of a partial spectrum or volume */
 
-    void *scratch;        /* all of the below, zero at first */
+    void *scratch;        /* for the buffers below, initially zero */
     size_t line_bytes;    /* of CPU_FFT_LINES lines, two of them per part: before and after */
-    size_t partial_bytes; /* of a partial spectrum: one per part, one in all if 2-D and shared */
-    size_t volume_bytes;  /* of a volume: one per part, one in all if shared; 0 if not 3-D */
+    size_t partial_bytes; /* of a partial spectrum: one per part, a single one if 2-D and shared */
+    size_t volume_bytes;  /* of a volume: one per part, a single one if shared; 0 if not 3-D */
     size_t grid_bytes;    /* 16-bit: a block of rows of the grid in f32, one per part */
     size_t kept_bytes;    /* 16-bit: kept entries of a group of columns in f32, one per part */
     size_t partial_at, volume_at, grid_at, kept_at;
-    float *matrices; /* of all dimensions with one */
+    float *matrices; /* of all multiplied dimensions */
 };
 
 /* One call of forward or inverse. */
@@ -73,14 +73,14 @@ typedef struct fft_job {
     const tg_fft_plan *plan;
     int64_t count; /* transforms */
     bool inverse;
-    double edge, interior; /* factors of spectrum entries by their place in the last dimension */
+    double edge, interior; /* factors of spectrum entries by position in the last dimension */
     const void *in;        /* grid (forward) or spectrum */
-    void *out;             /* the other one */
+    void *out;             /* spectrum (forward) or grid */
 } fft_job;
 
 /* Scratch of one part. */
 typedef struct fft_scratch {
-    void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
+    void *lines, *output; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
     void *partial, *volume;
     float *grid, *kept; /* 16-bit numbers in f32 */
 } fft_scratch;
@@ -103,7 +103,7 @@ static int64_t rows_of(const fft_job *job, int64_t h) {
     return job->plan->desc.ndim > 1 ? rows : tg_min(rows, job->count - h * rows);
 }
 
-/* ---- 16-bit storage: only where the arithmetic is f32 ---- */
+/* ---- 16-bit storage, for arithmetic in f32 ---- */
 
 /* The real number `at` of an array. */
 static void *real_at(const tg_fft_plan *plan, tg_storage store, const void *x, int64_t at) {
@@ -111,7 +111,7 @@ static void *real_at(const tg_fft_plan *plan, tg_storage store, const void *x, i
     return (char *)(uintptr_t)x + (size_t)at * size;
 }
 
-/* `reals` reals of the grid from `at` on: in place, or converted. */
+/* `reals` reals of the grid from `at` on: in place or converted. */
 static const void *read_grid(const fft_job *job, int64_t at, int64_t reals, const fft_scratch *s) {
     const tg_storage store = job->plan->desc.grid_store;
     const void *x = real_at(job->plan, store, job->in, at);
@@ -122,7 +122,7 @@ static const void *read_grid(const fft_job *job, int64_t at, int64_t reals, cons
     return s->grid;
 }
 
-/* Where they are made, and how they get from there to the grid. */
+/* The destination of computed reals, and their conversion to the grid. */
 static void *grid_room(const fft_job *job, int64_t at, const fft_scratch *s) {
     const tg_storage store = job->plan->desc.grid_store;
     return store == TG_STORE_FULL ? real_at(job->plan, store, job->out, at) : s->grid;
@@ -196,8 +196,8 @@ void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     TG_FREE(be->ctx, *plan);
 }
 
-/* Pitch of rows of n numbers: whole cache lines, an odd number of them, so that neighbours along a
- * column do not compete for the same places in the cache. */
+/* Pitch of rows of n numbers: an odd number of whole cache lines, so that neighbours along a column
+ * map to different sets of the cache. */
 static int64_t pitch_for(int64_t n, size_t number) {
     const int64_t per_line = TG_ALIGNMENT / (int64_t)number;
     const int64_t lines = (n + per_line - 1) / per_line;
@@ -258,7 +258,7 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
     plan->partial_at = 2 * parts * plan->line_bytes;
     plan->volume_at = plan->partial_at + (solid ? parts : one) * plan->partial_bytes;
     const int64_t columns = CPU_FFT_LINES * plan->along[solid ? 0 : 1].kept;
-    if (desc->grid_store != TG_STORE_FULL) { /* as many reals as rows of pairs have */
+    if (desc->grid_store != TG_STORE_FULL) { /* the reals of rows of pairs */
         plan->grid_bytes = tg_align((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
     }
     if (desc->kept_store != TG_STORE_FULL) {
@@ -272,7 +272,7 @@ static size_t scratch_bytes(const tg_fft_plan *plan) {
     return plan->kept_at + (size_t)plan->parts * plan->kept_bytes;
 }
 
-/* Matrices for the dimensions where they pay. */
+/* Matrices for the dimensions where they are faster. */
 static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
     size_t bytes = 0;
     for (int i = 0; i < 6 && plan->desc.dtype == TG_F32; i++) {
@@ -313,7 +313,7 @@ static tg_status make_lines(tg_backend *be, tg_fft_plan *plan) {
                                       .rest = d < 2 ? plan->columns % CPU_FFT_LINES : 0,
                                       .pitch = plan->line_pitch,
                                       .from = s.lines,
-                                      .to = s.turned};
+                                      .to = s.output};
         if (axis->transformed && !axis->multiplied) {
             TG_CALL(plan->engine->create(be, &lines, &axis->lines));
         }
@@ -398,7 +398,7 @@ tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_f
                           double scale, const void *x, void *spectrum) {
     (void)be;
     const bool real = !plan->desc.complex;
-    const double edge = real ? 0.5 * scale : scale; /* rows leave the split doubled */
+    const double edge = real ? 0.5 * scale : scale; /* splitting doubles the rows */
     const double interior = real && weight == TG_FFT_ADJOINT ? 2.0 * edge : edge;
     run(&(fft_job){plan, count, false, edge, interior, x, spectrum});
     return TG_OK;

@@ -1,11 +1,11 @@
-/* Our own transforms of lines: any length, no other library.
+/* Transforms of lines of any length, without other libraries.
  *
  * A length whose prime factors are at most CPU_FFT_RADIX is a sequence of passes
  * (fft_passes.inc). Any other length n is a convolution (Bluestein): with b_k = e^{-pi i k^2 / n}
  *
  *   X_k = b_k sum_j (x_j b_j) conj(b_{k-j}),
  *
- * done with transforms of m >= 2 n - 1 points that are sequences of passes. */
+ * by transforms of m >= 2 n - 1 points that are sequences of passes. */
 #include "backend/cpu/fft_lines.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ static int64_t own_room(int64_t n) {
 
 static void *own_run(const void *plan, bool inverse, int64_t count, void *from, void *to) {
     const own_plan *own = plan;
-    (void)count; /* all lines, whatever there is in the others */
+    (void)count; /* transforms all lines, used or not */
     return own->real == TG_F32 ? (void *)own->kernels->rows_f32.own(&own->lines, inverse, from, to)
                                : (void *)own->kernels->rows_f64.own(&own->lines, inverse, from, to);
 }
@@ -65,7 +65,7 @@ static void own_destroy(tg_backend *be, void *plan) {
     }
 }
 
-/* b and the transform of conj(b) / m, where b goes on to both sides of 0; uses the lines. */
+/* b and the transform of conj(b) / m, with b extended to both sides of 0; uses the lines. */
 static void fill_chirp(own_plan *own, const cpu_lines_desc *desc, void *chirp, void *convolved) {
     const int64_t n = desc->n, m = own->lines.n;
     const tg_dtype complex = tg_dtype_complex(desc->real);

@@ -1,9 +1,9 @@
-/* Transforms of lines by FFTW; the only file that knows it.
+/* Transforms of lines by FFTW, which only this file uses.
  *
- * FFTW is under the GPL, so that not every build may link it. With TG_FFTW the library is linked to
- * it; without, FFTW is looked for when the first backend opens, and used where the system has it.
- * Its interface is declared here, as far as it is used, so that both need no header. Plans are
- * FFTW_ESTIMATE: the same plan every time, hence the same bits. */
+ * FFTW is under the GPL, so not every build may link it. With TG_FFTW the library is linked to it;
+ * otherwise FFTW is loaded when the first backend opens, if the system has it. The part of its
+ * interface in use is declared here, so that neither case needs a header. Plans are FFTW_ESTIMATE:
+ * the same plan every time, hence the same bits. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ typedef struct fftw_calls {
     destroy_fn *destroy;
 } fftw_calls;
 
-static fftw_calls single, twice; /* all NULL: not there */
+static fftw_calls single, twice; /* all NULL: not available */
 static const char *version = "";
 
 #if TG_FFTW
@@ -41,7 +41,8 @@ static void find_fftw(void) {
     version = fftwf_version;
 }
 #else
-/* The calls of a shared library, whose names begin with `prefix`; false if one is missing. */
+/* Loads the calls of a shared library, with names that begin with `prefix`; false if one is
+ * missing. */
 static bool open_calls(const char *file, const char *prefix, fftw_calls *calls) {
     static const char *const names[3] = {"plan_many_dft", "execute_dft", "destroy_plan"};
     void *found[3] = {NULL};
@@ -73,7 +74,7 @@ static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER; /* FFTW's planner is
 
 typedef struct fftw_lines {
     const fftw_calls *calls;
-    void *plan[2][2]; /* [inverse][a last group of fewer lines] */
+    void *plan[2][2]; /* [inverse][incomplete last group] */
 } fftw_lines;
 
 static int64_t fftw_room(int64_t n) {

@@ -1,11 +1,11 @@
-/* Matrix products: how they are shared out to threads, and by whom they are done.
+/* Matrix products: their division among threads, and the choice of kernels.
  *
- * The longer of m and n is cut into units, and the units of all matrices of the batch are shared
- * out evenly. Products with a short inner dimension go to the kernels of compressed gradients
- * (compress_kernels.inc): OpenBLAS spends as much time there on copying A as on computing. All
- * others are serial OpenBLAS calls, one per unit: OpenBLAS rounds an entry differently depending on
- * its place in a call, so calls depend on the shape alone, and the number of threads changes no
- * bit. */
+ * The longer of m and n is divided into units, and the units of all matrices of the batch are
+ * distributed evenly. Products with a short inner dimension go to the kernels of compressed
+ * gradients (compress_kernels.inc): OpenBLAS spends as much time there on copying A as on
+ * computing. All others are serial OpenBLAS calls, one per unit: OpenBLAS rounds an entry
+ * differently depending on its position in a call, so calls depend only on the shape, and the
+ * number of threads does not change the bits. */
 #include <limits.h>
 #include <string.h>
 
@@ -14,16 +14,16 @@
 #include "base/minmax.h"
 
 enum {
-    GRAIN = 16,      /* rows or columns that a split keeps together */
-    CALLS = 32,      /* OpenBLAS calls that a long matrix is cut into */
-    MIN_CALL = 128,  /* rows or columns of one: fewer are not worth packing the other factor */
+    GRAIN = 16,      /* rows or columns kept together */
+    CALLS = 32,      /* OpenBLAS calls for a long matrix */
+    MIN_CALL = 128,  /* rows or columns per call: fewer do not repay packing the other factor */
     MAX_CALL = 1024, /* more only while A and C have up to STREAMED bytes */
     STREAMED = 512 * 1024,
-    TINY = 1 << 14,     /* products of numbers that are not worth a thread */
+    TINY = 1 << 14,     /* fewer multiplications do not repay a thread */
     SHORT = 256,        /* the longest inner dimension of our kernels */
     COPIED = 64 * 1024, /* bytes of B copied at a time: they stay in the second cache */
-    FEW_ROWS = 8,       /* fewer are not worth our kernels */
-    MANY_ROWS = 1024    /* of an A whose columns are contiguous: more are better copied */
+    FEW_ROWS = 8,       /* fewer do not repay our kernels */
+    MANY_ROWS = 1024    /* of an A with contiguous columns: more are better copied */
 };
 
 /* Of C. */
@@ -31,7 +31,7 @@ static int64_t matrices_of(const tg_gemm *g) {
     return g->batch > 1 && g->stride_c == 0 ? 1 : g->batch;
 }
 
-/* C = beta C where there is nothing to add. */
+/* C = beta C, for k = 0. */
 static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
     const bool zero = g->beta.re == 0.0 && (g->beta.im == 0.0 || !tg_dtype_is_complex(g->dtype));
     const size_t size = tg_dtype_size(g->dtype);
@@ -54,16 +54,16 @@ static bool is_conjugate(const tg_gemm *g, tg_op op) {
     return g->dtype == TG_C64 && (op == TG_OP_H || op == TG_OP_CONJ);
 }
 
-/* alpha op(B), columns [first, first + n), as (k, n). Loops run along B's rows in memory. */
+/* alpha op(B), columns [first, first + n), as (k, n). Loops follow B's rows in memory. */
 static void copy_block(const tg_gemm *g, const float *b, int64_t first, int64_t n, float *out) {
-    const bool pairs = g->dtype == TG_C64, turned = cpu_is_transposed(g->op_b);
+    const bool pairs = g->dtype == TG_C64, transposed = cpu_is_transposed(g->op_b);
     const float re = (float)g->alpha.re, im = (float)g->alpha.im;
     const float sign = is_conjugate(g, g->op_b) ? -1.0f : 1.0f;
-    const int64_t reals = pairs ? 2 : 1, step = reals * (turned ? n : 1);
-    for (int64_t o = 0; o < (turned ? n : g->k); o++) {
-        const float *from = b + reals * (turned ? (first + o) * g->ldb : o * g->ldb + first);
-        float *to = out + reals * o * (turned ? 1 : n);
-        const int64_t inner = turned ? g->k : n;
+    const int64_t reals = pairs ? 2 : 1, step = reals * (transposed ? n : 1);
+    for (int64_t o = 0; o < (transposed ? n : g->k); o++) {
+        const float *from = b + reals * (transposed ? (first + o) * g->ldb : o * g->ldb + first);
+        float *to = out + reals * o * (transposed ? 1 : n);
+        const int64_t inner = transposed ? g->k : n;
         for (int64_t i = 0; pairs && i < inner; i++, to += step) {
             const float br = from[2 * i], bi = sign * from[2 * i + 1];
             to[0] = re * br - im * bi;
@@ -81,14 +81,14 @@ static bool is_ours(tg_backend *be, const tg_gemm *g) {
            !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
 }
 
-/* One tile. B is read where it lies, or copied block by block where its rows are not those of
- * op(B), or are conjugated or multiplied by a complex number. */
+/* One tile. B is read in place, or copied block by block if its rows are not those of op(B), or are
+ * conjugated or multiplied by a complex number. */
 static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float *room) {
     const cpu_state *state = cpu_state_of(be);
-    const bool pairs = g->dtype == TG_C64, turned = cpu_is_transposed(g->op_a);
+    const bool pairs = g->dtype == TG_C64, transposed = cpu_is_transposed(g->op_a);
     const bool in_place =
         !cpu_is_transposed(g->op_b) && !(pairs && (g->op_b == TG_OP_CONJ || g->alpha.im != 0.0));
-    const int64_t reals = pairs ? 2 : 1, row_a = turned ? 1 : g->lda;
+    const int64_t reals = pairs ? 2 : 1, row_a = transposed ? 1 : g->lda;
     const float *b = (const float *)g->b + reals * t->batch * g->stride_b;
     float *c = (float *)g->c + reals * (t->batch * g->stride_c + t->i * g->ldc + t->j);
     cpu_product product = {
@@ -96,7 +96,7 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
         .k = g->k,
         .a = (const float *)g->a + reals * (t->batch * g->stride_a + t->i * row_a),
         .row_a = row_a,
-        .col_a = turned ? g->lda : 1,
+        .col_a = transposed ? g->lda : 1,
         .conj_a = is_conjugate(g, g->op_a),
         .ldc = g->ldc,
         .alpha = in_place ? (float)g->alpha.re : 1.0f,
@@ -121,7 +121,7 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
     }
 }
 
-/* ---- sharing out ---- */
+/* ---- division of work ---- */
 
 /* Tiles along the longer of m and n; a matrix has `units` of `grain` rows or columns. */
 typedef struct split {
@@ -132,7 +132,7 @@ typedef struct split {
     int64_t units;
 } split;
 
-/* Rows or columns of one OpenBLAS call; each has `bytes` in A and C. */
+/* Rows or columns per OpenBLAS call; each has `bytes` in A and C. */
 static int64_t call_length(int64_t length, int64_t bytes) {
     const int64_t share = tg_max(length / CALLS, MIN_CALL);
     return tg_min(share, tg_max(STREAMED / bytes, MAX_CALL)) / GRAIN * GRAIN;
@@ -148,7 +148,7 @@ static split split_of(tg_backend *be, const tg_gemm *g) {
     return s;
 }
 
-/* A tile of C, of the matrices number t->batch or, of a sum, of all of the batch. */
+/* A tile of C for matrix t->batch or, for a sum, for the whole batch. */
 static void multiply_tile(tg_backend *be, const tg_gemm *g, bool ours, int part, cpu_tile t) {
     tg_gemm one = *g;
     for (const int64_t end = g->stride_c == 0 ? g->batch : t.batch + 1; t.batch < end; t.batch++) {

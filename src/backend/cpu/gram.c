@@ -1,10 +1,10 @@
 /* Gram matrices of one mode of x (left, dim, right), accumulated in f64.
  *
- * Panels of x are widened to f64 into scratch that stays in cache, then multiplied by BLAS. A panel
- * is P (dim, w), its columns some (l, r), and adds P P^H; for right = 1 it is P (w, dim) as it lies
- * in memory and adds conj(P^H P). Small matrices: every part sums its panels into a matrix of its
- * own, added up in the order of the parts. Large ones: every part owns tiles of the result and
- * walks over all panels. Only the lower triangle is computed, the other is its mirror. */
+ * Panels of x are widened to f64 in cached scratch, then multiplied by BLAS. A panel is P (dim, w),
+ * its columns some (l, r), and adds P P^H; for right = 1 it is P (w, dim) as stored and adds
+ * conj(P^H P). Small matrices: every part sums its panels into a separate matrix, and these are
+ * added in the order of the parts. Large ones: every part owns tiles of the result and visits all
+ * panels. Only the lower triangle is computed, the upper one mirrors it. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct gram_task {
     double *out;
 } gram_task;
 
-/* Sets the entries first .. first + count - 1 of x that are in the mask to zero in `wide`. */
+/* Zeroes the masked ones among entries first .. first + count - 1 of x in `wide`. */
 static void apply_mask(const gram_task *t, int64_t first, int64_t count, double *wide) {
     const int parts = t->wide == TG_C128 ? 2 : 1;
     const int64_t end = first + count;
@@ -108,7 +108,7 @@ static void sum_panels(const gram_task *t, const panels *s, tg_range r, double *
     }
 }
 
-/* Every part its share of the panels. */
+/* Every part sums its share of the panels. */
 static void gram_small(tg_backend *be, const gram_task *t) {
     const int64_t reals = t->dim * t->dim * (t->wide == TG_C128 ? 2 : 1);
     const panels s = panels_of(t, t->dim);
@@ -148,7 +148,7 @@ static void sum_tile(const gram_task *t, const panels *s, int64_t i, int64_t j, 
     }
 }
 
-/* Every part its share of the tiles (i, j), j <= i, of the lower triangle. */
+/* Every part computes its share of the tiles (i, j), j <= i, of the lower triangle. */
 static void gram_large(tg_backend *be, const gram_task *t) {
     const panels s = panels_of(t, TILE);
     const int64_t side = (t->dim + TILE - 1) / TILE, tiles = side * (side + 1) / 2;

@@ -1,5 +1,5 @@
-/* Inside of the cpu backend, the neural operators: serial f32 kernels, made for any CPU and for
- * AVX2 from the same source like those of cpu.h, and the slots built on them. f64 goes to ref. */
+/* Internals of the cpu backend's neural operators: serial f32 kernels, compiled for any CPU and for
+ * AVX2 from one source like those of cpu.h, and the slots that use them. f64 goes to ref. */
 #ifndef TG_BACKEND_CPU_NN_H
 #define TG_BACKEND_CPU_NN_H
 
@@ -22,15 +22,15 @@ typedef struct cpu_nn_kernels {
 } cpu_nn_kernels;
 
 extern const cpu_nn_kernels cpu_nn_kernels_plain;
-extern const cpu_nn_kernels cpu_nn_kernels_avx2; /* name NULL where the build has no AVX2 */
+extern const cpu_nn_kernels cpu_nn_kernels_avx2; /* name NULL if the build has no AVX2 */
 
-/* The kernels that the backend chose. */
+/* The kernels chosen by the backend. */
 static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
     return cpu_state_of(be)->kernels == &cpu_kernels_avx2 ? &cpu_nn_kernels_avx2
                                                           : &cpu_nn_kernels_plain;
 }
 
-/* The families put their slots into the table. */
+/* The families add their slots to the table. */
 void cpu_fill_nn_skip(tg_backend_ops *ops);
 void cpu_fill_nn_mlp(tg_backend_ops *ops);
 void cpu_fill_nn_norm(tg_backend_ops *ops);

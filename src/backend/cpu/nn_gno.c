@@ -1,13 +1,13 @@
 /* Graph kernels on tiles of neighbours, as products with BLAS.
  *
- * The first layer is linear in what it reads: W [e(y_j), e(x_i), f_j] = a_j + b_i. a is made once
- * per point, b once per query and tile, so that a pair costs an addition there and products only
- * from the second layer on. Each thread has queries of its own and walks over their neighbours tile
- * by tile; hidden layers exist for one tile, and backward makes them again.
+ * The first layer is linear in its input: W [e(y_j), e(x_i), f_j] = a_j + b_i. a is computed once
+ * per point, b once per query and tile, so that the first layer costs a pair one addition, and
+ * products begin with the second. Each thread has separate queries and visits their neighbours tile
+ * by tile; hidden layers exist for one tile, and backward recomputes them.
  *
- * Backward, threads would meet in the gradients at a_j and f_j. So it goes in rounds: every thread
- * works out one tile of its own, and then every thread adds its columns of all these tiles, always
- * in the order of the threads and tiles. Gradients of weights are summed per thread. */
+ * In backward, threads would conflict in the gradients at a_j and f_j. So it works in rounds: every
+ * thread computes one tile, and then every thread adds its columns of all these tiles, always in
+ * the order of the threads and tiles. Gradients of weights are summed per thread. */
 #include <string.h>
 
 #include "backend/cpu/nn.h"
@@ -20,13 +20,13 @@ enum { TILE = 256 }; /* pairs of a tile */
 
 /* ---- workspace ---- */
 
-/* Of a thread: one tile of pairs, with the hidden layers of its kernels. Rows are pairs. */
+/* Per thread: one tile of pairs, with the hidden layers of its kernels. Rows are pairs. */
 typedef struct tile {
     int64_t count;                   /* pairs in it */
     int32_t *query, *point;          /* (TILE) */
     double *distance2;               /* (TILE) */
-    double *place;                   /* (embedded): of one point or query */
-    float *weight;                   /* (TILE): of the pairs */
+    double *place;                   /* (embedded): one point or query */
+    float *weight;                   /* (TILE): weights of the pairs */
     float *embedded;                 /* (TILE, embedded): of its queries, or of a tile of points */
     float *from_query;               /* (TILE, width[1]): b_i, later its gradient */
     float *layer[TG_GNO_MAX_LAYERS]; /* [l >= 1] (TILE, width[l]), after GELU; then gradients */
@@ -45,15 +45,15 @@ typedef struct work {
     const tg_gno *op;
     tg_gno_sizes sizes;
     int threads;
-    int64_t samples;   /* that one run of the kernel serves: all, or one if it reads their values */
-    int64_t sample;    /* the first of them */
-    float *values;     /* (samples, points, in_channels): act(f) */
-    float *dvalues;    /* likewise; backward */
-    float *from_point; /* (points, width[1]): a_j */
+    int64_t samples;    /* per run of the kernel: all, or one if it reads their values */
+    int64_t sample;     /* the first one */
+    float *values;      /* (samples, points, in_channels): act(f) */
+    float *dvalues;     /* likewise; backward */
+    float *from_point;  /* (points, width[1]): a_j */
     float *dfrom_point; /* likewise; backward */
     float *dy;          /* (samples, queries, out_channels), scaled; backward */
     tile *tiles;        /* (threads); backward */
-    size_t own, each;   /* bytes in front of the threads' tiles, and of each of them */
+    size_t own, each;   /* bytes before the threads' tiles, and of each tile */
 } work;
 
 static void *take(tg_scratch *b, int64_t count, size_t size) {
@@ -129,7 +129,7 @@ static tile tile_of(const work *w, bool backward, int part) {
                     &bytes);
 }
 
-/* ---- what pairs share ---- */
+/* ---- shared parts of pairs ---- */
 
 /* y (rows, out) = x (rows, in) times the columns [from, from + in) of a layer's weight, plus y. */
 static void multiply(const work *w, int l, int64_t from, int64_t in, int64_t rows, const float *x,
@@ -161,7 +161,7 @@ static void embed(const work *w, const double *p, const tile *t, float *out) {
     }
 }
 
-/* Values of a channel of a sample to or from rows by points. */
+/* Copies the values of a sample's channel to or from rows by points. */
 static void load_values(const work *w, const tile *t, int64_t sample, int64_t c) {
     const tg_gno *op = w->op;
     const int64_t channels = op->config->in_channels, n = op->points;
@@ -177,7 +177,7 @@ static void load_values(const work *w, const tile *t, int64_t sample, int64_t c)
     }
 }
 
-/* a_j of a tile of points, which lie cell by cell. */
+/* a_j of a tile of points, which are ordered by cell. */
 static void transform_points(const work *w, const tile *t, int64_t first, int64_t count) {
     const tg_gno_sizes *s = &w->sizes;
     const tg_neighbours *near = w->op->neighbours;
@@ -220,13 +220,13 @@ static void prepare(const work *w, bool backward) {
 
 /* ---- the kernel of a tile ---- */
 
-/* Pairs of a thread: whole queries, as many neighbours in each part as possible. */
+/* Pairs of a thread: whole queries, with balanced numbers of neighbours. */
 static tg_range pairs_of(const work *w, int part) {
     const tg_neighbours *near = w->op->neighbours;
     const int64_t all = near->first[near->queries];
     tg_range own = tg_partition(all, 1, w->threads, part);
     int64_t *ends[2] = {&own.begin, &own.end};
-    for (int k = 0; k < 2; k++) { /* down to where the query begins */
+    for (int k = 0; k < 2; k++) { /* back to the start of the query */
         int64_t low = 0, high = near->queries;
         while (high - low > 0 && *ends[k] < all) {
             const int64_t middle = low + (high - low) / 2;
@@ -241,7 +241,7 @@ static tg_range pairs_of(const work *w, int part) {
     return own;
 }
 
-/* The end of the pairs from k on that belong to one query. */
+/* The end of the pairs from k on that have the same query. */
 static int64_t same_query(const tile *t, int64_t k) {
     int64_t end = k + 1;
     while (end < t->count && t->query[end] == t->query[k]) {
@@ -250,7 +250,7 @@ static int64_t same_query(const tile *t, int64_t k) {
     return end;
 }
 
-/* a_j + b_i into layer 1; of the queries, row by row, the embedding stays. Returns how many. */
+/* a_j + b_i into layer 1; keeps the queries' embeddings, one row each. Returns their number. */
 static int64_t first_layer(const work *w, const tile *t) {
     const tg_gno_sizes *s = &w->sizes;
     int64_t queries = 0;
@@ -390,7 +390,7 @@ static void add_columns(int64_t rows, int64_t width, const float *x, float *sums
     }
 }
 
-/* A tile backwards, to the gradient at a_j + b_i in layer 1, and that of b_i to the weights. */
+/* Backward through a tile: the gradient at a_j + b_i in layer 1, and that of b_i to the weights. */
 static void back_tile(const work *w, tile *t, int64_t first, int64_t count) {
     const tg_gno_sizes *s = &w->sizes;
     const int64_t queries = evaluate(w, t, first, count, true);
@@ -415,7 +415,8 @@ static void back_tile(const work *w, tile *t, int64_t first, int64_t count) {
     add_columns(queries, s->width[1], t->from_query, t->dbias[0]);
 }
 
-/* Columns `own` of the first hidden layer, and `channels` of the values, of a thread's tile. */
+/* Adds columns `own` of the first hidden layer, and `channels` of the values, of a thread's tile.
+ */
 static void scatter(const work *w, const tile *t, tg_range own, tg_range channels) {
     const tg_gno *op = w->op;
     const int64_t width = w->sizes.width[1], out = op->config->out_channels;
@@ -466,7 +467,7 @@ static void back_pairs(const work *w) {
     }
 }
 
-/* The gradient at a_j on to the weights and the values, for a tile of points. */
+/* Propagates the gradient at a_j to the weights and the values, for a tile of points. */
 static void back_points(const work *w, const tile *t, int64_t first, int64_t count) {
     const tg_gno_sizes *s = &w->sizes;
     const tg_neighbours *near = w->op->neighbours;
@@ -556,7 +557,7 @@ static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
             add_columns(1, w.sizes.width[l + 1], tiles[part].dbias[l], op->dbias[l]);
         }
     }
-    if (op->df && !reads) { /* values that nothing reads */
+    if (op->df && !reads) { /* values not read by the kernel */
         memset(op->df, 0,
                (size_t)(op->batch * op->config->in_channels * op->points) *
                    tg_dtype_size(tg_stored(TG_F32, op->f_store)));

@@ -1,5 +1,5 @@
-/* Losses: an image is one thread's, computed in f64 line by line along the last dimension; the
- * formulas and the carried rounding are those of ref (backend/ref/nn_loss.c). */
+/* Losses: one thread per image, in f64 line by line along the last dimension; the formulas and the
+ * carried rounding are those of ref (backend/ref/nn_loss.c). */
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@ typedef struct image {
     double weight;
     const float *pred, *target;
     const double *slope; /* of a given norm */
-    float *dpred;        /* NULL: not wanted */
-    double *powers;      /* (2) NULL: not wanted */
+    float *dpred;        /* may be NULL */
+    double *powers;      /* (2), may be NULL */
 } image;
 
 /* Offsets of a line's neighbours along an outer dimension: the line `steps` away, with wrap. */
@@ -90,7 +90,7 @@ static double power_sum(const image *im, bool target_only) {
 
 /* ---- gradients: dpred = beta dpred + factor * that of |e| ---- */
 
-/* Stores `value` (and what was there before) and keeps what rounding took. */
+/* Stores `value` (plus beta times the old one) and carries the rounding error. */
 static void store(const image *im, int64_t i, double value, double *carry) {
     const double beta = im->op->beta;
     const double exact = (beta == 0.0 ? 0.0 : beta * (double)im->dpred[i]) + value + *carry;
@@ -158,7 +158,7 @@ static void given_gradient(const image *im, double norm, double factor) {
     }
 }
 
-/* The same value everywhere. */
+/* A constant gradient. */
 static void flat_gradient(const image *im, double value) {
     double carry = 0.0;
     for (int64_t i = 0; i < im->points * im->op->components; i++) {
@@ -166,7 +166,7 @@ static void flat_gradient(const image *im, double value) {
     }
 }
 
-/* Loss of one image; its gradient if it is wanted. */
+/* Loss of one image, and its gradient if wanted. */
 static double image_loss(const image *im) {
     const tg_loss_op *op = im->op;
     const bool lp = op->norm == TG_LOSS_NORM_LP;

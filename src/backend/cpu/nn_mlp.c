@@ -9,7 +9,7 @@
 typedef struct scratch {
     float *u;     /* (in, n): act(x), and later its gradient */
     float *h;     /* (hidden, n): gelu(w1 u + b1) after dropout */
-    float *slope; /* (hidden, n): its derivative with respect to what is inside; backward */
+    float *slope; /* (hidden, n): its derivative with respect to the argument; backward */
     float *dh;    /* (hidden, n); backward */
     float *f;     /* (out, n): the result before it is added, or alpha D2 dy; dropout, backward */
     float *y;     /* (out, n): y of 16 bits; forward */
@@ -22,7 +22,7 @@ static cpu_tiles tiles_of(const tg_mlp *op) {
     return cpu_tiles_of(op->batch, op->pixels, tg_max(op->hidden, tg_max(op->in, op->out)));
 }
 
-/* Where the arrays of a thread's scratch begin, in floats; backward only: those from slope on. */
+/* Offsets of the arrays in a thread's scratch, in floats; backward only: those from slope on. */
 typedef struct layout {
     int64_t u, h, f, y, row, slope, dh, b1, b2, w1, w2, size;
 } layout;
@@ -86,7 +86,7 @@ static uint64_t output_stream(const tg_mlp *op) {
     return op->stream + (uint64_t)(op->batch * op->hidden * op->pixels);
 }
 
-/* u = act(x) of a tile: x itself where it is not changed. */
+/* u = act(x) of a tile, or x itself without an activation. */
 static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, const scratch *s) {
     cpu_tile_rows x = cpu_tile_open(cpu_state_of(be)->kernels, op->x_store, op->x, tiles, tile,
@@ -100,7 +100,7 @@ static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tile
     return x;
 }
 
-/* A row of h = act(h + bias), and its slope unless NULL. */
+/* A row of h = act(h + bias), and its slope unless that is NULL. */
 static void hidden_row(const cpu_nn_kernels *k, tg_act act, int64_t n, float bias, float *h,
                        float *slope) {
     k->affine(n, 0.0f, 1.0f, h, bias, h);
@@ -138,7 +138,7 @@ static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, c
 
 /* ---- forward ---- */
 
-/* Row o of a tile of y: the sum with `add` and the activated one, in and out of 16 bits. */
+/* Row o of a tile of y: adds `add` and activates; converts from and to 16 bits. */
 static void finish_row(tg_backend *be, const tg_mlp *op, int64_t at, int64_t n, int64_t o,
                        float bias, float *y, const scratch *s) {
     const cpu_kernels *convert = cpu_state_of(be)->kernels;
@@ -209,7 +209,7 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
 
 /* ---- backward ---- */
 
-/* f = alpha D2 dy, or dy itself where that is the same; and its sums. */
+/* f = alpha D2 dy, or dy itself if equal; and its sums. */
 static cpu_tile_rows gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                                    cpu_pixel_tile tile, const scratch *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);

@@ -1,4 +1,4 @@
-/* Norms: groups are shared out to the threads; statistics in f64, a channel after the other. 16-bit
+/* Norms: groups are distributed to the threads; statistics in f64, one channel at a time. 16-bit
  * numbers are converted a chunk at a time. */
 #include <math.h>
 
@@ -7,9 +7,9 @@
 
 /* One group: a run of whole channels of one sample. */
 typedef struct group {
-    int64_t first;    /* number it starts at */
+    int64_t first;    /* index of its first number */
     int64_t channels; /* of it */
-    int64_t channel;  /* the first of them */
+    int64_t channel;  /* the first one */
 } group;
 
 static int64_t groups_of(const tg_norm *op) {
@@ -23,9 +23,9 @@ static group group_at(const tg_norm *op, int64_t index) {
                    .channel = op->per_channel ? index % op->channels : 0};
 }
 
-enum { CHUNK = 1024 }; /* 16-bit numbers that are converted at once */
+enum { CHUNK = 1024 }; /* 16-bit numbers converted at once */
 
-/* Reals of x from `at` on that are at hand at once, at most n; f32 has all of them. */
+/* Number of reals of x from `at` on accessible at once, at most n; all for f32. */
 static int64_t chunk_of(const tg_norm *op, int64_t n) {
     return op->store == TG_STORE_FULL || n < CHUNK ? n : CHUNK;
 }

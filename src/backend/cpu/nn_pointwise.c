@@ -1,4 +1,4 @@
-/* Neural operators, what acts on single numbers or moves them: contiguous parts, one per thread. */
+/* Neural operators, pointwise operations and copies: contiguous parts, one per thread. */
 #include <string.h>
 
 #include "backend/check.h"
@@ -7,7 +7,7 @@
 #include "base/minmax.h"
 
 enum {
-    GRAIN = 32768, /* numbers that are worth a thread */
+    GRAIN = 32768, /* numbers that repay a thread */
     LINE = 64      /* parts begin at cache lines */
 };
 
@@ -20,7 +20,7 @@ static tg_storage storage_of(tg_dtype dtype) {
     return dtype == TG_BF16 ? TG_STORE_BF16 : dtype == TG_F16 ? TG_STORE_F16 : TG_STORE_FULL;
 }
 
-enum { CHUNK = 1024 }; /* 16-bit numbers that are converted at once */
+enum { CHUNK = 1024 }; /* 16-bit numbers converted at once */
 
 /* y = act(x), or with dy: y = dy act'(x), on the reals of a range. */
 static void act_range(tg_backend *be, tg_storage store, tg_act act, tg_range range, const void *x,
@@ -67,7 +67,7 @@ static tg_status cpu_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, in
     return TG_OK;
 }
 
-/* Numbers of 4 or 2 bytes are moved as they are. */
+/* Numbers of 4 or 2 bytes are copied unchanged. */
 static void join_range(size_t size, tg_range r, const void *re, const void *im, void *pairs) {
     for (int64_t i = r.begin; size == 4 && i < r.end; i++) {
         ((uint32_t *)pairs)[2 * i] = ((const uint32_t *)re)[i];
@@ -118,7 +118,7 @@ static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, con
 
 /* ---- boxes ---- */
 
-/* Row number `row` of array h of dst: the row of src that goes into it, or -1. */
+/* The row of src for row number `row` of array h of dst, or -1. */
 static int64_t source_row(const tg_box *op, int64_t row) {
     int64_t from = 0, stride = 1;
     for (int d = op->ndim - 2; d >= 0; d--) {

@@ -40,13 +40,13 @@ static size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op, bool backwar
                : be->ref->skip_workspace(be, op, backward);
 }
 
-/* Multiplications of a pixel, or, without a matrix, as many as its memory takes the time of. */
+/* Multiplications per pixel; without a matrix, the equivalent of its memory traffic. */
 static int64_t weights_of(const tg_skip *op) {
     enum { MEMORY = 64 };
     return op->kind == TG_SKIP_MAP_LINEAR ? op->in * op->out : MEMORY * op->out;
 }
 
-/* act(x) of a tile: x itself where it is not changed, else made in u. */
+/* act(x) of a tile: x itself if unchanged, otherwise computed in u. */
 static cpu_tile_rows input_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, float *u) {
     cpu_tile_rows x =
@@ -192,7 +192,7 @@ static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_til
     cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
 }
 
-/* Those of channels; the weights of linear ones come after. */
+/* Gradients per channel; the weights of linear ones come later. */
 static void add_sums(const tg_skip *op, const sums *s) {
     float *dbias = op->dbias, *dweight = op->dweight;
     for (int64_t o = 0; dbias && o < op->out; o++) {

@@ -1,6 +1,6 @@
-/* Tiles: a few pixels of all channels of one image, small enough that what is made of them stays in
- * cache. A thread works on a run of tiles with scratch of its own; its sums for the gradients of
- * weights are added up at the end in the order of the threads. */
+/* Tiles: a few pixels of all channels of one image, small enough that intermediate results stay in
+ * cache. A thread processes a run of tiles with separate scratch; the threads' sums for the
+ * gradients of weights are added at the end in thread order. */
 #ifndef TG_BACKEND_CPU_NN_TILES_H
 #define TG_BACKEND_CPU_NN_TILES_H
 
@@ -20,12 +20,12 @@ typedef struct cpu_pixel_tile {
     int64_t image, first, n; /* pixels [first, first + n) */
 } cpu_pixel_tile;
 
-/* Floats, as many as fill whole cache lines. */
+/* Floats, rounded up to whole cache lines. */
 static inline int64_t cpu_whole_lines(int64_t floats) {
     return (floats + 15) / 16 * 16;
 }
 
-/* Tiles of which one of `channels` channels takes about 64 KiB. */
+/* Tiles of a width such that `channels` channels take about 64 KiB. */
 static inline cpu_tiles cpu_tiles_of(int64_t batch, int64_t pixels, int64_t channels) {
     int64_t width = 16384 / channels / 16 * 16;
     width = width < 32 ? 32 : width > 512 ? 512 : width;
@@ -43,7 +43,7 @@ static inline cpu_pixel_tile cpu_tile_at(const cpu_tiles *tiles, int64_t index) 
     return tile;
 }
 
-/* Where a tile of x (batch, channels, pixels) begins; its rows are `pixels` apart. */
+/* Start of a tile of x (batch, channels, pixels); its rows are `pixels` apart. */
 static inline int64_t cpu_tile_offset(const cpu_tiles *tiles, cpu_pixel_tile tile,
                                       int64_t channels) {
     return tile.image * channels * tiles->pixels + tile.first;
@@ -55,8 +55,8 @@ typedef struct cpu_tile_rows {
     int64_t ld;
 } cpu_tile_rows;
 
-/* The tile of x (batch, channels, pixels): x itself where it is f32, else `room` (channels, n),
- * filled if `reads`. */
+/* The tile of x (batch, channels, pixels): x itself if f32, else `room` (channels, n), filled if
+ * `reads`. */
 static inline cpu_tile_rows cpu_tile_open(const cpu_kernels *k, tg_storage store, const void *x,
                                           const cpu_tiles *tiles, cpu_pixel_tile tile,
                                           int64_t channels, bool reads, float *room) {
@@ -70,7 +70,7 @@ static inline cpu_tile_rows cpu_tile_open(const cpu_kernels *k, tg_storage store
     return (cpu_tile_rows){room, tile.n};
 }
 
-/* Rounds a tile that was made in its room. */
+/* Rounds a tile that was computed in `room`. */
 static inline void cpu_tile_close(const cpu_kernels *k, tg_storage store, const float *room,
                                   const cpu_tiles *tiles, cpu_pixel_tile tile, int64_t channels,
                                   void *x) {
@@ -80,7 +80,7 @@ static inline void cpu_tile_close(const cpu_kernels *k, tg_storage store, const 
     }
 }
 
-/* The dtypes and sizes that the tiled layers take; BLAS counts in ints. */
+/* The dtypes and sizes accepted by the tiled layers; BLAS counts in ints. */
 static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
     return dtype == TG_F32 && pixels <= INT_MAX;
 }

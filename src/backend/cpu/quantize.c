@@ -1,13 +1,13 @@
-/* Values in one byte each (quantize.h): blocks in contiguous parts, one per thread. */
+/* 8-bit quantization (quantize.h): blocks in contiguous parts, one per thread. */
 #include "backend/quantize.h"
 
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
-enum { GRAIN = 64 }; /* fewer blocks are not worth a thread */
+enum { GRAIN = 64 }; /* fewer blocks do not repay a thread */
 
-/* Values of a block: all but in the last one. */
+/* Values of a block: fewer in the last one. */
 static size_t values_in(int64_t n, int64_t block) {
     const int64_t left = n - block * TG_QUANTIZED_BLOCK;
     return (size_t)(left < TG_QUANTIZED_BLOCK ? left : TG_QUANTIZED_BLOCK);

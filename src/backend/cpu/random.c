@@ -1,4 +1,4 @@
-/* Random numbers: element i depends on its index alone, so parts are independent. */
+/* Random numbers: element i depends only on its index, so parts are independent. */
 #include "backend/cpu/cpu.h"
 
 #include "backend/check.h"

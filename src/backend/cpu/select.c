@@ -1,12 +1,12 @@
-/* Choosing k entries: the largest by radix selection on 63-bit keys, or k at random.
+/* Selects k entries: the largest by radix selection on 63-bit keys, or k at random.
  *
- * Keys are the bits of |x|^2 in f64, or, weighted, of the waiting time (descending).
- * A digit at a time from the top: every part counts the keys that agree with the digits found so
- * far, the counts tell the next digit of the k-th largest key. The second pass also collects the
- * few keys left, if they fit into scratch, so that later digits do not read x again. A last pass
+ * Keys are the bits of |x|^2 in f64 or, if weighted, of the waiting time (descending). One digit at
+ * a time from the top, every part counts the keys that match the digits found so far, and the
+ * counts give the next digit of the k-th largest key. The second pass also collects the few
+ * remaining keys if they fit into scratch, so that later digits do not read x again. A last pass
  * compares all keys with the threshold and writes the bitmap; entries equal to it are taken in
- * index order, for which every part knows how many of them come before its own. Nothing is sorted,
- * nothing allocated, and the result does not depend on the number of parts. */
+ * index order, for which every part knows the number in earlier parts. Nothing is sorted or
+ * allocated, and the result does not depend on the number of parts. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -17,7 +17,8 @@ enum {
     DIGITS = 4,
     BINS = 1 << 16,
     CHUNK = 512, /* keys at a time, and the unit of parts: one entry of the rank directory */
-    CANDIDATES = (int)(CPU_SCRATCH / sizeof(uint64_t)) - BINS / 2 /* keys beside the histogram */
+    CANDIDATES =
+        (int)(CPU_SCRATCH / sizeof(uint64_t)) - BINS / 2 /* keys that fit after the histogram */
 };
 
 /* Digit d of a key: 16, 16, 16 and 15 bits from the top. */
@@ -28,12 +29,12 @@ typedef struct select_task {
     tg_backend *be;
     const cpu_kernels *kernels;
     tg_dtype dtype;
-    const tg_rng *rng; /* weighted: of the waiting times; NULL: by modulus */
+    const tg_rng *rng; /* for the waiting times if weighted; NULL: by modulus */
     const char *x;
     tg_bitmap *bitmap;
     int parts;
     uint64_t prefix; /* digits found, in place */
-    bool collected;  /* the parts have the keys that agree with the prefix in their scratch */
+    bool collected;  /* the parts' scratch has the keys that match the prefix */
 } select_task;
 
 /* Scratch of a part: a histogram, then the candidates. Their number is in the part's partial. */
@@ -60,7 +61,7 @@ static void count_digit(int d, int64_t n, const uint64_t *keys, uint32_t *histog
     }
 }
 
-/* The keys that agree with the prefix above digit d, moved to the front; returns how many. */
+/* Moves the keys that match the prefix above digit d to the front; returns their number. */
 static int64_t filter(const select_task *t, int d, int64_t n, uint64_t *keys) {
     const int above = digit_shift[d - 1];
     int64_t count = 0;
@@ -72,7 +73,7 @@ static int64_t filter(const select_task *t, int d, int64_t n, uint64_t *keys) {
     return count;
 }
 
-/* Digit d of the keys of a part that agree so far; keeps these if `collect`. */
+/* Counts digit d of a part's matching keys; keeps these if `collect`. */
 static void count_part(const select_task *t, int d, bool collect, int part) {
     uint32_t *histogram = histogram_of(t, part);
     uint64_t *candidates = candidates_of(t, part);
@@ -107,8 +108,8 @@ static int64_t bin_total(const select_task *t, uint64_t bin) {
     return total;
 }
 
-/* The bin that holds the rank-th largest (1-based) of the counted keys. *rank becomes the rank in
- * that bin, *total how many it holds. */
+/* The bin of the rank-th largest (1-based) of the counted keys. *rank becomes the rank in that bin,
+ * *total its number of keys. */
 static uint64_t find_bin(const select_task *t, int64_t *rank, int64_t *total) {
     uint64_t bin = BINS - 1;
     for (*total = bin_total(t, bin); *total < *rank; *total = bin_total(t, bin)) {
@@ -118,7 +119,7 @@ static uint64_t find_bin(const select_task *t, int64_t *rank, int64_t *total) {
     return bin;
 }
 
-/* Whether every part has room for its share of a bin. */
+/* Whether every part has space for its share of a bin. */
 static bool fits(const select_task *t, uint64_t bin) {
     for (int p = 0; p < t->parts; p++) {
         if (histogram_of(t, p)[bin] > CANDIDATES - CHUNK) {
@@ -128,14 +129,14 @@ static bool fits(const select_task *t, uint64_t bin) {
     return true;
 }
 
-/* Entries with key > threshold are chosen, and the first `ties` of those equal to it. */
+/* Selects entries with key > threshold, and the first `ties` of those equal to it. */
 typedef struct threshold {
     uint64_t key;
     int64_t ties;
 } threshold;
 
-/* 0 < k < n. Leaves in the partials' count how many keys of a part are equal to the threshold, if
- * there are ties. */
+/* 0 < k < n. With ties, leaves the number of a part's keys equal to the threshold in the partials'
+ * count. */
 static threshold find_threshold(select_task *t, int64_t k) {
     const int parts = t->parts;
     int64_t rank = k, total = 0;
@@ -160,7 +161,7 @@ static threshold find_threshold(select_task *t, int64_t k) {
     return (threshold){t->prefix, rank};
 }
 
-/* The lowest `count` bits of x that are set. */
+/* The lowest `count` set bits of x. */
 static uint64_t lowest_bits(uint64_t x, int64_t count) {
     uint64_t kept = 0;
     for (; x && count > 0; count--) {
@@ -195,7 +196,7 @@ static void mark(select_task *t, threshold limit) {
     const int parts = t->parts;
     cpu_partial *partials = cpu_state_of(t->be)->partials;
     int64_t left = limit.ties;
-    for (int p = 0; p < parts; p++) { /* count becomes what this part may take */
+    for (int p = 0; p < parts; p++) { /* count becomes the number this part may take */
         const int64_t here = partials[p].count < left ? partials[p].count : left;
         partials[p].count = here;
         left -= here;
@@ -215,7 +216,7 @@ static void set_all(tg_bitmap *bitmap, bool value) {
     }
 }
 
-/* The k largest keys, for the slot of that name. */
+/* Selects the k largest keys for the slot of that name. */
 static tg_status select_largest(tg_backend *be, const char *slot, tg_dtype dtype, const tg_rng *rng,
                                 const void *x, int64_t k, tg_bitmap *bitmap) {
     TG_CALL(tg_check_float(be->ctx, slot, dtype));

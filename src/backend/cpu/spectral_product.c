@@ -7,13 +7,13 @@
 
 enum {
     COLUMNS_BYTES = 7 << 16, /* of packed columns, in the scratch of a thread */
-    RUN_BYTES = 1 << 19,     /* of packed rows at a run of frequencies, which a core keeps near */
+    RUN_BYTES = 1 << 19,     /* of packed rows at a run of frequencies, which a core caches */
     WHOLE_BYTES = 7 << 18,   /* or of all frequencies at once, if they are no more than this */
     GRAIN = 1 << 18,         /* products worth a thread */
-    MOST_REALS = 2 * CPU_MOST_FREQUENCIES
+    MAX_REALS = 2 * CPU_MAX_FREQUENCIES
 };
 
-/* How a product is cut. */
+/* The division of a product. */
 typedef struct cut {
     const cpu_tile_kernels *kernels;
     int parts;
@@ -26,7 +26,7 @@ typedef struct cut {
     float *rows;          /* (runs_at_once * run, rows_reals), of all threads */
 } cut;
 
-/* Of the scratch of all threads, what the columns leave. */
+/* Scratch of all threads that the columns leave free. */
 static int64_t rows_room(tg_backend *be) {
     return (int64_t)be->threads * ((int64_t)CPU_SCRATCH - COLUMNS_BYTES);
 }
@@ -35,13 +35,13 @@ static int64_t vector_bytes(tg_backend *be) {
     return 2 * (int64_t)sizeof(float) * cpu_state_of(be)->tiles->frequencies;
 }
 
-/* Packed operands are followed by a vector more: powers of two apart, they would share few places
- * of the first cache. Of so many rows at one vector: */
+/* Packed operands are followed by an extra vector: powers of two apart, they would share few sets
+ * of the first cache. For rows at one vector: */
 static int64_t rows_bytes(tg_backend *be, const cpu_spectral_product *p, int64_t rows) {
     return (p->depth * rows + 1) * vector_bytes(be);
 }
 
-/* Of a tile of columns at so many vectors: */
+/* For a tile of columns at several vectors: */
 static int64_t columns_bytes(tg_backend *be, const cpu_spectral_product *p, int64_t vectors) {
     return p->depth * CPU_TILE * (vectors + 1) * vector_bytes(be);
 }
@@ -72,8 +72,8 @@ static cut cut_of(tg_backend *be, const cpu_spectral_product *p) {
     return c;
 }
 
-/* Frequencies of `vectors` vectors from number `first` on, of the spectrum at real `at`, to vectors
- * `step` reals apart; zeros beyond the last. */
+/* Copies frequencies of `vectors` vectors from number `first` on, of the spectrum at real `at`, to
+ * vectors `step` reals apart; zeros after the last. */
 static void pack(tg_backend *be, const cpu_spectral_product *p, const cut *c, const cpu_spectra *s,
                  int64_t at, int64_t first, int64_t vectors, float *to, int64_t step) {
     const int64_t begin = first * c->reals, whole = vectors * c->reals;
@@ -91,7 +91,7 @@ static void pack(tg_backend *be, const cpu_spectral_product *p, const cut *c, co
     }
 }
 
-/* Rows of the tile that begins with row i: 4, and of the last ones 2 or 1. */
+/* Rows of the tile that begins with row i: 4, or at the end 2 or 1. */
 static int tile_rows(int64_t rows, int64_t i) {
     return rows - i >= 4 ? 4 : rows - i >= 2 ? 2 : 1;
 }
@@ -100,7 +100,7 @@ static int64_t tile_count(int64_t rows) {
     return rows / 4 + rows % 4 / 2 + rows % 2;
 }
 
-/* The row that tile t begins with. */
+/* The first row of tile t. */
 static int64_t tile_begin(int64_t rows, int64_t t) {
     return t <= rows / 4 ? 4 * t : rows - 1;
 }
@@ -119,7 +119,7 @@ static void pack_rows(tg_backend *be, const cpu_spectral_product *p, const cut *
     }
 }
 
-/* Columns of a tile: (depth, column, vector), and one vector more, as they lie in b. */
+/* Columns of a tile: (depth, column, vector), and one extra vector, in the layout of b. */
 static void pack_columns(tg_backend *be, const cpu_spectral_product *p, const cut *c, int64_t first,
                          int64_t vectors, int64_t tile, float *to) {
     for (int64_t d = 0; d < p->depth; d++) {
@@ -135,10 +135,10 @@ static void pack_columns(tg_backend *be, const cpu_spectral_product *p, const cu
     }
 }
 
-/* One tile at one vector, into c itself or by way of a room where c cannot take whole vectors. */
+/* One tile at one vector, into c or through a buffer if c cannot take whole vectors. */
 static void multiply_tile(tg_backend *be, const cpu_spectral_product *p, const cut *c,
                           int64_t vector, int64_t tile, int64_t row, cpu_tile_product *t) {
-    float room[CPU_TILE * CPU_TILE * MOST_REALS];
+    float room[CPU_TILE * CPU_TILE * MAX_REALS];
     const int64_t columns = tg_min(p->columns - tile * CPU_TILE, CPU_TILE);
     const int64_t count = tg_min(2 * p->frequencies - vector * c->reals, c->reals);
     const int64_t at = row * p->c_row + tile * CPU_TILE * p->c_column + vector * c->reals;
@@ -180,7 +180,7 @@ static void multiply_part(tg_backend *be, const cpu_spectral_product *p, const c
     }
 }
 
-/* A product whose packed rows fit the scratch at one vector at least. */
+/* A product whose packed rows fit in the scratch for at least one vector. */
 static void multiply_rows(tg_backend *be, const cpu_spectral_product *p) {
     const cut c = cut_of(be, p);
     for (int64_t first = 0; first < c.vectors; first += c.runs_at_once * c.run) {

@@ -3,16 +3,16 @@
  *
  * Frequencies are the vectors of the kernels (spectral_tile.h). Rows of a are packed once for all
  * threads, a run of frequencies at a time; each thread then takes tiles of columns, packs those of
- * b, and multiplies them with all rows. What a number is summed from and in which order does not
- * depend on the number of threads. */
+ * b, and multiplies them with all rows. The order of summation does not depend on the number of
+ * threads. */
 #ifndef TG_BACKEND_CPU_SPECTRAL_PRODUCT_H
 #define TG_BACKEND_CPU_SPECTRAL_PRODUCT_H
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/spectral_tile.h"
 
-/* Spectra (.., .., frequencies) of c64, so many reals from one depth, and row or column, to the
- * next. */
+/* Spectra (.., .., frequencies) of c64, with strides in reals between depths and between rows or
+ * columns. */
 typedef struct cpu_spectra {
     const void *x;
     tg_storage store;
@@ -29,7 +29,7 @@ typedef struct cpu_spectral_product {
     float scale;
 } cpu_spectral_product;
 
-/* Whether tiles of such a product fit the scratch: if it is not deeper than some 1500. */
+/* Whether tiles of such a product fit in the scratch: up to a depth of about 1500. */
 bool cpu_spectral_fits(tg_backend *be, const cpu_spectral_product *p);
 
 void cpu_spectral_multiply(tg_backend *be, const cpu_spectral_product *p);

@@ -1,14 +1,14 @@
 /* Products of spectra at a run of frequencies, the inner part of spectral contractions and of their
- * gradients: serial kernels on packed tiles, for any CPU, AVX2 and AVX-512. The results of AVX2 and
- * AVX-512 are the same to the bit. */
+ * gradients: serial kernels on packed tiles, for any CPU, AVX2 and AVX-512. AVX2 and AVX-512 give
+ * the same bits. */
 #ifndef TG_BACKEND_CPU_SPECTRAL_TILE_H
 #define TG_BACKEND_CPU_SPECTRAL_TILE_H
 
 #include <stdint.h>
 
 enum {
-    CPU_TILE = 4,            /* rows and columns of a whole tile */
-    CPU_MOST_FREQUENCIES = 8 /* of a vector, see cpu_tile_kernels */
+    CPU_TILE = 4,           /* rows and columns of a whole tile */
+    CPU_MAX_FREQUENCIES = 8 /* per vector, see cpu_tile_kernels */
 };
 
 typedef enum cpu_tile_form {
@@ -24,15 +24,15 @@ typedef struct cpu_tile_product {
     int64_t depth;
     int rows;                  /* 1, 2 or 4 */
     const float *a;            /* (depth, rows) vectors */
-    const float *b;            /* (depth, CPU_TILE) vectors, which lie.. */
-    int64_t b_depth, b_column; /* .. so many reals apart */
+    const float *b;            /* (depth, CPU_TILE) vectors, with.. */
+    int64_t b_depth, b_column; /* .. these strides in reals */
     float *c;                  /* (rows, CPU_TILE) vectors, likewise */
     int64_t c_row, c_column;
     float scale;
 } cpu_tile_product;
 
 typedef struct cpu_tile_kernels {
-    int frequencies; /* of a vector; 0 where the build does not have these */
+    int frequencies; /* per vector; 0 if the build lacks these kernels */
     void (*multiply)(const cpu_tile_product *p);
 } cpu_tile_kernels;
 

@@ -1,5 +1,5 @@
-/* Arrays that may be kept in 16 bits: f32 kernels see them piece by piece, in place where they are
- * f32, else converted into room of a thread. No f32 copy of a whole array exists. */
+/* Arrays that may be stored in 16 bits: f32 kernels access them piece by piece, in place if f32,
+ * else converted to a thread's buffer. No f32 copy of a whole array exists. */
 #ifndef TG_BACKEND_CPU_STORED_H
 #define TG_BACKEND_CPU_STORED_H
 
@@ -22,7 +22,7 @@ static inline const float *cpu_read(const cpu_kernels *k, tg_storage store, cons
     return room;
 }
 
-/* Where a result for reals [at, ..) of x is made: x itself, or `room`, from which cpu_write then
+/* Destination of a result for reals [at, ..) of x: x itself, or `room`, from which cpu_write then
  * rounds it. */
 static inline float *cpu_result(tg_storage store, void *x, int64_t at, float *room) {
     return store == TG_STORE_FULL ? cpu_stored_at(store, x, at) : room;
@@ -35,7 +35,8 @@ static inline void cpu_write(const cpu_kernels *k, tg_storage store, int64_t n, 
     }
 }
 
-/* The same, 16-bit formats stochastically by the stream `rounding` (NULL: to nearest). */
+/* The same with stochastic rounding to 16-bit formats by the stream `rounding` (NULL: to nearest).
+ */
 static inline void cpu_write_rounded(const cpu_kernels *k, tg_storage store, int64_t n,
                                      const float *room, void *x, int64_t at,
                                      const tg_rng *rounding) {

@@ -1,4 +1,4 @@
-/* Adam and other rules of updates, block after block in double. */
+/* Adam and other update rules, block by block in double. */
 #include "backend/ref/ref.h"
 
 tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel) {

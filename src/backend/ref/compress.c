@@ -1,12 +1,12 @@
-/* Compressed gradients: gather, multilinear projection and the way back, one mode and one element
- * at a time.
+/* Compressed gradients: gather, multilinear projection and expansion, one mode and one element at a
+ * time.
  *
  * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
  * mode product reads one and writes the other. */
 #include "backend/ref/ref.h"
 #include "base/minmax.h"
 
-/* Elements of the largest tensor on the way from (dim..) to (rank..), in any order of modes. */
+/* Elements of the largest tensor between (dim..) and (rank..), for any order of modes. */
 static int64_t largest(const tg_multimode *modes) {
     int64_t numel = 1;
     for (int d = 0; d < modes->ndim; d++) {
@@ -44,8 +44,8 @@ static bool is_kept(const tg_bitmap *bitmap, int64_t i) {
     return bitmap && (bitmap->words[i / 64] >> (i % 64) & 1);
 }
 
-/* Contracts every mode of `tensor` (size[d] entries each, updated) with U^H (forward) or U, ends in
- * one of the two buffers and returns which. */
+/* Contracts every mode of `tensor` (size[d] entries each, updated) with U^H (forward) or U; returns
+ * the buffer of the result. */
 static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *tensor,
                             tg_scalar *other) {
     int64_t size[TG_MAX_NDIM];
@@ -82,7 +82,7 @@ static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *
     return tensor;
 }
 
-/* array[i] = beta array[i] + scale value, beta = 0 without reading; a bf16 array is rounded by the
+/* array[i] = beta array[i] + scale value; beta = 0 does not read. A bf16 array is rounded by the
  * stream, if there is one. */
 static void blend_rounded(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
                           tg_scalar value, const tg_rng *rounding) {
@@ -128,7 +128,7 @@ static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     return TG_OK;
 }
 
-/* The core mapped back to the full tensor, in one of the two buffers of the workspace. */
+/* Expands the core to the full tensor, in one of the two buffers of the workspace. */
 static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void *workspace) {
     tg_scalar *tensor = workspace;
     const int64_t count = tg_product(modes->ndim, modes->rank);

@@ -1,7 +1,7 @@
 /* Hermitian eigenproblem by cyclic Jacobi rotations and thin QR by Gram-Schmidt.
  *
- * Both are slow but hard to get wrong: Jacobi only ever multiplies by unitary 2 x 2 matrices and
- * can measure its own convergence; Gram-Schmidt done twice is orthogonal to machine precision. Real
+ * Both are slow but hard to get wrong: Jacobi only multiplies by unitary 2 x 2 matrices and
+ * measures its convergence; Gram-Schmidt done twice is orthogonal to machine precision. Real
  * problems run as complex ones with im = 0. Scratch comes from the ledger as workspace. */
 #include <float.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "backend/ref/ref.h"
 
 /* Largest |re| or |im| of n numbers, rounded up to a power of two: dividing by it is exact and
- * keeps squares from overflowing. 1 for zeros, Inf when a number is not finite. */
+ * prevents overflow of squares. 1 for zeros, Inf if a number is not finite. */
 static double power_of_two_bound(const tg_scalar *x, int64_t n, int64_t stride) {
     double most = 0.0;
     for (int64_t i = 0; i < n; i++) {
@@ -59,7 +59,7 @@ static void jacobi_step(tg_scalar *a, tg_scalar *v, int64_t n, int64_t p, int64_
     a[p * n + q] = a[q * n + p] = (tg_scalar){0};
 }
 
-/* Sum of squares of a (n, n), and the part of it off the diagonal. */
+/* Sum of squares of a (n, n), and of its off-diagonal part. */
 static double squares(const tg_scalar *a, int64_t n, double *off_diagonal) {
     double diagonal = 0.0;
     *off_diagonal = 0.0;
@@ -71,7 +71,7 @@ static double squares(const tg_scalar *a, int64_t n, double *off_diagonal) {
     return diagonal + *off_diagonal;
 }
 
-/* Rotates until what is left off the diagonal is below rounding; false if that never happens. */
+/* Rotates until the off-diagonal part is below rounding; false if that never happens. */
 static bool jacobi_sweeps(tg_scalar *a, tg_scalar *v, int64_t n) {
     for (int sweep = 0; sweep < JACOBI_SWEEPS; sweep++) {
         double off = 0.0;
@@ -169,8 +169,8 @@ static double column_norm(const tg_scalar *q, int64_t m, int64_t n, int64_t j) {
     return sqrt(sum);
 }
 
-/* Takes the parts along columns 0 .. j-1 out of column j, twice; they are added to
- * r[0..j-1][j] times `scale` if r is given. Returns the norm of what is left. */
+/* Removes the parts along columns 0 .. j-1 from column j, twice; adds them times `scale` to
+ * r[0..j-1][j] if r is given. Returns the norm of the remainder. */
 static double orthogonalize(tg_scalar *q, int64_t m, int64_t n, int64_t j, double scale,
                             tg_scalar *r) {
     for (int pass = 0; pass < 2; pass++) {
@@ -193,8 +193,8 @@ static double orthogonalize(tg_scalar *q, int64_t m, int64_t n, int64_t j, doubl
     return column_norm(q, m, n, j);
 }
 
-/* Column j becomes the unit vector that is farthest from the span of columns 0 .. j-1: row i of
- * those has norm^2 1 - distance^2, and the j <= m - 1 norms^2 of the m rows add up to j. */
+/* Column j becomes the unit vector farthest from the span of columns 0 .. j-1: row i of those has
+ * norm^2 1 - distance^2, and the j <= m - 1 norms^2 of the m rows add up to j. */
 static void completion(tg_scalar *q, int64_t m, int64_t n, int64_t j) {
     int64_t best = 0;
     double least = HUGE_VAL;
@@ -213,7 +213,7 @@ static void completion(tg_scalar *q, int64_t m, int64_t n, int64_t j) {
     }
 }
 
-/* One column: false when it is not finite. q (m, n), r (n, n). */
+/* One column: false if it is not finite. q (m, n), r (n, n). */
 static bool qr_column(tg_scalar *q, tg_scalar *r, int64_t m, int64_t n, int64_t j) {
     const double scale = power_of_two_bound(q + j, m, n);
     if (isinf(scale)) {
@@ -223,7 +223,7 @@ static bool qr_column(tg_scalar *q, tg_scalar *r, int64_t m, int64_t n, int64_t 
         q[i * n + j].re /= scale;
         q[i * n + j].im /= scale;
     }
-    /* Rounding leaves about eps sqrt(m) of a column that lies in the span of those before it. */
+    /* Rounding leaves about eps sqrt(m) of a column in the span of those before it. */
     const double nothing = 8.0 * DBL_EPSILON * sqrt((double)m) * column_norm(q, m, n, j);
     double left = orthogonalize(q, m, n, j, scale, r);
     if (left > nothing) {

@@ -10,7 +10,7 @@ static tg_scalar op_load(tg_dtype dtype, tg_op op, const void *x, int64_t offset
     return op == TG_OP_H || op == TG_OP_CONJ ? ref_conj(v) : v;
 }
 
-/* Entry (i, j) of the product of matrices number b. */
+/* Entry (i, j) of product number b. */
 static tg_scalar entry_of(const tg_gemm *g, int64_t b, int64_t i, int64_t j) {
     tg_scalar sum = {0};
     for (int64_t p = 0; p < g->k; p++) {
@@ -47,7 +47,7 @@ static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
     return TG_OK;
 }
 
-/* Element i, or 0 where the mask has it. */
+/* Element i, or 0 if masked. */
 static tg_scalar masked_load(tg_dtype dtype, const void *x, const tg_bitmap *mask, int64_t i) {
     const bool hidden = mask && (mask->words[i / 64] >> (i % 64) & 1);
     return hidden ? (tg_scalar){0} : tg_load(dtype, x, i);

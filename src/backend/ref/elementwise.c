@@ -66,8 +66,8 @@ static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, 
     return status;
 }
 
-/* Element i as the numbers of index i, or of 2i and 2i + 1 for a pair: mapped to
- * offset + factor * number, in double. */
+/* Element i from the random numbers of index i, or of 2i and 2i + 1 for a pair: offset + factor *
+ * number, in double. */
 typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
 
 static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, const tg_rng *rng,

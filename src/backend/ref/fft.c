@@ -1,10 +1,10 @@
-/* Pruned Fourier transforms by the definition, one dimension after the other.
+/* Pruned Fourier transforms by definition, one dimension at a time.
  *
- * A line of N points and K kept frequencies costs N K products with e^{-2 pi i j / N} from a table
+ * A line of N points and K kept frequencies takes N K products with e^{-2 pi i j / N} from a table
  * over j; the index j = k n mod N is exact, so large k n lose no precision. Forward goes from the
- * last dimension to the first, inverse from the first to the last, where real data take what a half
- * spectrum stands for: x[n] = Re sum_k w_k X[k] e^{2 pi i k n / N}, w = 1 at index 0 and Nyquist
- * (their imaginary parts dropped) and 2 elsewhere. The plan owns two buffers of one grid each. */
+ * last dimension to the first, inverse from the first to the last, where real data use the
+ * symmetry: x[n] = Re sum_k w_k X[k] e^{2 pi i k n / N}, w = 1 at index 0 and Nyquist (their
+ * imaginary parts dropped) and 2 elsewhere. The plan owns two buffers of one grid each. */
 #include "backend/ref/ref.h"
 #include "backend/roots.h"
 
@@ -13,7 +13,7 @@ struct tg_fft_plan {
     int64_t points;        /* of one grid */
     int64_t modes;         /* kept of one grid */
     tg_scalar *roots[3];   /* (N_d): e^{-2 pi i j / N_d} */
-    tg_scalar *buffers[2]; /* (points) each: a dimension is transformed from one to the other */
+    tg_scalar *buffers[2]; /* (points) each: every dimension goes from one to the other */
 };
 
 static void ref_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
@@ -91,7 +91,7 @@ static tg_dtype kept_dtype(const tg_fft_desc *desc) {
     return tg_stored(tg_dtype_complex(desc->dtype), desc->kept_store);
 }
 
-/* Whether an index of the last dimension of a half spectrum stands for itself alone. */
+/* Whether an index of the last dimension of a half spectrum has no conjugate partner. */
 static bool is_edge(const tg_fft_desc *desc, int64_t k) {
     return k == 0 || 2 * k == desc->grid[desc->ndim - 1];
 }
@@ -125,7 +125,7 @@ static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t coun
     return TG_OK;
 }
 
-/* What a half spectrum stands for, before the last dimension is transformed. buffer (rows, K). */
+/* Completes a half spectrum before the last dimension is transformed. buffer (rows, K). */
 static void fold(const tg_fft_desc *desc, tg_fft_weight weight, int64_t rows, tg_scalar *buffer) {
     const int64_t kept = desc->kept[desc->ndim - 1];
     const double interior = weight == TG_FFT_ADJOINT ? 1.0 : 2.0;

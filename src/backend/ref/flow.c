@@ -1,5 +1,5 @@
 /* Flow in two dimensions, see backend/flow.h. The cpu backend inherits these slots, hence the
- * threads: ref has one. */
+ * threads: ref uses one. */
 #include <math.h>
 
 #include "backend/ref/ref.h"

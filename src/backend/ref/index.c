@@ -1,7 +1,7 @@
-/* Index sets: choose k of n entries, and read, add to or clear the chosen ones.
+/* Index sets: select k of n entries, and read, add to or clear the selected ones.
  *
  * Selections sort all n entries by a key, ties by index; the order is total, so every correct
- * backend chooses the same set. Keys are doubles >= 0 taken as bit patterns, which sort alike. */
+ * backend selects the same set. Keys are doubles >= 0 as bit patterns, which sort alike. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct entry {
     int64_t index;
 } entry;
 
-_Static_assert(sizeof(entry) == REF_SELECT_BYTES, "what ref_scratch_need tells");
+_Static_assert(sizeof(entry) == REF_SELECT_BYTES, "used by ref_scratch_need");
 
 static int by_key_then_index(const void *x, const void *y) {
     const entry *a = x, *b = y;

@@ -1,19 +1,19 @@
-/* Graph kernels, one pair of a point and a query after the other: the whole kernel in double, each
- * pair found by its distance alone, without cell lists. */
+/* Graph kernels, one pair of a point and a query at a time: the whole kernel in double, each pair
+ * found by its distance, without cell lists. */
 #include <string.h>
 
 #include "backend/gno.h"
 #include "backend/ref/ref_nn.h"
 
-/* What one pair works in, and sums of gradients; all doubles of the workspace. */
+/* Scratch of one pair, and sums of gradients; all doubles of the workspace. */
 typedef struct room {
     tg_gno_sizes sizes;
     double *layer[TG_GNO_MAX_LAYERS + 1]; /* [l] (width[l]): inputs; of hidden layers before GELU */
     double *slope;                        /* (widest): gradient at a layer .. */
     double *below;                        /* .. and at the one below */
     double *sum;                          /* (out_channels) of a query */
-    double *weights;                      /* gradients of the kernel, as its parameters lie */
-    double *values;                       /* (batch, in_channels, points): of f */
+    double *weights; /* gradients of the kernel, laid out like its parameters */
+    double *values;  /* (batch, in_channels, points): of f */
 } room;
 
 static int64_t widest(const tg_gno_sizes *s) {
@@ -63,7 +63,7 @@ static double value(const tg_gno *op, int64_t b, int64_t c, int64_t point) {
                    ref_get(tg_stored(op->dtype, op->f_store), op->f, value_at(op, b, c, point)));
 }
 
-/* Whether the point in a place is near the query, and its weight. */
+/* Whether the point at a place is near the query, and its weight. */
 static bool is_near(const tg_gno *op, int64_t i, int64_t place, double *weight) {
     const tg_neighbours *near = op->neighbours;
     double distance2 = 0.0;
@@ -75,7 +75,7 @@ static bool is_near(const tg_gno *op, int64_t i, int64_t place, double *weight) 
     return distance2 <= near->radius * near->radius;
 }
 
-/* A layer's input as the layers see it. */
+/* A layer's input after its activation. */
 static double seen(int l, double x) {
     return ref_act(l == 0 ? TG_ACT_NONE : TG_ACT_GELU, x);
 }

@@ -1,5 +1,5 @@
 /* Neural operators, channels of a pixel: skip connections, channel MLPs and their gradients, one
- * pixel after the other. Sums over pixels are kept in double and added to the gradients once. */
+ * pixel at a time. Sums over pixels are accumulated in double and added to the gradients once. */
 #include <string.h>
 
 #include "backend/ref/ref_nn.h"
@@ -36,7 +36,8 @@ static double skip_entry(const tg_skip *op, int64_t o, int64_t i) {
     return 0.0;
 }
 
-/* Weights of a skip connection: sums of their gradients, and behind them those of the bias. */
+/* Number of weights of a skip connection: sums of their gradients, followed by those of the bias.
+ */
 static int64_t skip_weights(const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR ? op->out * op->in
            : op->kind == TG_SKIP_MAP_GATE ? op->out
@@ -127,7 +128,7 @@ static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
 
 /* ---- channel MLP ---- */
 
-/* One pixel on its way through a channel MLP, and sums over pixels. Arrays in the workspace. */
+/* Scratch of one pixel of a channel MLP, and sums over pixels. Arrays in the workspace. */
 typedef struct pixel {
     double *u;                 /* (in): act(x) */
     double *pre;               /* (hidden): w1 u + b1 */
@@ -162,7 +163,7 @@ static pixel lay_out(const tg_mlp *op) {
     return px;
 }
 
-/* What dropout multiplies element (b, c, p) of the hidden layer (or of the output) with. */
+/* The dropout factor of element (b, c, p) of the hidden layer (or of the output). */
 static double survival(const tg_mlp *op, bool output, int64_t b, int64_t c, int64_t p) {
     if (op->dropout == 0.0) {
         return 1.0;
@@ -232,7 +233,7 @@ static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
     return TG_OK;
 }
 
-/* Gradients at the layers of a pixel whose forward is done, and its part of the sums. */
+/* Gradients at the layers of a pixel after its forward pass, added to the sums. */
 static void pixel_backward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
     for (int64_t o = 0; o < op->out; o++) {
         px->dy[o] = op->alpha * survival(op, true, b, o, p) *

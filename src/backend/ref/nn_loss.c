@@ -4,8 +4,9 @@
  * |e|_H1 is (e + sum_j D_j^T D_j e) / |e|_H1, where D_j^T D_j e = N_j^2 / 4 (2 e[i] - e[i+2] -
  * e[i-2]); that of |e|_p is e |e|^(p-2) / |e|_p^(p-1).
  *
- * The terms of the H1 gradient are N^2 times larger than their sum, which is what a network's last
- * bias sees. So what rounding takes from one point is given to the next: the sum stays exact. */
+ * The terms of the H1 gradient are N^2 times larger than their sum, which is the gradient of a
+ * network's last bias. So the rounding error of one point is carried to the next: the sum stays
+ * exact. */
 #include <string.h>
 
 #include "backend/loss_math.h"
@@ -16,7 +17,7 @@ typedef struct image {
     const tg_loss_op *op;
     int64_t n;
     int64_t points; /* of the grid */
-    int64_t first;  /* number (not pair) the image starts at */
+    int64_t first;  /* index (in reals) of its first number */
 } image;
 
 /* Component c of pred - target (or of target alone) at a point. */
@@ -37,7 +38,7 @@ static int64_t neighbour(const tg_loss_op *op, int64_t point, int d, int64_t ste
     return point + (((at + steps) % n + n) % n - at) * stride;
 }
 
-/* |.|^2 of the H1 norm or of one that is given, or |.|^p summed. */
+/* Sum of |.|^p, or |.|^2 of the H1 norm or of a given one. */
 static double power_sum(const image *im, bool target_only) {
     const tg_loss_op *op = im->op;
     double sum = 0.0;
@@ -139,7 +140,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     return TG_OK;
 }
 
-/* ---- squares of norms that are given ---- */
+/* ---- squares of given norms ---- */
 
 static tg_status ref_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
     (void)be;

@@ -1,5 +1,5 @@
-/* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
- * sizes), the coordinate channels, planes and pairs, activations. */
+/* Neural operators, pointwise operations and copies: boxes (padding, spectra of other sizes), the
+ * coordinate channels, planes and pairs, activations. */
 #include "backend/ref/ref_nn.h"
 #include "base/minmax.h"
 

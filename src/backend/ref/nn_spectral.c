@@ -1,4 +1,4 @@
-/* Neural operators, the contraction of spectra with a spectral weight, and the norms. */
+/* Neural operators: the contraction of spectra with a spectral weight, and norms. */
 #include "backend/ref/ref_nn.h"
 
 static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {

@@ -1,4 +1,4 @@
-/* Values in one byte each (quantize.h), block by block. */
+/* 8-bit quantization (quantize.h), block by block. */
 #include "backend/quantize.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The ref backend: every slot as plain loops over single elements, computed in double and rounded
- * once at the end. It is slow and short on purpose: it is what the other backends are checked
- * against, and what they fall back to. Here: life, host memory and the table. */
+ * once at the end. It is deliberately slow and short: the other backends are checked against it and
+ * fall back to it. Here: opening, host memory and the table. */
 #include "backend/ref/ref.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void ref_release(tg_backend *be, void *block) {
     tg_mem_free(be->ctx, block);
 }
 
-/* Upload, download and copy are one thing on the host. */
+/* Upload, download and copy are the same on the host. */
 static tg_status ref_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
     (void)be;
     if (bytes > 0) {

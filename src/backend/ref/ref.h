@@ -1,11 +1,11 @@
-/* Inside of the ref backend: complex double arithmetic and the families of slots. */
+/* Internals of the ref backend: complex double arithmetic and the families of slots. */
 #ifndef TG_BACKEND_REF_REF_H
 #define TG_BACKEND_REF_REF_H
 
 #include "backend/backend.h"
 #include "backend/check.h"
 
-/* Each family puts its slots into the table. */
+/* Each family adds its slots to the table. */
 void ref_fill_elementwise(tg_backend_ops *ops);
 void ref_fill_quantize(tg_backend_ops *ops);
 void ref_fill_dense(tg_backend_ops *ops);
@@ -16,9 +16,9 @@ void ref_fill_compress(tg_backend_ops *ops);
 void ref_fill_nn(tg_backend_ops *ops);
 void ref_fill_flow(tg_backend_ops *ops);
 
-enum { REF_SELECT_BYTES = 16 }; /* of one entry while some are chosen */
+enum { REF_SELECT_BYTES = 16 }; /* per entry during a selection */
 
-/* Put in by ref_fill_compress. */
+/* Added by ref_fill_compress. */
 tg_status ref_adam(tg_backend *be, int count, const tg_adam *calls);
 tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel);
 
@@ -38,7 +38,7 @@ static inline double ref_abs2(tg_scalar a) {
     return a.re * a.re + a.im * a.im;
 }
 
-/* A caller's factor, its im dropped where the dtype has none. */
+/* A caller's factor; im is dropped for real dtypes. */
 static inline tg_scalar ref_factor(tg_dtype dtype, tg_scalar a) {
     return (tg_scalar){a.re, tg_dtype_is_complex(dtype) ? a.im : 0.0};
 }

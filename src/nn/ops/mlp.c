@@ -28,8 +28,8 @@ bool nn_mlp_back_accepts_quantized(const nn_program *p, tg_backend *be, const nn
     tg_mlp call = slot_op(p, op, op->in[NN_DY]);
     call.act = op->act;
     call.dropout = op->dropout;
-    return be->ops->mlp_reads_bytes && p->model->planes == 1 && op->in[NN_SUM] < 0 &&
-           op->out[0] >= 0 && be->ops->mlp_reads_bytes(be, &call);
+    return be->ops->mlp_accepts_quantized_input && p->model->planes == 1 && op->in[NN_SUM] < 0 &&
+           op->out[0] >= 0 && be->ops->mlp_accepts_quantized_input(be, &call);
 }
 
 static tg_mlp part_op(const tg_fno *fno, const nn_op *op, int y, int part, int out) {

@@ -271,7 +271,7 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (!has_other_ways(op)) {
         return backward_by_columns(be, op);
     }
-    if (op->x_quantized) { /* only where mlp_reads_bytes has said so */
+    if (op->x_quantized) { /* only where mlp_accepts_quantized_input has said so */
         return mlp_channel_backward(be, op);
     }
     if (mlp_narrow_takes(be, op, true)) {
@@ -289,12 +289,12 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     return backward_by_columns(be, op);
 }
 
-static bool cuda_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
+static bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp_reads_bytes = cuda_mlp_reads_bytes;
+    ops->mlp_accepts_quantized_input = cuda_mlp_accepts_quantized_input;
     ops->mlp_workspace = cuda_mlp_workspace;
     ops->mlp_forward = cuda_mlp_forward;
     ops->mlp_backward = cuda_mlp_backward;

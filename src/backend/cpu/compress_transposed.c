@@ -1,14 +1,14 @@
 /* clang-format off */
-/* Compression of a factored gradient that begins with the first mode, where the factors are short:
- * G is never formed. With the first mode last, and the kept entries S of G left out, it is
+/* Compresses a factored gradient starting with the first mode, where the factors are short, without
+ * forming G. In the transposed (mode 0 last) layout, without the kept entries S of G, it is
  *
  *     T[o, k, r] = sum_i conj(U[i, r]) G'[i, o, k]
  *                = sum_b dy[b, o, k] conj(p[k, b, r])
  *                  - sum_{i: (i, o, k) in S} G[i, o, k] conj(U[i, r])
  *
  * with p[k, b, r] = sum_i x[b, i, k] U[i, r]: a product of a few samples at every frequency, from
- * which the kept entries are taken away one by one. T is contracted by the products of compress.c,
- * slice by slice of o. They leave (o, other ranks, r) in the workspace, and the last product brings
+ * which the kept entries are subtracted one by one. T is contracted by the products of compress.c,
+ * slice by slice of o. They leave (o, other ranks, r) in the workspace, and the last product moves
  * r to the front. */
 /* clang-format on */
 #include <string.h>
@@ -33,9 +33,9 @@ static sizes sizes_of(const tg_compress *op) {
     return n;
 }
 
-bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned) {
-    /* The time of a multiplication of G as it is formed, of few samples and with kept entries, to
-     * that in products; measured at burgers and ns128 (Zen 4). */
+bool cpu_transposed_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *transposed) {
+    /* Cost of a multiplication when forming G, with few samples and with kept entries, relative to
+     * one in products; measured at burgers and ns128 (Zen 4). */
     const double in_rows = 2.5, of_few = 1.5, of_kept = 4.0;
     const sizes n = sizes_of(op);
     const double kept = op->bitmap ? (double)op->bitmap->count : 0.0;
@@ -43,8 +43,8 @@ bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan
     const double formed = in_rows * samples * (double)(n.in * n.out);
     const double listed = samples * rank * ((double)n.in + of_few * (double)n.out) +
                           of_kept * kept * (rank + 2.0 * (double)n.batch);
-    return op->core && op->source.store == TG_STORE_FULL && n.batch <= turned->samples &&
-           listed + cpu_plan_cost(turned) < formed + cpu_plan_cost(plan);
+    return op->core && op->source.store == TG_STORE_FULL && n.batch <= transposed->samples &&
+           listed + cpu_plan_cost(transposed) < formed + cpu_plan_cost(plan);
 }
 
 /* p of one sample, for some frequencies. */
@@ -67,7 +67,7 @@ static void project_sample(const cpu_source *source, sizes n, int64_t b, int64_t
     cpu_plan_product(source->plan, &product);
 }
 
-/* conj(x) of a channel, with the samples of a frequency side by side. */
+/* conj(x) of a channel, with the samples of a frequency contiguous. */
 static void turn_channel(const cpu_source *source, sizes n, int64_t i) {
     const int width = source->plan->width;
     const float *x = (const float *)source->op->source.x + i * n.frequencies * width;
@@ -84,7 +84,7 @@ static void turn_channel(const cpu_source *source, sizes n, int64_t i) {
     }
 }
 
-void cpu_turned_prepare(const cpu_source *source, int part, int parts) {
+void cpu_transposed_prepare(const cpu_source *source, int part, int parts) {
     enum { CHUNK = 48 };
     const sizes n = sizes_of(source->op);
     const int64_t chunks = (n.frequencies + CHUNK - 1) / CHUNK;
@@ -102,18 +102,18 @@ void cpu_turned_prepare(const cpu_source *source, int part, int parts) {
     }
 }
 
-/* Some frequencies of the channels o that are contracted together. */
+/* Some frequencies of the channels o contracted together. */
 typedef struct stripe {
     const cpu_source *source;
     sizes n;
-    int64_t o, k; /* the first of them */
+    int64_t o, k; /* the first ones */
     int64_t slices, rows;
     float *dy;  /* (slices, rows, batch) */
     float *out; /* (slices, rows, rank), slices row_out elements apart */
     int64_t row_out;
 } stripe;
 
-/* Copies dy, with the samples of a frequency side by side. */
+/* Copies dy, with the samples of a frequency contiguous. */
 static void turn_dy(const stripe *p) {
     const sizes n = p->n;
     const int width = p->source->plan->width;
@@ -158,8 +158,7 @@ static void add_samples(const stripe *p) {
     }
 }
 
-/* Lists the kept entries of channel o and frequencies [k, k + rows), and asks for their x while it
- * looks for the others. */
+/* Lists the kept entries of channel o and frequencies [k, k + rows), prefetching their x. */
 static int64_t find_kept(const cpu_source *source, sizes n, int64_t o, int64_t k, int64_t rows,
                          const float *x, cpu_kept *kept) {
     const tg_bitmap *bitmap = source->op->bitmap;
@@ -182,7 +181,7 @@ static int64_t find_kept(const cpu_source *source, sizes n, int64_t o, int64_t k
     return found;
 }
 
-/* The kept entries of slice s and rows [first, first + rows): to the values, and taken away. */
+/* The kept entries of slice s and rows [first, first + rows): stores and subtracts them. */
 static void take_kept(const stripe *p, int64_t s, int64_t first, int64_t rows) {
     const cpu_plan *plan = p->source->plan;
     const tg_compress *op = p->source->op;
@@ -208,8 +207,8 @@ static void take_kept(const stripe *p, int64_t s, int64_t first, int64_t rows) {
     }
 }
 
-void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int slices,
-                    float *panel, int64_t row_panel) {
+void cpu_transposed_run(const cpu_source *source, int64_t first, int64_t count, int slices,
+                        float *panel, int64_t row_panel) {
     const tg_compress *op = source->op;
     const sizes n = sizes_of(op);
     const int64_t row = first / n.rank;
@@ -231,8 +230,8 @@ void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int 
     }
 }
 
-/* A tile of the last product in scratch: rows (some of the rank of o, `run` of the numbers of its
- * block, r). */
+/* A scratch tile of the last product: rows (part of the rank of o, `run` numbers of its block, r).
+ */
 typedef struct tile {
     tg_range rows, run;
 } tile;
@@ -248,7 +247,7 @@ static void turn_back(const cpu_source *source, tile t) {
         for (int64_t row = t.rows.begin; row < t.rows.end; row++) {
             float *core = (float *)op->core + ((r * rows + row) * block + t.run.begin) * width;
             const float *g = source->scratch + ((row - t.rows.begin) * length * rank + r) * width;
-            if (r + 1 < rank) { /* the row of the next r, and it is far */
+            if (r + 1 < rank) { /* the row of the next r is far away */
                 __builtin_prefetch(core + rows * block * width, 1);
                 __builtin_prefetch(core + (rows * block + length - 1) * width, 1);
             }
@@ -288,11 +287,11 @@ static void make_tile(const cpu_source *source, tile t) {
     turn_back(source, t);
 }
 
-void cpu_turned_finish(const cpu_source *source, int part, int parts) {
+void cpu_transposed_finish(const cpu_source *source, int part, int parts) {
     const cpu_mode *mode = &source->plan->mode[0];
     const int64_t block = mode->block / source->op->modes.rank[0];
-    /* Pieces of the shape alone, large enough for products of many rows; a thread makes tiles of
-     * its neighbouring ones. */
+    /* Pieces depend only on the shape and suit large products; a thread's tiles come from adjacent
+     * pieces. */
     const int64_t down = tg_max(mode->rank / CPU_TILE_PIECE, 1);
     const int64_t across = (block + CPU_TILE_RUN - 1) / CPU_TILE_RUN;
     const tg_range pieces = tg_partition(down * across, 1, parts, part);
