@@ -1,7 +1,7 @@
-/* tgrad bench: what the kinds of benchmarks share.
+/* tgrad bench: options and entry points of its benchmarks.
  *
- * A kind is one file bench_<kind>.c and one row of the table in cmd_bench.c; options that no kind
- * had before are rows of the table there. */
+ * A benchmark is one file bench_<kind>.c and one row of the table in cmd_bench.c, which also has
+ * the table of options. */
 #ifndef CLI_BENCH_BENCH_H
 #define CLI_BENCH_BENCH_H
 

@@ -1,9 +1,9 @@
-/* tgrad bench comm: how long the ranks take to exchange so many bytes, operation by operation.
+/* tgrad bench comm: time of each operation of a communicator, by message size.
  *
- * Every call begins behind a barrier, and rank 0 measures it; a first one of each size counts for
- * nothing. From the all-reduce follow the two constants that a prediction needs: the latency is
- * that of a single number, and the link that of the largest message, of which every rank sends
- * 2 (P - 1) / P. `tgrad plan --link` takes the latter. */
+ * Every call starts after a barrier and is timed by rank 0; the first call of each size is a
+ * warm-up. Two constants for predictions follow from the all-reduce: the latency is the time of a
+ * single number; the link speed follows from the largest message, of which every rank sends
+ * 2 (P - 1) / P. `tgrad plan --link` takes the link speed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,7 +153,7 @@ int bench_comm(const cli_call *call, const bench_options *options) {
     tg_status status = tg_comm_create_world(ctx, NULL, &comm);
     status = status == TG_OK ? tg_comm_open_device(comm, engine) : status;
     if (status == TG_OK && tg_comm_ranks(comm) == 1 && engine != TG_COMM_NCCL) {
-        code = cli_fail("bench comm: one process has nobody to talk to; start several: mpirun -n 2 "
+        code = cli_fail("bench comm: needs at least two processes: mpirun -n 2 "
                         "tgrad bench comm");
     } else if (status == TG_OK) {
         status = measure_all(ctx, comm, (int)options->steps, &m);

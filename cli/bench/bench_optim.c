@@ -18,7 +18,7 @@
 
 enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };
 
-/* What is timed; seconds, NaN where there is nothing. */
+/* Times in seconds, NaN: not measured. */
 typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
 
 static const struct {
@@ -47,7 +47,7 @@ typedef struct measurement {
     size_t planned[MEMORY_PARTS]; /* by tg_optim_plan */
 } measurement;
 
-/* One weight and what was measured with it. */
+/* One weight and its measurements. */
 typedef struct bench_run {
     tg_shape shape;
     int64_t entries;
@@ -163,8 +163,8 @@ static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
     return tg_backend_synchronize(work->ctx);
 }
 
-/* What to take from a step. Timing the parts on a device makes it slower: there, parts and whole
- * steps are measured one after the other. */
+/* The measurement of a step. Timing its parts slows a device down, so there parts and whole steps
+ * are measured in separate runs. */
 typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
 
 /* Steps `first` .. `steps`; number 0 gives the cold refresh. */

@@ -18,7 +18,7 @@ enum {
     HALF_WHISKER = 14 /* half of the line at a whisker's end */
 };
 
-/* Run colours of the report; the first, neutral one is for what the others are compared with. */
+/* Run colours of the report; the first, neutral one is the reference of the others. */
 static const char rules[] =
     ".box path{fill:none;stroke-width:1.5}.box rect{fill-opacity:.25;stroke-width:1.5}"
     ".box circle{fill:#fff;stroke-width:1.5}.box .median{stroke-width:2.5}"
@@ -47,8 +47,8 @@ static double lowest_positive(const cli_quantiles *s) {
     return lowest;
 }
 
-/* Ends of the axis: everything, with a little air, except what is far below every median: whiskers
- * down to rounding errors would leave no room for the boxes. */
+/* Ends of the axis, with a margin. Values far below every median are cut: whiskers down to rounding
+ * errors would leave no room for the boxes. */
 static bool find_scale(const cli_boxplot *plot, scale *out) {
     double least = (double)INFINITY, most = 0.0, floor_value = (double)INFINITY;
     for (int i = 0; i < plot->count; i++) {

@@ -20,7 +20,7 @@ typedef struct cli_box {
 
 typedef struct cli_boxplot {
     const char *title, *subtitle;
-    const char *axis; /* what is plotted */
+    const char *axis; /* the plotted quantity */
     const cli_box *box;
     int count;
 } cli_boxplot;

@@ -1,6 +1,6 @@
-/* tgrad analyze FILE | RUN: what each way of compressing loses of a gradient G.
+/* tgrad analyze FILE | RUN: the reconstruction error of compression methods for a gradient G.
  *
- * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ what comes back, are
+ * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ its output, are
  * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
  * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
  * low rank the gradient is to begin with. */
@@ -28,7 +28,7 @@ static const cli_option options[] = {
                     "the largest float tensor of 2 dims or more"),
     CLI_OPTION_INT("index", 0, &opt.index, 0, INT64_MAX, "N",
                    "take entry N of the first dimension, such as a training step", NULL),
-    CLI_OPTION_TEXT("checkpoint", 0, &opt.checkpoint, NULL, "best|last|STEP", "which one of RUN",
+    CLI_OPTION_TEXT("checkpoint", 0, &opt.checkpoint, NULL, "best|last|STEP", "checkpoint of RUN",
                     "last"),
     CLI_OPTION_LIST("methods", 0, &opt.methods, "LIST", "which ones, or all", "the first three"),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE.svg",
@@ -36,7 +36,7 @@ static const cli_option options[] = {
     {0},
 };
 
-/* A way to keep a quarter of the entries: a method of the library, or settings of its own. */
+/* A method that keeps a quarter of the entries, by its name in the library or by settings. */
 typedef struct method {
     const char *name;
     tg_projector_config config;
@@ -91,7 +91,7 @@ static tg_status list_methods(tg_context *ctx) {
     return TG_OK;
 }
 
-/* What one method leaves over. */
+/* The residual of one method. */
 typedef struct loss {
     const method *method;
     int64_t kept;       /* compressed values */
@@ -182,7 +182,7 @@ static int find_largest(const cli_source *source, int64_t *index) {
         }
     }
     if (most == 0 && cli_is_folder(source->path)) {
-        return cli_fail("%s: none of its gradients is ever compressed; cp and separable weights "
+        return cli_fail("%s: none of its gradients is compressed; cp and separable weights "
                         "have small parameters only",
                         source->path);
     }
@@ -227,7 +227,7 @@ static tg_status read_gradient(const cli_source *source, int64_t index, tg_dtype
     return status;
 }
 
-/* Takes opt.index off the shape; refuses what is not a gradient. */
+/* Removes the dimension of opt.index from the shape; refuses tensors that are no gradient. */
 static int check_tensor(const cli_source *source, const char *name, tg_dtype dtype,
                         tg_shape *shape) {
     if (!tg_dtype_is_float(dtype)) {
@@ -286,7 +286,7 @@ static int load(const cli_source *source, analysis *a) {
 
 /* ---- the comparison ---- */
 
-/* What compressing works on. */
+/* Buffers of the compression. */
 typedef struct compression {
     tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
     tg_tensor host_rest;
@@ -539,16 +539,15 @@ const cli_command cli_cmd_analyze = {
     .arguments = "FILE|RUN",
     .min_args = 1,
     .max_args = 1,
-    .summary = "Compare what ways of compressing a gradient lose of it",
+    .summary = "Compare the reconstruction error of compression methods",
     .description =
         "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"
-        "of the run in folder RUN (one batch of its training data): how the\n"
-        "entries of |G - G~| are spread, G~ being what a method brings back (exact quantiles),\n"
-        "the relative Frobenius error, the number of values kept, and the stable rank of every\n"
-        "mode.\n"
+        "of the run in folder RUN (one batch of its training data): exact quantiles of\n"
+        "|G - G~|, where G~ is reconstructed from the compressed values, the relative Frobenius\n"
+        "error, the number of values kept, and the stable rank of every mode.\n"
         "\n"
         "  sparse-lowrank   5 % largest entries, then Tucker 20 % of the rest (TensorGRaD)\n"
-        "  lowrank-sparse   Tucker 20 %, then the 5 % largest entries of what it leaves\n"
+        "  lowrank-sparse   Tucker 20 %, then the 5 % largest entries of the rest\n"
         "  lowrank          Tucker 25 %\n"
         "  unstructured     25 % largest entries\n"
         "  structured       25 % as the sub-tensor of the largest slices of every mode\n"

@@ -16,8 +16,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("dtype", 0, &opt.dtype, dtypes, "f32|c64", "of the weight", "c64"),
     CLI_OPTION_LIST("opt", 0, &opt.methods, "LIST", "methods (tgrad help keys opt.name)",
                     "all; step: adam"),
-    CLI_OPTION_INT("steps", 0, &opt.steps, 1, 100000, "N",
-                   "steps to take the medians of, after a first one", "12"),
+    CLI_OPTION_INT("steps", 0, &opt.steps, 1, 100000, "N", "measured steps, after a warm-up step",
+                   "12"),
     CLI_OPTION_FLAG("sizes", 0, &opt.sizes, "also a quarter and a half of the largest dimension"),
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
                     "step of a preset, as tgrad plan --help lists them", "ns128"),
@@ -25,7 +25,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),
     CLI_OPTION_TEXT("transport", 0, &opt.transport, transports, "auto|mpi|nccl",
-                    "of comm: what carries values of GPUs", "auto"),
+                    "of comm: transport between GPUs", "auto"),
     {0},
 };
 
@@ -63,18 +63,18 @@ const cli_command cli_cmd_bench = {
     .max_args = 1,
     .summary = "Measure optimizers, training steps and the exchange of ranks on this machine",
     .description =
-        "optim: one weight, random gradients, one optimizer after the other, dense Adam always\n"
-        "among them. Medians of the parts of a step, of a step without a refresh, of a refresh\n"
-        "from nothing (cold) and from the factors before (warm); bytes of state by part, from the\n"
-        "memory ledger and as planned. --opt.key settings go to every optimizer; a refresh comes\n"
-        "every 4 steps unless --opt.update_proj_gap says otherwise.\n"
+        "optim: each optimizer in turn on one weight with random gradients; dense Adam is always\n"
+        "included. Medians of the parts of a step, of a step without a refresh, of a first (cold)\n"
+        "refresh and of one that starts from the previous factors (warm); bytes of state by part,\n"
+        "counted by the memory ledger and planned. --opt.key settings apply to every optimizer;\n"
+        "--opt.update_proj_gap, 4 by default here, sets the steps between refreshes.\n"
         "step: whole training steps of a network on random data. Medians of forward and backward\n"
-        "together, of the optimizer, and of its refreshes, which come every 4 steps likewise;\n"
-        "bytes by category, as counted and as planned.\n"
-        "comm: the ranks that a launcher started exchange messages of 4 bytes to 16 MiB. Medians\n"
-        "of each operation; the latency, and the speed of a link that tgrad plan --link takes.\n"
-        "On GPUs values of the device are sent: over NCCL, or through the host; NCCL also of one\n"
-        "process, which shows what the calls cost.\n",
+        "together, of the optimizer, and of its refreshes, also every 4 steps; bytes by category,\n"
+        "counted and planned.\n"
+        "comm: the ranks of a launcher exchange messages of 4 bytes to 16 MiB. Medians of each\n"
+        "operation, the latency, and the link speed to give to tgrad plan --link. On GPUs, device\n"
+        "memory is sent over NCCL or through the host; with NCCL a single process measures the\n"
+        "cost of the calls.\n",
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
                 "  tgrad bench optim --sizes --json\n"

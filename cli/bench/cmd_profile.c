@@ -35,7 +35,7 @@ static const cli_option options[] = {
     {0},
 };
 
-/* What the command line sets, for titles: "batch 2, fno.n_layers 3". To be freed. */
+/* The settings of the command line, for titles: "batch 2, fno.n_layers 3". To be freed. */
 static char *given_settings(const cli_args *args) {
     size_t capacity = 32, used = 0;
     for (int i = 0; i < args->override_count; i++) {
@@ -320,7 +320,7 @@ static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID
     return text;
 }
 
-/* What stands below a preset. */
+/* The lines of text below a preset. */
 static void describe(const cli_problem *problem, cli_sweep_point *out) {
     const tg_fno_config *fno = &problem->fno;
     char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
@@ -352,7 +352,7 @@ static const char *method_at(int index) {
     return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
 }
 
-/* One preset with every method. What the backend cannot compute is left out with a word. */
+/* One preset with every method. Skips, with a warning, those the backend cannot compute. */
 static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
                        cli_sweep_point *points, int methods, bool *is_left_out) {
     const cli_run_source source = {
@@ -449,7 +449,7 @@ static int profile_max_memory(tg_context *ctx, const cli_args *args, const char 
     const cli_run_source source = {
         .command = "profile", .preset = "ns1024_max_memory", .batch = opt.batch, .args = args};
     cli_sweep s = {.name = source.preset,
-                   .key = "the format of what is stored",
+                   .key = "the storage format",
                    .figure = opt.figure,
                    .given = given,
                    .values = sizeof storages / sizeof storages[0],
@@ -516,17 +516,15 @@ const cli_command cli_cmd_profile = {
     .summary = "Show where the memory of a training step goes, and when",
     .description =
         "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"
-        "phase of a step. Buffers lie in arenas that are taken whole before the first step, so\n"
-        "what is held does not change within one; shown is what is alive in them, beside what\n"
-        "is held.\n"
-        "--json tells the network's arithmetic (flops) and bytes read and written (traffic),\n"
-        "too. Then some steps are run on random data, and the memory ledger is compared with\n"
-        "the plan.\n"
+        "phase of a step. Buffers share arenas that are allocated before the first step, so\n"
+        "the allocated bytes are constant; the chart shows the bytes in use beside them.\n"
+        "Then some steps run on random data, and the memory ledger is compared with the plan.\n"
+        "--json also reports arithmetic (flops) and bytes read and written (traffic).\n"
         "\n"
         "--sweep plans a step for each value of a setting instead, for one optimizer or\n"
-        "several; for fno.n_modes a number stands for every dimension. --figure datasets does\n"
-        "so for the preset of every dataset, each in % of its first optimizer (--opt\n"
-        "adam,tensorgrad unless told otherwise). --figure max-memory plans ns1024_max_memory in\n"
+        "several; for fno.n_modes a number applies to every dimension. --figure datasets plans\n"
+        "the preset of every dataset, in % of its first optimizer (--opt adam,tensorgrad by\n"
+        "default). --figure max-memory plans ns1024_max_memory in\n"
         "several storage formats: H keeps weights, gradients and activations in half precision,\n"
         "and + recomputes the activations of each block.\n",
     .examples =

@@ -16,11 +16,11 @@ const char *const cli_part_styles[CLI_PARTS] = {"m-weights",     "m-optimizer", 
                                                 "m-activations", "m-gradients", "m-workspace"};
 
 const char cli_profile_sharing[] =
-    "At the end of a step the optimizer works where the activations were: its gradients and "
-    "workspace lie in what is held for them, if they fit.";
+    "At the end of a step the optimizer reuses the memory of the activations for its gradients "
+    "and workspace, if they fit.";
 
 const char cli_sweep_saving[] =
-    "Columns are in % of the first optimizer; coloured: what the optimizer states take less.";
+    "Columns are in % of the first optimizer; coloured: the savings in optimizer states.";
 
 void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]) {
     static const cli_part part[TG_MEM_CATEGORIES] = {
@@ -60,15 +60,15 @@ static const tg_train_phase *find_phase(const tg_train_memory *run, const char *
     return NULL;
 }
 
-/* What optimizer and network need for themselves. */
+/* The memory of optimizer and network. */
 typedef struct needs {
     tg_optim_memory optim;
     tg_fno_memory fno;
     bool is_projected, accumulates;
 } needs;
 
-/* What is alive in a phase. Parameters, states and inputs always are; sums of gradients too. A
- * spectral gradient comes factored: it is formed for dense moments and for a refresh alone. */
+/* Bytes in use in a phase. Parameters, states, inputs and sums of gradients always are. A spectral
+ * gradient comes factored: it is formed only for dense moments and for a refresh. */
 static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase, size_t base,
                       bool is_refresh) {
     cli_profile_phase *at = &p->phase[p->count++];

@@ -1,8 +1,7 @@
-/* Where the memory of a training step goes: by part and by phase, on paper and in a few real steps.
+/* Memory of a training step by part and by phase: planned, and measured in a few steps.
  *
- * Buffers lie in arenas that are taken whole before the first step, so the bytes that are held do
- * not change within one. What changes is how much of them is alive: holds something that is still
- * needed. Both are told. */
+ * Buffers share arenas that are allocated before the first step, so the allocated bytes are
+ * constant. The bytes in use (alive) change from phase to phase. Both are reported. */
 #ifndef CLI_BENCH_PROFILE_H
 #define CLI_BENCH_PROFILE_H
 
@@ -52,7 +51,7 @@ typedef struct cli_profile {
     bool as_planned;
 } cli_profile;
 
-/* Why gradients and workspace of the last phases may exceed what is held for them: a sentence. */
+/* Why gradients and workspace of the last phases may exceed their allocation: a sentence. */
 extern const char cli_profile_sharing[];
 
 /* From the settings alone; to be freed. CLI_OK, or another code after a message. */
@@ -70,26 +69,26 @@ enum { CLI_ABOUT_LINES = 4, CLI_ABOUT_TEXT = 96 };
 
 typedef struct cli_sweep_point {
     char value[64];
-    char about[CLI_ABOUT_LINES][CLI_ABOUT_TEXT]; /* sizes that stand below the value; "": none */
+    char about[CLI_ABOUT_LINES][CLI_ABOUT_TEXT]; /* sizes shown below the value; "": none */
     const char *method;
     int64_t parameters;
     size_t parts[CLI_PARTS], total; /* of a training step */
 } cli_sweep_point;
 
-/* One setting with several values or, in a figure, one preset or storage format after the other. */
+/* Several values of one setting or, in a figure, several presets or storage formats. */
 typedef struct cli_sweep {
     const char *name, *key;
     const char *figure; /* its name; NULL: none */
-    bool is_relative;   /* each value in % of its first method, with what the others save */
+    bool is_relative;   /* each value in % of its first method, with the savings of the others */
     const char *given;  /* as above */
     int values, methods;
     cli_sweep_point *point; /* (values, methods) */
 } cli_sweep;
 
-/* What the numbers above the columns of a relative sweep are: a sentence. */
+/* The meaning of the numbers above the columns of a relative sweep: a sentence. */
 extern const char cli_sweep_saving[];
 
-/* What the states of a method save of those of the first one, in %. */
+/* Savings in optimizer states over the first method, in %. */
 double cli_states_saved(const cli_sweep *sweep, int value, int method);
 
 /* ---- pages, and charts as SVG files ---- */

@@ -39,7 +39,7 @@ static double to_y(const scale *s, double bytes) {
     return BOTTOM - bytes / s->most * (BOTTOM - TOP);
 }
 
-/* What a text takes at most in common sans-serif fonts; ASCII. */
+/* Upper bound of the width of ASCII text in common sans-serif fonts. */
 static double text_width(const char *text, int size) {
     return 0.6 * size * (double)strlen(text);
 }
@@ -123,7 +123,7 @@ static phase_label label_of(const tg_fno_phase *phase) {
 }
 
 /* Names of the phases on their side, while there is room for a line of text per column; returns
- * where the spans of the groups can lie, and in *end where everything ends. */
+ * where the spans of the groups can start, and in *end where everything ends. */
 static int draw_names(cli_html *out, const cli_profile *p, double step, int *end) {
     double grouped = 0.0, longest = 0.0;
     for (int i = 0; i < p->count && step >= SMALL + 1.0; i++) {
@@ -352,7 +352,7 @@ static void add_legend(cli_html *file, int y) {
     cli_html_add(file, "\n");
 }
 
-/* What is shown: "ns1024, optimizer adam, batch 2". */
+/* The text around a drawing: "ns1024, optimizer adam, batch 2". */
 typedef struct caption {
     const char *name, *about, *given;
     const char *foot; /* a sentence below; NULL: none */

@@ -82,9 +82,8 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
     add_figure(page, &drawing);
     cli_drawing_free(&drawing);
     cli_html_add(page,
-                 "<p class=\"note\">Buffers lie in arenas that are taken whole before the first "
-                 "step: what is held does not change within one. The columns show how much of it "
-                 "holds something that is still needed. %s</p>\n",
+                 "<p class=\"note\">Buffers share arenas that are allocated before the first step: "
+                 "the allocated bytes are constant. The columns show the bytes in use. %s</p>\n",
                  p->shares ? cli_profile_sharing : "");
     if (p->phase[p->count - 1].is_refresh) {
         cli_html_add(page,

@@ -7,7 +7,7 @@
 #include "common/model_file.h"
 #include "common/text.h"
 
-/* Uniform in [-1, 1), from a small generator of its own. */
+/* Uniform in [-1, 1), from a small generator. */
 static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
     for (int64_t i = 0; i < count; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;

@@ -1,6 +1,6 @@
-/* Subcommands: what one is, the table of all, and how `tgrad NAME ..` reaches one.
+/* Subcommands: their description, the table of all, and dispatch of `tgrad NAME ..`.
  *
- * A command is one file cmd_<name>.c with one cli_command, and one row of commands.def. Parsing,
+ * A command is one file cmd_<name>.c in a folder of cli/, and one row of commands.def. Parsing,
  * --help, the completion script and the exit code come from here. */
 #ifndef CLI_COMMON_COMMANDS_H
 #define CLI_COMMON_COMMANDS_H
@@ -11,12 +11,12 @@
 
 #include "options.h"
 
-/* Exit codes of the program. What saves when a signal stops it ends with 128 + signal. */
+/* Exit codes of the program. Commands that save when a signal stops them exit with 128 + signal. */
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1,     /* bad input, a failed check, an error of the system */
     CLI_USAGE = 2,      /* wrong options or arguments */
-    CLI_TIMED_OUT = 124 /* --max-time: the same command goes on; the code of timeout(1) */
+    CLI_TIMED_OUT = 124 /* --max-time: the same command resumes; the code of timeout(1) */
 };
 
 /* Common options a command takes besides its own and --help (bits of cli_command.takes). */
@@ -52,7 +52,7 @@ typedef struct cli_command {
     const char *description;   /* paragraphs; NULL: the summary says all */
     const char *examples;      /* lines, each after two spaces */
     const cli_option *options; /* its own; NULL: none */
-    /* The same two made from what the library knows; NULL: none. */
+    /* The same two, generated from tables of the library; NULL: none. */
     void (*describe)(FILE *stream);
     const cli_option *(*more_options)(void);
     unsigned takes; /* CLI_TAKES_.. */
@@ -68,7 +68,7 @@ extern const cli_command *const cli_commands[];
 
 enum { CLI_MAX_TABLES = 7 };
 
-/* The option tables of a command, ended by NULL: what cli_options_parse takes. */
+/* The option tables of a command, ended by NULL, for cli_options_parse. */
 void cli_command_tables(const cli_command *command, const cli_option *tables[CLI_MAX_TABLES]);
 
 /* The command of that name; NULL after a message on stderr, with the nearest name, if none is. */

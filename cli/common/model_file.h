@@ -1,5 +1,5 @@
-/* A trained model from what a user names: a checkpoint file, the folder of a run, or a file of
- * weights beside a configuration. */
+/* A trained model from a checkpoint file, the folder of a run, or a file of weights with a
+ * configuration. */
 #ifndef CLI_COMMON_MODEL_FILE_H
 #define CLI_COMMON_MODEL_FILE_H
 

@@ -11,7 +11,7 @@
 #include "suggest.h"
 #include "text.h"
 
-/* What one parse works on. */
+/* The state of a parse. */
 typedef struct parser {
     const cli_option *const *tables;
     bool overrides;

@@ -228,7 +228,7 @@ static bool write_stream(FILE *file, const void *bytes, size_t size, bool syncs)
     return is_written && is_closed;
 }
 
-/* Makes the name of a file last; what it holds is safe without that. */
+/* Makes the name of a file durable (its content already is). */
 static void sync_folder(char *path) {
     char *slash = strrchr(path, '/');
     if (slash) {

@@ -1,5 +1,4 @@
-/* What leaves the program: sentences on stderr, JSON on stdout, and a context whose log goes to
- * stderr. */
+/* Output of the program: messages on stderr, JSON on stdout, and a context that logs to stderr. */
 #ifndef CLI_COMMON_OUTPUT_H
 #define CLI_COMMON_OUTPUT_H
 
@@ -32,7 +31,7 @@ void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 
-/* As in the library: what fails goes to the label `fail`, with its status in `status`. */
+/* As in the library: a failure jumps to the label `fail`, with its status in `status`. */
 #define CLI_TRY(call)                                                                              \
     do {                                                                                           \
         status = (call);                                                                           \
@@ -40,7 +39,7 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
             goto fail;                                                                             \
         }                                                                                          \
     } while (0)
-/* In a function that has nothing to release: what fails is returned. */
+/* In a function that has nothing to release: a failure is returned. */
 #define CLI_CALL(call)                                                                             \
     do {                                                                                           \
         const tg_status status_ = (call);                                                          \
@@ -49,7 +48,7 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
         }                                                                                          \
     } while (0)
 
-/* Whether this process tells what several have to say: it is the only one or rank 0. */
+/* Whether this process prints for all: it is the only one or rank 0. */
 bool cli_is_first(void);
 
 /* The GPU to compute on: that of the environment variable TGRAD_DEVICE or, of several ranks, the
@@ -70,11 +69,10 @@ const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT])
 
 bool cli_is_folder(const char *path);
 
-/* Writes a file: beside `path` and renamed, so that a reader sees all of it or what was there
- * before; what is no regular file (a device, a pipe) is written in place. CLI_FAILED after a
- * message. */
+/* Writes a file beside `path` and renames it, so that a reader sees all of it or the old file. A
+ * device or a pipe is written in place. CLI_FAILED after a message. */
 int cli_write_file(const char *path, const void *bytes, size_t size);
-/* From the next context on notes of the library are not shown, only warnings and errors. */
+/* Contexts created later show only warnings and errors of the library, no notes. */
 void cli_drop_notes(void);
 /* Refuses to write `output` over the file that is read, NULL: none. */
 int cli_keep_file(const char *input, const char *output);
@@ -85,7 +83,7 @@ json_t *cli_json_object(void);
 json_t *cli_json_array(void);
 json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
 json_t *cli_json_real(double value);     /* null for NaN and infinities */
-/* Back again: NaN for what is no number, or NULL. */
+/* The reverse: NaN for NULL and for values that are no number. */
 static inline double cli_json_number(const json_t *value) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }

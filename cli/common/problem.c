@@ -46,7 +46,7 @@ static void set_grid(int sizes, const int64_t *points, int64_t grid[TG_FNO_MAX_D
     }
 }
 
-/* What the network is prepared for, when all settings are known. */
+/* Fills the sizes that the network is prepared for from the settings. */
 static tg_status finish(tg_context *ctx, cli_problem *problem) {
     const tg_fno_config *fno = &problem->fno;
     const bool on_points = cli_on_points(fno);

@@ -32,7 +32,7 @@ TG_NODISCARD tg_status cli_preset_settings(const char *name, tg_settings *out);
 /* Names of the presets, ended by NULL: choices of an option. */
 extern const char *const cli_presets[];
 
-/* What an optimizer of this problem is made from. */
+/* The configuration of an optimizer for this problem. */
 typedef struct cli_setup {
     tg_optim_config groups[2]; /* of spectral weights, of all others */
     tg_optim_param *params;
@@ -48,12 +48,12 @@ TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *proble
                                       const tg_fno *fno, uint64_t seed, cli_setup *out);
 void cli_setup_free(cli_setup *setup);
 
-/* What optimizer and network need for themselves. */
+/* The memory of optimizer and network. */
 tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
                             tg_optim_memory *optim, tg_fno_memory *step);
 
 /* Bytes of a step that refreshes by category, on host and device together, everything held at once:
- * what the context holds already, network, optimizer and one batch of data. */
+ * network, optimizer, one batch of data, and the context's memory so far. */
 typedef struct cli_memory_plan {
     int64_t parameters; /* real numbers */
     size_t bytes[TG_MEM_CATEGORIES];

@@ -10,7 +10,7 @@
 
 #include "tgrad/tgrad.h"
 
-/* What the above is called in reports. */
+/* The description in reports. */
 #define CLI_RANDOM_GRADIENT_NAME                                                                   \
     "8 separable terms of weight 1/r + 0.1 noise, normal by splitmix64 and Box-Muller"
 

@@ -1,5 +1,5 @@
 /* Reading a run folder. A line that a running or killed trainer has not finished is left out; any
- * other line that is not what the trainer writes is an error with its number. */
+ * other malformed line is an error with its number. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "run_folder.h"
 
@@ -142,7 +142,7 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     for (int t = 0; t < CLI_RUN_TESTS; t++) {
         line.error[CLI_NORM_L2][t] = line.error[CLI_NORM_H1][t] = (double)NAN;
     }
-    /* A run that went back to a checkpoint tells an epoch again: the later line holds. */
+    /* A resumed run may write an epoch again: the later line counts. */
     while (run->count > 0 && run->epoch[run->count - 1].epoch >= line.epoch) {
         run->count--;
     }

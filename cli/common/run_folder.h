@@ -14,7 +14,7 @@ typedef enum cli_norm { CLI_NORM_L2, CLI_NORM_H1, CLI_NORMS } cli_norm;
 /* The name of a test: its grid, "16" or "48x80", and a number if there are several, "16_2". */
 typedef char cli_grid[TG_GRID_TEXT];
 
-/* One line of metrics.jsonl; NaN for what it does not say. */
+/* One line of metrics.jsonl; NaN: missing. */
 typedef struct cli_epoch {
     int64_t epoch, step, skipped, overflows;
     double lr, loss, loss_scale;
@@ -41,8 +41,8 @@ typedef struct cli_run {
     tg_archive *rollout;   /* NULL: no rollout.safetensors */
 } cli_run;
 
-/* Reads the folder `path`. What is there but no run, or one without a complete epoch, is named on
- * stderr and has a count of 0. CLI_FAILED after a message; *out is then to be closed as well. */
+/* Reads the folder `path`. A path without a run or without a complete epoch gets a message on
+ * stderr and a count of 0. CLI_FAILED after a message; *out is then to be closed as well. */
 int cli_run_open(tg_context *ctx, const char *path, cli_run *out);
 void cli_run_close(cli_run *run); /* accepts all zero */
 
@@ -53,7 +53,7 @@ int cli_run_parse(cli_run *run, const char *path, const char *text, size_t size)
 /* Gives each run a name that no other one has, if their paths differ. */
 void cli_run_name_all(cli_run *runs, int count);
 
-/* ---- What the numbers say. Index -1 and NaN where nothing is known. ---- */
+/* ---- Queries. Index -1 and NaN: not known. ---- */
 
 /* The place of a grid in the run's list. */
 int cli_run_test(const cli_run *run, const char *grid);
@@ -61,8 +61,8 @@ int cli_run_test(const cli_run *run, const char *grid);
 int cli_run_last(const cli_run *run, cli_norm norm, int test);
 int cli_run_best(const cli_run *run, cli_norm norm, int test);
 
-/* Output channels whose errors a test tells one by one, at the end of the run; 0: none. And the
- * error of one of them. */
+/* The number of output channels with an error of their own in a test, at the end of the run, and
+ * the error of one of them. */
 int cli_run_channels(const cli_run *run, const char *grid);
 double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel);
 

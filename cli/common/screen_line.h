@@ -15,7 +15,7 @@ typedef struct cli_part {
     int rank; /* parts of the highest rank give way first; one of rank 0 stays */
 } cli_part;
 
-/* Columns of the terminal behind `fd`, now; `otherwise` if it is none or does not tell. */
+/* Columns of the terminal of `fd`; `otherwise` if it is no terminal or they are not known. */
 int cli_columns(int fd, int otherwise);
 
 /* The line for that many columns, of which the last stays empty: parts in their order, two blanks
@@ -33,8 +33,8 @@ bool cli_line_is_due(void);
 /* ---- progress: a bar redrawn in place on a terminal, a plain line now and then elsewhere ---- */
 
 typedef struct cli_progress {
-    const char *title; /* what is being done */
-    const char *unit;  /* what is counted: "samples" */
+    const char *title; /* of the task */
+    const char *unit;  /* of the counts: "samples" */
     bool quiet;        /* show nothing */
     bool terminal;     /* set by cli_progress_begin */
     double shown;      /* seconds at which something was shown last; < 0: never */

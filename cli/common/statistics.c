@@ -109,8 +109,8 @@ static double middle_of(double a, double b, double c) {
     return fmax(fmin(a, b), fmin(fmax(a, b), c));
 }
 
-/* Puts the value of rank k (ascending, 0-based) to its place, with nothing larger before it and
- * nothing smaller behind it. Equal values are split evenly: a constant array is no worst case. */
+/* Moves the value of rank k (ascending, 0-based) to its place, with no larger value before it and
+ * no smaller one after it. Equal values are split evenly: a constant array is no worst case. */
 static double select_rank(double *values, int64_t first, int64_t last, int64_t k) {
     while (first < last) {
         const double pivot =

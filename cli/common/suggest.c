@@ -115,7 +115,7 @@ static const char *of_habit(const cli_option *const *tables, bool overrides, con
     return NULL;
 }
 
-/* The nearest name: an option, or the key of a setting, whose section is then told too. */
+/* The nearest name: an option, or the key of a setting, which is then named with its section. */
 static const char *nearest(const cli_option *const *tables, bool overrides, const char *written,
                            const char *word, const char **section) {
     cli_suggestion option = cli_suggest(written), key = cli_suggest(word);

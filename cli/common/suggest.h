@@ -12,7 +12,7 @@
 #include "options.h"
 
 typedef struct cli_suggestion {
-    const char *word; /* what the user wrote */
+    const char *word; /* as the user wrote it */
     const char *best; /* nearest name offered so far; NULL if none is near */
     int distance;     /* of `best`, or the largest distance that still counts as near, plus one */
     char text[96];    /* "; did you mean BEST?"; empty if none is near */

@@ -1,5 +1,5 @@
 /* Text for people: sizes and durations with units, strings of unknown origin made safe for a
- * terminal, aligned tables; and the memory behind them. */
+ * terminal, aligned tables; and their memory. */
 #ifndef CLI_COMMON_TEXT_H
 #define CLI_COMMON_TEXT_H
 
@@ -10,7 +10,7 @@
 
 #include "tgrad/status.h"
 
-enum { CLI_UNIT_TEXT = 32 }; /* room for what the next two write */
+enum { CLI_UNIT_TEXT = 32 }; /* of the next two */
 
 /* "512 B", "1.5 KiB", "38.2 GiB"; returns text. */
 const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]);
@@ -30,7 +30,7 @@ unsigned cli_hidden_character(const char *text);
  * cut there and its size in bytes is named. To be freed. */
 char *cli_clean_text(const char *text, size_t limit);
 
-/* printf into memory of its own, to be freed. */
+/* printf into new memory, to be freed. */
 char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
 
 /* True if something stands before `ending`, as in a name of a file. */

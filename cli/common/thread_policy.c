@@ -1,5 +1,5 @@
-/* Samples how many threads of the whole machine are running, and restarts the program if they are
- * as many as half its cores or more. */
+/* Samples the running threads of the whole machine, and restarts the program if they occupy at
+ * least half of its cores. */
 #define _DEFAULT_SOURCE
 #include "thread_policy.h"
 
@@ -14,7 +14,7 @@ void cli_remember_call(char **argv) {
     call = argv;
 }
 
-/* Threads running now, this one not counted; -1 if the system does not tell. */
+/* Other threads running now; -1: not known. */
 static double running_threads(void) {
     FILE *file = fopen("/proc/loadavg", "r");
     int running = 0;
@@ -47,10 +47,10 @@ void cli_choose_waiting(void) {
 
 /* OpenBLAS starts a thread for every core when it is loaded, with memory for each, although the
  * library calls it from its own threads, one at a time. Where memory is limited (ulimit -v) those
- * threads cannot start, and the process is ended by a signal or hangs at exit. OpenBLAS reads
- * OPENBLAS_NUM_THREADS by this function, before main; the program's own definition is found first
- * and says 1. (In the wheel OpenBLAS is part of libtgrad.so: there the launcher sets the
- * variable.) */
+ * threads cannot start, and the process is ended by a signal or hangs at exit. OpenBLAS calls
+ * this function before main to read OPENBLAS_NUM_THREADS; the linker finds the program's definition
+ * first, and it returns 1. (In the wheel OpenBLAS is part of libtgrad.so: there the launcher sets
+ * the variable.) */
 __attribute__((visibility("default"))) int openblas_num_threads_env(void);
 
 int openblas_num_threads_env(void) {

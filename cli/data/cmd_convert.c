@@ -294,16 +294,15 @@ const cli_command cli_cmd_convert = {
     .max_args = 2,
     .summary = "Convert tensors among npy, safetensors and HDF5 files",
     .description =
-        "The content of IN decides what it is, the ending of OUT (.npy, .safetensors, .h5,\n"
-        ".hdf5) what it becomes. An npy file holds one tensor without a name or metadata: from\n"
+        "The format of IN is detected from its content, that of OUT from its ending (.npy,\n"
+        ".safetensors, .h5, .hdf5). An npy file holds one tensor without a name or metadata: from\n"
         "a file of several, choose one with --dataset; read back, it is called 'data'. The\n"
         "other formats keep all names and metadata. OUT appears complete or not at all.\n"
         "\n"
         "With --factorize or --densify IN is a model: a checkpoint, a run folder, a model file,\n"
         "or with --config a file of weights by neuraloperator's names. OUT is a model file that\n"
-        "eval, predict and train --init take. The relative error |W - W'| / |W| of each\n"
-        "spectral weight is told. Tucker: HOSVD and two sweeps of HOOI; tt: an SVD for each\n"
-        "mode.\n",
+        "eval, predict and train --init take. Prints the relative error |W - W'| / |W| of each\n"
+        "spectral weight. tucker: HOSVD and two sweeps of HOOI; tt: an SVD for each mode.\n",
     .examples = "  tgrad convert darcy.h5 --dataset y y.npy\n"
                 "  tgrad convert model.safetensors model.h5 --gzip 6\n"
                 "  tgrad convert weights.h5 weights.safetensors --dtype bf16\n"

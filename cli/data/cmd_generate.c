@@ -29,9 +29,9 @@ static const cli_option options[] = {
     CLI_OPTION_LIST("test-resolution", 0, &opt.test_resolutions, "N,..",
                     "the same test samples on these grids", "--resolution"),
     CLI_OPTION_INT("frames", 0, &opt.frames, 2, 1000000, "N",
-                   "burgers, ns: store so many frames up to --time", "a pair"),
+                   "burgers, ns: store N frames up to --time", "a pair"),
     CLI_OPTION_TEXT("output", 'o', &opt.folder, NULL, "DIR",
-                    "folder of the files, made if it is not there", "data"),
+                    "folder of the files, created if missing", "data"),
     CLI_OPTION_FLAG("force", 0, &opt.force, "replace files that were made with other arguments"),
     {0},
 };
@@ -40,7 +40,7 @@ static const cli_option options[] = {
 
 typedef struct parameter {
     const char *key;   /* the library's name */
-    const char *value; /* what the user gave, or NULL */
+    const char *value; /* given by the user, or NULL */
 } parameter;
 
 static parameter *parameters; /* (parameter_count), never freed: they live as long as the program */
@@ -234,7 +234,7 @@ static int read_test_resolutions(tg_generator_config *config) {
     return CLI_OK;
 }
 
-/* The backend to compute on: the CPU unless told otherwise. */
+/* The backend to compute on, by default the CPU. */
 static int open_context(const cli_common *common, const char *equation, tg_context **out) {
     tg_pde_info pde;
     for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
@@ -282,17 +282,17 @@ const cli_command cli_cmd_generate = {
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"
         "potential points and values) and all parameters as attributes. A sample depends on the\n"
         "seed, its number and the parameters only. When interrupted, the samples made so far are\n"
-        "kept, and the same command goes on from there to the same files, byte for byte; with a\n"
-        "larger number of samples it extends finished ones, but for those of kolmogorov. Its\n"
-        "pairs are cut from --trajectories N flows in time: --split later takes the test pairs\n"
-        "from times after the training, --split shuffled draws them from all pairs, so that most\n"
+        "kept, and the same command resumes from there and writes the same bytes; with a larger\n"
+        "number of samples it extends finished files, except those of kolmogorov. Pairs of\n"
+        "kolmogorov are cut from --trajectories N flows: --split later takes the test pairs from\n"
+        "later times than the training pairs, --split shuffled draws them from all pairs, so most\n"
         "have a neighbour in time in the training set. Processes of mpirun or srun share the\n"
         "samples of the other equations.\n"
         "Computes on the CPU, in double precision; --backend cuda makes ns and kolmogorov on a\n"
         "GPU, ns many samples at once.\n"
         "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
         "training reads as windows (data.history, data.horizon) without further settings.\n"
-        "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
+        "A range is given as LOW,HIGH. The equations and their defaults:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
                 "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
                 "  tgrad generate ns --frames 21 --time 10 -r 64 --n-train 100 --n-test 20\n"

@@ -1,4 +1,4 @@
-/* tgrad inspect FILE: what a file of tensors holds, with statistics that show damage (NaN, Inf,
+/* tgrad inspect FILE: the tensors of a file, with statistics that show damage (NaN, Inf,
  * constant or exploding values) at a glance, and how it would be trained on. A complex tensor's
  * statistics are of the modulus. */
 #include <math.h>

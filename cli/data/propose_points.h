@@ -1,4 +1,4 @@
-/* What `tgrad init` takes from a file of points: radii of graph kernels and a latent grid. */
+/* Settings of `tgrad init` for a file of points: radii of graph kernels and a latent grid. */
 #ifndef CLI_DATA_PROPOSE_POINTS_H
 #define CLI_DATA_PROPOSE_POINTS_H
 

@@ -9,7 +9,7 @@
 #include "common/output.h"
 #include "common/suggest.h"
 
-/* What a word on the command line can be: an option of a command, or a setting. */
+/* A word on the command line: an option of a command, or a setting. */
 typedef struct word {
     const char *name; /* without dashes */
     const char *help;

@@ -76,7 +76,7 @@ static void print_option(const cli_option *row) {
     putchar('\n');
 }
 
-/* What the command writes itself, taken up as text. */
+/* The text that the command prints itself. */
 static void print_description(const cli_command *command) {
     char *text = NULL;
     size_t size = 0;
@@ -181,7 +181,7 @@ const cli_command cli_cmd_help = {
     .max_args = 2,
     .summary = "Show the list of commands, the page of one, or the settings of a run",
     .description =
-        "keys lists every setting with its default, what it does and what it accepts,\n"
+        "keys lists every setting with its default, its effect and its valid values,\n"
         "or those of one section: fno, opt, data or distributed. man prints all pages as\n"
         "one, tgrad(1), for man or groff.\n",
     .examples = "  tgrad help\n"

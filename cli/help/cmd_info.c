@@ -1,5 +1,5 @@
-/* tgrad info: what this build can do on this machine, and what a run with the given --backend and
- * --threads would use. */
+/* tgrad info: features of this build and machine, and the backend and threads that a run with these
+ * options would use. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ static const char *cpu_features(char *text, size_t capacity) {
     return text;
 }
 
-/* Facts of the machine; 0 where the system does not tell. */
+/* Facts of the machine; 0: not known. */
 typedef struct machine {
     char features[160];
     int64_t cores;
@@ -53,7 +53,7 @@ static machine probe_machine(void) {
     return m;
 }
 
-/* What one of several processes uses; plain bytes, to be sent. */
+/* Resources of one of several processes; plain bytes, to be sent. */
 typedef struct rank_facts {
     char host[64];
     char backend[32];
@@ -61,7 +61,7 @@ typedef struct rank_facts {
     int32_t threads;
 } rank_facts;
 
-/* What both printers show: everything is gathered before the first byte of output. */
+/* Content of both printers: gathered before the first byte of output. */
 typedef struct facts {
     tg_build_info build;
     machine machine;
@@ -246,7 +246,7 @@ static int run(const cli_call *call) {
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);
     } else if (!cli_is_first()) {
-        code = CLI_OK; /* rank 0 tells */
+        code = CLI_OK; /* rank 0 reports */
     } else if (call->common->json) {
         print_json(&f);
     } else {
@@ -266,10 +266,9 @@ const cli_command cli_cmd_info = {
     .description =
         "'backend', 'threads' and, on a GPU, 'math' are what a run with the same options\n"
         "would use.\n"
-        "'overrides' are the operations that a backend does itself; it does all others\n"
-        "as ref does. Asking for a backend that cannot run here is an error.\n"
-        "Started by mpirun, mpiexec, srun or torchrun it tells of every process what it would\n"
-        "use.\n",
+        "'overrides' are the operations that a backend implements itself; all others are\n"
+        "those of ref. Asking for a backend that cannot run here is an error.\n"
+        "Under mpirun, mpiexec, srun or torchrun it reports this for every process.\n",
     .examples = "  tgrad info\n"
                 "  tgrad info --backend cuda\n"
                 "  tgrad info --json | jq -r .backend\n"

@@ -1,4 +1,4 @@
-/* tgrad help keys: what a configuration can say. */
+/* tgrad help keys: the settings of a configuration. */
 #include "help_keys.h"
 
 #include <string.h>

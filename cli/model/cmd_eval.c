@@ -30,7 +30,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
                     "as trained"),
     CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
-                    "which samples of a file that was trained on", "test"),
+                    "samples of a file that was trained on", "test"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 20, "N", "samples at a time", "16"),
     CLI_OPTION_INT("rollout", 0, &opt.rollout, 0, 1000000, "N",
                    "steps from the start of every trajectory; 0: all", "none"),
@@ -100,7 +100,7 @@ static void tell_part(const char *file, const part *p) {
     }
 }
 
-/* A part of one file on one grid, with y of so many steps. */
+/* A part of one file on one grid, with y of that many steps. */
 static tg_status open_data(tg_context *ctx, const cli_model *model, const char *file,
                            const part *which, const wanted_grid *on, int64_t steps,
                            tg_dataset **out) {
@@ -360,7 +360,7 @@ static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_gr
     return code;
 }
 
-/* What --keep needs. */
+/* Checks the requirements of --keep. */
 static int check_keep(const char *model, int sets) {
     if (!opt.keep) {
         return CLI_OK;
@@ -410,16 +410,17 @@ const cli_command cli_cmd_eval = {
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"
         "checkpoint, a model file (tg_model_save), or with --config a file of weights by\n"
         "neuraloperator's names (docs/exchange.md). Prints the relative L2 and H1 errors for\n"
-        "every file at every resolution: |prediction - truth| / |truth| of each sample, its\n"
-        "channels together, and the mean over the samples; with several channels also of each by\n"
-        "itself. --json has the errors of every sample (per_sample) and their least, quartiles\n"
+        "every file at every resolution: |prediction - truth| / |truth| of each sample over all\n"
+        "channels, averaged over the samples; with several channels also for each channel.\n"
+        "--json has the errors of every sample (per_sample) and their least, quartiles\n"
         "and largest (l2_quantiles, h1_quantiles). The grid may be finer than the one the model\n"
         "was trained on.\n"
-        "Of a file that the model was trained on in part, as tgrad init splits one, the samples\n"
-        "that the training did not use are evaluated, unless --split asks for others.\n"
+        "If the model was trained on a part of the file, as tgrad init splits one, the remaining\n"
+        "samples are evaluated, unless --split asks for others.\n"
         "--rollout applies the model to its own predictions, from the start of every\n"
-        "trajectory, and prints error and correlation of every step, and how long the latter\n"
-        "stays above 0.8; --json also has the energy by wave number of the first and the last\n"
+        "trajectory, and prints error and correlation of every step, and how long the\n"
+        "correlation stays above 0.8; --json also has the energy by wave number of the first and "
+        "the last\n"
         "step. With --keep tgrad report RUN shows them, with frames of a trajectory\n"
         "(docs/rollouts.md).\n",
     .examples =

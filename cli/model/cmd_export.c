@@ -59,7 +59,7 @@ static tg_status make_field(tg_context *ctx, int64_t channels, int n_dim, const 
     return tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &shape, out);
 }
 
-/* What the model makes of x, computed as the C sources do it: activations and spectra in f32,
+/* The output of the model for x, computed as in the C sources: activations and spectra in f32,
  * whatever it was trained with. */
 static tg_status predict_in_f32(tg_context *ctx, const cli_model *model, const tg_tensor *x,
                                 tg_tensor *y) {
@@ -83,7 +83,7 @@ fail:
     return status;
 }
 
-/* A random input and what the model makes of it: sample.f32, the sizes in sample.h. */
+/* A random input and its output: sample.f32, with the sizes in sample.h. */
 static int write_sample(tg_context *ctx, const cli_model *model) {
     const tg_fno_config *fno = cli_model_config(model);
     int64_t grid[TG_DATA_MAX_DIMS];
@@ -177,7 +177,7 @@ const cli_command cli_cmd_export = {
     .summary = "Write a model as C sources that build anywhere",
     .description =
         "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"
-        "the C library alone, an example program that predicts a sample and compares the result\n"
+        "only the C library, an example program that predicts a sample and compares the result\n"
         "with this program's, and a README.md with the line that compiles it. MODEL is what\n"
         "`tgrad predict` takes. Networks on points, of complex data, in f64, with factorized or\n"
         "separable weights, modes that are not all in use, pre-activation, another activation\n"

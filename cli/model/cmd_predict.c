@@ -1,4 +1,4 @@
-/* tgrad predict MODEL --input X --output Y: what a trained model makes of fields in a file.
+/* tgrad predict MODEL --input X --output Y: applies a trained model to fields in a file.
  *
  * The model works on (samples, channels, grid..). An input (samples, grid..) or (grid..) has the
  * missing dimensions of size 1 put in, and those are taken off the output again. */
@@ -23,16 +23,16 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
                     "fields to start from: npy, npz, safetensors, HDF5 or pt (needed)", NULL),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
-                    "where to: its ending names the format (needed)", NULL),
+                    "file to write: its ending selects the format (needed)", NULL),
     CLI_OPTION_TEXT("dataset", 0, &opt.dataset, NULL, "NAME", "tensor of the file to take",
                     "as trained, or the only one"),
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
     CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
-                    "places to predict at, each sample's or all's", "the points"),
+                    "points to predict at, per sample or shared", "the points"),
     CLI_OPTION_INT("steps", 0, &opt.steps, 1, 1000000, "N",
-                   "so many steps in time, each from the one before", "1"),
+                   "steps in time, each from the previous one", "1"),
     {0},
 };
 
@@ -40,7 +40,7 @@ static int64_t steps(void) {
     return opt.steps > 0 ? opt.steps : 1;
 }
 
-/* What is predicted from, or at. */
+/* The inputs of a prediction, or the points to predict at. */
 typedef struct input {
     tg_tensor x;        /* (samples, channels, grid..), or coordinates at points */
     int added;          /* dimensions that the file does not have */
@@ -195,8 +195,8 @@ static int take_queries(tg_context *ctx, const cli_model *model, int64_t samples
                           tg_shape_text(&out->shape, text, sizeof text));
 }
 
-/* Steps in time need a model that takes frames of what it makes: several of its outputs, or as many
- * of data.horizon in one as there are of data.history. */
+/* Steps in time need a model whose inputs are frames of its outputs: several of them, or as many in
+ * data.horizon as in data.history. */
 static int check_steps(tg_context *ctx, const cli_model *model) {
     const tg_fno_config *fno = cli_model_config(model);
     const int64_t in = fno->in_channels, out = fno->out_channels;
@@ -215,7 +215,7 @@ static int check_steps(tg_context *ctx, const cli_model *model) {
                           (long long)out, (long long)in);
 }
 
-/* Memory for what is made of an input of this shape. */
+/* Allocates the output for an input of this shape. */
 static tg_status make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
                              const tg_tensor *queries, tg_tensor *y) {
     tg_shape to = *shape;
@@ -281,7 +281,7 @@ fail:
     return status;
 }
 
-/* Tells of weights and outputs that are no numbers; *found counts those of the output. */
+/* Warns of weights and outputs that are NaN or infinite; *found counts those of the output. */
 static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, const tg_tensor *x,
                                    const tg_tensor *y, int64_t *found) {
     int64_t bad = 0, all = 0;
@@ -352,7 +352,7 @@ fail:
     return code != CLI_OK ? code : cli_code(ctx, status);
 }
 
-/* What can be known of the output before anything is predicted. */
+/* Checks of the output before anything is predicted. */
 static int check_output(tg_context *ctx, const char *model) {
     const char *const read[] = {opt.input, opt.queries, model};
     const char *end = strrchr(opt.output, '/');
@@ -409,7 +409,7 @@ const cli_command cli_cmd_predict = {
         "channels) where the data of the training were such. The output has the same form. It is\n"
         "called y, or as in training, where the format has names. A model on points takes them as\n"
         "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
-        "--queries. Values are in the units of the data on both sides. A warning counts weights\n"
+        "--queries. Inputs and outputs are in the units of the data. A warning counts weights\n"
         "and values that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
         "of several frames takes them oldest first, and of a file of trajectories as in training\n"

@@ -11,7 +11,7 @@ static const char *output_path; /* -o */
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("output", 'o', &output_path, NULL, "OUT",
-                    "write what was computed to a safetensors file", NULL),
+                    "write the computed tensors to a safetensors file", NULL),
     {0},
 };
 

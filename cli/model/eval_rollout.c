@@ -1,4 +1,4 @@
-/* What `tgrad eval --rollout` tells and keeps. */
+/* Output and files of `tgrad eval --rollout`. */
 #include "eval_rollout.h"
 
 #include <stdio.h>

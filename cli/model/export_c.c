@@ -156,7 +156,7 @@ static void add_header(exporter *e) {
     cli_bytes_add(e->out, header, sizeof header);
 }
 
-/* What tgrad_predict does not know, NULL if it knows all. */
+/* The feature that tgrad_predict does not support; NULL: none. */
 static const char *unknown_in(const tg_fno_config *fno) {
     if (fno->architecture != TG_ARCHITECTURE_FNO) {
         return "points (fno.architecture: gino)";

@@ -1,4 +1,4 @@
-/* tgrad verify: what the kinds of golden files share.
+/* tgrad verify: functions common to all kinds of golden files.
  *
  * A kind recomputes a file's numbers, adds what it computed to an archive under the same names, and
  * adds one check per compared quantity; cmd_verify.c prints, writes and judges. */

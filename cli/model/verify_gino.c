@@ -11,7 +11,7 @@ static tg_status set(tg_context *ctx, void *config, const char *key, const char 
     return follows ? TG_OK : tg_fno_config_set(ctx, config, key, text);
 }
 
-/* Settings of the file; what it leaves out is as neuraloperator has it. */
+/* Settings of the file, with the defaults of neuraloperator. */
 static int read_config(verify_run *run, tg_fno_config *config) {
     *config = tg_fno_config_default();
     config->architecture = TG_ARCHITECTURE_GINO;

@@ -41,7 +41,7 @@ static int read_numbers(verify_run *run, tg_optim_config *config) {
     return is_pair ? CLI_OK : CLI_FAILED;
 }
 
-/* What the file's `kind` stands for. */
+/* The method of the file's `kind`. */
 static int set_kind(verify_run *run, tg_optim_config *config, const char *kind) {
     config->is_projected = strcmp(kind, "adamw") != 0;
     if (strcmp(kind, "composite") == 0) {
@@ -94,7 +94,7 @@ static int check_shapes(verify_run *run, const tg_tensor *w0, const tg_tensor *g
                            run->path);
 }
 
-/* What one step works on, where the backend computes. */
+/* Tensors of a step, where the backend computes. */
 typedef struct step_work {
     tg_optim *optim;
     tg_tensor weight, grad;
@@ -190,7 +190,7 @@ static int read_ranks(verify_run *run, int ndim, int64_t *ranks) {
                 : cli_fail("%s: metadata 'ranks' is not a list of %d integers", run->path, ndim);
 }
 
-/* Adds core_itN and factorK_itN to what was computed. */
+/* Adds core_itN and factorK_itN to the computed tensors. */
 static tg_status keep(verify_run *run, int sweeps, int ndim, tg_tucker_result *result) {
     char name[64];
     snprintf(name, sizeof name, "core_it%d", sweeps);

@@ -108,7 +108,7 @@ static bool find_scale(const cli_chart *chart, scale *out) {
     const double x_air = !(width > 0.0) ? 0.5 : has_curves ? 0.0 : 0.04 * width;
     out->x0 -= x_air;
     out->x1 += x_air;
-    /* Some air above and below, and a width for what is constant. */
+    /* A margin above and below, and a width for constant values. */
     const double size = fmax(fabs(out->y0), fabs(out->y1));
     const double least = chart->is_log ? 0.05 : size > 0.0 ? 1e-3 * size : 1.0;
     const double air = fmax(0.05 * (out->y1 - out->y0), least);
@@ -367,7 +367,7 @@ static void draw_strips(cli_html *page, const cli_chart *chart, const scale *s) 
     free(x);
 }
 
-/* What a reader without the picture is told. */
+/* The summary for readers without the picture. */
 static void add_label(cli_html *page, const cli_chart *chart) {
     char first[CLI_NUMBER_TEXT], last[CLI_NUMBER_TEXT];
     cli_html_add(page, "%s by %s%s.", chart->title, chart->x_label,

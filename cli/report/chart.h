@@ -13,7 +13,7 @@ typedef struct cli_series {
     const char *name;
     int number;      /* 1, 2, ..: of the run, chooses the colour; 0: the neutral one (truth) */
     const double *x; /* (count) ascending */
-    const double *y; /* (count) what is not finite leaves a gap */
+    const double *y; /* (count) values that are not finite leave a gap */
     int count;
     const double *low, *high; /* (count) of a band around y; NULL: none */
 } cli_series;

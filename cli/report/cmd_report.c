@@ -73,7 +73,7 @@ static void print_result(const cli_run *runs, int count, size_t bytes, bool json
     cli_json_print(object);
 }
 
-/* What is no run is named and left out. So is one that cannot be read, which is CLI_FAILED. */
+/* Leaves out, with a message, folders without a run and runs that cannot be read (CLI_FAILED). */
 static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *count) {
     int worst = CLI_OK;
     *count = 0;
@@ -92,7 +92,7 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
     return *count > 0 ? worst : CLI_FAILED;
 }
 
-/* A folder of a sweep is a page of its own. */
+/* The folder of a sweep has a separate kind of page. */
 static int report_sweep(tg_context *ctx, const char *folder, bool json) {
     size_t bytes = 0;
     const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
@@ -156,12 +156,13 @@ const cli_command cli_cmd_report = {
     .max_args = CLI_REPORT_RUNS,
     .summary = "Make an HTML page that shows and compares training runs",
     .description =
-        "Each DIR is a run folder of 'tgrad train', finished or still going on. The page holds\n"
+        "Each DIR is a run folder of 'tgrad train', finished or still running. The page holds\n"
         "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
-        "one file without scripts that needs no network. What is no run is named and left out; so\n"
-        "is a damaged one, with exit code 1.\n"
-        "DIR may be one folder of 'tgrad sweep': a table of means over seeds, in Markdown if the\n"
-        "FILE ends in .md, otherwise with plots.\n",
+        "one file without scripts that needs no network. A DIR without a run is left out with a\n"
+        "warning; so is a damaged run, with exit code 1.\n"
+        "For one folder of 'tgrad sweep': a table of means over seeds, in Markdown if FILE ends "
+        "in\n"
+        ".md, otherwise with plots.\n",
     .examples = "  tgrad report runs/darcy\n"
                 "  tgrad report runs/adam runs/tensorgrad -o comparison.html\n"
                 "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n"

@@ -1,4 +1,4 @@
-/* What the runs cost: memory by category and time, as bars that are as wide as the page allows. */
+/* Cost of the runs: memory by category and time, as bars as wide as the page. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -156,9 +156,9 @@ void cli_report_memory(cli_html *page, const cli_report *report) {
     cli_html_add(page, "<section id=\"memory\"><h2>Memory</h2>\n");
     draw_memory(page, report, true);
     draw_memory(page, report, false);
-    cli_html_add(page, "<p class=\"note\">Each part is the most that its category ever held, so "
-                       "the parts of a bar may add up to more than was held at one time, which "
-                       "the line and the number at its right tell.</p>\n");
+    cli_html_add(page, "<p class=\"note\">Each part is the peak of its category, so the parts of "
+                       "a bar may add up to more than the peak of the total, which the line and "
+                       "the number at its right show.</p>\n");
     add_memory_table(page, report);
     cli_html_add(page, "</section>\n");
 }

@@ -148,7 +148,7 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
  *
  * Distances are much smaller than the depth of a body, so its back stays hidden. */
 
-/* The point's places in the picture: right, down, and how far behind it lies. */
+/* The point's places in the picture: right, down, and its depth. */
 static void look(const cli_points *points, int64_t i, double at[3]) {
     const double *x = points->coordinate;
     const int64_t n = points->count;

@@ -35,7 +35,7 @@ void cli_html_join(cli_html *page, const cli_html *part) {
 }
 
 /* Characters that mean something in HTML, and bytes that no page may hold: hidden characters and
- * what is not UTF-8 become the replacement character. Returns the bytes read. */
+ * invalid UTF-8 become the replacement character. Returns the bytes read. */
 static size_t append_escaped(cli_html *page, const char *text) {
     const unsigned char byte = (unsigned char)text[0];
     const int length = cli_utf8_length(text);
@@ -82,7 +82,7 @@ void cli_html_short(cli_html *page, const char *text, size_t limit) {
     append(page, "\xE2\x80\xA6", characters > limit ? 3 : 0);
 }
 
-/* One conversion, which starts behind its '%'; returns where the format goes on. */
+/* One conversion, from the character after its '%'; returns the rest of the format. */
 static const char *convert(cli_html *page, const char *format, va_list *args) {
     char number[400]; /* room for the longest double in %f */
     int precision = -1, longs = 0;

@@ -1,6 +1,6 @@
 /* An HTML page under construction.
  *
- * Markup can only come from a format literal: what a %s brings in is escaped, always. So no name,
+ * Markup can only come from a format literal: the text of a %s is always escaped. So no name,
  * setting or number of a file can open a tag, end an attribute or begin an entity. Such text goes
  * between tags or into "double quotes" of an attribute, never into a style or an address. */
 #ifndef CLI_REPORT_HTML_H
@@ -38,7 +38,7 @@ void cli_html_png(cli_html *page, const unsigned char *bytes, size_t size);
 enum { CLI_NUMBER_TEXT = 32 };
 
 /* Four significant digits, "0.03120", "1.235e-07", with a minus sign that is no hyphen; a dash for
- * what is not finite. Returns text. */
+ * values that are not finite. Returns text. */
 const char *cli_number_text(double value, char text[CLI_NUMBER_TEXT]);
 
 #endif

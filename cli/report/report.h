@@ -1,5 +1,5 @@
 /* The report: one HTML page about one run or several, made of sections. Each section writes its
- * part of the page and leaves itself out where there is nothing to tell. */
+ * part of the page, or nothing if the runs have no data for it. */
 #ifndef CLI_REPORT_REPORT_H
 #define CLI_REPORT_REPORT_H
 
@@ -18,7 +18,7 @@ typedef struct cli_report {
     int64_t samples;     /* shown of each test, at most */
 } cli_report;
 
-/* Whether the arrays of a run are what the page draws. CLI_FAILED after a message. */
+/* Whether the page can draw the arrays of a run. CLI_FAILED after a message. */
 int cli_report_check_samples(const cli_run *run);
 int cli_report_check_rollout(const cli_run *run);
 
@@ -45,7 +45,7 @@ int cli_report_rollouts(cli_html *page, const cli_report *report); /* likewise *
 void cli_report_settings(cli_html *page, const cli_report *report);
 void cli_report_making(cli_html *page, const cli_report *report);
 
-/* ---- What several sections need. ---- */
+/* ---- Shared by several sections. ---- */
 
 enum { CLI_REPORT_TESTS = 64 }; /* tests on one page, at most */
 
@@ -54,18 +54,19 @@ int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *gr
 /* The grids that any run was tested on, ascending; returns how many. */
 int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]);
 
-/* The run's number in its colour, and its name behind it. */
+/* The run's number in its colour, and its name. */
 void cli_report_badge(cli_html *page, const cli_report *report, int index);
 void cli_report_name(cli_html *page, const cli_report *report, int index);
 /* The rest of a table's head: a column for every run. */
 void cli_report_columns(cli_html *page, const cli_report *report);
 
-/* "1.5 MiB", or a dash for what is no number of bytes; returns text. */
+/* "1.5 MiB", or a dash for NaN and negative values; returns text. */
 const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]);
 /* "1.25 ms", or a dash. */
 const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]);
 
-/* Opens what scrolls sideways where a table is wider than the screen; </div> closes it. */
+/* Opens an element that scrolls sideways if its table is wider than the screen; ends with </div>.
+ */
 void cli_report_open_wide(cli_html *page, const char *label);
 
 /* A word as a shell takes it, quoted if it must be; to be freed. */

@@ -1,4 +1,4 @@
-/* What came out: a few sentences, then the table of runs. */
+/* Results: a few sentences, then the table of runs. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -174,7 +174,7 @@ static void add_row(cli_html *page, const cli_report *report, int index, const c
 
 /* ---- each channel by itself ---- */
 
-/* The most channels that a test of the run tells one by one. */
+/* The largest number of channels with separate errors in a test of the run. */
 static int most_channels(const cli_run *run) {
     int most = 0;
     for (int t = 0; t < run->tests; t++) {

@@ -1,4 +1,4 @@
-/* Rollouts, of runs that `tgrad eval RUN --rollout N --keep` was told of: error and correlation by
+/* Rollouts of runs with a file of `tgrad eval RUN --rollout N --keep`: error and correlation by
  * step, energy by wave number, and a film strip of a trajectory. */
 #include <math.h>
 #include <stdio.h>
@@ -77,13 +77,13 @@ static void draw_charts(cli_html *page, const cli_report *report) {
 /* How long each run stays near the truth. */
 static void add_times(cli_html *page, const cli_report *report) {
     cli_html_add(page, "<p class=\"note\">Correlation above 0.8:");
-    for (int i = 0, told = 0; i < report->count; i++) {
+    for (int i = 0, listed = 0; i < report->count; i++) {
         int count, steps;
         const double *correlated = find_list(&report->run[i], "correlated_steps", &count);
         find_list(&report->run[i], "l2", &steps);
         if (correlated) {
-            cli_html_add(page, "%s %s for %.1f of %d steps", told++ ? ";" : "", report->run[i].name,
-                         correlated[0], steps);
+            cli_html_add(page, "%s %s for %.1f of %d steps", listed++ ? ";" : "",
+                         report->run[i].name, correlated[0], steps);
         }
     }
     cli_html_add(page, ". Means over the test trajectories; the broad line is the truth.</p>\n");

@@ -257,7 +257,7 @@ static tg_status take_pictures(card *c, const triple *all) {
 
 /* ---- two or three dimensions: tiles ---- */
 
-/* What a tile shows: the values, the colours and what they span, and a word behind the title. */
+/* Content of a tile: values, colours and their range, and a word after the title. */
 typedef struct tile {
     const char *title;
     const double *value; /* (height, width) of the truth */
@@ -266,7 +266,7 @@ typedef struct tile {
     const char *note; /* "" for none */
 } tile;
 
-/* An end of a scale; what is next to nothing in its span shows as 0: 0.0002 .. 0.9406. */
+/* An end of a scale; a value negligible in its span shows as 0: 0.0002 .. 0.9406. */
 static const char *end_text(double value, double span, char text[CLI_NUMBER_TEXT]) {
     const double step = 1e-3 * span;
     const bool is_plain = span >= 1e-3 && span < 1e5;
@@ -517,8 +517,8 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
     }
     cli_html_add(page,
                  "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
-                 "predictions of a sample share the scale of the truth; what lies beyond it "
-                 "has the colour of its end. Errors (prediction − truth) share another. L² "
+                 "predictions of a sample share the scale of the truth; values beyond it "
+                 "have the colour of its end. Errors (prediction − truth) share another. L² "
                  "is the relative error of the sample, or of its channel that is shown.</p>\n");
     for (int r = 0; code == CLI_OK && r < count; r++) {
         int64_t most = 0;

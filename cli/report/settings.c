@@ -1,4 +1,4 @@
-/* What the runs were made with: settings that differ, settings in common, files and commands. */
+/* The making of the runs: settings that differ, settings in common, files and commands. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What a sweep's file says while its list of runs is made: shared by the readers of its sections
- * and the product of its axes. */
+/* The content of a sweep's file while its list of runs is made: shared by the readers of its
+ * sections and the product of its axes. */
 #ifndef CLI_SWEEP_BUILDER_H
 #define CLI_SWEEP_BUILDER_H
 
@@ -13,14 +13,14 @@ typedef struct cli_axis_values {
     int count;
 } cli_axis_values;
 
-/* What the product is made from. */
+/* The parsed file. */
 typedef struct cli_sweep_builder {
     tg_context *ctx;
     const cli_sweep_source *source;
     const tg_settings *file;
     tg_settings *base; /* of every run */
     cli_axis_values axis[CLI_SWEEP_KEYS];
-    int grid; /* axes of the grid; those behind them go together */
+    int grid; /* axes of the grid; those after them advance in step */
     char **variant;
     int variants;
     char **seed;
@@ -29,7 +29,7 @@ typedef struct cli_sweep_builder {
     cli_mistakes *mistakes;
 } cli_sweep_builder;
 
-/* What follows "section." in a key; NULL if it is no key of that section. */
+/* The rest of a key after "section."; NULL if it is no key of that section. */
 const char *cli_sweep_within(const char *key, const char *section);
 
 /* Settings of one section over `to`; of section variants those of the variant `name`. */

@@ -49,7 +49,7 @@ bool cli_word_is_null(const char *value) {
     return strcmp(value, "null") == 0;
 }
 
-/* What may stand in a folder's name; the rest becomes '-'. */
+/* Keeps the characters allowed in a folder's name; others become '-'. */
 static void append_name(char *name, size_t capacity, const char *text) {
     size_t used = strlen(name);
     for (; *text && used + 1 < capacity; text++) {
@@ -131,8 +131,8 @@ static int value_count(const cli_sweep_builder *b, const char *variant, int axis
     return count < 1 || is_varied(b, variant, axis) ? count : 1;
 }
 
-/* The value of an axis in a row; NULL where the variant has null, or a value of its own for another
- * axis of the list. */
+/* The value of an axis in a row; NULL where the variant has null, or sets another axis of the
+ * list. */
 static const char *axis_value(const cli_sweep_builder *b, const char *variant, int axis,
                               const int *at) {
     if (is_varied(b, variant, axis)) {
@@ -186,7 +186,7 @@ static void add_published(const cli_sweep_builder *b, const char *variant, const
     cli_words_free(value, count);
 }
 
-/* What the file has as "published" of a variant, in this row: {"": value}, or columns by name. */
+/* The "published" values of a variant in this row: {"": value}, or columns by name. */
 static json_t *find_published(const cli_sweep_builder *b, const char *variant, const int *at,
                               int row) {
     json_t *out = cli_json_object();

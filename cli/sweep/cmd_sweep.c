@@ -25,7 +25,7 @@ static struct {
 static const cli_option options[] = {
     CLI_OPTION_TEXT("out", 'o', &opt.out, NULL, "DIR", "folder of the sweep (needed)", NULL),
     CLI_OPTION_TEXT("scale", 0, &opt.scale, NULL, "NAME",
-                    "smoke, small, .. of the file; paper: as it stands", "paper"),
+                    "smoke, small, .. of the file; paper: full scale", "paper"),
     CLI_OPTION_INT("jobs", 'j', &opt.jobs, 1, 4096, "N", "runs at a time",
                    "one per core, or per GPU"),
     CLI_OPTION_LIST("gpus", 0, &opt.gpus, "I,..", "GPUs that the runs are dealt out to", "0"),
@@ -33,7 +33,7 @@ static const cli_option options[] = {
                     "run part I of N (from 0 on), for job arrays", "0/1"),
     CLI_OPTION_TEXT("max-time", 0, &opt.most_time, NULL, "T", "save and stop after 90s, 30min, 2h",
                     NULL),
-    CLI_OPTION_FLAG("dry-run", 0, &opt.is_dry, "tell runs, memory and time, and run nothing"),
+    CLI_OPTION_FLAG("dry-run", 0, &opt.is_dry, "print runs, memory and time without running"),
     {0},
 };
 
@@ -97,7 +97,7 @@ static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_m
         if (left[p] > 0 && cell->peak[p] > left[p]) {
             cli_mistake(mistakes,
                         "%s: does not fit: it needs %s of the %s's memory, of which %s are left "
-                        "(tgrad plan --fit tells what to change)",
+                        "(tgrad plan --fit proposes changes)",
                         cell->name, cli_bytes_text(cell->peak[p], need), names[p],
                         cli_bytes_text(left[p], room));
         }
@@ -156,7 +156,7 @@ static void check_repeats(const cli_experiment *e, char *const *effect, cli_mist
     }
 }
 
-/* Plans every cell; what is wrong with its settings, or does not fit, is a mistake. */
+/* Plans every cell; wrong settings and too little memory are mistakes. */
 static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job,
                         cli_mistakes *mistakes) {
     tg_train_memory *memory = cli_need(calloc(1, sizeof *memory));
@@ -266,7 +266,7 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
         char *path = cli_format("%s/%s", folder, parts[i]);
         for (char *slash = strchr(path + 1, '/'); i == 0 && slash; slash = strchr(slash + 1, '/')) {
             *slash = '\0';
-            (void)mkdir(path, 0777); /* what is wrong shows at the last one */
+            (void)mkdir(path, 0777); /* the last one reports a failure */
             *slash = '/';
         }
         const bool is_there = mkdir(path, 0777) == 0 || errno == EEXIST;
@@ -381,7 +381,7 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
         return CLI_FAILED;
     }
     int code = e->is_planned ? CLI_OK : cli_sweep_generate(job, data);
-    if (code == CLI_OK && e->generates > 0) { /* now with what the data add */
+    if (code == CLI_OK && e->generates > 0) { /* again, with the memory of the data */
         check_cells(ctx, e, job, &mistakes);
         code = refuse(e->file, &mistakes);
     }
@@ -419,7 +419,7 @@ static char *whole_path(const char *folder) {
     return cli_format("%s/%s", getcwd(here, sizeof here) ? here : ".", folder);
 }
 
-/* How many at a time, with how many threads: by what was asked for, cores and GPUs. */
+/* The jobs at a time and their threads, from the options, cores and GPUs. */
 static void share_machine(tg_context *ctx, const cli_experiment *e, const cli_common *common,
                           cli_sweep_job *job) {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -492,16 +492,16 @@ const cli_command cli_cmd_sweep = {
     .max_args = 1,
     .summary = "Run an experiment: many training runs from one file",
     .description =
-        "FILE.yaml names a configuration, axes (every combination), lists (entries go together),\n"
+        "FILE.yaml names a configuration, axes (every combination), lists (entries in step),\n"
         "variants, seeds, learning rates to search and data to generate; docs/experiments.md\n"
-        "tells how. Runs are processes of this program, as many at a time as cores (or GPUs) and\n"
-        "memory allow. What is wrong with any of them is told in one list before the first one.\n"
-        "The same command again goes on: finished runs stay, others are resumed bit for bit. A\n"
-        "run that fails does not end the others. SIGINT and SIGTERM save all runs and stop.\n"
-        "Exit codes: 0 all runs are finished; 1 some failed; 130, 143 or 124 it was stopped by\n"
-        "SIGINT, SIGTERM or --max-time, and the same command goes on.\n"
-        "DIR gets runs/NAME, results.jsonl, table.md and report.html, which 'tgrad report DIR'\n"
-        "makes again.\n",
+        "describes them. Each run is a process of this program; cores (or GPUs) and memory limit\n"
+        "how many run at a time. All mistakes in the settings are listed before the first run.\n"
+        "The same command resumes a stopped sweep: finished runs stay, others continue bit for\n"
+        "bit. A failed run does not stop the others. SIGINT and SIGTERM save all runs and stop.\n"
+        "Exit codes: 0 all runs are finished; 1 some failed; 130, 143 or 124 stopped by SIGINT,\n"
+        "SIGTERM or --max-time: the same command resumes.\n"
+        "DIR gets runs/NAME, results.jsonl, table.md and report.html; 'tgrad report DIR' writes\n"
+        "the page anew.\n",
     .examples = "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --dry-run\n"
                 "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --scale small\n"
                 "  tgrad sweep mine.yaml --out runs/mine --jobs 4 --threads 2 --max-time 11h\n"

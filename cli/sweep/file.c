@@ -143,7 +143,7 @@ static void read_variants(cli_sweep_builder *b) {
             is_new = is_new &&
                      (strlen(b->variant[v]) != length || strncmp(b->variant[v], rest, length) != 0);
         }
-        /* "adam: null" is a variant without settings of its own */
+        /* "adam: null" is a variant without settings */
         if (is_new && (rest[length] == '.' || cli_word_is_null(tg_settings_value(b->file, i)))) {
             cli_words_append(&b->variant, &b->variants, rest, length);
         } else if (rest[length] != '.' && !cli_word_is_null(tg_settings_value(b->file, i))) {
@@ -275,7 +275,7 @@ static void add_trials(cli_sweep_builder *b) {
     }
 }
 
-/* What seeds: and lr: set in every run, so that other values would be ignored. */
+/* Refuses keys that seeds: and lr: set in every run, as their values would be ignored. */
 static void check_own_key(const cli_sweep_builder *b, const char *origin, const char *key,
                           bool is_varied) {
     if (strcmp(key, "distributed.seed") == 0) {

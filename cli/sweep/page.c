@@ -123,7 +123,7 @@ static void mean_text(const cli_sample *s, char text[COLUMN_TEXT]) {
     }
 }
 
-/* Whether a rate is the least or the largest of the search: the best one may lie beyond it. */
+/* Whether a rate is the least or the largest of the search: the best one may be beyond it. */
 static bool is_at_end(const cli_sweep_table *t, double rate) {
     const json_t *rates = json_object_get(t->sweep, "rates");
     bool has_less = false, has_more = false;
@@ -204,12 +204,12 @@ static void TG_PRINTF(2, 3) add_note(char text[NOTES], const char *format, ...) 
     va_end(args);
 }
 
-/* NULL: the file as it stands. */
+/* NULL: full scale. */
 static const char *scale_of(const cli_sweep_table *t) {
     return json_string_value(json_object_get(t->sweep, "scale"));
 }
 
-/* What the numbers are; the sentences are the same in both. */
+/* The notes on the numbers, the same in both formats. */
 static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
     const char *baseline = json_string_value(json_object_get(t->sweep, "baseline"));
     const char *scale = scale_of(t);
@@ -227,10 +227,9 @@ static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
         add_note(text,
                  "Learning rates were chosen on validation samples taken from the training "
                  "data%s. ",
-                 has_ends
-                     ? "; \u2020 the least or the largest that was tried, the best one may lie "
-                       "beyond it"
-                     : "");
+                 has_ends ? "; \u2020 the least or the largest that was tried, the best one may be "
+                            "beyond it"
+                          : "");
     }
     if (t->has_p) {
         add_note(text, "p: Welch's t-test of %s at %s against %s, two-sided. ",
@@ -454,7 +453,7 @@ static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table
     return count == runs ? CLI_OK : CLI_FAILED;
 }
 
-/* What projections lose, of all weights at all refreshes of a row's runs. */
+/* Projection errors of all weights at all refreshes of a row's runs. */
 static void add_boxes(const char *folder, const cli_sweep_table *t, cli_html *page) {
     cli_box_row *row = cli_need(calloc((size_t)t->rows + 1, sizeof *row));
     char(*label)[COLUMN_TEXT] = cli_need(calloc((size_t)t->rows + 1, sizeof *label));

@@ -1,5 +1,5 @@
-/* What a sweep will take: memory by the plans of its cells, seconds from arithmetic and traffic of
- * their networks. */
+/* Cost of a sweep: memory from the plans of its cells, time from arithmetic and traffic of their
+ * networks. */
 #include "sweep.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static double number_of(const tg_settings *settings, const char *key, const char
     return strtod(cli_setting_or(settings, key, otherwise), NULL);
 }
 
-/* What stage `number` changes, over the settings of those before; false: there is no such stage. */
+/* Applies stage `number` over the settings of those before; false: there is no such stage. */
 static bool begin_stage(int number, const tg_settings *all, tg_settings *settings) {
     char prefix[16];
     bool is_there = false;
@@ -88,7 +88,7 @@ void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_
     tg_settings_destroy(&stage);
 }
 
-/* Seconds of a trial; NaN if that cannot be told. */
+/* Seconds of a trial; NaN: not known. */
 static double predict_trial(const cli_experiment *e, const cli_trial *trial) {
     const cli_cell *cell = &e->cell[trial->cell];
     const double epochs = trial->rate && e->search_epochs > 0
@@ -126,7 +126,7 @@ static json_t *json_of_trials(const cli_experiment *e) {
     return list;
 }
 
-/* The words behind `tgrad generate`, as a shell takes them; to be freed. */
+/* The words after `tgrad generate`, as a shell takes them; to be freed. */
 static char *generate_words(const cli_experiment *e) {
     size_t capacity = 1, used = 0;
     for (int i = 0; i < e->generates; i++) {

@@ -1,5 +1,5 @@
-/* Which trial begins when, and what is said about it. A trial begins when there is a place for it,
- * memory by its plan, and, at a cell's own learning rate, when the search for that has ended. */
+/* Schedules the trials and reports on them. A trial starts when there are a free job and memory for
+ * its plan and, at the learning rate of a cell, when the search for that has ended. */
 #define _POSIX_C_SOURCE 200809L
 #include "sweep.h"
 
@@ -176,9 +176,9 @@ static bool start_child(sweep *s, int index, int place, const char *config) {
     return pid > 0;
 }
 
-/* Why no rate of a search can be taken: what the first run of it said that failed. To be freed. */
+/* Why a search found no rate: the message of its first failed run. To be freed. */
 static char *search_failure(const sweep *s, int cell) {
-    static const char said[] = "no learning rate of the search came to a number";
+    static const char said[] = "no learning rate of the search gave a finite error";
     char *found = NULL;
     for (int i = 0; i < s->e->trials && !found; i++) {
         const cli_trial *trial = &s->e->trial[i];
@@ -261,7 +261,7 @@ static bool has_saved(const char *folder, const char *trial) {
     return is_stopped;
 }
 
-/* "  16: l2 0.09570 h1 0.18850" behind what stands in `line`; at points there is no H1. */
+/* "  16: l2 0.09570 h1 0.18850" appended to `line`; at points there is no H1. */
 static void tell_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
     static const char *const norms[] = {"l2", "h1"};
     size_t used = strlen(line);

@@ -1,5 +1,5 @@
-/* A sweep as its file describes it: one configuration, what is varied, seeds; and the list of runs
- * that come of it.
+/* A sweep as its file describes it: one configuration, variations and seeds; and the resulting list
+ * of runs.
  *
  * A cell is one variant with one value of every axis: a row of the resulting table. It has a trial,
  * which is one training run, for each seed and, where learning rates are searched, one for each
@@ -13,7 +13,7 @@
 #include "common/output.h"
 #include "tgrad/status.h"
 
-/* Sentences about what is wrong, each once. */
+/* Mistakes in the file, each once. */
 typedef struct cli_mistakes {
     char **item;
     size_t count, capacity;
@@ -34,7 +34,7 @@ typedef struct cli_cell {
     size_t state;                /* of them moments, factors and index sets */
     tg_place place;              /* where it computes */
     double epoch_seconds;        /* predicted, of an epoch of the first stage; NaN: not known */
-    double later_seconds;        /* of all stages behind it */
+    double later_seconds;        /* of all later stages */
 } cli_cell;
 
 typedef struct cli_trial {
@@ -47,10 +47,10 @@ typedef struct cli_trial {
 typedef struct cli_experiment {
     char *file;                 /* as it was named */
     char *title;                /* of the tables; the file's name if it has none */
-    const char *scale;          /* as it was named; NULL: the file as it stands */
+    const char *scale;          /* as it was named; NULL: full scale */
     char *baseline;             /* variant, or cell, that others are compared with; NULL: none */
     char *metric;               /* "16.l2"; NULL: L2 of the first test */
-    bool is_planned;            /* run: plan. Nothing is trained, the table tells memory */
+    bool is_planned;            /* run: plan. Nothing is trained, the table shows memory */
     char *axis[CLI_SWEEP_KEYS]; /* keys, those of the grid first, then those of the list */
     int axes;
     cli_cell *cell; /* (cells) */
@@ -66,12 +66,12 @@ typedef struct cli_experiment {
 } cli_experiment;
 
 typedef struct cli_sweep_source {
-    const char *path, *scale; /* scale NULL: the file as it stands */
-    const char *data;         /* folder for what the file generates */
-    const cli_args *args;     /* settings of the command line, which win */
+    const char *path, *scale; /* scale NULL: full scale */
+    const char *data;         /* folder for generated data */
+    const cli_args *args;     /* settings of the command line, which take precedence */
 } cli_sweep_source;
 
-/* Reads the file and makes the list. What is wrong goes to `mistakes`; CLI_FAILED after a message
+/* Reads the file and makes the list. Mistakes go to `mistakes`; CLI_FAILED after a message
  * if the file cannot be read at all. To be freed either way. */
 int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
                         cli_mistakes *mistakes);
@@ -84,7 +84,7 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
 
 /* ---- result.c ---- */
 
-/* What a trial of a sweep came to: one JSON object, in DIR/results/NAME.json when the trial ends
+/* The result of a trial: one JSON object, in DIR/results/NAME.json when the trial ends
  * and as a line of DIR/results.jsonl when the sweep does.
  *
  *     {"name": .., "cell": .., "variant": .., "settings": {axis: value}, "seed": .., "rate": ..,
@@ -92,24 +92,24 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
  *      "test": {"16": {"l2": .., "h1": ..}}, "validation": {..}, "memory": {"peak": .., ..},
  *      "projection_error": .., "step_ms": .., "seconds": .., "folder": ..} */
 
-/* The result that is there; NULL if there is none, or it is no JSON object. To be given back. */
+/* The stored result; NULL if there is none, or it is no JSON object. To be released. */
 json_t *cli_result_read(const char *folder, const char *trial);
 bool cli_result_is_finished(const json_t *result); /* NULL: false */
 
 /* Of the trial's run folder, after its end; `reason` is why it failed, NULL if it did not. To be
- * given back. */
+ * released. */
 json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experiment *experiment,
                         const cli_trial *trial, const char *rate, const char *reason);
 /* Of its plan alone (run: plan). */
 json_t *cli_result_planned(const cli_experiment *experiment, const cli_trial *trial);
 int cli_result_write(const char *folder, const char *trial, const json_t *result);
 
-/* |G - P(G)| / |G| of every projected weight at every refresh of a run, behind the `count` values
- * that are there. */
+/* |G - P(G)| / |G| of every projected weight at every refresh of a run, appended to the `count`
+ * values. */
 void cli_projection_errors(const char *run, double **values, int *count);
 
 /* The rate with which a cell did best on validation data, of the trials that have ended; NULL if
- * none has come to a number. */
+ * none has a finite error. */
 const char *cli_result_best_rate(const char *folder, const cli_experiment *experiment, int cell);
 
 /* DIR/results.jsonl and DIR/sweep.json, of all results that are there. */
@@ -117,7 +117,7 @@ int cli_results_gather(const char *folder, const cli_experiment *experiment);
 
 /* ---- run.c ---- */
 
-/* The trials of a sweep, several at a time, each a process of its own. */
+/* The trials of a sweep, several at a time, each in a separate process. */
 
 /* Bytes of a GPU that a process takes beside its plan: CUDA's context and libraries. */
 #define CLI_GPU_PROCESS ((size_t)768 << 20)
@@ -148,8 +148,8 @@ typedef struct cli_sweep_end {
 /* CLI_FAILED, after a message, only for what ends the whole sweep. */
 int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end);
 
-/* Runs `tgrad generate`, with what it says; does nothing where the file generates nothing. 128 +
- * signal if it was stopped. */
+/* Runs `tgrad generate` with the words of the file, if it has some. 128 + signal if it was
+ * stopped. */
 int cli_sweep_generate(const cli_sweep_job *job, const char *data);
 
 /* No more jobs than trials of the smallest plan have memory for; at least one. */
@@ -160,13 +160,13 @@ bool cli_sweep_owns(const cli_sweep_job *job, int trial);
 
 /* ---- plan.c ---- */
 
-/* What a sweep will take, before anything is run. */
+/* The predicted cost of a sweep. */
 
 /* Sets the seconds of a cell with this plan; they stay NaN where samples or grid are not known. */
 void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_memory *plan,
                        int64_t threads, cli_cell *cell);
 
-/* The list of runs with memory and seconds, on stdout: what --dry-run prints. */
+/* The list of runs with memory and seconds, on stdout, for --dry-run. */
 void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json);
 
 /* ---- child.c ---- */

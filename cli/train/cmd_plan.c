@@ -23,15 +23,15 @@ static const cli_option options[] = {
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
     CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
     CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
-                    "with --ranks: what a link carries per second, 25GB", NULL),
+                    "with --ranks: bandwidth of a link per second, 25GB", NULL),
     CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
-                    "with --link: milliseconds that a rank computes in a step", NULL),
+                    "with --link: compute time of a rank in a step, ms", NULL),
     CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
                     "propose settings with which the run fits: 8GB, 7.5GiB", NULL),
     {0},
 };
 
-/* What is planned. */
+/* The planned run. */
 typedef struct subject {
     const char *name; /* of the file or preset */
     tg_settings *settings;
@@ -72,8 +72,8 @@ static int read_speeds(speeds *out) {
     return CLI_OK;
 }
 
-/* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of what is
- * added up. With sharded state half of that are the updates that come back. */
+/* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
+ * reduced bytes. With sharded state half of that are the updates that return. */
 static double exchange_time(const tg_train_memory *m, const speeds *at) {
     return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
 }
@@ -363,17 +363,17 @@ const cli_command cli_cmd_plan = {
     .arguments = "[CONFIG]",
     .min_args = 0,
     .max_args = 1,
-    .summary = "Tell the memory of a run before there is one",
+    .summary = "Estimate memory before training",
     .description =
         "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"
         "refreshes, evaluation, saving. They come from shapes and the data files' headers alone;\n"
         "the memory ledger of the run counts the same, but for some names and handles (category\n"
         "other). Where data files are missing, their samples are not counted.\n\n"
         "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
-        "those that cost least first: precision, activation checkpointing, smaller batches of\n"
-        "which more are added up, compressed moments. Its times are rough. If nothing fits it\n"
-        "fails and names the least that can be reached.\n\n"
-        "--ranks tells the memory of one of P processes, and the bytes that each sends; with\n"
+        "cheapest first: precision, activation checkpointing, smaller batches with accumulation,\n"
+        "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
+        "smallest size it can reach.\n\n"
+        "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
         "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"

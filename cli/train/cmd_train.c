@@ -1,7 +1,7 @@
 /* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
  * bar. SIGINT and SIGTERM finish the step under way, save and end with 128 + signal, so that a job
  * script knows that there is more to do; a second signal ends at once. Of the processes of mpirun
- * or srun, which train together, the first one prints, and one that was told to stop stops all. */
+ * or srun, which train together, the first one prints, and a signal to one stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
@@ -28,13 +28,13 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("run", 0, &run_folder, NULL, "DIR",
                     "folder for metrics, checkpoints and settings (needed)", NULL),
     CLI_OPTION_TEXT("resume", 0, &resume, NULL, "auto|FILE",
-                    "go on from the newest good checkpoint of DIR, or from FILE", NULL),
+                    "continue from the newest good checkpoint of DIR, or FILE", NULL),
     CLI_OPTION_FLAG("force", 0, &is_forced,
-                    "begin anew in a DIR that holds a run, whose files are removed"),
+                    "start over in a DIR that holds a run; removes its files"),
     CLI_OPTION_INT("seed", 0, &given_seed, 0, INT64_MAX, "N", "start of all random numbers",
                    "distributed.seed"),
     CLI_OPTION_TEXT("init", 0, &init, NULL, "FILE",
-                    "begin with the weights of FILE: neuraloperator's, or a checkpoint's", NULL),
+                    "start from the weights in FILE (neuraloperator, checkpoint)", NULL),
     CLI_OPTION_FLAG("quiet", 'q', &is_quiet, "print nothing but warnings and errors"),
     CLI_OPTION_FLAG("verbose", 'v', &is_verbose, "print every setting before the run"),
     {0},
@@ -47,7 +47,7 @@ static void on_signal(int number) {
     signal(number, SIG_DFL); /* the next one ends at once */
 }
 
-/* What the watcher remembers between calls. */
+/* State of the watcher between calls. */
 typedef struct screen {
     bool has_bar;
     cli_loss_unit loss; /* of the training loss as it is shown */
@@ -383,17 +383,16 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
         status = train(ctx, comm, trainer, settings, json, code);
-        signal(SIGINT, SIG_DFL); /* nothing listens any more */
+        signal(SIGINT, SIG_DFL); /* no longer handled */
         signal(SIGTERM, SIG_DFL);
     }
     tg_settings_destroy(&settings);
     return status;
 }
 
-/* The failure of all ranks is told once; of one that the others do not know of, they are told by
- * their end. */
+/* A failure that all ranks know is reported once; a rank that fails alone ends the others. */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
-    const bool is_met = comm || status != TG_E_IO; /* otherwise each tells why */
+    const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */
     const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
     if (cli_is_first() || !is_shared || !is_met) {
         cli_fail_status(ctx, status);
@@ -469,13 +468,12 @@ const cli_command cli_cmd_train = {
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
         "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
         "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
-        "settings of DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is\n"
-        "refused otherwise, and so is one in which a process trains; a run that is refused\n"
-        "changes no file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank\n"
-        "0 prints and writes.\n\n"
-        "Exit codes: 0 the run is finished; 1 it failed, or has diverged, and stderr names the\n"
-        "last good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
-        "saved: the same command with --resume auto goes on.\n",
+        "settings of DIR/config.yaml unless CONFIG.yaml is named. Otherwise a DIR that holds a\n"
+        "run, or in which a process trains, is refused and left unchanged. Processes of mpirun,\n"
+        "mpiexec, srun or torchrun share every batch; rank 0 prints and writes.\n\n"
+        "Exit codes: 0 the run is finished; 1 it failed or diverged, and stderr names the last\n"
+        "good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
+        "saved: the same command with --resume auto continues.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"

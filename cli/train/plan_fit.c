@@ -1,6 +1,6 @@
-/* The search: every way to need less is a ladder of steps, each with what it costs in time. All
+/* The search: every way to need less memory is a ladder of rungs, each with its cost in time. All
  * combinations are ordered by their cost and planned until enough of them fit; a search for the
- * smallest one, ladder by ladder, tells first whether there is any. */
+ * smallest one, ladder by ladder, first finds out whether there is any. */
 #include "plan_fit.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void add_rung(ladder *l, double time, double cost, const char *key, const
     l->rung[l->count++] = (rung){.time = time, .cost = cost, .setting = {{key, value}}};
 }
 
-/* A rung for each value behind the one that is set. */
+/* A rung for each value after the one that is set. */
 static void add_values(const tg_settings *settings, ladder *l, const char *key, const char *now,
                        const char *const *values, const double *times, int count) {
     int first = 0;
@@ -132,7 +132,8 @@ static void make_ladders(search *s) {
     add_micro_batches(s->settings, &s->ladder[4]);
     add_methods(s->settings, &s->ladder[5]);
     const double cache = strtod(cli_setting_or(s->settings, "data.cache", "2e9"), NULL);
-    if (tg_backend_place(s->ctx) == TG_HOST && cache > 0.0) { /* data lie where the network does */
+    if (tg_backend_place(s->ctx) == TG_HOST &&
+        cache > 0.0) { /* the cache shares the place of the network */
         add_rung(&s->ladder[6], 1.15, 1.15, "data.cache", "0");
     }
 }

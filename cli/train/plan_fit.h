@@ -6,11 +6,11 @@
 
 enum { CLI_FIT_SETTINGS = 12, CLI_FIT_PROPOSALS = 3 };
 
-/* Settings over those of the run, and what comes of them. */
+/* Settings over those of the run, and their effect. */
 typedef struct cli_proposal {
     int count;
     char key[CLI_FIT_SETTINGS][48], value[CLI_FIT_SETTINGS][32];
-    double time;    /* of a step, as a multiple of what it takes without them: an estimate */
+    double time;    /* of a step, relative to one without them: an estimate */
     size_t peak;    /* where the backend computes */
     char phase[80]; /* of the peak */
 } cli_proposal;
@@ -22,7 +22,7 @@ typedef struct cli_fit {
     cli_proposal smallest; /* the least that can be reached */
 } cli_fit;
 
-/* Looks for them; *out says what was found. */
+/* Searches for proposals. */
 TG_NODISCARD tg_status cli_fit_search(tg_context *ctx, const tg_settings *settings, size_t bytes,
                                       cli_fit *out);
 

@@ -22,7 +22,7 @@ TG_API TG_NODISCARD tg_status tg_events_open(tg_context *ctx, const char *folder
 TG_API TG_NODISCARD tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step,
                                                double value);
 
-/* Hands what was written so far to the system, whole records only. */
+/* Flushes the records written so far to the system, whole records only. */
 TG_API TG_NODISCARD tg_status tg_events_flush(tg_events *events);
 
 /* Flushes and ends. With errors of the last flush in the status; *events is NULL in any case. */
