@@ -161,7 +161,7 @@ static int profile_step(tg_context *ctx, const char *name, const char *given,
 
 /* ---- a sweep ---- */
 
-/* Sets a value; a lone number of modes stands for every dimension. */
+/* Sets a value; a single number of modes applies to every dimension. */
 static tg_status set_value(tg_context *ctx, tg_settings *settings, const char *key,
                            const char *value, char *text, size_t capacity) {
     tg_fno_config fno = tg_fno_config_default();

@@ -134,7 +134,7 @@ void cli_print_help(const cli_command *command, FILE *stream) {
     fprintf(stream, "\nExamples:\n%s", command->examples);
 }
 
-/* Words that stand where a command would: --help, --version, or wrong. */
+/* Words in the place of a command: --help, --version, or wrong. */
 static int run_option(const char *word) {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         cli_print_overview(stdout);

@@ -43,7 +43,7 @@ int cli_close_stdout(int code) {
                     reason ? strerror(reason) : "");
 }
 
-/* One line; names from hostile files may stand in it, so it is cleaned. */
+/* One line; it may hold names from hostile files, so it is cleaned. */
 static void print_message(const char *prefix, const char *format, va_list args) TG_PRINTF(2, 0);
 
 static void print_message(const char *prefix, const char *format, va_list args) {

@@ -14,7 +14,7 @@ void cli_guard_streams(void);
 /* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
 int cli_close_stdout(int code);
 
-/* A line on stdout; paths and names from files may stand in it, so it is cleaned (text.h). */
+/* A line on stdout, cleaned (text.h): it may hold paths and names from files. */
 void cli_say(const char *format, ...) TG_PRINTF(1, 2);
 
 /* "tgrad: <sentence>" on stderr; returns CLI_FAILED. */

@@ -118,7 +118,7 @@ static int read_size(const char *origin, const char *key, const char *value, int
     return CLI_OK;
 }
 
-/* One setting. Keys about other things than the step are passed over, except on the command line
+/* One setting. Keys that do not concern the step are skipped, except on the command line
  * (strict). */
 static int apply(tg_context *ctx, const char *origin, const char *key, const char *value,
                  bool strict, cli_problem *problem) {

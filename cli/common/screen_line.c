@@ -10,7 +10,7 @@
 
 #include "text.h"
 
-enum { BAR_LEAST = 8, BAR_MOST = 30, GAP = 2, LEAST_COLUMNS = 2 };
+enum { MIN_BAR = 8, MAX_BAR = 30, GAP = 2, MIN_COLUMNS = 2 };
 #define REDRAW_INTERVAL 0.1 /* seconds */
 #define CLEAR_LINE      "\r\033[K"
 
@@ -23,7 +23,7 @@ int cli_columns(int fd, int otherwise) {
 }
 
 static int width_of(const cli_part *part) {
-    return part->is_bar ? BAR_LEAST + 2 : (int)strlen(part->text);
+    return part->is_bar ? MIN_BAR + 2 : (int)strlen(part->text);
 }
 
 /* Which parts there is room for, the lowest ranks first; returns the columns that are left. */
@@ -58,13 +58,13 @@ static size_t draw_bar(char *at, double share, int cells) {
 
 const char *cli_fit_line(const cli_part *parts, int count, double share, int columns,
                          char text[CLI_SCREEN_LINE]) {
-    enum { MOST_PARTS = 8 };
-    bool is_in[MOST_PARTS];
-    count = count < MOST_PARTS ? count : MOST_PARTS;
-    columns = columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns;
+    enum { MAX_PARTS = 8 };
+    bool is_in[MAX_PARTS];
+    count = count < MAX_PARTS ? count : MAX_PARTS;
+    columns = columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
     const int left = choose(parts, count, columns - 1, is_in);
     const int more = left < 0 ? 0 : left;
-    const int cells = BAR_LEAST + (more < BAR_MOST - BAR_LEAST ? more : BAR_MOST - BAR_LEAST);
+    const int cells = MIN_BAR + (more < MAX_BAR - MIN_BAR ? more : MAX_BAR - MIN_BAR);
     size_t used = 0;
     for (int i = 0; i < count; i++) {
         if (!is_in[i]) {

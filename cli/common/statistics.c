@@ -35,12 +35,12 @@ double cli_standard_error(const cli_sample *s) {
 
 /* Of the continued fraction of I_x(a, b), which converges fast for x < (a + 1) / (a + b + 2). */
 static double beta_fraction(double a, double b, double x) {
-    enum { MOST = 500 };
+    enum { MAX_TERMS = 500 };
     const double tiny = 1e-300;
     double c = 1.0, d = 1.0 - (a + b) * x / (a + 1.0);
     d = 1.0 / (fabs(d) < tiny ? tiny : d);
     double value = d;
-    for (int m = 1; m <= MOST; m++) {
+    for (int m = 1; m <= MAX_TERMS; m++) {
         const double even = m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m));
         const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0));
         double change = 1.0;

@@ -22,8 +22,8 @@ double cli_welch_p(const cli_sample *a, const cli_sample *b);
 
 /* ---- exact quantiles of the moduli of many, the median of a few ---- */
 
-/* Quantile q of n ascending values stands at position q (n - 1), between neighbours by straight
- * line (numpy's default). */
+/* Quantile q of n ascending values is at position q (n - 1), between neighbours by linear
+ * interpolation (numpy's default). */
 typedef struct cli_quantiles {
     double min, p01, q1, median, q3, p99, p999, max;
     double norm; /* Euclidean, of all of them */

@@ -127,7 +127,7 @@ static void print_man_page(void) {
         ".B tgrad\n.I COMMAND\n.B \\-\\-help\n.br\n"
         ".B tgrad \\-\\-version\n"
         ".SH DESCRIPTION\n"
-        "Options may stand before, between and after the arguments;\n"
+        "Options may come before, between and after the arguments;\n"
         ".B \\-\\-\n"
         "ends them. A value follows as the next word or after an equals sign. Lists are split at\n"
         "commas and grow when the option is repeated.\n"

@@ -14,7 +14,7 @@ static int set_json(verify_run *run, tg_optim_config *config, const char *key,
     return cli_code(run->ctx, status);
 }
 
-/* A setting that stands in the metadata by itself. */
+/* A setting with its own metadata key. */
 static int set_from_metadata(verify_run *run, tg_optim_config *config, const char *name,
                              const char *key) {
     json_t *value = verify_metadata(run, name);

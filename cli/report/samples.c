@@ -16,7 +16,7 @@
 
 /* ---- energy by wave number: shows the loss of small scales ---- */
 
-enum { MOST_NUMBERS = 1 << 22 }; /* of all fields of a test together: more take too long */
+enum { MAX_NUMBERS = 1 << 22 }; /* of all fields of a test together: more take too long */
 
 static bool is_like(const tg_tensor *a, const tg_tensor *b) {
     return a && b && tg_shape_equal(&a->shape, &b->shape);
@@ -40,7 +40,7 @@ int cli_report_spectra(cli_html *page, const cli_report *report, const char *gri
     }
     const tg_shape *shape = &truth[first]->shape;
     const int64_t count = tg_energy_wavenumbers(shape->ndim - 2, shape->dim + 2);
-    if (count < 3 || tg_shape_numel(shape) * (1 + report->count) > MOST_NUMBERS) {
+    if (count < 3 || tg_shape_numel(shape) * (1 + report->count) > MAX_NUMBERS) {
         return CLI_OK;
     }
     double *waves = cli_need(calloc((size_t)(count * (2 + report->count)), sizeof *waves));

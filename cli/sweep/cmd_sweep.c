@@ -1,5 +1,5 @@
 /* tgrad sweep FILE.yaml --out DIR: many training runs from one file, several at a time, and the
- * table that comes of them. Everything that can be wrong is looked for before the first run. */
+ * resulting table. All checks come before the first run. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include <errno.h>
 #include <fcntl.h>

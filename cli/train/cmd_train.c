@@ -80,7 +80,7 @@ static void show_step(void *user, const tg_train_progress *p) {
     cli_show_line(parts, PARTS, p->batches > 0 ? (double)p->batch / (double)p->batches : 1.0);
 }
 
-/* The line of an epoch on stdout, which goes on in a line below where it would be too long. */
+/* The line of an epoch on stdout, wrapped if it would be too long. */
 typedef struct epoch_line {
     int room; /* columns */
     int used;

@@ -18,7 +18,7 @@ typedef struct rung {
     const char *setting[2][2]; /* key, value */
 } rung;
 
-enum { RUNGS = 16, LADDERS = 7, MOST_PLANS = 600 };
+enum { RUNGS = 16, LADDERS = 7, MAX_PLANS = 600 };
 
 typedef struct ladder {
     int count; /* rungs, the first of which changes nothing */
@@ -212,7 +212,7 @@ static tg_status plan(const search *s, const combination *c, cli_proposal *out) 
     return status;
 }
 
-/* Settings that do not go together are passed over. */
+/* Skips settings that exclude each other. */
 static bool is_refusal(tg_status status) {
     return status == TG_E_CONFIG || status == TG_E_UNSUPPORTED || status == TG_E_ARGUMENT;
 }
@@ -260,8 +260,7 @@ tg_status cli_fit_search(tg_context *ctx, const tg_settings *settings, size_t by
     }
     combine(&s);
     int64_t planned = 0;
-    for (int64_t n = 0; n < s.count && out->count < CLI_FIT_PROPOSALS && planned < MOST_PLANS;
-         n++) {
+    for (int64_t n = 0; n < s.count && out->count < CLI_FIT_PROPOSALS && planned < MAX_PLANS; n++) {
         cli_proposal candidate;
         bool is_new = true;
         for (int i = 0; i < out->count; i++) {

@@ -53,7 +53,7 @@ TG_API TG_NODISCARD tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category
 TG_API TG_NODISCARD tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from,
                                               const tg_tensor *to);
 
-/* Waits until the backend has done all it was asked for: a GPU works while the host goes on. */
+/* Waits until the backend has done all queued work: a GPU works asynchronously. */
 TG_API TG_NODISCARD tg_status tg_backend_synchronize(tg_context *ctx);
 
 /* Bytes of the device's memory in use and there at all, by its driver: also what other processes

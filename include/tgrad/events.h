@@ -1,7 +1,7 @@
 /* Scalars over steps in event files that TensorBoard reads.
  *
  * Each tg_events_open makes a new file in the folder, never touching older ones: TensorBoard shows
- * all files of a folder as one run, so a resumed run goes on where the last one stopped, and a
+ * all files of a folder as one run, so a resumed run continues where the last one stopped, and a
  * crash costs at most the records that were not flushed. */
 #ifndef TGRAD_EVENTS_H
 #define TGRAD_EVENTS_H

@@ -120,7 +120,7 @@ typedef struct tg_projector_bytes {
 
 TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
 
-/* Chooses factors and index sets anew from a dense gradient. A decomposition that fails (not
+/* Refreshes factors and index sets from a dense gradient. A decomposition that fails (not
  * finite, not converged) keeps the old factors, is counted and logged, and is no error. */
 TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector,
                                                    const tg_tensor *gradient);

@@ -53,7 +53,7 @@ TG_API tg_model_origin tg_model_get_origin(const tg_model *model);
 /* A model of a network that the program has trained itself, and of the normalizers its inputs and
  * targets went through; NULL: raw. The network is borrowed and must outlive the model, which always
  * uses its present weights; the normalizers are copied. Predicting prepares the network for
- * inference: prepare it again (tg_fno_prepare) before training goes on. */
+ * inference: prepare it again (tg_fno_prepare) before training continues. */
 TG_API TG_NODISCARD tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
                                             const tg_normalizer *y, tg_model **out);
 
@@ -300,11 +300,11 @@ TG_API TG_NODISCARD tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *c
                                                      const char *run_folder, tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
 
-/* Begins anew: an error if the run folder already holds checkpoints; metrics of a run that never
- * saved are cleared. */
+/* Starts a new run: an error if the run folder already holds checkpoints; metrics of a run that
+ * never saved are cleared. */
 TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
 
-/* Begins anew in the place of a run: its files, and no others, are removed when this one starts. */
+/* Starts a new run in place of an old one, whose files (and no others) are removed at the start. */
 TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 
 /* Resumes from a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
