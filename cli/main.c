@@ -2,9 +2,9 @@
  * each. Exit codes: see commands.h. */
 #include <signal.h>
 
-#include "commands.h"
-#include "openmp_waiting.h"
-#include "output.h"
+#include "common/commands.h"
+#include "common/output.h"
+#include "common/thread_policy.h"
 
 int main(int argc, char **argv) {
     cli_guard_streams();

@@ -9,7 +9,7 @@ set_target_properties(tgrad_predict PROPERTIES POSITION_INDEPENDENT_CODE ON)
 install(TARGETS tgrad_predict ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES predict/tgrad_predict.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-set(text "/* Made by cmake/predict.cmake from the folder predict. */\n#include \"export_c.h\"\n\n")
+set(text "/* Made by cmake/predict.cmake from the folder predict. */\n#include \"model/export_c.h\"\n\n")
 set(table "")
 set(number 0)
 foreach(name README.md example.c tgrad_predict.h tgrad_predict_inside.h tgrad_predict.c

@@ -178,7 +178,7 @@ says out 'trained: fno_blocks.convs.0.weight.tensor, c64 6x6x5, 180 entries'
 "$tgrad" train config.yaml --run cp --quiet --fno.factorization cp --fno.rank 0.5 >/dev/null 2>err ||
     complain "a run of cp to analyze"
 run 1 cp
-says err 'cp: none of its gradients is ever compressed'
+says err 'cp: none of its gradients is compressed'
 run 1 data
 says err 'data is a folder without checkpoints/recent.safetensors'
 rm -r data

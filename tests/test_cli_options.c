@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options.h"
-#include "suggest.h"
+#include "common/options.h"
+#include "common/suggest.h"
+#include "common/text.h"
 #include "support/cmocka.h"
-#include "text.h"
 
 /* ---- The parser. ---- */
 

@@ -9,10 +9,10 @@ check=$source_dir/scripts/check_includes
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 copy_headers() {
-    (cd "$source_dir" && find include src -name '*.h' -exec cp --parents -t "$work" {} +)
+    (cd "$source_dir" && find include src cli -name '*.h' -exec cp --parents -t "$work" {} +)
 }
 copy_headers
-mkdir -p "$work/cli"
+mkdir -p "$work/cli/report"
 failures=0
 
 # plant <file> <line> <words the complaint must hold>
@@ -60,6 +60,9 @@ plant src/io/planted.c '#include <hdf5.h>' 'io/hdf5'
 plant src/train/planted.c '#include <libfyaml.h>' 'io/config'
 plant src/base/planted.c '#include <immintrin.h>' 'backend/cpu'
 plant cli/planted.c '#include "base/memory.h"' 'cli may not include'
+plant cli/data/planted.c '#include "sweep/sweep.h"' 'cli/data may not include'
+plant cli/common/planted.c '#include "../report/chart.h"' 'relative path'
+plant cli/common/planted.c '#include "io/archive.h"' 'cli/common may not include'
 plant include/tgrad/status.h '#include "tgrad/io.h"' 'of io'
 plant include/tgrad/planted.h '#include <stddef.h>' 'no row'
 plant src/planted/planted.c 'int x;' 'no row'
@@ -75,5 +78,6 @@ pass src/io/planted.c 'void f(t *a) { a->free(a); b.free(0); snprintf(a, 1, "x")
 pass src/backend/cpu/blas_planted.c '#include <cblas.h>'
 pass src/io/planted.c '#include "planted.h"'
 pass cli/planted.c '#include "tgrad/tgrad.h"'
+pass cli/report/planted.c '#include "common/output.h"'
 
 [ "$failures" = 0 ]

@@ -54,7 +54,7 @@ for method in adam tensorgrad; do
     [ "$(count out '"peak": true')" -eq 1 ] || complain "$last: not one peak"
     [ "$(count page.html 'data-phase="')" -eq $phases ] || complain "$last: not $phases columns"
     says page.html "most alive: " "held all the time: " "block 1: transform" "training step" \
-        "works where the activations were"
+        "reuses the memory of the activations"
     if command -v python3 >/dev/null; then
         python3 - <<'P' || complain "$last: the parts do not add up"
 import json, sys
@@ -87,7 +87,7 @@ expect 0 profile --preset burgers "${small[@]}" --opt tensorgrad --opt.accumulat
     --fno.n_layers 20 --steps 0 --json -o chart.svg
 drawn chart.svg
 expect 0 profile --preset em "${small[@]}" --steps 1
-says out "<- most" "as planned" "held all the time" "works where the activations were"
+says out "<- most" "as planned" "held all the time" "reuses the memory of the activations"
 long=(--fno.hidden_channels 20 --fno.n_layers 2 --fno.n_modes 800 --data.train_resolution 800 --batch 2)
 expect 0 profile --preset burgers "${long[@]}" --opt tensorgrad --steps 2 --threads 2
 says out "as planned"
@@ -149,7 +149,7 @@ P
 fi
 expect 0 profile --figure datasets --backend cpu --opt adam,galore,lowrank --batch 1 -o datasets.html
 says out galore lowrank
-says datasets.html "what the optimizer states take less" 'data-method="lowrank"'
+says datasets.html "the savings in optimizer states" 'data-method="lowrank"'
 "$tgrad" profile --figure datasets --opt adam --json >out 2>err || complain "the figure of datasets on a GPU"
 says out '"value": "ns1024"'
 [ ! -s err ] || says err "gino is left out" # a GPU has no graph kernels

@@ -2,7 +2,7 @@
  * few values, equal ones, complex ones. */
 #include <math.h>
 
-#include "quantiles.h"
+#include "common/statistics.h"
 #include "support/cmocka.h"
 
 #define near(a, b) assert_true(fabs((a) - (b)) <= 1e-12 * fabs(b))

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report_chart.h"
-#include "report_colour.h"
-#include "report_html.h"
+#include "report/chart.h"
+#include "report/colour.h"
+#include "report/html.h"
 #include "support/cmocka.h"
 
 /* ---- HTML ---- */

@@ -2,7 +2,7 @@
  * closed form: with two degrees of freedom p = 1 - |t| / sqrt(2 + t^2). */
 #include <math.h>
 
-#include "statistics.h"
+#include "common/statistics.h"
 #include "support/cmocka.h"
 
 static void near(double found, double expected, double tolerance) {

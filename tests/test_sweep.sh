@@ -196,7 +196,7 @@ says err "lr.n_validation is needed" "'x' is no learning rate" "lr.norm: 'l1' is
 
 # ---- tables ----
 grep -qE '^\| Adam \| 0\.[01]+† \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
-says search/table.md 'Tucker \| <b>' "Welch's t-test of H1 at 8 against Adam" "the best one may lie beyond"
+says search/table.md 'Tucker \| <b>' "Welch's t-test of H1 at 8 against Adam" "the best one may be beyond"
 grep -q "paper's sizes" search/table.md && complain "table.md: other sizes than published, which is not so"
 mean=$(grep '"search":false' search/results.jsonl | grep '"variant":"Adam"' |
     sed -E 's/.*"8":\{"l2":([^,]*),.*/\1/' | awk '{ s += $1; q += $1 * $1 } END { m = s / NR
@@ -300,7 +300,7 @@ grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complai
 # A search that fails tells why, and no log that is not there.
 printf 'base: base.yaml\nsettings: {data.root: d/data}\nlr: {values: [1e-3], n_validation: 10000}\n' >none.yaml
 expect_failure sweep none.yaml --out none --threads 1
-says err "no learning rate of the search came to a number: run_lr=1e-3_s0: " "10000 samples for validation leave none"
+says err "no learning rate of the search gave a finite error: run_lr=1e-3_s0: " "10000 samples for validation leave none"
 grep -q 'logs/run_s0.log' err && complain "$last: names a log that is not there"
 
 # ---- signals and --max-time: runs save, the sweep says how to go on ----

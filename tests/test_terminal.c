@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "screen_line.h"
+#include "common/screen_line.h"
 #include "support/files.h"
 #include "support/sets.h"
 #include "tgrad/tgrad.h"

@@ -25,7 +25,7 @@ TG_API const char *tg_backend_math(const tg_context *ctx);
 
 typedef struct tg_backend_info {
     const char *name;
-    const char *summary; /* one line: what it uses */
+    const char *summary; /* one line: its libraries or hardware */
     bool available;      /* it can be selected here and now */
     char reason[160];    /* when not available: why */
     char device[160];    /* the CPU or GPU it would run on */
@@ -40,7 +40,7 @@ TG_API TG_NODISCARD tg_status tg_backend_describe(tg_context *ctx, int index, tg
 /* Where it computes; the host if none is chosen yet. */
 TG_API tg_place tg_backend_place(const tg_context *ctx);
 
-/* ---- Tensors where the chosen backend computes: what optimizers and projectors take. ---- */
+/* ---- Tensors where the chosen backend computes, for optimizers and projectors. ---- */
 
 /* As tg_tensor_create, but in the backend's memory: that of the host for ref and cpu, of the GPU
  * for cuda. */
@@ -53,7 +53,7 @@ TG_API TG_NODISCARD tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category
 TG_API TG_NODISCARD tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from,
                                               const tg_tensor *to);
 
-/* Waits until the backend has done all it was asked for: a GPU works while the host goes on. */
+/* Waits until the backend has done all queued work: a GPU works asynchronously. */
 TG_API TG_NODISCARD tg_status tg_backend_synchronize(tg_context *ctx);
 
 /* Bytes of the device's memory in use and there at all, by its driver: also what other processes

@@ -3,14 +3,14 @@
  *
  * Every rank makes the same calls in the same order; a call returns when this rank's part of it is
  * done. Results of reductions are the same bits on every rank, and the same again in the next run
- * on the same number of ranks and the same machines: what the ranks hold is combined in an order
- * that depends on their number and the size alone (of MPI, as far as the library underneath keeps
- * to the advice of its standard, which Open MPI and MPICH do). Other numbers of ranks agree up to
+ * on the same number of ranks and the same machines: values are combined in an order that depends
+ * only on the number of ranks and the size (with MPI, as far as the library follows the advice of
+ * its standard, as Open MPI and MPICH do). Other numbers of ranks agree up to
  * rounding.
  *
  * A rank that does not come, because it died or is late, is an error on all others after `timeout`
  * seconds (of tg_comm_create_callbacks: as its functions say), with a sentence that names rank and
- * operation. After an error, further calls fail at once, and tg_comm_destroy waits for nobody. */
+ * operation. After an error, further calls fail at once, and tg_comm_destroy does not wait. */
 #ifndef TGRAD_COMM_H
 #define TGRAD_COMM_H
 
@@ -43,7 +43,7 @@ static inline tg_comm_config tg_comm_config_default(void) {
 typedef struct tg_comm_launch {
     const char *launcher; /* "mpirun", "mpiexec", "srun", "torchrun", or "none" */
     int rank, ranks;      /* 0 and 1 without a launcher */
-    int local_rank;       /* among those of this machine; -1: the launcher does not tell */
+    int local_rank;       /* among those of this machine; -1: not known */
     int local_ranks;      /* how many those are; -1 likewise */
 } tg_comm_launch;
 
@@ -82,10 +82,10 @@ TG_API TG_NODISCARD tg_status tg_comm_create_callbacks(tg_context *ctx,
                                                        const tg_comm_callbacks *callbacks,
                                                        tg_comm **out);
 
-/* What carries values that lie on a GPU. */
+/* The transport of values in GPU memory. */
 typedef enum tg_comm_engine {
-    TG_COMM_AUTO, /* NCCL, where it is found and every rank has a GPU of its own; otherwise MPI */
-    TG_COMM_MPI,  /* what carries those of the host, through the host */
+    TG_COMM_AUTO, /* NCCL, if it is found and no ranks share a GPU; otherwise MPI */
+    TG_COMM_MPI,  /* the transport of host memory, staged through the host */
     TG_COMM_NCCL  /* NCCL 2.14 or later, or a failure; also of one rank, to try it */
 } tg_comm_engine;
 
@@ -105,19 +105,19 @@ TG_API void tg_comm_destroy(tg_comm **comm);
  * programs that cannot go on; the library itself never calls it. */
 TG_API void tg_comm_abort(tg_comm *comm);
 
-/* ---- what it knows ---- */
+/* ---- queries ---- */
 
 TG_API int tg_comm_rank(const tg_comm *comm);
 TG_API int tg_comm_ranks(const tg_comm *comm);
 /* Among the ranks on this machine, and how many those are. */
 TG_API int tg_comm_local_rank(const tg_comm *comm);
 TG_API int tg_comm_local_ranks(const tg_comm *comm);
-/* "self", "callbacks", "TCP", or MPI with its version: "Open MPI v4.1.4"; behind it NCCL where it
+/* "self", "callbacks", "TCP", or MPI with its version: "Open MPI v4.1.4"; followed by NCCL if it
  * is open: "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
 TG_API const char *tg_comm_transport(const tg_comm *comm);
 
-/* Since the communicator was made. Bytes are those of the values, once: what a link carries of an
- * all-reduce of n bytes over P ranks is about 2 n (P - 1) / P in each direction. */
+/* Since the communicator was made. Bytes are those of the values, once: an all-reduce of n bytes
+ * over P ranks sends about 2 n (P - 1) / P over a link in each direction. */
 typedef struct tg_comm_stats {
     int64_t calls;
     int64_t reduced; /* bytes of all_reduce, reduce and reduce_scatter */
@@ -129,15 +129,15 @@ TG_API tg_comm_stats tg_comm_get_stats(const tg_comm *comm);
 
 /* ---- operations ----
  *
- * Tensors lie on the host, or on the device that the context computes on; what the transport cannot
- * take there is staged through the host. They are read and written in place, and have the same
- * dtype and size on every rank. Reductions take f32, f64, c64 and c128 (of TG_COMM_MAX, the real
- * ones), copies any dtype. */
+ * Tensors are on the host, or on the device that the context computes on; if the transport cannot
+ * send from there, they are staged through the host. They are read and written in place, and have
+ * the same dtype and size on every rank. Reductions take f32, f64, c64 and c128 (of TG_COMM_MAX,
+ * the real ones), copies any dtype. */
 
-/* On every rank, the sum or maximum of what all have. */
+/* On every rank, the sum or maximum over all ranks. */
 TG_API TG_NODISCARD tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op,
                                                  const tg_tensor *values);
-/* The same on rank `owner` alone; what the others have is as it was or undefined. */
+/* The same on rank `owner` alone; the values of the others are unchanged or undefined. */
 TG_API TG_NODISCARD tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner,
                                              const tg_tensor *values);
 
@@ -154,7 +154,7 @@ TG_API TG_NODISCARD tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op o
 /* Each rank gives its part, and gets those of the others. */
 TG_API TG_NODISCARD tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values);
 
-/* What rank `root` has, on every rank. */
+/* The values of rank `root`, on every rank. */
 TG_API TG_NODISCARD tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values);
 /* Returns when every rank has called it. */
 TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
@@ -163,7 +163,7 @@ TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
  * gets that of the lowest rank that failed, with its sentence and "rank N:" in front. */
 TG_API TG_NODISCARD tg_status tg_comm_agree(tg_comm *comm, tg_status status);
 /* Whether the last failure of tg_comm_agree, or of a call that ends with it, is known to all ranks:
- * one of them may tell it for all, and they may end in good order. */
+ * one of them may report it for all, and they may end in good order. */
 TG_API bool tg_comm_has_agreed(const tg_comm *comm);
 /* Fails on every rank unless all have the same `bytes` at `data`; `what` is for the sentence: "the
  * settings". */

@@ -26,13 +26,13 @@ typedef void (*tg_log_fn)(void *user, tg_log_level level, const char *message);
  * several times faster), or all in f32. Has no effect on the other backends. */
 typedef enum tg_math { TG_MATH_TF32, TG_MATH_FP32 } tg_math;
 
-/* Where memory lies: on the host, or on the device that the context's backend computes on. */
+/* Place of memory: on the host, or on the device that the context's backend computes on. */
 typedef enum tg_place { TG_HOST, TG_DEVICE, TG_PLACES } tg_place;
 
-/* Memory from the caller, such as the caching allocator of a framework that shares the GPU. All of
- * it stands in the ledger as before. Host memory is asked for and given back from any thread of the
- * library. What is used by libraries below (CUDA, OpenBLAS, FFTW, HDF5) for themselves and pinned
- * memory do not come from here. */
+/* Memory from the caller, such as the caching allocator of a framework that shares the GPU. The
+ * ledger counts all of it as before. Any thread of the library may allocate and free host memory.
+ * Pinned memory and the internal memory of libraries (CUDA, OpenBLAS, FFTW, HDF5) do not come from
+ * here. */
 typedef struct tg_allocator {
     /* At least `bytes` (> 0) at `place`, aligned to 64 bytes on the host and 256 on a device; NULL
      * when there is no memory. `stream`: the context's, in whose order a device's block is used;
@@ -74,7 +74,7 @@ static inline tg_context_config tg_context_config_default(void) {
 TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config, tg_context **out);
 
 /* Ends a context and sets *ctx to NULL; accepts NULL. Everything made with the context must have
- * been destroyed before; what was not is named in a warning to the log. */
+ * been destroyed before; a warning in the log names anything left. */
 TG_API void tg_context_destroy(tg_context **ctx);
 
 /* The sentence of the last failure ("" if none), and the source place that raised it. Both stay
@@ -110,7 +110,7 @@ typedef struct tg_mem_usage {
     size_t blocks;                     /* allocations alive */
 } tg_mem_usage;
 
-/* Lower-case name of a category as it stands in reports: "weights", "gradients", .. */
+/* Lower-case name of a category, as in reports: "weights", "gradients", .. */
 TG_API const char *tg_mem_category_name(tg_mem_category category);
 
 /* "4096", "500MB" (powers of 1000), "1.5 GiB" (powers of 1024), in any case, to bytes; false if it
@@ -119,7 +119,7 @@ TG_API bool tg_bytes_parse(const char *text, double *out);
 
 TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);
 
-/* Starts the peaks anew from what is held now. */
+/* Resets the peaks to the current bytes. */
 TG_API void tg_context_memory_reset_peak(tg_context *ctx);
 
 #ifdef __cplusplus

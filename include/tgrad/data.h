@@ -44,7 +44,7 @@ typedef struct tg_dataset tg_dataset;
 
 /* How a file arranges its arrays; docs/own-data.md shows each. */
 typedef enum tg_layout_kind {
-    TG_LAYOUT_AUTO,       /* x and y, or what the names in an HDF5 file look like */
+    TG_LAYOUT_AUTO,       /* x and y, or chosen by the names in an HDF5 file */
     TG_LAYOUT_PAIRS,      /* x and y */
     TG_LAYOUT_TRAJECTORY, /* `fields`, each (samples, times, grid..) or with channels */
     TG_LAYOUT_WELL,       /* t0_fields, t1_fields, t2_fields of The Well */
@@ -63,27 +63,27 @@ typedef struct tg_dataset_config {
     const char *y_name;             /* "y" */
     int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension after taking every s-th one; 0: as in
                                        the file */
-    int64_t n_samples;              /* only the first so many; 0: all */
+    int64_t n_samples;              /* only the first n; 0: all */
     int64_t y_time;                 /* which time of y, if it has them: an index, or TG_TIME_* */
     bool x_only;                    /* y is not needed and not looked for; x may be one sample */
     bool complex_data;              /* hand out c64 also if the files are real */
-    size_t cache_bytes;             /* sets of up to so many bytes are kept in memory */
-    int64_t n_validation;           /* the last so many samples are set apart .. */
-    bool is_validation;             /* .. and are what is handed out, instead of the others */
+    size_t cache_bytes;             /* sets of up to this size are kept in memory */
+    int64_t n_validation;           /* the last n samples are set apart .. */
+    bool is_validation;             /* .. and are handed out instead of the others */
     tg_layout_kind layout;
     const char *group;  /* of the arrays; NULL or "": none, PDEArena: the only one */
     const char *fields; /* "density, v:0-1": these arrays of trajectories, and of one of them these
                            components; NULL or "": all. So for x_name and y_name */
     bool channels_last; /* (samples, grid.., channels) */
-    int64_t first_sample; /* so many samples, or trajectories, are passed over; n_samples follow */
+    int64_t first_sample; /* samples, or trajectories, to skip; n_samples follow */
     int64_t history;      /* trajectories: frames of x, */
     int64_t horizon;      /* the frames of y that follow them, */
     int64_t time_stride;  /* and stored frames from one to the next; 0 is 1 for all three */
-    int coordinates;      /* 0: data on grids; 1 .. 3: at points with so many each */
-    int64_t first_frame;  /* trajectories: so many stored frames are passed over, .. */
-    int64_t n_frames;     /* .. and so many follow; 0: all */
-    tg_dtype dtype; /* TG_F32 or, of data on grids, TG_F64: what numbers are handed out as, or pairs
-                       of them */
+    int coordinates;      /* 0: data on grids; 1 .. 3: at points of that many dimensions */
+    int64_t first_frame;  /* trajectories: stored frames to skip, .. */
+    int64_t n_frames;     /* .. and to use after them; 0: all */
+    tg_dtype dtype; /* TG_F32 or, of data on grids, TG_F64: type of the numbers that are handed out,
+                       or of their pairs */
     bool is_pairs;  /* with x_only: an x that stands beside fields in time is meant, not these */
 } tg_dataset_config;
 
@@ -118,8 +118,8 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
  *
  * With `coordinates` d the data are at points: x is (samples, points, d) and y the values there,
  * (samples, [channels,] points), and files call them "points" and "values" unless the config has
- * other names than "x" and "y". Every sample has points of its own, as many as the others, in [0,
- * 1]^d: points outside, NaN and Inf are errors that name the sample, when it is read. They are
+ * other names than "x" and "y". Points differ between samples, their number does not; they are in
+ * [0, 1]^d: points outside, NaN and Inf are errors that name the sample, when it is read. They are
  * handed out as channels of x, (d, points); n_dim is 1, and the grid is the number of points.
  *
  * A set that fits in cache_bytes is read whole now, into memory of category data. */
@@ -155,7 +155,7 @@ typedef struct tg_dataset_facts {
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);
 /* The names of the arrays that samples come from, x and y or the fields of trajectories: number
- * `index` from 0 on; NULL behind the last, and of arrays of the caller. */
+ * `index` from 0 on; NULL after the last, and for arrays of the caller. */
 TG_API const char *tg_dataset_array(const tg_dataset *dataset, int index);
 
 /* Samples by number, any order, also repeated: x (count, in_channels, grid..) and y (count,

@@ -1,7 +1,7 @@
 /* Scalars over steps in event files that TensorBoard reads.
  *
  * Each tg_events_open makes a new file in the folder, never touching older ones: TensorBoard shows
- * all files of a folder as one run, so a resumed run goes on where the last one stopped, and a
+ * all files of a folder as one run, so a resumed run continues where the last one stopped, and a
  * crash costs at most the records that were not flushed. */
 #ifndef TGRAD_EVENTS_H
 #define TGRAD_EVENTS_H
@@ -22,7 +22,7 @@ TG_API TG_NODISCARD tg_status tg_events_open(tg_context *ctx, const char *folder
 TG_API TG_NODISCARD tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step,
                                                double value);
 
-/* Hands what was written so far to the system, whole records only. */
+/* Flushes the records written so far to the system, whole records only. */
 TG_API TG_NODISCARD tg_status tg_events_flush(tg_events *events);
 
 /* Flushes and ends. With errors of the last flush in the status; *events is NULL in any case. */

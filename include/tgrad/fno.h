@@ -7,8 +7,8 @@
  *     tg_fno_forward(fno, &x, &y);                 after that
  *     tg_fno_backward(fno, &dy, &sink);            gradients leave one parameter at a time
  *
- * The same weights serve every grid. Memory is known before it is taken: tg_fno_plan() tells the
- * bytes of each category, and they are what the ledger then counts. */
+ * The same weights serve every grid. tg_fno_plan() computes the bytes of each category
+ * before anything is allocated; the ledger then counts the same. */
 #ifndef TGRAD_FNO_H
 #define TGRAD_FNO_H
 
@@ -46,7 +46,7 @@ typedef enum tg_precision {
     TG_PRECISION_8BIT /* one byte, and a scale for each 128 */
 } tg_precision;
 
-/* What stands for a spectral weight (Cin, Cout, M1 .. Md). */
+/* Representation of a spectral weight (Cin, Cout, M1 .. Md). */
 typedef enum tg_factorization {
     TG_FACTORIZATION_DENSE,  /* itself */
     TG_FACTORIZATION_TUCKER, /* a core and a factor for each mode */
@@ -65,10 +65,10 @@ typedef enum tg_architecture {
     TG_ARCHITECTURE_GINO /* from points to a latent grid, by an FNO there, and on to queries */
 } tg_architecture;
 
-/* Of a GINO: tanh of what the blocks give, before it goes to the queries. */
+/* Of a GINO: tanh of the output of the blocks, before the kernel to the queries. */
 typedef enum tg_gno_tanh { TG_GNO_TANH_NONE, TG_GNO_TANH_LATENT } tg_gno_tanh;
 
-/* What training keeps of the forward pass; the rest is computed again in backward. */
+/* What training keeps of the forward pass; backward recomputes the rest. */
 typedef enum tg_checkpoint {
     TG_CHECKPOINT_OFF,    /* per block its input, the sum inside it and the kept modes */
     TG_CHECKPOINT_BLOCK,  /* per block its input and the kept modes */
@@ -105,7 +105,7 @@ typedef struct tg_fno_config {
     tg_checkpoint activation_checkpoint;      /* off, block or minimal */
     tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
     tg_precision precision;       /* full; mixed: spectral weights in bf16, saved in 8bit */
-    tg_precision saved_precision; /* full, bf16 or 8bit: what waits for backward */
+    tg_precision saved_precision; /* full, bf16 or 8bit: of values saved for backward */
     int64_t micro_batch;          /* samples that training has in flight; 0: the whole batch */
     tg_factorization factorization;
     tg_implementation implementation;
@@ -190,12 +190,12 @@ TG_API const tg_fno_config *tg_fno_get_config(const tg_fno *fno);
 typedef struct tg_fno_param {
     const char *name; /* neuraloperator's, e.g. "fno_blocks.convs.0.weight.tensor"; the network's */
     tg_dtype dtype;   /* of the weight in memory */
-    tg_dtype gradient; /* of what its gradients are made of */
+    tg_dtype gradient; /* type of its gradients, or of their factors */
     tg_shape shape;
     tg_tensor weight; /* a view of it where the backend computes, without data in an outline; an
                          optimizer writes it between two steps or when it receives the gradient */
     bool spectral;    /* a dense spectral weight, whose gradients come factored, or the core of a
-                         factorized one: what optimizers compress */
+                         factorized one: optimizers compress these */
 } tg_fno_param;
 
 TG_API int tg_fno_param_count(const tg_fno *fno);
@@ -225,11 +225,11 @@ typedef struct tg_fno_memory {
     size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) the small
                                         buffer gradients leave from */
     size_t total;
-    size_t transforms; /* of the workspace: what the transforms keep for themselves, */
-    size_t host;       /* and of that what is on the host, if the backend computes elsewhere */
+    size_t transforms; /* of the workspace: buffers of the transforms, */
+    size_t host;       /* of these the bytes on the host, if the backend computes elsewhere */
 } tg_fno_memory;
 
-/* What tg_fno_create and tg_fno_prepare will take, without making a network. */
+/* The memory of tg_fno_create and tg_fno_prepare, without making a network. */
 TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config,
                                           int64_t batch, const int64_t *grid, bool training,
                                           tg_fno_memory *out);
@@ -241,16 +241,16 @@ TG_API TG_NODISCARD tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_c
                                                  const tg_shared_workspace *shared,
                                                  tg_fno_memory *out);
 
-/* One phase of a training step, and what is alive in it. The two arenas of buffers are held whole
- * from tg_fno_prepare on; here are the bytes of them that hold something which is still needed. */
+/* One phase of a training step and its memory in use. tg_fno_prepare allocates the two arenas of
+ * buffers; these are the bytes of them that are still needed. */
 typedef struct tg_fno_phase {
     char name[48];      /* "block 2: mixing", "loss", "back through block 2: transform", .. */
-    bool is_backward;   /* behind the loss */
+    bool is_backward;   /* after the loss */
     bool sends;         /* gradients of parameters leave to the sink .. */
     bool sends_factors; /* .. that of a spectral weight, factored */
     size_t activations, workspace;
-    double flops;   /* of MLPs, linear skips, transforms, spectral products and graph kernels: what
-                       was asked for, not what a backend spares */
+    double flops;   /* of MLPs, linear skips, transforms, spectral products and graph kernels, as
+                       defined, without the savings of a backend */
     double traffic; /* bytes that its layers read and write, with gradients that leave */
 } tg_fno_phase;
 
@@ -262,8 +262,8 @@ TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config
 
 /* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes; of a GINO those
  * of the latent grid, then the numbers of points and queries), replacing those made before; nothing
- * is done if they fit already. Without `training` there is no backward, and far less memory. What a
- * loss hs<s> works in is taken with the first of them. */
+ * is done if they fit already. Without `training` there is no backward, and far less memory. The
+ * workspace of a loss hs<s> is allocated with the first of them. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
 
@@ -271,7 +271,7 @@ TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const i
 
 /* Points (n, n_dim), queries (m, n_dim) and the latent grid (grid.., n_dim; NULL: i / (N - 1) along
  * each axis), f32 or f64 on the host or where the backend computes. They hold for all samples of
- * the calls that follow, until they are set again; what is prepared anew needs them anew. Allocates
+ * the calls that follow, until they are set again; tg_fno_prepare discards them. Allocates
  * nothing. */
 TG_API TG_NODISCARD tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points,
                                                 const tg_tensor *queries, const tg_tensor *latent);
@@ -310,7 +310,7 @@ TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor 
                                                    const tg_grad_sink *sink, double *loss);
 
 /* Number of the training step: the seed of dropout's masks, counted by tg_fno_backward. To resume a
- * run, set what was read. */
+ * run, set the saved number. */
 TG_API uint64_t tg_fno_step(const tg_fno *fno);
 TG_API void tg_fno_set_step(tg_fno *fno, uint64_t step);
 

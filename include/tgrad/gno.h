@@ -15,7 +15,7 @@ extern "C" {
 
 #define TG_GNO_MAX_HIDDEN 7 /* hidden layers of a kernel */
 
-/* What a neighbour contributes; without values all are LINEAR_KERNELONLY. */
+/* The term of a neighbour; without values all are LINEAR_KERNELONLY. */
 typedef enum tg_gno_transform {
     TG_GNO_LINEAR,               /* kappa(e(y), e(x)) f, channel by channel */
     TG_GNO_LINEAR_KERNELONLY,    /* kappa(e(y), e(x)) */
@@ -79,7 +79,7 @@ TG_API int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values);
 
 /* out (b, out_channels, m) from points y (n, coord_dim), queries x (m, coord_dim) and values f
  * (b, in_channels, n; NULL: none, b = 1). All of one dtype, f32 or f64, where the backend computes;
- * y and x may lie on the host. */
+ * y and x may be on the host. */
 TG_API TG_NODISCARD tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config,
                                              const tg_tensor *weights, const tg_tensor *y,
                                              const tg_tensor *x, const tg_tensor *f,
@@ -93,7 +93,7 @@ TG_API TG_NODISCARD tg_status tg_gno_backward(tg_context *ctx, const tg_gno_conf
                                               tg_tensor *df);
 
 /* The neighbours of every query among the points: those of query i are index[row_splits[i]] ..
- * index[row_splits[i + 1] - 1], in a fixed order. Makes both tensors, i64, where y lies: on the
+ * index[row_splits[i + 1] - 1], in a fixed order. Makes both tensors, i64, where y is: on the
  * host, or where the backend computes. */
 TG_API TG_NODISCARD tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y,
                                                  const tg_tensor *x, tg_tensor *row_splits,

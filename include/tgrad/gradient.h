@@ -32,8 +32,7 @@ typedef struct tg_grad_sink {
     /* An error ends the backward pass and is returned from it. */
     tg_status (*receive)(void *user, const tg_gradient *gradient);
     void *user;
-    /* Several that exist together, with the same outcome as one after the other; NULL: they come
-     * one by one. */
+    /* Several at once, with the same result as one by one; NULL: they come one by one. */
     tg_status (*receive_all)(void *user, int count, const tg_gradient *gradients);
 } tg_grad_sink;
 

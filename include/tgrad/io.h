@@ -1,7 +1,7 @@
 /* Files: npy, safetensors and HDF5.
  *
  * Files are hostile input: every length, shape and offset is checked, and a bad file gives an error
- * that names the file, the field, what was expected and what was found. Writers are atomic: a
+ * that names the file, the field, the expected and the actual content. Writers are atomic: a
  * temporary file in the same folder is written, synced and renamed over the target, so that a
  * reader sees the old file or the new one, never a part. */
 #ifndef TGRAD_IO_H
@@ -13,8 +13,7 @@
 extern "C" {
 #endif
 
-/* ---- A set of named tensors + text metadata, in the order of insertion: what a file holds. ----
- */
+/* ---- The content of a file: named tensors and text metadata, in the order of insertion. ---- */
 
 typedef struct tg_archive tg_archive;
 
@@ -131,7 +130,7 @@ TG_API TG_NODISCARD tg_status tg_file_detect(tg_context *ctx, const char *path,
 TG_API TG_NODISCARD tg_status tg_file_format_of_path(tg_context *ctx, const char *path,
                                                      tg_file_format *out);
 
-/* Writes the libraries behind the formats and their versions, "HDF5 1.10.8, ..", into
+/* Writes the libraries of the formats and their versions, "HDF5 1.10.8, ..", into
  * text, always terminated; returns text. */
 TG_API const char *tg_io_libraries(char *text, size_t capacity);
 

@@ -15,7 +15,8 @@ typedef enum tg_svd_type {
 
 typedef enum tg_tucker_init {
     TG_INIT_HOSVD,   /* every mode from the whole tensor */
-    TG_INIT_ST_HOSVD /* sequentially truncated: each mode from what the modes before left */
+    TG_INIT_ST_HOSVD /* sequentially truncated: each mode from the tensor truncated by the modes
+                        before */
 } tg_tucker_init;
 
 typedef struct tg_tucker_result {

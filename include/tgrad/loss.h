@@ -55,7 +55,7 @@ typedef struct tg_loss_config {
     double physics_viscosity; /* Burgers, NS: nu; 0.01 */
     double physics_time;      /* Burgers, NS: from frame to frame, > 0 */
     double physics_length;    /* NS: L, > 0; 1 */
-    double x_mean, x_scale;   /* data are mean + scale * what the network sees; 0 and 1 */
+    double x_mean, x_scale;   /* data are mean + scale * the input of the network; 0 and 1 */
     double y_mean, y_scale;
 } tg_loss_config;
 
@@ -79,7 +79,7 @@ TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config
                                            const tg_tensor *pred, const tg_tensor *target,
                                            double *loss, tg_tensor *dpred);
 
-/* What relative errors are made of: squares (batch, channels, 2), f64 where the context's backend
+/* The terms of relative errors: squares (batch, channels, 2), f64 where the context's backend
  * computes, gets |pred - target|^2 and |target|^2 of every sample and channel, in the norm `kind`
  * with p = 2. pred and target as above. */
 TG_API TG_NODISCARD tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind,

@@ -23,7 +23,7 @@ extern "C" {
 typedef struct tg_pde_info {
     const char *name;                    /* "darcy", also the name of the set */
     const char *summary;                 /* one line */
-    int64_t n_train, n_test, resolution; /* what is made unless told otherwise */
+    int64_t n_train, n_test, resolution; /* defaults */
     int params;                          /* number of parameters */
     bool on_device; /* made on the context's backend if that is a GPU; all others are on the host */
 } tg_pde_info;
@@ -86,7 +86,7 @@ TG_API TG_NODISCARD tg_status tg_generator_create(tg_context *ctx,
 TG_API void tg_generator_destroy(tg_generator **generator);
 
 typedef struct tg_generator_progress {
-    const char *unit; /* what is counted: "samples", or "frames" of a flow in time */
+    const char *unit; /* of the counts: "samples", or "frames" of a flow in time */
     int64_t done, total;
     int64_t found;  /* of `done`: were there at the beginning */
     double seconds; /* since the run began */
@@ -96,8 +96,8 @@ typedef struct tg_generator_progress {
  * returning false ends the run after the samples that are in work. */
 typedef bool (*tg_generator_fn)(void *user, const tg_generator_progress *progress);
 
-/* Makes what is missing. Afterwards each file is complete under its name; or *complete is false
- * because `progress` (NULL: none) said so, and the next run goes on from there. */
+/* Makes the missing samples. Afterwards each file is complete under its name; or *complete is false
+ * because `progress` (NULL: none) stopped the run, and the next one resumes from there. */
 TG_API TG_NODISCARD tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress,
                                                void *user, bool *complete);
 

@@ -2,8 +2,8 @@
  *
  * A projector has one or two branches. A low-rank branch (Tucker, or GaLore's matrix form) keeps
  * orthonormal factors and projects onto a core; a sparse branch keeps an index set and gathers its
- * entries. Two branches work one after the other on what the first leaves over (TensorGRaD), or
- * side by side on G ("sum"). Between refreshes projection is linear: project(a + b) = project(a) +
+ * entries. Of two branches the second compresses the residual of the first (TensorGRaD), or
+ * both compress G ("sum"). Between refreshes projection is linear: project(a + b) = project(a) +
  * project(b). Any number of dimensions from 1, dtypes f32, f64, c64, c128. All tensors live where
  * the context's backend computes (host memory for ref and cpu): `gradient` and `out` have dtype and
  * shape of the projector, `small` has its dtype and the shape (count). */
@@ -55,7 +55,7 @@ typedef struct tg_branch_config {
     double sparse_ratio; /* sparse branches: share of entries kept, (0, 1] */
     tg_sparse_type sparse_type;
     bool scale_by_mask_ratio; /* sparse back is multiplied by sqrt(entries / kept) */
-    double scale;             /* what comes back is multiplied by this */
+    double scale;             /* of the update that is expanded */
     tg_svd_type svd_type;
     tg_tucker_init tucker_init;
     int n_iter_max_tucker;    /* HOOI sweeps at a refresh, >= 0 */
@@ -120,7 +120,7 @@ typedef struct tg_projector_bytes {
 
 TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
 
-/* Chooses factors and index sets anew from a dense gradient. A decomposition that fails (not
+/* Refreshes factors and index sets from a dense gradient. A decomposition that fails (not
  * finite, not converged) keeps the old factors, is counted and logged, and is no error. */
 TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector,
                                                    const tg_tensor *gradient);

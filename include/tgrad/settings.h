@@ -1,7 +1,7 @@
 /* Settings: an ordered list of "section.key" = text, read from YAML files and overridden by hand.
  *
- * A setting is text; what it means is decided by whoever asks for its key (tg_fno_config_set and
- * its like read the same text). Nested maps become dotted keys of any depth; a list is written in
+ * A setting is text; the reader of its key interprets it (tg_fno_config_set and similar functions
+ * read the same text). Nested maps become dotted keys of any depth; a list is written in
  * one line, "[8, 8]"; nothing at all is "null". Each setting remembers where it came from, so that
  * an error can name the line of a file. */
 #ifndef TGRAD_SETTINGS_H

@@ -9,18 +9,18 @@
  * so does a call that needs its context for the sentence alone (settings, descriptions, views).
  * Calls in an order that makes no sense, such as backward before forward, are TG_E_ARGUMENT too.
  *
- * What an object tells is tg_<object>_<field>, or tg_<object>_get_<field> where a struct has that
- * name already.
+ * A getter of an object is tg_<object>_<field>, or tg_<object>_get_<field> if a struct has that
+ * name.
  *
  * Structs that are handed to a call as settings (tg_context_config, tg_fno_config, ..) begin with
  * their `size`, so that the library can grow without breaking programs. Start from the struct's
  * _default() or, where there is none, from {.size = sizeof(the struct)}; wrappers in other
  * languages call its _init() with the size they know. Fields are only ever added at the end: one
  * that the caller's headers did not have yet gets its default. A size of 0, one that ends before a
- * field that has no default, and one beyond what the library knows (a program compiled with newer
- * headers) are TG_E_ARGUMENT. Structs that are parts of others (tg_branch_config, tg_loss_term),
- * that come in arrays (tg_optim_param) or are results do not change within a version of the
- * library's interface. */
+ * field that has no default, and one larger than the library's struct (a program compiled with
+ * newer headers) are TG_E_ARGUMENT. Structs that are parts of others (tg_branch_config,
+ * tg_loss_term), that come in arrays (tg_optim_param) or are results do not change within a version
+ * of the library's interface. */
 #ifndef TGRAD_STATUS_H
 #define TGRAD_STATUS_H
 

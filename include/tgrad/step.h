@@ -44,7 +44,7 @@ typedef enum tg_graphs {
 typedef enum tg_rollout_gradients {
     TG_ROLLOUT_LAST, /* the last one, whose loss is the loss; its input is a constant (pushforward)
                       */
-    TG_ROLLOUT_ALL   /* all; the loss is their mean. Activations of a step are made again, so that
+    TG_ROLLOUT_ALL   /* all; the loss is their mean. Activations of a step are recomputed, so that
                         k steps hold those of one, and k - 1 inputs */
 } tg_rollout_gradients;
 
@@ -78,7 +78,7 @@ typedef struct tg_step_config {
                       of accumulated values. It outlives the step. NULL: no others */
     int64_t rollout_steps; /* most steps that the network makes on its own predictions, which take
                               the place of the oldest channels of x; 0 or 1: none. The target has
-                              the channels of all steps, one step behind the other */
+                              the channels of all steps, in order of time */
     tg_rollout_gradients rollout_gradients; /* all: needs input_gradient of the network's config and
                                                an optimizer that accumulates */
     const tg_normalizer *x_normalizer, *y_normalizer; /* of a rollout: predictions are decoded by
@@ -100,20 +100,20 @@ TG_API void tg_step_destroy(tg_step **step);
 TG_API TG_NODISCARD tg_status tg_step_set_rollout_steps(tg_step *step, int64_t steps);
 
 /* Forward and loss of a batch; x and target, where the backend computes, may change when the next
- * call on this step has returned (on a GPU: when what it queued is done). */
+ * call on this step has returned (on a GPU: when its queued work is done). */
 TG_API TG_NODISCARD tg_status tg_step_forward(tg_step *step, const tg_tensor *x,
                                               const tg_tensor *target);
 
 /* Backward and updates of the last forward. The step before must not be in flight. */
 TG_API TG_NODISCARD tg_status tg_step_backward(tg_step *step);
 
-/* The update of what was accumulated since the last one: the sums of all ranks, clipped. */
+/* The update from the gradients accumulated since the last one: summed over ranks, clipped. */
 TG_API TG_NODISCARD tg_status tg_step_apply(tg_step *step);
 
 /* Whether the result of the last backward has to be waited for. */
 TG_API bool tg_step_is_late(const tg_step *step);
 
-/* What became of the step whose backward was asked for last; waits for it. */
+/* The result of the last step whose backward was called; waits for it. */
 TG_API TG_NODISCARD tg_status tg_step_synchronize(tg_step *step, tg_step_result *out);
 
 #ifdef __cplusplus

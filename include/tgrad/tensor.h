@@ -76,7 +76,7 @@ TG_API TG_NODISCARD tg_status tg_tensor_create(tg_context *ctx, tg_mem_category 
                                                tg_dtype dtype, const tg_shape *shape,
                                                tg_tensor *out);
 
-/* Frees what the tensor owns (nothing for a view) and makes it all zero; accepts NULL. */
+/* Frees the memory that the tensor owns (none for a view) and zeroes it; accepts NULL. */
 TG_API void tg_tensor_destroy(tg_tensor *tensor);
 
 /* Wraps memory of the caller, on the host or on the device that the context's backend computes on:

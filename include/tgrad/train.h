@@ -41,7 +41,7 @@ TG_API void tg_model_destroy(tg_model **model);
 /* Where in its run a checkpoint was written. */
 typedef struct tg_model_origin {
     bool is_best;
-    int64_t epoch, epochs; /* finished, of so many that the run was to have */
+    int64_t epoch, epochs; /* finished epochs, and those of the whole run */
     int64_t step;
     char metric[72]; /* error that the run's best checkpoint is chosen by: "h1", "32.h1" */
     char text[192];  /* "best, epoch 8 of 15 (by h1)", "last, epoch 15 of 15" */
@@ -53,7 +53,7 @@ TG_API tg_model_origin tg_model_get_origin(const tg_model *model);
 /* A model of a network that the program has trained itself, and of the normalizers its inputs and
  * targets went through; NULL: raw. The network is borrowed and must outlive the model, which always
  * uses its present weights; the normalizers are copied. Predicting prepares the network for
- * inference: prepare it again (tg_fno_prepare) before training goes on. */
+ * inference: prepare it again (tg_fno_prepare) before training continues. */
 TG_API TG_NODISCARD tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
                                             const tg_normalizer *y, tg_model **out);
 
@@ -62,7 +62,7 @@ TG_API TG_NODISCARD tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const 
  * the state of an optimizer. It is written atomically. */
 TG_API TG_NODISCARD tg_status tg_model_save(const tg_model *model, const char *path);
 
-/* A model of weights alone: a safetensors file with neuraloperator's names (also behind a prefix
+/* A model of weights alone: a safetensors file with neuraloperator's names (also after a prefix
  * such as "module."), or a checkpoint. The network is that of `settings`, section fno; the error
  * lists every name and shape that does not fit it. Normalizers are those in the file under
  * encoder.x.* and encoder.y.*, or none. A grid with an odd size, which neuraloperator 2.0 shifts by
@@ -73,7 +73,7 @@ TG_API TG_NODISCARD tg_status tg_model_import(tg_context *ctx, const char *path,
  * the training data they name, and drops the others. */
 TG_API TG_NODISCARD tg_status tg_model_fit_normalizers(tg_model *model);
 TG_API bool tg_model_is_normalized(const tg_model *model, tg_data_side side);
-/* What one side of the data goes through: the model's own, NULL if it is raw. */
+/* The normalizer of one side of the data, owned by the model; NULL: the data are raw. */
 TG_API const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side side);
 
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
@@ -84,8 +84,8 @@ TG_API tg_fno *tg_model_fno(tg_model *model);
 TG_API TG_NODISCARD tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
                                                       size_t size);
 
-/* What the training of a model used of a file, and what its run held out. Trajectories are counted
- * where the file has some, else samples, and the first ones are trained on. */
+/* The parts of a file that a model was trained on, and that its run held out. Trajectories are
+ * counted if the file has some, else samples; the first ones are trained on. */
 typedef struct tg_model_split {
     int64_t total;
     int64_t trained;           /* those set apart for validation included; 0: it is another file */
@@ -143,8 +143,8 @@ TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dat
 
 /* ---- Rollouts: predictions from predictions ---- */
 
-/* tg_model_predict so many times: the last channels of (x, prediction) are the next x. y is (batch,
- * steps * channels, grid..), one step behind the other. */
+/* tg_model_predict `steps` times: the last channels of (x, prediction) are the next x. y is (batch,
+ * steps * channels, grid..), in order of time. */
 TG_API TG_NODISCARD tg_status tg_model_predict_steps(tg_model *model, const tg_tensor *x,
                                                      int64_t steps, tg_tensor *y);
 
@@ -169,9 +169,8 @@ TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *data
 
 /* ---- Settings of a run ---- */
 
-/* A copy of the settings with what they leave to the training file: data.train_resolution,
- * fno.in_channels and fno.out_channels. They stay as they are where there is no such file. The
- * caller destroys it. */
+/* A copy of the settings, completed from the training file: data.train_resolution, fno.in_channels
+ * and fno.out_channels. Without such a file they are unchanged. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
                                                 tg_settings **out);
 
@@ -185,10 +184,10 @@ TG_API TG_NODISCARD tg_status tg_train_effective(tg_context *ctx, const tg_setti
 
 #define TG_TRAIN_PHASES 48
 
-/* What is held at one time of the run. */
+/* The memory of one phase of the run. */
 typedef struct tg_train_phase {
     char name[80]; /* "training step", "step with a refresh", "evaluation at 48x80", "saving", .. */
-    size_t bytes[TG_PLACES][TG_MEM_CATEGORIES]; /* category other is not told: names, handles */
+    size_t bytes[TG_PLACES][TG_MEM_CATEGORIES]; /* without category other: names, handles */
     size_t total[TG_PLACES];
 } tg_train_phase;
 
@@ -211,19 +210,19 @@ typedef struct tg_train_memory {
                             and values are copied beside it */
     size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
                             moments copy to all beside it (tg_comm_stats.copied) */
-    int64_t samples;     /* of the first training set; 0: neither its file nor data.n_train tells */
+    int64_t samples;     /* of the first training set; 0: not known from its file or data.n_train */
 } tg_train_memory;
 
-/* What a run with these settings will hold: the ledger counts the same, but for category other. The
- * data files are looked at, not read. Of several ranks: the first one. */
+/* The memory of a run with these settings: the ledger counts the same, but for category other. Only
+ * the headers of data files are read. Of several ranks: the first one. */
 TG_API TG_NODISCARD tg_status tg_train_plan_ranks(tg_context *ctx, const tg_settings *settings,
                                                   int ranks, tg_train_memory *out);
 /* The same of one. */
 TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings,
                                             tg_train_memory *out);
 
-/* Bytes that a run could still take there: of the host what the system says is available, within
- * the limits of control groups; of a device what its driver says. False where it is not told. */
+/* Bytes available to a run: of the host as the system reports, within the limits of control groups;
+ * of a device as its driver reports. False: not known. */
 TG_API bool tg_train_memory_left(tg_context *ctx, tg_place place, size_t *left);
 
 /* ---- A run ---- */
@@ -245,10 +244,10 @@ typedef struct tg_train_time {
     double steps;      /* of them .. */
     double data;       /* .. waiting for batches to be read */
     double evaluation; /* on the test sets */
-    double checkpoint; /* saving, and waiting for what was saved before */
+    double checkpoint; /* saving, and waiting for the previous save */
 } tg_train_time;
 
-typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.jsonl holds */
+typedef struct tg_train_epoch { /* after each epoch: the content of a line of metrics.jsonl */
     int64_t epoch, epochs, step;
     double learning_rate;
     double train_loss; /* mean over samples */
@@ -261,7 +260,7 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     int64_t skipped;     /* batches and updates skipped for non-finite values, of the run */
     double loss_scale;   /* of the next step; 1: none */
     int64_t overflows;   /* steps in which a dynamic loss scale was too large, of the run */
-    tg_train_time time;  /* what the epoch was made of */
+    tg_train_time time;  /* of the parts of the epoch */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {
@@ -301,15 +300,15 @@ TG_API TG_NODISCARD tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *c
                                                      const char *run_folder, tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
 
-/* Begins anew: an error if the run folder already holds checkpoints; metrics of a run that never
- * saved are cleared. */
+/* Starts a new run: an error if the run folder already holds checkpoints; metrics of a run that
+ * never saved are cleared. */
 TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
 
-/* Begins anew in the place of a run: its files, and no others, are removed when this one starts. */
+/* Starts a new run in place of an old one, whose files (and no others) are removed at the start. */
 TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 
-/* Goes back to a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
- * ones are passed over with a note). *resumed tells whether there was one. Settings that shape
+/* Resumes from a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
+ * ones are skipped with a note). *resumed: whether there was one. Settings that shape
  * model or data must be those of the checkpoint; the error names the keys that differ. A folder
  * that holds a run takes its own checkpoints only. */
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
@@ -324,9 +323,10 @@ TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 /* Every setting with its value, defaults included. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
 
-/* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: nobody looks
- * on. Comes after one of start, replace and resume. A run that has diverged when it ends is written
- * as any other and then TG_E_NUMERIC, with its last good checkpoint named; *end is filled in. */
+/* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: no
+ * callbacks. Comes after one of start, replace and resume. A run that has diverged when it ends is
+ * written as any other and then TG_E_NUMERIC, with its last good checkpoint named; *end is filled
+ * in. */
 TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
                                              tg_train_end *end);
 

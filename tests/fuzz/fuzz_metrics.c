@@ -2,14 +2,14 @@
  * resumed run keeps the lines up to its epoch, which the report reads the same way. */
 #include <string.h>
 
+#include "common/output.h"
+#include "common/run_folder.h"
 #include "fuzz.h"
-#include "output.h"
-#include "report_run.h"
 #include "train/json_line.h"
 
 enum { LAST = 5 }; /* epoch that the run goes back to */
 
-/* In place of cli/output.c's, which print. */
+/* In place of cli/common/output.c's, which print. */
 int cli_fail(const char *format, ...) {
     fuzz_expect(format[0] != '\0');
     return CLI_FAILED;

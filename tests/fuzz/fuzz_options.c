@@ -2,8 +2,8 @@
  * bounds; no leak. Byte 0 says whether settings are accepted too. */
 #include <string.h>
 
+#include "common/options.h"
 #include "fuzz.h"
-#include "options.h"
 
 enum { WORDS = 64, TEXT = 256, LEAST = -5, MOST = 1 << 20 };
 

@@ -1,0 +1,173 @@
+/* tgrad bench comm: time of each operation of a communicator, by message size.
+ *
+ * Every call starts after a barrier and is timed by rank 0; the first call of each size is a
+ * warm-up. Two constants for predictions follow from the all-reduce: the latency is the time of a
+ * single number; the link speed follows from the largest message, of which every rank sends
+ * 2 (P - 1) / P. `tgrad plan --link` takes the link speed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "common/statistics.h"
+#include "common/text.h"
+
+typedef tg_status (*operation_fn)(tg_comm *comm, const tg_tensor *values);
+
+static tg_status all_reduce(tg_comm *comm, const tg_tensor *values) {
+    return tg_comm_all_reduce(comm, TG_COMM_SUM, values);
+}
+
+static tg_status reduce(tg_comm *comm, const tg_tensor *values) {
+    return tg_comm_reduce(comm, TG_COMM_SUM, 0, values);
+}
+
+static tg_status reduce_scatter(tg_comm *comm, const tg_tensor *values) {
+    return tg_comm_reduce_scatter(comm, TG_COMM_SUM, values);
+}
+
+static tg_status broadcast(tg_comm *comm, const tg_tensor *values) {
+    return tg_comm_broadcast(comm, 0, values);
+}
+
+static const struct {
+    const char *name;
+    operation_fn run;
+} operations[] = {
+    {"all_reduce", all_reduce},         {"reduce", reduce},
+    {"broadcast", broadcast},           {"reduce_scatter", reduce_scatter},
+    {"all_gather", tg_comm_all_gather},
+};
+
+/* Values of f32: a single one, and up to 16 MiB. */
+static const int64_t sizes[] = {1, 256, 16384, 262144, 4194304};
+
+enum {
+    OPERATIONS = sizeof operations / sizeof operations[0],
+    SIZES = sizeof sizes / sizeof sizes[0]
+};
+
+typedef struct measurement {
+    double seconds[OPERATIONS][SIZES]; /* medians */
+    double latency;                    /* seconds */
+    double link;                       /* bytes per second */
+} measurement;
+
+static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const tg_tensor *values,
+                         int steps, double *times, double *median) {
+    for (int i = -1; i < steps; i++) {
+        CLI_CALL(tg_comm_barrier(comm));
+        const double start = cli_seconds();
+        CLI_CALL(run(comm, values));
+        CLI_CALL(tg_backend_synchronize(ctx));
+        times[i < 0 ? 0 : i] = cli_seconds() - start;
+    }
+    *median = cli_median(times, steps);
+    return TG_OK;
+}
+
+static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurement *out) {
+    const tg_shape most = {1, {sizes[SIZES - 1]}};
+    double *times = cli_need(calloc((size_t)steps, sizeof *times));
+    tg_tensor values = {0}, zeros = {0};
+    tg_status status = tg_tensor_create(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &zeros);
+    if (status == TG_OK) {
+        memset(zeros.data, 0, tg_tensor_bytes(&zeros));
+        status = tg_backend_tensor(ctx, TG_MEM_COMMUNICATION, TG_F32, &most, &values);
+    }
+    status = status == TG_OK ? tg_backend_copy(ctx, &zeros, &values) : status;
+    status = tg_comm_agree(comm, status);
+    for (int s = 0; s < SIZES && status == TG_OK; s++) {
+        tg_tensor part = values;
+        part.shape.dim[0] = sizes[s];
+        for (int o = 0; o < OPERATIONS && status == TG_OK; o++) {
+            status =
+                measure(ctx, comm, operations[o].run, &part, steps, times, &out->seconds[o][s]);
+        }
+    }
+    const double ranks = tg_comm_ranks(comm);
+    const double sent = 2.0 * (ranks - 1.0) / ranks * (double)(sizes[SIZES - 1] * 4);
+    out->latency = out->seconds[0][0];
+    out->link = sent / out->seconds[0][SIZES - 1];
+    tg_tensor_destroy(&values);
+    tg_tensor_destroy(&zeros);
+    free(times);
+    return status;
+}
+
+static void print_text(const tg_comm *comm, const measurement *m) {
+    printf("%d rank%s over %s: medians in microseconds\n%-16s", tg_comm_ranks(comm),
+           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm), "");
+    for (int s = 0; s < SIZES; s++) {
+        char text[CLI_UNIT_TEXT];
+        printf("  %10s", cli_bytes_text((uint64_t)sizes[s] * 4, text));
+    }
+    for (int o = 0; o < OPERATIONS; o++) {
+        printf("\n%-16s", operations[o].name);
+        for (int s = 0; s < SIZES; s++) {
+            printf("  %10.1f", 1e6 * m->seconds[o][s]);
+        }
+    }
+    printf("\nlatency %.1f us", 1e6 * m->latency);
+    if (tg_comm_ranks(comm) > 1) {
+        printf(", link %.3g GB/s (tgrad plan --ranks %d --link %.0fMB)", 1e-9 * m->link,
+               tg_comm_ranks(comm), 1e-6 * m->link);
+    }
+    printf("\n");
+}
+
+static void print_json(const tg_comm *comm, int64_t steps, const measurement *m) {
+    json_t *rows = cli_json_array(), *object = cli_json_object();
+    for (int o = 0; o < OPERATIONS; o++) {
+        for (int s = 0; s < SIZES; s++) {
+            json_t *row = cli_json_object();
+            cli_json_set(row, "operation", cli_json_text(operations[o].name));
+            cli_json_set(row, "bytes", cli_json_integer(sizes[s] * 4));
+            cli_json_set(row, "us", cli_json_real(1e6 * m->seconds[o][s]));
+            cli_json_append(rows, row);
+        }
+    }
+    cli_json_set(object, "ranks", cli_json_integer(tg_comm_ranks(comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(comm)));
+    cli_json_set(object, "steps", cli_json_integer(steps));
+    cli_json_set(object, "latency_us", cli_json_real(1e6 * m->latency));
+    cli_json_set(object, "link", cli_json_real(m->link));
+    cli_json_set(object, "operations", rows);
+    cli_json_print(object);
+}
+
+static tg_comm_engine engine_of(const char *word) {
+    return strcmp(word, "nccl") == 0  ? TG_COMM_NCCL
+           : strcmp(word, "mpi") == 0 ? TG_COMM_MPI
+                                      : TG_COMM_AUTO;
+}
+
+int bench_comm(const cli_call *call, const bench_options *options) {
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    measurement m = {0};
+    int code = cli_open_context(call->common, true, &ctx);
+    if (code != CLI_OK) {
+        return code;
+    }
+    const tg_comm_engine engine = engine_of(options->transport);
+    tg_status status = tg_comm_create_world(ctx, NULL, &comm);
+    status = status == TG_OK ? tg_comm_open_device(comm, engine) : status;
+    if (status == TG_OK && tg_comm_ranks(comm) == 1 && engine != TG_COMM_NCCL) {
+        code = cli_fail("bench comm: needs at least two processes: mpirun -n 2 "
+                        "tgrad bench comm");
+    } else if (status == TG_OK) {
+        status = measure_all(ctx, comm, (int)options->steps, &m);
+    }
+    if (status != TG_OK) {
+        code = cli_fail_status(ctx, status);
+    } else if (code == CLI_OK && cli_is_first()) {
+        if (call->common->json) {
+            print_json(comm, options->steps, &m);
+        } else {
+            print_text(comm, &m);
+        }
+    }
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+    return code;
+}

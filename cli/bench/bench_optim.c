@@ -1,0 +1,500 @@
+/* tgrad bench optim: one weight under several optimizers.
+ *
+ * The first step meets untouched memory and refreshes from nothing: it gives the cold refresh and
+ * counts for nothing else. Of the steps after it, those without a refresh give the time of a step;
+ * all give the times of its parts. Two gradients with the same signal and different noise take
+ * turns, so that a warm refresh has something to do. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "common/problem.h"
+#include "common/random_gradient.h"
+#include "common/statistics.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+
+enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };
+
+/* Times in seconds, NaN: not measured. */
+typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
+
+static const struct {
+    const char *title; /* of the column */
+    const char *key;   /* in JSON */
+} part_names[PARTS] = {{"check", "check"},      {"project", "project"},
+                       {"adam", "adam"},        {"back+update", "back_update"},
+                       {"step", "step"},        {"cold refresh", "refresh_cold"},
+                       {"warm", "refresh_warm"}};
+
+static const struct {
+    tg_mem_category category;
+    const char *key; /* title and JSON key */
+} memory_names[] = {{TG_MEM_OPTIMIZER, "moments"},
+                    {TG_MEM_FACTORS, "factors"},
+                    {TG_MEM_INDICES, "indices"},
+                    {TG_MEM_WORKSPACE, "workspace"}};
+
+enum { MEMORY_PARTS = sizeof memory_names / sizeof memory_names[0], STATE_PARTS = 3 };
+
+typedef struct measurement {
+    const char *method;
+    int64_t values; /* that Adam sees */
+    double seconds[PARTS];
+    size_t bytes[MEMORY_PARTS];   /* by the ledger */
+    size_t planned[MEMORY_PARTS]; /* by tg_optim_plan */
+} measurement;
+
+/* One weight and its measurements. */
+typedef struct bench_run {
+    tg_shape shape;
+    int64_t entries;
+    measurement measured[MAX_METHODS + 1];
+    int count;
+} bench_run;
+
+/* Everything one call works on. */
+typedef struct bench_work {
+    tg_context *ctx;
+    const cli_call *call;
+    const bench_options *options;
+    tg_dtype dtype;
+    tg_tensor weight, gradients[GRADIENTS];
+    double *samples[PARTS]; /* (steps) each */
+    bench_run runs[SIZES];
+    int run_count;
+} bench_work;
+
+/* ---- what to measure ---- */
+
+static int parse_shape(const cli_list *list, tg_shape *shape) {
+    if (list->count == 0) {
+        *shape = (tg_shape){.ndim = 4, .dim = {64, 64, 64, 33}};
+        return CLI_OK;
+    }
+    *shape = (tg_shape){0};
+    for (int i = 0; i < list->count; i++) {
+        const char *at = list->item[i];
+        for (bool is_more = true; is_more;) { /* one size, or several as 64x64 */
+            char *end = NULL;
+            errno = 0;
+            const int64_t size = strtoll(at, &end, 10);
+            is_more = *end == 'x';
+            if (end == at || (*end && !is_more) || errno || size < 1) {
+                return cli_usage("bench", "--shape: '%.64s' is not a size", list->item[i]);
+            }
+            if (shape->ndim == TG_MAX_NDIM) {
+                return cli_usage("bench", "--shape: at most %d dimensions", TG_MAX_NDIM);
+            }
+            shape->dim[shape->ndim++] = size;
+            at = end + 1;
+        }
+    }
+    return tg_shape_numel(shape) > 0 ? CLI_OK : cli_usage("bench", "--shape: too many entries");
+}
+
+/* A quarter, a half and all of the largest dimension; only all without --sizes. */
+static void set_sizes(bench_work *work, const tg_shape *shape) {
+    int largest = 0;
+    for (int d = 1; d < shape->ndim; d++) {
+        largest = shape->dim[d] > shape->dim[largest] ? d : largest;
+    }
+    for (int divisor = work->options->sizes ? 4 : 1; divisor >= 1; divisor /= 2) {
+        bench_run *run = &work->runs[work->run_count++];
+        run->shape = *shape;
+        run->shape.dim[largest] = (shape->dim[largest] + divisor - 1) / divisor;
+        run->entries = tg_shape_numel(&run->shape);
+    }
+}
+
+/* Dense Adam first, then the methods asked for. */
+static int set_methods(bench_work *work) {
+    const cli_list *asked = &work->options->methods;
+    const int all = tg_optim_method_count();
+    if (asked->count > MAX_METHODS) {
+        return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
+    }
+    for (int i = 0; i < work->run_count; i++) {
+        bench_run *run = &work->runs[i];
+        run->measured[run->count++].method = "adam";
+        for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
+            const char *name = asked->count > 0 ? asked->item[m] : tg_optim_get_method(m)->name;
+            if (strcmp(name, "adam") != 0) {
+                run->measured[run->count++].method = name;
+            }
+        }
+    }
+    return CLI_OK;
+}
+
+/* The method's settings and the --opt.key ones. */
+static int make_config(const bench_work *work, const char *method, tg_optim_config *config) {
+    *config = tg_optim_config_default();
+    config->min_entries = 0;
+    config->update_proj_gap = 4.0;
+    tg_status status = tg_optim_config_set(work->ctx, config, "name", method);
+    for (int i = 0; status == TG_OK && i < work->call->args.override_count; i++) {
+        const cli_override *override = &work->call->args.override[i];
+        if (strncmp(override->key, "opt.", 4) != 0) {
+            return cli_usage("bench", "unknown setting '%.64s'; optimizers take --opt.key",
+                             override->key);
+        }
+        if (strcmp(override->key, "opt.name") == 0) {
+            return cli_usage("bench", "name the optimizers with --opt, not --opt.name");
+        }
+        status = tg_optim_config_set(work->ctx, config, override->key + 4, override->value);
+    }
+    cli_begin_schedule(config);
+    return status == TG_OK ? CLI_OK : cli_usage("bench", "%s", tg_context_error(work->ctx));
+}
+
+/* ---- measuring ---- */
+
+static size_t ledger_bytes(const tg_context *ctx, tg_mem_category category) {
+    return tg_context_memory(ctx, TG_HOST).current[category] +
+           tg_context_memory(ctx, TG_DEVICE).current[category];
+}
+
+/* One step, to its end. */
+static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
+    CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
+    return tg_backend_synchronize(work->ctx);
+}
+
+/* The measurement of a step. Timing its parts slows a device down, so there parts and whole steps
+ * are measured in separate runs. */
+typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
+
+/* Steps `first` .. `steps`; number 0 gives the cold refresh. */
+static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64_t first,
+                           int counts[PARTS], measurement *m) {
+    tg_optim_time_parts(optim, what != ONLY_WHOLE);
+    for (int64_t step = first; step <= work->options->steps; step++) {
+        const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
+        tg_optim_reset_times(optim);
+        const double start = cli_seconds();
+        CLI_CALL(take_step(work, optim, step));
+        const double whole = cli_seconds() - start;
+        const tg_optim_times times = tg_optim_get_times(optim);
+        const bool is_refresh = tg_optim_get_stats(optim).refreshes > refreshes;
+        if (step == 0) {
+            m->seconds[COLD] = is_refresh ? times.refresh : (double)NAN;
+            continue;
+        }
+        const double parts[] = {times.check, times.project, times.adam, times.update};
+        for (int p = CHECK; what != ONLY_WHOLE && p <= UPDATE; p++) {
+            work->samples[p][counts[p]++] = parts[p];
+        }
+        const int p = is_refresh ? WARM : STEP;
+        if (what == ALL || (what == ONLY_WHOLE) == (p == STEP)) {
+            work->samples[p][counts[p]++] = is_refresh ? times.refresh : whole;
+        }
+    }
+    return TG_OK;
+}
+
+/* Takes the steps and fills m->seconds. */
+static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
+    int counts[PARTS] = {0};
+    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
+    m->seconds[COLD] = (double)NAN;
+    CLI_CALL(time_pass(work, optim, on_device ? ONLY_PARTS : ALL, 0, counts, m));
+    if (on_device) {
+        CLI_CALL(time_pass(work, optim, ONLY_WHOLE, 1, counts, m));
+    }
+    for (int p = 0; p < PARTS; p++) {
+        m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(work->samples[p], counts[p]);
+    }
+    return TG_OK;
+}
+
+/* Number of values and planned bytes. */
+static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measurement *m) {
+    const tg_optim_config *config = setup->groups;
+    const tg_shape *shape = &setup->params[0].shape;
+    size_t bytes[TG_MEM_CATEGORIES];
+    tg_projector_bytes ignored;
+    CLI_CALL(tg_optim_plan(work->ctx, setup, bytes));
+    for (int i = 0; i < MEMORY_PARTS; i++) {
+        m->planned[i] = bytes[memory_names[i].category];
+    }
+    m->values = tg_shape_numel(shape);
+    if (config->is_projected) {
+        CLI_CALL(tg_projector_plan(work->ctx, &config->projector, work->dtype, shape, false,
+                                   &m->values, &ignored));
+    }
+    return TG_OK;
+}
+
+static tg_status clear_weight(bench_work *work) {
+    tg_tensor zeros;
+    void *bytes = cli_need(calloc(1, tg_tensor_bytes(&work->weight)));
+    tg_status status = tg_tensor_wrap(work->ctx, work->dtype, &work->weight.shape, bytes, &zeros);
+    status = status == TG_OK ? tg_backend_copy(work->ctx, &zeros, &work->weight) : status;
+    free(bytes);
+    return status;
+}
+
+static int measure(bench_work *work, const bench_run *run, measurement *m) {
+    tg_optim_config config;
+    const int code = make_config(work, m->method, &config);
+    if (code != CLI_OK) {
+        return code;
+    }
+    const tg_optim_param param = {.name = "w", .dtype = work->dtype, .shape = run->shape};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1,
+                                  .seed = (uint64_t)work->call->common->seed};
+    tg_optim *optim = NULL;
+    size_t before[MEMORY_PARTS];
+    for (int i = 0; i < MEMORY_PARTS; i++) {
+        before[i] = ledger_bytes(work->ctx, memory_names[i].category);
+    }
+    tg_status status = clear_weight(work);
+    status = status == TG_OK ? plan(work, &setup, m) : status;
+    status = status == TG_OK ? tg_optim_create(work->ctx, &setup, &optim) : status;
+    for (int i = 0; status == TG_OK && i < MEMORY_PARTS; i++) {
+        m->bytes[i] = ledger_bytes(work->ctx, memory_names[i].category) - before[i];
+    }
+    status = status == TG_OK ? time_steps(work, optim, m) : status;
+    tg_optim_destroy(&optim);
+    return status == TG_OK ? CLI_OK : cli_fail("%s: %s", m->method, tg_context_error(work->ctx));
+}
+
+/* Gradient number `draw`, made on the host, where the backend computes. */
+static tg_status make_gradient(bench_work *work, const tg_shape *shape, int draw) {
+    tg_tensor host = {0}, *gradient = &work->gradients[draw];
+    tg_status status = tg_tensor_create(work->ctx, TG_MEM_DATA, work->dtype, shape, &host);
+    if (status == TG_OK) {
+        status = tg_backend_tensor(work->ctx, TG_MEM_GRADIENTS, work->dtype, shape, gradient);
+    }
+    if (status == TG_OK) {
+        cli_random_gradient(&host, (uint64_t)work->call->common->seed, (uint64_t)draw);
+        status = tg_backend_copy(work->ctx, &host, gradient);
+    }
+    tg_tensor_destroy(&host);
+    return status;
+}
+
+/* Makes weight and gradients of the run's shape and measures every method with them. */
+static int measure_run(bench_work *work, bench_run *run) {
+    tg_status status =
+        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &run->shape, &work->weight);
+    for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
+        status = make_gradient(work, &run->shape, i);
+    }
+    int code = cli_code(work->ctx, status);
+    for (int i = 0; code == CLI_OK && i < run->count; i++) {
+        code = measure(work, run, &run->measured[i]);
+    }
+    tg_tensor_destroy(&work->weight);
+    for (int i = 0; i < GRADIENTS; i++) {
+        tg_tensor_destroy(&work->gradients[i]);
+    }
+    return code;
+}
+
+/* ---- printing ---- */
+
+static size_t state_bytes(const measurement *m) {
+    size_t bytes = 0;
+    for (int i = 0; i < STATE_PARTS; i++) {
+        bytes += m->bytes[i];
+    }
+    return bytes;
+}
+
+static bool is_as_planned(const measurement *m) {
+    return memcmp(m->bytes, m->planned, sizeof m->bytes) == 0;
+}
+
+/* Nothing happened in this part: dense Adam has no projection. */
+static bool is_absent(double seconds) {
+    return !(seconds > 0.0);
+}
+
+static void add_time(cli_table *table, double seconds, double factor) {
+    if (is_absent(seconds)) {
+        cli_table_cell(table, "-");
+    } else {
+        cli_table_cell(table, "%.2f", factor * seconds);
+    }
+}
+
+static void print_times(const bench_run *run) {
+    cli_column columns[PARTS + 2] = {{"ms", false}, {"values", true}};
+    for (int p = 0; p < PARTS; p++) {
+        columns[p + 2] = (cli_column){part_names[p].title, true};
+    }
+    cli_table table = {.column = columns, .columns = PARTS + 2};
+    for (int i = 0; i < run->count; i++) {
+        const measurement *m = &run->measured[i];
+        cli_table_cell(&table, "%s", m->method);
+        cli_table_cell(&table, "%lld", (long long)m->values);
+        for (int p = 0; p < PARTS; p++) {
+            add_time(&table, m->seconds[p], 1e3);
+        }
+    }
+    cli_table_print(&table, stdout);
+}
+
+static void print_memory(const bench_run *run) {
+    static const cli_column columns[] = {{"memory", false},   {"moments", true}, {"factors", true},
+                                         {"indices", true},   {"state", true},   {"of dense", true},
+                                         {"workspace", true}, {"plan", false}};
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    const double dense = (double)state_bytes(&run->measured[0]);
+    for (int i = 0; i < run->count; i++) {
+        const measurement *m = &run->measured[i];
+        char text[CLI_UNIT_TEXT];
+        cli_table_cell(&table, "%s", m->method);
+        for (int p = 0; p < STATE_PARTS; p++) {
+            cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[p], text));
+        }
+        cli_table_cell(&table, "%s", cli_bytes_text(state_bytes(m), text));
+        cli_table_cell(&table, "%.1f %%", 100.0 * (double)state_bytes(m) / dense);
+        cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[STATE_PARTS], text));
+        cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
+    }
+    cli_table_print(&table, stdout);
+}
+
+/* How time grows with size. */
+static void print_growth(const bench_work *work) {
+    static const cli_column columns[] = {{"ns per entry", false},
+                                         {"shape", false},
+                                         {"entries", true},
+                                         {"step", true},
+                                         {"warm refresh", true}};
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    for (int m = 0; m < work->runs[0].count; m++) {
+        for (int i = 0; i < work->run_count; i++) {
+            const bench_run *run = &work->runs[i];
+            char shape[160];
+            cli_table_cell(&table, "%s", run->measured[m].method);
+            cli_table_cell(&table, "%s", tg_shape_text(&run->shape, shape, sizeof shape));
+            cli_table_cell(&table, "%lld", (long long)run->entries);
+            add_time(&table, run->measured[m].seconds[STEP], 1e9 / (double)run->entries);
+            add_time(&table, run->measured[m].seconds[WARM], 1e9 / (double)run->entries);
+        }
+    }
+    putchar('\n');
+    cli_table_print(&table, stdout);
+}
+
+static void print_text(const bench_work *work) {
+    for (int i = 0; i < work->run_count; i++) {
+        const bench_run *run = &work->runs[i];
+        char shape[160], bytes[CLI_UNIT_TEXT], backend[CLI_BACKEND_TEXT];
+        printf("%s%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n",
+               i ? "\n" : "", tg_shape_text(&run->shape, shape, sizeof shape),
+               tg_dtype_name(work->dtype), (long long)run->entries,
+               cli_bytes_text((uint64_t)run->entries * tg_dtype_size(work->dtype), bytes),
+               cli_backend_text(work->ctx, backend), tg_context_threads(work->ctx),
+               (long long)work->options->steps);
+        putchar('\n');
+        print_times(run);
+        putchar('\n');
+        print_memory(run);
+    }
+    if (work->run_count > 1) {
+        print_growth(work);
+    }
+    printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
+           (long long)work->call->common->seed);
+}
+
+static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
+    json_t *object = cli_json_object();
+    for (int i = 0; i < MEMORY_PARTS; i++) {
+        cli_json_set(object, memory_names[i].key, cli_json_integer((int64_t)bytes[i]));
+    }
+    return object;
+}
+
+static json_t *json_of_measurement(const measurement *m) {
+    json_t *object = cli_json_object(), *times = cli_json_object();
+    for (int p = 0; p < PARTS; p++) {
+        const double seconds = is_absent(m->seconds[p]) ? (double)NAN : m->seconds[p];
+        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * seconds));
+    }
+    cli_json_set(object, "name", cli_json_text(m->method));
+    cli_json_set(object, "values", cli_json_integer(m->values));
+    cli_json_set(object, "ms", times);
+    cli_json_set(object, "bytes", json_of_bytes(m->bytes));
+    cli_json_set(object, "state_bytes", cli_json_integer((int64_t)state_bytes(m)));
+    cli_json_set(object, "planned_bytes", json_of_bytes(m->planned));
+    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
+    return object;
+}
+
+static void print_json(const bench_work *work) {
+    json_t *object = cli_json_object(), *runs = cli_json_array();
+    for (int i = 0; i < work->run_count; i++) {
+        const bench_run *run = &work->runs[i];
+        json_t *entry = cli_json_object(), *methods = cli_json_array();
+        for (int m = 0; m < run->count; m++) {
+            cli_json_append(methods, json_of_measurement(&run->measured[m]));
+        }
+        cli_json_set(entry, "shape", cli_json_shape(&run->shape));
+        cli_json_set(entry, "entries", cli_json_integer(run->entries));
+        cli_json_set(entry, "optimizers", methods);
+        cli_json_append(runs, entry);
+    }
+    cli_json_set(object, "kind", cli_json_text("optim"));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(work->dtype)));
+    cli_json_set_backend(object, work->ctx);
+    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(work->ctx)));
+    cli_json_set(object, "steps", cli_json_integer(work->options->steps));
+    cli_json_set(object, "seed", cli_json_integer(work->call->common->seed));
+    cli_json_set(object, "gradients", cli_json_text(CLI_RANDOM_GRADIENT_NAME));
+    cli_json_set(object, "runs", runs);
+    cli_json_print(object);
+}
+
+/* ---- the kind ---- */
+
+static int measure_all(bench_work *work) {
+    tg_optim_config config;
+    int code = CLI_OK;
+    /* Every name and setting is read before anything is measured. */
+    for (int i = 0; code == CLI_OK && i < work->runs[0].count; i++) {
+        code = make_config(work, work->runs[0].measured[i].method, &config);
+    }
+    for (int i = 0; code == CLI_OK && i < work->run_count; i++) {
+        code = measure_run(work, &work->runs[i]);
+    }
+    return code;
+}
+
+int bench_optim(const cli_call *call, const bench_options *options) {
+    bench_work work = {.call = call,
+                       .options = options,
+                       .dtype = strcmp(options->dtype, "f32") == 0 ? TG_F32 : TG_C64};
+    tg_shape shape = {0};
+    int code = parse_shape(&options->shape, &shape);
+    if (code == CLI_OK) {
+        set_sizes(&work, &shape);
+        code = set_methods(&work);
+    }
+    code = code == CLI_OK ? cli_open_context(call->common, true, &work.ctx) : code;
+    for (int p = 0; p < PARTS; p++) {
+        work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
+    }
+    code = code == CLI_OK ? measure_all(&work) : code;
+    if (code == CLI_OK && call->common->json) {
+        print_json(&work);
+    } else if (code == CLI_OK) {
+        print_text(&work);
+    }
+    for (int p = 0; p < PARTS; p++) {
+        free(work.samples[p]);
+    }
+    tg_context_destroy(&work.ctx);
+    return code;
+}

@@ -1,0 +1,380 @@
+/* tgrad bench step: whole training steps on random data, one optimizer after the other.
+ *
+ * The optimizer works inside the backward pass, as in training; the time spent in its sink is its
+ * own, the rest is forward and backward. On a device, which works on while the sink returns, the
+ * passes are also run without an optimizer, and what a step takes longer is the optimizer's. The
+ * first step meets untouched memory and counts for nothing but the cold refresh. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "common/model_file.h"
+#include "common/statistics.h"
+#include "common/text.h"
+#include "workbench.h"
+
+enum { MAX_METHODS = 16 };
+
+typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;
+
+static const struct {
+    const char *title; /* of the column */
+    const char *key;   /* in JSON */
+} part_names[PARTS] = {{"forward+backward", "forward_backward"},
+                       {"optimizer", "optimizer"},
+                       {"step", "step"},
+                       {"cold refresh", "refresh_cold"},
+                       {"warm", "refresh_warm"}};
+
+typedef struct measurement {
+    cli_problem problem;
+    double seconds[PARTS];                 /* NaN where there is nothing */
+    double loss;                           /* of the last step */
+    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger, of steps, on host and device */
+    bool on_device;
+    tg_mem_usage device; /* by the ledger, of the device alone */
+    size_t driver;       /* in use by the driver of the device, at the end */
+    cli_memory_plan planned;
+} measurement;
+
+/* What a step needs. */
+typedef struct step_work {
+    tg_context *ctx;
+    cli_workbench bench;
+    tg_grad_sink sink; /* of the optimizer */
+    double sink_seconds;
+    tg_step *passes, *whole; /* on a device: without and with the optimizer */
+} step_work;
+
+/* ---- one problem ---- */
+
+static tg_status timed_receive(void *user, const tg_gradient *gradient) {
+    step_work *work = user;
+    const double start = cli_seconds();
+    const tg_status status = work->sink.receive(work->sink.user, gradient);
+    work->sink_seconds += cli_seconds() - start;
+    return status;
+}
+
+/* A step on the host: its whole time, and what the sink takes of it. */
+static tg_status step_on_host(step_work *work, double *loss, double *whole, double *optimizer) {
+    const tg_grad_sink timing = {.receive = timed_receive, .user = work};
+    work->sink_seconds = 0.0;
+    const double start = cli_seconds();
+    const tg_status status = tg_fno_loss_backward(work->bench.fno, &work->bench.x, &work->bench.y,
+                                                  &work->bench.loss, &timing, loss);
+    *whole = cli_seconds() - start;
+    *optimizer = work->sink_seconds;
+    return status;
+}
+
+/* Seconds from an idle device to an idle one. */
+static tg_status time_step(step_work *work, tg_step *step, double *loss, double *seconds) {
+    tg_step_result result = {0};
+    CLI_CALL(tg_backend_synchronize(work->ctx));
+    const double start = cli_seconds();
+    CLI_CALL(tg_step_forward(step, &work->bench.x, &work->bench.y));
+    CLI_CALL(tg_step_backward(step));
+    CLI_CALL(tg_step_synchronize(step, &result));
+    CLI_CALL(tg_backend_synchronize(work->ctx));
+    *seconds = cli_seconds() - start;
+    *loss = result.loss;
+    return TG_OK;
+}
+
+/* A step on a device, and its passes alone. */
+static tg_status step_on_device(step_work *work, double *loss, double *whole, double *optimizer) {
+    double passes = 0.0;
+    CLI_CALL(time_step(work, work->passes, loss, &passes));
+    CLI_CALL(time_step(work, work->whole, loss, whole));
+    *optimizer = *whole - passes;
+    return TG_OK;
+}
+
+static tg_status make_steps(step_work *work, const char *graphs) {
+    tg_step_config config = {.size = sizeof(tg_step_config),
+                             .fno = work->bench.fno,
+                             .loss = work->bench.loss,
+                             .graphs = strcmp(graphs, "on") == 0    ? TG_GRAPHS_ON
+                                       : strcmp(graphs, "off") == 0 ? TG_GRAPHS_OFF
+                                                                    : TG_GRAPHS_AUTO};
+    CLI_CALL(tg_step_create(work->ctx, &config, &work->passes));
+    config.optim = work->bench.optim;
+    return tg_step_create(work->ctx, &config, &work->whole);
+}
+
+static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
+                           uint64_t seed) {
+    tg_context *ctx = work->ctx;
+    tg_status status = cli_workbench_open(ctx, problem, seed, &work->bench);
+    work->sink = tg_optim_sink(work->bench.optim);
+    const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
+    status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
+    tg_context_memory_reset_peak(ctx); /* what preparing alone took is gone */
+    return status;
+}
+
+static void free_work(step_work *work) {
+    tg_step_destroy(&work->passes);
+    tg_step_destroy(&work->whole);
+    cli_workbench_close(&work->bench);
+}
+
+static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
+                            measurement *m) {
+    int counts[PARTS] = {0};
+    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
+    const int64_t warm_up = on_device ? 3 : 0; /* until steps are captured */
+    m->seconds[COLD] = (double)NAN;
+    for (int64_t step = -warm_up; step <= steps; step++) {
+        const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
+        tg_optim_reset_times(work->bench.optim);
+        double whole = 0.0, optimizer = 0.0;
+        CLI_CALL(on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
+                           : step_on_host(work, &m->loss, &whole, &optimizer));
+        const double refresh = tg_optim_get_times(work->bench.optim).refresh;
+        const bool is_refresh = tg_optim_get_stats(work->bench.optim).refreshes > refreshes;
+        if (step == -warm_up) {
+            m->seconds[COLD] = is_refresh ? refresh : (double)NAN;
+        }
+        if (step <= 0) {
+            continue;
+        }
+        samples[PASSES][counts[PASSES]++] = whole - optimizer;
+        if (is_refresh) {
+            samples[WARM][counts[WARM]++] = refresh;
+        } else {
+            samples[OPTIMIZER][counts[OPTIMIZER]++] = optimizer;
+            samples[STEP][counts[STEP]++] = whole;
+        }
+    }
+    for (int p = 0; p < PARTS; p++) {
+        m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(samples[p], counts[p]);
+    }
+    return TG_OK;
+}
+
+static tg_status read_memory(tg_context *ctx, measurement *m) {
+    size_t total = 0;
+    for (int place = 0; place < TG_PLACES; place++) {
+        const tg_mem_usage usage = tg_context_memory(ctx, (tg_place)place);
+        m->peak += usage.peak_total;
+        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+            m->bytes[c] += usage.peak[c];
+        }
+    }
+    m->on_device = tg_backend_place(ctx) == TG_DEVICE;
+    m->device = tg_context_memory(ctx, TG_DEVICE);
+    return tg_backend_memory(ctx, &m->driver, &total);
+}
+
+/* A context of its own for each optimizer, so that its peaks are its own. */
+static int measure(const cli_call *call, const bench_options *options, const char *method,
+                   measurement *m) {
+    step_work work = {0};
+    char planned[CLI_UNIT_TEXT];
+    double *samples[PARTS];
+    const uint64_t seed = (uint64_t)call->common->seed;
+    for (int p = 0; p < PARTS; p++) {
+        samples[p] = cli_need(calloc((size_t)options->steps + 1, sizeof *samples[p]));
+    }
+    /* refreshes come often enough to be seen; a setting on the command line still wins */
+    char gap[] = "opt.update_proj_gap", four[] = "4";
+    cli_args args = call->args;
+    args.override = cli_need(calloc((size_t)args.override_count + 1, sizeof *args.override));
+    args.override[0] = (cli_override){gap, four};
+    for (int i = 0; i < args.override_count; i++) {
+        args.override[i + 1] = call->args.override[i];
+    }
+    args.override_count++;
+    const char *preset = options->preset ? options->preset : "ns128";
+    int code = cli_open_context(call->common, true, &work.ctx);
+    if (code == CLI_OK) {
+        code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
+    }
+    if (code == CLI_OK) {
+        m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
+        tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
+        status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
+        status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
+        status = status == TG_OK ? read_memory(work.ctx, m) : status;
+        code = status == TG_OK ? CLI_OK
+               : status == TG_E_MEMORY
+                   ? cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
+                              cli_bytes_text(m->planned.peak, planned))
+                   : cli_fail_status(work.ctx, status);
+    }
+    free_work(&work);
+    tg_context_destroy(&work.ctx);
+    free(args.override);
+    for (int p = 0; p < PARTS; p++) {
+        free(samples[p]);
+    }
+    return code;
+}
+
+/* ---- printing ---- */
+
+static bool is_as_planned(const measurement *m) {
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (c != TG_MEM_OTHER && m->bytes[c] != m->planned.bytes[c]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_times(const measurement *all, int count) {
+    cli_column columns[PARTS + 1] = {{"ms", false}};
+    for (int p = 0; p < PARTS; p++) {
+        columns[p + 1] = (cli_column){part_names[p].title, true};
+    }
+    cli_table table = {.column = columns, .columns = PARTS + 1};
+    for (int i = 0; i < count; i++) {
+        cli_table_cell(&table, "%s", all[i].problem.method);
+        for (int p = 0; p < PARTS; p++) {
+            if (isnan(all[i].seconds[p])) {
+                cli_table_cell(&table, "-");
+            } else {
+                cli_table_cell(&table, "%.1f", 1e3 * all[i].seconds[p]);
+            }
+        }
+    }
+    cli_table_print(&table, stdout);
+}
+
+/* Peak bytes of a category where the backend computes. */
+static size_t shown_bytes(const measurement *m, int category) {
+    return m->on_device ? m->device.peak[category] : m->bytes[category];
+}
+
+static void print_memory(const measurement *all, int count) {
+    const bool on_device = all[0].on_device;
+    cli_column columns[TG_MEM_CATEGORIES + 4] = {{on_device ? "device" : "memory", false}};
+    int shown[TG_MEM_CATEGORIES], n = 0;
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        size_t most = 0;
+        for (int i = 0; i < count; i++) {
+            const size_t bytes = shown_bytes(&all[i], c);
+            most = bytes > most ? bytes : most;
+        }
+        if (most > 0 && c != TG_MEM_OTHER) {
+            columns[n + 1] = (cli_column){tg_mem_category_name((tg_mem_category)c), true};
+            shown[n++] = c;
+        }
+    }
+    columns[n + 1] = (cli_column){"peak", true};
+    columns[n + 2] = on_device ? (cli_column){"driver", true} : (cli_column){"plan", false};
+    columns[n + 3] = (cli_column){"plan", false};
+    cli_table table = {.column = columns, .columns = n + (on_device ? 4 : 3)};
+    for (int i = 0; i < count; i++) {
+        char text[CLI_UNIT_TEXT];
+        cli_table_cell(&table, "%s", all[i].problem.method);
+        for (int c = 0; c < n; c++) {
+            cli_table_cell(&table, "%s", cli_bytes_text(shown_bytes(&all[i], shown[c]), text));
+        }
+        const size_t peak = on_device ? all[i].device.peak_total : all[i].peak;
+        cli_table_cell(&table, "%s", cli_bytes_text(peak, text));
+        if (on_device) {
+            cli_table_cell(&table, "%s", cli_bytes_text(all[i].driver, text));
+        }
+        cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
+    }
+    cli_table_print(&table, stdout);
+}
+
+static void print_text(const bench_options *options, const measurement *all, int count,
+                       const tg_context *ctx) {
+    const cli_problem *problem = &all[0].problem;
+    char grid_text[64], backend[CLI_BACKEND_TEXT];
+    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
+    cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
+            "%lld steps",
+            problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
+            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
+            cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
+    putchar('\n');
+    print_times(all, count);
+    putchar('\n');
+    print_memory(all, count);
+}
+
+static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "peak", cli_json_integer((int64_t)peak));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
+                     cli_json_integer((int64_t)bytes[c]));
+    }
+    return object;
+}
+
+static json_t *json_of_measurement(const measurement *m) {
+    json_t *object = cli_json_object(), *times = cli_json_object();
+    for (int p = 0; p < PARTS; p++) {
+        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
+    }
+    cli_json_set(object, "name", cli_json_text(m->problem.method));
+    cli_json_set(object, "ms", times);
+    cli_json_set(object, "loss", cli_json_real(m->loss));
+    cli_json_set(object, "memory", json_of_bytes(m->bytes, m->peak));
+    if (m->on_device) {
+        cli_json_set(object, "device", json_of_bytes(m->device.peak, m->device.peak_total));
+        cli_json_set(object, "device_driver", cli_json_integer((int64_t)m->driver));
+    }
+    cli_json_set(object, "planned", json_of_bytes(m->planned.bytes, m->planned.peak));
+    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
+    return object;
+}
+
+static void print_json(const bench_options *options, const measurement *all, int count,
+                       const tg_context *ctx) {
+    json_t *object = cli_json_object(), *list = cli_json_array(), *grid = cli_json_array();
+    const cli_problem *problem = &all[0].problem;
+    for (int i = 0; i < count; i++) {
+        cli_json_append(list, json_of_measurement(&all[i]));
+    }
+    for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
+        cli_json_append(grid, cli_json_integer(problem->data[d]));
+    }
+    cli_json_set(object, "kind", cli_json_text("step"));
+    cli_json_set(object, "preset", cli_json_text(problem->name));
+    cli_json_set_backend(object, ctx);
+    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(ctx)));
+    cli_json_set(object, "batch", cli_json_integer(problem->batch));
+    cli_json_set(object, "grid", grid);
+    cli_json_set(object, "parameters", cli_json_integer(all[0].planned.parameters));
+    cli_json_set(object, "steps", cli_json_integer(options->steps));
+    cli_json_set(object, "optimizers", list);
+    cli_json_print(object);
+}
+
+/* ---- the kind ---- */
+
+int bench_step(const cli_call *call, const bench_options *options) {
+    measurement all[MAX_METHODS] = {0};
+    const int count = options->methods.count > 0 ? options->methods.count : 1;
+    if (count > MAX_METHODS) {
+        return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
+    }
+    for (int i = 0; i < count; i++) {
+        const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
+        const int code = measure(call, options, method, &all[i]);
+        if (code != CLI_OK) {
+            return code;
+        }
+    }
+    tg_context *ctx = NULL; /* to say what was used */
+    const int code = cli_open_context(call->common, true, &ctx);
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (call->common->json) {
+        print_json(options, all, count, ctx);
+    } else {
+        print_text(options, all, count, ctx);
+    }
+    tg_context_destroy(&ctx);
+    return CLI_OK;
+}

@@ -1,0 +1,563 @@
+/* tgrad analyze FILE | RUN: the reconstruction error of compression methods for a gradient G.
+ *
+ * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ its output, are
+ * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
+ * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
+ * low rank the gradient is to begin with. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "boxplot.h"
+#include "common/model_file.h"
+#include "common/output.h"
+#include "common/statistics.h"
+#include "common/suggest.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+
+static struct {
+    const char *tensor; /* NULL: the largest */
+    int64_t index;      /* -1: the whole tensor */
+    cli_list methods;
+    const char *output;     /* NULL: no box plot */
+    const char *checkpoint; /* of a run */
+} opt = {.index = -1, .checkpoint = "last"};
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("tensor", 0, &opt.tensor, NULL, "NAME", "the gradient",
+                    "the largest float tensor of 2 dims or more"),
+    CLI_OPTION_INT("index", 0, &opt.index, 0, INT64_MAX, "N",
+                   "take entry N of the first dimension, such as a training step", NULL),
+    CLI_OPTION_TEXT("checkpoint", 0, &opt.checkpoint, NULL, "best|last|STEP", "checkpoint of RUN",
+                    "last"),
+    CLI_OPTION_LIST("methods", 0, &opt.methods, "LIST", "which ones, or all", "the first three"),
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE.svg",
+                    "draw a box plot of |G - G~| to this file", NULL),
+    {0},
+};
+
+/* A method that keeps a quarter of the entries, by its name in the library or by settings. */
+typedef struct method {
+    const char *name;
+    tg_projector_config config;
+    char label[2][48]; /* for people, in one or two lines */
+} method;
+
+enum { METHODS = 16, BY_DEFAULT = 3 };
+
+static struct {
+    method all[METHODS];
+    int count;
+} methods;
+
+static double share_of(const tg_branch_config *b) {
+    const bool has_rank = b->type == TG_BRANCH_LOW_RANK || b->type == TG_BRANCH_MATRIX;
+    return has_rank ? b->rank.value[0] : b->sparse_ratio;
+}
+
+static void list_method(const char *name, const tg_projector_config *config) {
+    static const char *const joins[] = {[TG_SCHEME_COMPOSITE] = "then", [TG_SCHEME_SUM] = "and"};
+    method *m = &methods.all[methods.count++];
+    *m = (method){.name = name, .config = *config};
+    snprintf(m->label[0], sizeof m->label[0], "%s %.0f %%",
+             tg_branch_type_title(config->first.type), 100.0 * share_of(&config->first));
+    if (config->scheme != TG_SCHEME_SINGLE) {
+        snprintf(m->label[1], sizeof m->label[1], "%s %s %.0f %%", joins[config->scheme],
+                 tg_branch_type_title(config->second.type), 100.0 * share_of(&config->second));
+    }
+}
+
+/* TensorGRaD, its branches in the other order, the methods of one branch, and TensorGRaD's branches
+ * side by side. */
+static tg_status list_methods(tg_context *ctx) {
+    tg_optim_config tensorgrad = tg_optim_config_default();
+    CLI_CALL(tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad"));
+    tg_projector_config other = tensorgrad.projector;
+    other.first = tensorgrad.projector.second;
+    other.second = tensorgrad.projector.first;
+    methods.count = 0;
+    list_method("sparse-lowrank", &tensorgrad.projector);
+    list_method("lowrank-sparse", &other);
+    for (int i = 0; i < tg_optim_method_count(); i++) {
+        const tg_optim_method *m = tg_optim_get_method(i);
+        tg_optim_config config = tg_optim_config_default();
+        CLI_CALL(tg_optim_config_set(ctx, &config, "name", m->name));
+        if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {
+            list_method(m->name, &config.projector);
+        }
+    }
+    tensorgrad.projector.scheme = TG_SCHEME_SUM;
+    list_method("sum", &tensorgrad.projector);
+    return TG_OK;
+}
+
+/* The residual of one method. */
+typedef struct loss {
+    const method *method;
+    int64_t kept;       /* compressed values */
+    tg_shape ranks;     /* of the low-rank branch; ndim 0: none */
+    cli_quantiles rest; /* |G - G~| */
+} loss;
+
+/* Everything that is printed and drawn. */
+typedef struct analysis {
+    const char *file;
+    char checkpoint[4096]; /* of a run; "": a file */
+    tg_model_origin origin;
+    char name[160];     /* of the tensor, "grads[3]" */
+    tg_tensor gradient; /* f32, f64, c64 or c128 */
+    int64_t entries;
+    cli_quantiles whole; /* |G| */
+    double stable_rank[TG_MAX_NDIM], multilinear;
+    loss losses[METHODS];
+    int count;
+} analysis;
+
+/* ---- which methods ---- */
+
+static const method *find_method(const char *name) {
+    cli_suggestion suggestion = cli_suggest(name);
+    char names[256] = "";
+    for (int i = 0; i < methods.count; i++) {
+        const method *m = &methods.all[i];
+        const size_t used = strlen(names);
+        if (strcmp(m->name, name) == 0) {
+            return m;
+        }
+        snprintf(names + used, sizeof names - used, "%s, ", m->name);
+        cli_suggest_offer(&suggestion, m->name);
+    }
+    cli_usage("analyze", "--methods: '%.64s' is none of %sall%s", name, names, suggestion.text);
+    return NULL;
+}
+
+static void add_method(analysis *a, const method *m) {
+    for (int i = 0; i < a->count; i++) {
+        if (a->losses[i].method == m) {
+            return;
+        }
+    }
+    a->losses[a->count++].method = m;
+}
+
+static int choose_methods(tg_context *ctx, analysis *a) {
+    const tg_status status = list_methods(ctx);
+    if (status != TG_OK) {
+        return cli_fail_status(ctx, status);
+    }
+    for (int i = 0; opt.methods.count == 0 && i < BY_DEFAULT; i++) {
+        add_method(a, &methods.all[i]);
+    }
+    for (int i = 0; i < opt.methods.count; i++) {
+        const bool is_all = strcmp(opt.methods.item[i], "all") == 0;
+        for (int m = 0; is_all && m < methods.count; m++) {
+            add_method(a, &methods.all[m]);
+        }
+        const method *one = is_all ? NULL : find_method(opt.methods.item[i]);
+        if (!is_all && !one) {
+            return CLI_USAGE;
+        }
+        if (one) {
+            add_method(a, one);
+        }
+    }
+    return CLI_OK;
+}
+
+/* ---- which tensor ---- */
+
+/* The largest tensor of floats with at least two dimensions, the first of equals. */
+static int find_largest(const cli_source *source, int64_t *index) {
+    int64_t most = 0;
+    for (int64_t i = 0; i < cli_source_count(source); i++) {
+        tg_dtype dtype;
+        tg_shape shape;
+        tg_status status = cli_source_describe(source, i, &dtype, &shape);
+        if (status != TG_OK) {
+            return cli_fail_status(source->ctx, status);
+        }
+        if (tg_dtype_is_float(dtype) && shape.ndim >= 2 && tg_shape_numel(&shape) > most) {
+            most = tg_shape_numel(&shape);
+            *index = i;
+        }
+    }
+    if (most == 0 && cli_is_folder(source->path)) {
+        return cli_fail("%s: none of its gradients is compressed; cp and separable weights "
+                        "have small parameters only",
+                        source->path);
+    }
+    if (most == 0) {
+        char names[512];
+        return cli_fail("%s has no float tensor of two dimensions or more; it has %s", source->path,
+                        cli_source_names(source, names, sizeof names));
+    }
+    return CLI_OK;
+}
+
+/* The dtype that is computed with: 16-bit formats become f32. */
+static tg_dtype working_dtype(tg_dtype dtype) {
+    const bool is_double = tg_dtype_real(dtype) == TG_F64;
+    const tg_dtype real = is_double ? TG_F64 : TG_F32;
+    return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
+}
+
+/* Entry opt.index of the first dimension, or all, of a tensor in memory. */
+static tg_status take_view(const cli_source *source, const tg_tensor *whole, const tg_shape *shape,
+                           tg_tensor *out) {
+    tg_tensor part = *whole;
+    part.owner = NULL;
+    if (opt.index >= 0) {
+        CLI_CALL(tg_tensor_slice(source->ctx, whole, opt.index, 1, &part));
+    }
+    return tg_tensor_reshape(source->ctx, &part, shape, out);
+}
+
+static tg_status read_gradient(const cli_source *source, int64_t index, tg_dtype dtype,
+                               const tg_shape *shape, tg_tensor *out) {
+    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, out);
+    if (status == TG_OK && source->h5 && opt.index >= 0) { /* the rest of the file is not read */
+        return tg_h5_read_range(source->h5, cli_source_name(source, index), opt.index, 1, dtype,
+                                out->data);
+    }
+    tg_tensor whole = {0}, part = {0};
+    status = status == TG_OK ? cli_source_read(source, index, &whole) : status;
+    status = status == TG_OK ? take_view(source, &whole, shape, &part) : status;
+    status = status == TG_OK ? tg_tensor_convert(source->ctx, &part, out) : status;
+    tg_tensor_destroy(&whole);
+    return status;
+}
+
+/* Removes the dimension of opt.index from the shape; refuses tensors that are no gradient. */
+static int check_tensor(const cli_source *source, const char *name, tg_dtype dtype,
+                        tg_shape *shape) {
+    if (!tg_dtype_is_float(dtype)) {
+        return cli_fail("%s: tensor '%s' is %s, expected floating-point numbers", source->path,
+                        name, tg_dtype_name(dtype));
+    }
+    if (opt.index >= 0) {
+        if (shape->ndim < 2 || opt.index >= shape->dim[0]) {
+            char text[128];
+            return cli_fail("%s: tensor '%s' is %s, so there is no --index %lld", source->path,
+                            name, tg_shape_text(shape, text, sizeof text), (long long)opt.index);
+        }
+        *shape = tg_shape_of(shape->ndim - 1, shape->dim + 1);
+    }
+    if (shape->ndim < 1 || tg_shape_numel(shape) < 1) {
+        return cli_fail("%s: tensor '%s' has no dimension or no entry", source->path, name);
+    }
+    return CLI_OK;
+}
+
+static int load(const cli_source *source, analysis *a) {
+    int64_t index = 0;
+    tg_dtype dtype;
+    tg_shape shape;
+    if ((opt.tensor ? cli_source_find(source, opt.tensor, &index) : find_largest(source, &index)) !=
+        CLI_OK) {
+        return CLI_FAILED;
+    }
+    const char *name = cli_source_name(source, index);
+    tg_status status = cli_source_describe(source, index, &dtype, &shape);
+    if (status != TG_OK) {
+        return cli_fail_status(source->ctx, status);
+    }
+    if (check_tensor(source, name, dtype, &shape) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    snprintf(a->name, sizeof a->name, "%.120s", name);
+    if (opt.index >= 0) {
+        const size_t used = strlen(a->name);
+        snprintf(a->name + used, sizeof a->name - used, "[%lld]", (long long)opt.index);
+    }
+    tg_tensor_stats stats;
+    status = read_gradient(source, index, working_dtype(dtype), &shape, &a->gradient);
+    status = status == TG_OK ? tg_tensor_get_stats(source->ctx, &a->gradient, &stats) : status;
+    if (status != TG_OK) {
+        return cli_fail_status(source->ctx, status);
+    }
+    if (stats.nan_count + stats.inf_count > 0) {
+        return cli_fail("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
+                        source->path, a->name, (long long)stats.nan_count,
+                        (long long)stats.inf_count);
+    }
+    a->entries = tg_tensor_numel(&a->gradient);
+    return CLI_OK;
+}
+
+/* ---- the comparison ---- */
+
+/* Buffers of the compression. */
+typedef struct compression {
+    tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
+    tg_tensor host_rest;
+    double *room; /* (entries) */
+} compression;
+
+static tg_status begin_compression(tg_context *ctx, const tg_tensor *gradient, compression *c) {
+    const tg_dtype dtype = gradient->dtype;
+    const tg_shape *shape = &gradient->shape;
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->gradient));
+    CLI_CALL(tg_backend_copy(ctx, gradient, &c->gradient));
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->rest));
+    return tg_tensor_create(ctx, TG_MEM_DATA, dtype, shape, &c->host_rest);
+}
+
+static void end_compression(compression *c) {
+    tg_tensor_destroy(&c->gradient);
+    tg_tensor_destroy(&c->rest);
+    tg_tensor_destroy(&c->host_rest);
+    free(c->room);
+}
+
+/* Compresses the gradient by one method. */
+static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compression *c) {
+    tg_projector *projector = NULL;
+    tg_tensor small = {0};
+    tg_status status = TG_OK;
+    CLI_TRY(tg_projector_create(ctx, &l->method->config, a->gradient.dtype, &a->gradient.shape, 0,
+                                &projector));
+    l->kept = tg_projector_count(projector);
+    const tg_shape shape = tg_shape_of(1, &l->kept);
+    CLI_TRY(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small));
+    CLI_TRY(tg_projector_refresh(projector, &c->gradient));
+    CLI_TRY(tg_projector_residual(projector, &c->gradient, &small, &c->rest));
+    CLI_TRY(tg_backend_copy(ctx, &c->rest, &c->host_rest));
+    l->ranks = tg_projector_ranks(projector, 0);
+    l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
+    l->rest = cli_quantiles_of(&c->host_rest, c->room);
+fail:
+    tg_tensor_destroy(&small);
+    tg_projector_destroy(&projector);
+    return status;
+}
+
+static int compare(tg_context *ctx, analysis *a) {
+    const size_t entries = (size_t)tg_tensor_numel(&a->gradient); /* at least 1 */
+    compression work = {.room = cli_need(malloc(entries * sizeof *work.room))};
+    a->whole = cli_quantiles_of(&a->gradient, work.room);
+    tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
+    status = status == TG_OK ? begin_compression(ctx, &a->gradient, &work) : status;
+    int code = cli_code(ctx, status);
+    for (int i = 0; code == CLI_OK && i < a->count; i++) {
+        if (compress(ctx, a, &a->losses[i], &work) != TG_OK) {
+            code = cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
+        }
+    }
+    end_compression(&work);
+    return code;
+}
+
+/* |G - G~| / |G|; a gradient of zeros is met exactly. */
+static double relative_error(const analysis *a, const loss *l) {
+    return a->whole.norm > 0.0 ? l->rest.norm / a->whole.norm : 0.0;
+}
+
+/* ---- the picture ---- */
+
+/* The gradient itself, then what each method leaves of it. */
+static int draw(const analysis *a) {
+    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}, .quantiles = &a->whole}};
+    char subtitle[512], shape[128];
+    for (int i = 0; i < a->count; i++) {
+        const loss *l = &a->losses[i];
+        cli_box *box = &boxes[i + 1];
+        box->label[0] = l->method->label[0];
+        box->label[1] = *l->method->label[1] ? l->method->label[1] : NULL;
+        snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
+        box->quantiles = &l->rest;
+    }
+    const char *slash = strrchr(a->file, '/');
+    snprintf(subtitle, sizeof subtitle, "%.160s: %s, %s %s", slash ? slash + 1 : a->file, a->name,
+             tg_shape_text(&a->gradient.shape, shape, sizeof shape),
+             tg_dtype_name(a->gradient.dtype));
+    const cli_boxplot plot = {.title = "What compression loses of a gradient",
+                              .subtitle = subtitle,
+                              .axis = "|G - G~| by entry",
+                              .box = boxes,
+                              .count = a->count + 1};
+    cli_html file = {0};
+    const int code =
+        cli_boxplot_draw(&file, &plot)
+            ? cli_write_file(opt.output, file.text, file.used)
+            : cli_fail("%s: %s is 0 everywhere, so there is nothing to draw", a->file, a->name);
+    cli_html_free(&file);
+    return code;
+}
+
+/* ---- printing ---- */
+
+static void add_row(cli_table *table, const char *name, int64_t kept, double share,
+                    const cli_quantiles *s, double relative) {
+    cli_table_cell(table, "%s", name);
+    cli_table_cell(table, "%lld", (long long)kept);
+    cli_table_cell(table, "%.1f %%", 100.0 * share);
+    const double values[] = {s->min, s->q1, s->median, s->q3, s->p99, s->p999, s->max};
+    for (int i = 0; i < 7; i++) {
+        cli_table_cell(table, "%.3g", values[i]);
+    }
+    cli_table_cell(table, "%.4f", relative);
+}
+
+static void print_text(const analysis *a) {
+    char shape[128];
+    static const cli_column columns[] = {{"method", false}, {"kept", true},      {"share", true},
+                                         {"min", true},     {"25 %", true},      {"median", true},
+                                         {"75 %", true},    {"99 %", true},      {"99.9 %", true},
+                                         {"max", true},     {"rel. error", true}};
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    if (a->origin.text[0]) {
+        cli_say("checkpoint: %s", a->origin.text);
+    }
+    cli_say("%s: %s, %s %s, %lld entries, norm %.6g", a->file, a->name,
+            tg_dtype_name(a->gradient.dtype),
+            tg_shape_text(&a->gradient.shape, shape, sizeof shape), (long long)a->entries,
+            a->whole.norm);
+    fputs("stable rank by mode:", stdout);
+    for (int d = 0; d < a->gradient.shape.ndim; d++) {
+        printf(" %.4g", a->stable_rank[d]);
+    }
+    printf("; multilinear %.4g\n\n|G - G~| by entry\n", a->multilinear);
+    for (int i = 0; i < a->count; i++) {
+        const loss *l = &a->losses[i];
+        add_row(&table, l->method->name, l->kept, (double)l->kept / (double)a->entries, &l->rest,
+                relative_error(a, l));
+    }
+    add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
+    cli_table_print(&table, stdout);
+    if (opt.output) {
+        putchar('\n');
+        cli_say("wrote %s", opt.output);
+    }
+}
+
+static json_t *json_of_quantiles(const cli_quantiles *s) {
+    cli_quantile quantile[CLI_QUANTILES];
+    cli_quantile_list(s, quantile);
+    json_t *object = cli_json_object();
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        cli_json_set(object, quantile[q].key, cli_json_real(quantile[q].value));
+    }
+    return object;
+}
+
+static json_t *json_of_loss(const analysis *a, const loss *l) {
+    const method *m = l->method;
+    char label[96];
+    snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
+    json_t *object = cli_json_object();
+    cli_json_set(object, "name", cli_json_text(m->name));
+    cli_json_set(object, "label", cli_json_text(label));
+    cli_json_set(object, "kept", cli_json_integer(l->kept));
+    cli_json_set(object, "share", cli_json_real((double)l->kept / (double)a->entries));
+    cli_json_set(object, "ranks", cli_json_shape(&l->ranks));
+    cli_json_set(object, "residual", json_of_quantiles(&l->rest));
+    cli_json_set(object, "relative_error", cli_json_real(relative_error(a, l)));
+    return object;
+}
+
+static void print_json(const tg_context *ctx, const analysis *a) {
+    json_t *object = cli_json_object(), *ranks = cli_json_array(), *losses = cli_json_array();
+    for (int d = 0; d < a->gradient.shape.ndim; d++) {
+        cli_json_append(ranks, cli_json_real(a->stable_rank[d]));
+    }
+    for (int i = 0; i < a->count; i++) {
+        cli_json_append(losses, json_of_loss(a, &a->losses[i]));
+    }
+    cli_json_set(object, "file", cli_json_text(a->file));
+    if (a->checkpoint[0]) {
+        cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
+    }
+    cli_json_set(object, "tensor", cli_json_text(a->name));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
+    cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
+    cli_json_set(object, "entries", cli_json_integer(a->entries));
+    cli_json_set_backend(object, ctx);
+    cli_json_set(object, "norm", cli_json_real(a->whole.norm));
+    cli_json_set(object, "gradient", json_of_quantiles(&a->whole));
+    cli_json_set(object, "stable_rank", ranks);
+    cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
+    cli_json_set(object, "methods", losses);
+    if (opt.output) {
+        cli_json_set(object, "output", cli_json_text(opt.output));
+    }
+    cli_json_print(object);
+}
+
+static int analyze(tg_context *ctx, const cli_source *source, bool json, analysis *a) {
+    int code = load(source, a);
+    code = code == CLI_OK ? compare(ctx, a) : code;
+    code = code == CLI_OK && opt.output ? draw(a) : code;
+    if (code == CLI_OK && json) {
+        print_json(ctx, a);
+    } else if (code == CLI_OK) {
+        print_text(a);
+    }
+    tg_tensor_destroy(&a->gradient);
+    return code;
+}
+
+/* ---- where the gradients come from ---- */
+
+/* Those of a batch of a run's training data. */
+static tg_status open_run(tg_context *ctx, const char *folder, analysis *a, cli_source *out) {
+    tg_model *model = NULL;
+    *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
+    tg_status status = TG_OK;
+    CLI_TRY(tg_run_checkpoint(ctx, folder, opt.checkpoint, a->checkpoint, sizeof a->checkpoint));
+    CLI_TRY(tg_model_load(ctx, a->checkpoint, &model));
+    a->origin = tg_model_get_origin(model);
+    CLI_TRY(tg_archive_create(ctx, &out->archive));
+    CLI_TRY(tg_model_gradients(model, out->archive));
+fail:
+    tg_model_destroy(&model);
+    return status;
+}
+
+static int run(const cli_call *call) {
+    analysis a = {.file = call->args.item[0]};
+    tg_context *ctx = NULL;
+    int code = cli_open_context(call->common, true, &ctx);
+    code = code == CLI_OK ? choose_methods(ctx, &a) : code;
+    if (code == CLI_OK && opt.output && !cli_ends_with(opt.output, ".svg")) {
+        code = cli_usage("analyze", "-o writes a FILE.svg, not '%.64s'", opt.output);
+    }
+    if (code == CLI_OK) {
+        cli_source source = {0};
+        const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &a, &source)
+                                                       : cli_source_open(ctx, a.file, &source);
+        code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
+                               : cli_fail_status(ctx, status);
+        cli_source_close(&source);
+    }
+    cli_list_free(&opt.methods);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_analyze = {
+    .name = "analyze",
+    .arguments = "FILE|RUN",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Compare the reconstruction error of compression methods",
+    .description =
+        "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"
+        "of the run in folder RUN (one batch of its training data): exact quantiles of\n"
+        "|G - G~|, where G~ is reconstructed from the compressed values, the relative Frobenius\n"
+        "error, the number of values kept, and the stable rank of every mode.\n"
+        "\n"
+        "  sparse-lowrank   5 % largest entries, then Tucker 20 % of the rest (TensorGRaD)\n"
+        "  lowrank-sparse   Tucker 20 %, then the 5 % largest entries of the rest\n"
+        "  lowrank          Tucker 25 %\n"
+        "  unstructured     25 % largest entries\n"
+        "  structured       25 % as the sub-tensor of the largest slices of every mode\n"
+        "  galore           25 % by singular vectors of the matrix with the first mode as rows\n"
+        "  sum              5 % largest entries and Tucker 20 %, both of G itself\n",
+    .examples = "  tgrad analyze runs/darcy --tensor fno_blocks.convs.0.weight.tensor\n"
+                "  tgrad analyze grads.safetensors -o loss.svg\n"
+                "  tgrad analyze grads.h5 --tensor grads --index 3 --methods all\n"
+                "  tgrad analyze g.npy --json | jq '.methods[] | {name, relative_error}'\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .run = run,
+};

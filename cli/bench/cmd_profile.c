@@ -1,0 +1,539 @@
+/* tgrad profile: where the memory of a training step goes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/model_file.h"
+#include "common/run_settings.h"
+#include "common/text.h"
+#include "profile.h"
+
+static struct {
+    const char *preset;
+    cli_list methods;
+    int64_t batch, steps;
+    const char *sweep;
+    const char *figure;
+    const char *output;
+} opt = {.steps = 5};
+
+static const char *const figures[] = {"datasets", "max-memory", NULL};
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
+                    "ns128, ns1024(_max_memory), darcy421, burgers, em or gino, no file", NULL),
+    CLI_OPTION_LIST("opt", 0, &opt.methods, "LIST", "adam, tensorgrad, .. or a list",
+                    "the file's, or adam"),
+    CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "as set"),
+    CLI_OPTION_INT("steps", 0, &opt.steps, 0, 10000, "N",
+                   "steps to run on random data; 0: none, only the plan", "5"),
+    CLI_OPTION_TEXT("sweep", 0, &opt.sweep, NULL, "KEY=V,V,..",
+                    "plan a step for each value of a setting instead", NULL),
+    CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
+                    "datasets: every preset; max-memory: the largest in several formats", NULL),
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
+                    "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
+    {0},
+};
+
+/* The settings of the command line, for titles: "batch 2, fno.n_layers 3". To be freed. */
+static char *given_settings(const cli_args *args) {
+    size_t capacity = 32, used = 0;
+    for (int i = 0; i < args->override_count; i++) {
+        capacity += strlen(args->override[i].key) + strlen(args->override[i].value) + 3;
+    }
+    char *text = cli_need(calloc(capacity, 1));
+    if (opt.batch > 0) {
+        used += (size_t)snprintf(text, capacity, "batch %lld", (long long)opt.batch);
+    }
+    for (int i = 0; i < args->override_count; i++) {
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used ? ", " : "",
+                                 args->override[i].key, args->override[i].value);
+    }
+    return text;
+}
+
+/* ---- a step ---- */
+
+static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
+    json_t *object = cli_json_object();
+    for (int p = 0; p < CLI_PARTS; p++) {
+        cli_json_set(object, cli_part_keys[p], cli_json_integer((int64_t)parts[p]));
+    }
+    cli_json_set(object, "total", cli_json_integer((int64_t)total));
+    return object;
+}
+
+static void print_json(const cli_profile *p) {
+    json_t *object = cli_json_object(), *phases = cli_json_array();
+    cli_json_set(object, "name", cli_json_text(p->name));
+    cli_json_set(object, "optimizer", cli_json_text(p->method));
+    cli_json_set(object, "parameters", cli_json_integer(p->run->parameters));
+    cli_json_set(object, "held", json_of_parts(p->held, p->held_total));
+    cli_json_set(object, "refresh", cli_json_integer((int64_t)p->refresh_total));
+    for (int i = 0; i < p->count; i++) {
+        json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
+        cli_json_set(phase, "name", cli_json_text(p->phase[i].phase.name));
+        cli_json_set(phase, "flops", json_real(p->phase[i].phase.flops));
+        cli_json_set(phase, "traffic", json_real(p->phase[i].phase.traffic));
+        cli_json_set(phase, "backward", json_boolean(p->phase[i].phase.is_backward));
+        cli_json_set(phase, "refresh", json_boolean(p->phase[i].is_refresh));
+        cli_json_set(phase, "peak", json_boolean(i == p->peak));
+        cli_json_append(phases, phase);
+    }
+    cli_json_set(object, "phases", phases);
+    if (p->steps > 0) {
+        json_t *measured = cli_json_object();
+        cli_json_set(measured, "steps", cli_json_integer(p->steps));
+        cli_json_set(measured, "step_ms", cli_json_real(p->step_ms));
+        cli_json_set(measured, "ledger", json_of_parts(p->counted, p->counted_peak));
+        cli_json_set(measured, "as_planned", json_boolean(p->as_planned));
+        cli_json_set(object, "measured", measured);
+    }
+    cli_json_print(object);
+}
+
+static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
+                    const char *mark) {
+    char text[CLI_UNIT_TEXT];
+    cli_table_cell(table, "%s", name);
+    for (int p = 0; p < CLI_PARTS; p++) {
+        cli_table_cell(table, "%s", cli_bytes_text(parts[p], text));
+    }
+    cli_table_cell(table, "%s", cli_bytes_text(total, text));
+    cli_table_cell(table, "%s", mark);
+}
+
+static const cli_column columns[] = {
+    {"phase", false},    {"parameters", true},  {"states", true},
+    {"inputs", true},    {"activations", true}, {"gradients", true},
+    {"workspace", true}, {"all", true},         {"", false}};
+
+static void print_text(const cli_profile *p) {
+    const cli_profile_phase *peak = &p->phase[p->peak];
+    char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
+    cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
+    cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
+            (long long)p->run->parameters, p->method);
+    putchar('\n');
+    for (int i = 0; i < p->count; i++) {
+        add_row(&table, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total,
+                i == p->peak ? "<- most" : "");
+    }
+    add_row(&table, "held all the time", p->held, p->held_total, "");
+    cli_table_print(&table, stdout);
+    printf("\nat most %s of the %s that are held are alive (%s);",
+           cli_bytes_text(peak->total, text),
+           cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
+           peak->phase.name);
+    printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
+    if (p->shares) {
+        printf("%s\n", cli_profile_sharing);
+    }
+    if (p->steps > 0) {
+        printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",
+               (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+               p->as_planned ? "as planned" : "OTHER THAN PLANNED");
+    }
+}
+
+static int profile_step(tg_context *ctx, const char *name, const char *given,
+                        const tg_settings *settings, const cli_common *common) {
+    cli_profile p;
+    cli_html page = {0};
+    int code = cli_profile_plan(ctx, name, settings, &p);
+    p.given = given;
+    if (code == CLI_OK && opt.steps > 0) {
+        code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
+    }
+    if (code == CLI_OK && opt.output) {
+        (cli_ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK && common->json) {
+        print_json(&p);
+    } else if (code == CLI_OK) {
+        print_text(&p);
+    }
+    cli_html_free(&page);
+    cli_profile_free(&p);
+    return code;
+}
+
+/* ---- a sweep ---- */
+
+/* Sets a value; a single number of modes applies to every dimension. */
+static tg_status set_value(tg_context *ctx, tg_settings *settings, const char *key,
+                           const char *value, char *text, size_t capacity) {
+    tg_fno_config fno = tg_fno_config_default();
+    const char *modes = tg_settings_get(settings, "fno.n_modes");
+    snprintf(text, capacity, "%s", value);
+    if (strcmp(key, "fno.n_modes") == 0 && modes && *value != '[' &&
+        tg_fno_config_set(ctx, &fno, "n_modes", modes) == TG_OK) {
+        size_t used = (size_t)snprintf(text, capacity, "[");
+        for (int d = 0; d < fno.n_dim && used < capacity; d++) {
+            used += (size_t)snprintf(text + used, capacity - used, "%s%.20s", d ? ", " : "", value);
+        }
+        if (used < capacity) {
+            snprintf(text + used, capacity - used, "]");
+        }
+    }
+    return tg_settings_set(settings, key, text, "--sweep");
+}
+
+/* Parts of a training step with these settings and an optimizer; NULL: the one that is set. */
+static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *method,
+                           cli_sweep_point *out) {
+    static tg_train_memory memory; /* large */
+    CLI_CALL(method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK);
+    CLI_CALL(tg_train_plan(ctx, settings, &memory));
+    for (int i = 0; i < memory.count; i++) {
+        if (strcmp(memory.phase[i].name, "training step") == 0) {
+            cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);
+            out->total = memory.phase[i].total[memory.place];
+        }
+    }
+    out->method = method ? method : "as set";
+    out->parameters = memory.parameters;
+    return TG_OK;
+}
+
+static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
+                            const char *value, const char *method, cli_sweep_point *out) {
+    tg_settings *copy = NULL;
+    char text[sizeof out->value];
+    tg_status status = tg_settings_copy(ctx, settings, &copy);
+    snprintf(out->value, sizeof out->value, "%s", value);
+    status = status == TG_OK ? set_value(ctx, copy, key, value, text, sizeof text) : status;
+    status = status == TG_OK ? plan_step(ctx, copy, method, out) : status;
+    tg_settings_destroy(&copy);
+    return status;
+}
+
+static void print_sweep(const cli_sweep *s, bool json) {
+    if (json) {
+        json_t *object = cli_json_object(), *list = cli_json_array();
+        for (int i = 0; i < s->values * s->methods; i++) {
+            json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
+            cli_json_set(point, "value", cli_json_text(s->point[i].value));
+            cli_json_set(point, "optimizer", cli_json_text(s->point[i].method));
+            cli_json_set(point, "parameter_count", cli_json_integer(s->point[i].parameters));
+            if (s->is_relative) {
+                const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
+                cli_json_set(point, "states_saved_percent", json_real(saved));
+            }
+            cli_json_append(list, point);
+        }
+        cli_json_set(object, s->figure ? "figure" : "sweep",
+                     cli_json_text(s->figure ? s->figure : s->key));
+        cli_json_set(object, "points", list);
+        cli_json_print(object);
+        return;
+    }
+    cli_column named[CLI_PARTS + 3];
+    memcpy(named, columns, sizeof named);
+    named[0].title = s->key;
+    named[CLI_PARTS + 2].title = "optimizer";
+    cli_table table = {.column = named, .columns = CLI_PARTS + 3};
+    for (int i = 0; i < s->values * s->methods; i++) {
+        add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
+                s->point[i].method);
+    }
+    cli_table_print(&table, stdout);
+}
+
+/* Writes the page or chart, if one is wanted, and prints the numbers. */
+static int show_sweep(const cli_sweep *s, bool json) {
+    cli_html page = {0};
+    int code = CLI_OK;
+    if (opt.output) {
+        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, s);
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK) {
+        print_sweep(s, json);
+    }
+    cli_html_free(&page);
+    return code;
+}
+
+/* KEY=V,V,..: the values in a list that is to be freed; 0 if it is none. Commas within brackets
+ * belong to a value. */
+static int split_values(char *text, char ***values) {
+    int count = 0, depth = 0;
+    *values = cli_need(calloc(strlen(text) + 1, sizeof **values));
+    for (char *at = text, *begin = text;; at++) {
+        depth += (*at == '[') - (*at == ']');
+        if (*at == '\0' || (*at == ',' && depth == 0)) {
+            const bool is_last = *at == '\0';
+            *at = '\0';
+            if (*begin == '\0') {
+                return 0;
+            }
+            (*values)[count++] = begin;
+            begin = at + 1;
+            if (is_last) {
+                return count;
+            }
+        }
+    }
+}
+
+static int profile_sweep(tg_context *ctx, const char *name, const char *given,
+                         const tg_settings *settings, const cli_common *common) {
+    char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
+    cli_sweep s = {.name = name,
+                   .key = text,
+                   .given = given,
+                   .methods = opt.methods.count > 0 ? opt.methods.count : 1};
+    int code = CLI_OK;
+    if (equals) {
+        *equals = '\0';
+        s.values = split_values(equals + 1, &values);
+    }
+    if (s.values == 0 || !strchr(text, '.')) {
+        code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
+                         opt.sweep);
+    }
+    s.point = cli_need(calloc((size_t)(s.values * s.methods) + 1, sizeof *s.point));
+    for (int i = 0; i < s.values * s.methods && code == CLI_OK; i++) {
+        const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
+        const tg_status status =
+            plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
+        code = cli_code(ctx, status);
+    }
+    code = code == CLI_OK ? show_sweep(&s, common->json) : code;
+    free(s.point);
+    free(values);
+    free(text);
+    return code;
+}
+
+/* ---- the figure of datasets ---- */
+
+/* "128x128"; returns text. */
+static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID_TEXT]) {
+    size_t used = 0;
+    for (int d = 0; d < n_dim && used < TG_GRID_TEXT; d++) {
+        used += (size_t)snprintf(text + used, TG_GRID_TEXT - used, "%s%lld", d ? "x" : "",
+                                 (long long)sizes[d]);
+    }
+    return text;
+}
+
+/* The lines of text below a preset. */
+static void describe(const cli_problem *problem, cli_sweep_point *out) {
+    const tg_fno_config *fno = &problem->fno;
+    char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
+    const bool on_points = cli_on_points(fno);
+    int used = 0;
+    snprintf(line[0], CLI_ABOUT_TEXT, "%s%s, batch %lld",
+             sizes_text(cli_data_dims(fno), problem->data, text), on_points ? " points" : "",
+             (long long)problem->batch);
+    if (on_points) {
+        used = snprintf(line[1], CLI_ABOUT_TEXT, "%s, ",
+                        sizes_text(fno->n_dim, problem->latent, text));
+    }
+    snprintf(line[1] + used, CLI_ABOUT_TEXT - (size_t)used, "%s modes",
+             sizes_text(fno->n_dim, fno->n_modes, text));
+    snprintf(line[2], CLI_ABOUT_TEXT, "%lld channels, %lld layers", (long long)fno->hidden_channels,
+             (long long)fno->n_layers);
+    snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
+}
+
+enum { USUAL_METHODS = 2 };
+
+/* Of --opt, or the usual ones of a figure. */
+static int count_methods(void) {
+    return opt.methods.count > 0 ? opt.methods.count : USUAL_METHODS;
+}
+
+static const char *method_at(int index) {
+    static const char *const usual[USUAL_METHODS] = {"adam", "tensorgrad"};
+    return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
+}
+
+/* One preset with every method. Skips, with a warning, those the backend cannot compute. */
+static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
+                       cli_sweep_point *points, int methods, bool *is_left_out) {
+    const cli_run_source source = {
+        .command = "profile", .preset = preset, .batch = opt.batch, .args = args};
+    tg_settings *settings = NULL;
+    cli_problem problem;
+    bool has_data = false;
+    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    for (int m = 0; m < methods && code == CLI_OK; m++) {
+        const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
+        *is_left_out = m == 0 && status == TG_E_UNSUPPORTED;
+        if (*is_left_out) {
+            cli_warn("%s is left out: %s", preset, tg_context_error(ctx));
+            break;
+        }
+        code = cli_code(ctx, status);
+        snprintf(points[m].value, sizeof points[m].value, "%s", preset);
+    }
+    code = code == CLI_OK ? cli_problem_from(ctx, preset, settings, &problem) : code;
+    for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
+        describe(&problem, &points[m]);
+    }
+    tg_settings_destroy(&settings);
+    return code;
+}
+
+static int profile_datasets(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+    static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em", "gino"};
+    cli_sweep s = {.name = "FNO and GINO",
+                   .key = "datasets",
+                   .figure = opt.figure,
+                   .given = given,
+                   .is_relative = true,
+                   .methods = count_methods()};
+    const int count = sizeof presets / sizeof presets[0];
+    int code = CLI_OK;
+    s.point = cli_need(calloc((size_t)count * (size_t)s.methods, sizeof *s.point));
+    for (int p = 0; p < count && code == CLI_OK; p++) {
+        bool is_left_out = false;
+        code = plan_preset(ctx, args, presets[p], &s.point[s.values * s.methods], s.methods,
+                           &is_left_out);
+        s.values += !is_left_out;
+    }
+    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    free(s.point);
+    return code;
+}
+
+/* ---- the figure of the largest network ---- */
+
+/* How it is stored: a name, two lines below it, and settings. */
+static const struct storage {
+    const char *name, *about[2], *settings[3][2];
+} storages[] = {
+    {"full", {"all in f32"}, {{NULL}}},
+    {"full +", {"all in f32,", "block checkpointing"}, {{"fno.activation_checkpoint", "block"}}},
+    {"H",
+     {"weights, gradients,", "activations in f16"},
+     {{"fno.fno_block_precision", "half"}, {"fno.fno_block_weights_precision", "half"}}},
+    {"H +",
+     {"the same,", "block checkpointing"},
+     {{"fno.fno_block_precision", "half"},
+      {"fno.fno_block_weights_precision", "half"},
+      {"fno.activation_checkpoint", "block"}}},
+    {"mixed", {"weights in bf16, saved", "activations in 8 bits"}, {{"fno.precision", "mixed"}}},
+    {"mixed, 8-bit moments",
+     {"the same,", "8-bit moments"},
+     {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}},
+};
+
+/* One storage with every method. */
+static tg_status plan_storage(tg_context *ctx, const tg_settings *settings,
+                              const struct storage *storage, cli_sweep_point *points) {
+    tg_settings *copy = NULL;
+    tg_status status = tg_settings_copy(ctx, settings, &copy);
+    for (int i = 0; i < 3 && storage->settings[i][0]; i++) {
+        CLI_TRY(status);
+        status = tg_settings_set(copy, storage->settings[i][0], storage->settings[i][1], "figure");
+    }
+    for (int m = 0; m < count_methods(); m++) {
+        CLI_TRY(status);
+        status = plan_step(ctx, copy, method_at(m), &points[m]);
+        snprintf(points[m].value, sizeof points[m].value, "%s", storage->name);
+        for (int line = 0; line < 2 && storage->about[line]; line++) {
+            snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", storage->about[line]);
+        }
+    }
+fail:
+    tg_settings_destroy(&copy);
+    return status;
+}
+
+static int profile_max_memory(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+    const cli_run_source source = {
+        .command = "profile", .preset = "ns1024_max_memory", .batch = opt.batch, .args = args};
+    cli_sweep s = {.name = source.preset,
+                   .key = "the storage format",
+                   .figure = opt.figure,
+                   .given = given,
+                   .values = sizeof storages / sizeof storages[0],
+                   .methods = count_methods()};
+    tg_settings *settings = NULL;
+    bool has_data = false;
+    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
+    for (int v = 0; v < s.values && code == CLI_OK; v++) {
+        code = cli_code(ctx, plan_storage(ctx, settings, &storages[v], &s.point[v * s.methods]));
+    }
+    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    tg_settings_destroy(&settings);
+    free(s.point);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    tg_context *ctx = NULL;
+    tg_settings *settings = NULL;
+    bool has_data = false;
+    const char *config = call->args.count > 0 ? call->args.item[0] : NULL;
+    const cli_run_source source = {
+        .command = "profile",
+        .preset = opt.preset,
+        .config = config,
+        .method = opt.methods.count > 0 ? opt.methods.item[0] : NULL,
+        .batch = opt.batch,
+        .args = &call->args,
+    };
+    if (opt.methods.count > 1 && !opt.sweep && !opt.figure) {
+        return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
+    }
+    if (opt.figure && (opt.sweep || opt.preset || config)) {
+        return cli_usage("profile", "--figure stands alone: no file, --preset or --sweep");
+    }
+    if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
+        return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
+    }
+    char *given = given_settings(&call->args);
+    int code = cli_open_context(call->common, true, &ctx);
+    if (code == CLI_OK && opt.figure) {
+        code = (strcmp(opt.figure, "datasets") == 0 ? profile_datasets : profile_max_memory)(
+            ctx, &call->args, given, call->common->json);
+    } else if (code == CLI_OK) {
+        code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    }
+    if (settings) {
+        const char *name = opt.preset ? opt.preset : config;
+        code = (opt.sweep ? profile_sweep : profile_step)(ctx, name, given, settings, call->common);
+    }
+    free(given);
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&ctx);
+    cli_list_free(&opt.methods);
+    return code;
+}
+
+const cli_command cli_cmd_profile = {
+    .name = "profile",
+    .arguments = "[CONFIG]",
+    .min_args = 0,
+    .max_args = 1,
+    .summary = "Show where the memory of a training step goes, and when",
+    .description =
+        "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"
+        "phase of a step. Buffers share arenas that are allocated before the first step, so\n"
+        "the allocated bytes are constant; the chart shows the bytes in use beside them.\n"
+        "Then some steps run on random data, and the memory ledger is compared with the plan.\n"
+        "--json also reports arithmetic (flops) and bytes read and written (traffic).\n"
+        "\n"
+        "--sweep plans a step for each value of a setting instead, for one optimizer or\n"
+        "several; for fno.n_modes a number applies to every dimension. --figure datasets plans\n"
+        "the preset of every dataset, in % of its first optimizer (--opt adam,tensorgrad by\n"
+        "default). --figure max-memory plans ns1024_max_memory in\n"
+        "several storage formats: H keeps weights, gradients and activations in half precision,\n"
+        "and + recomputes the activations of each block.\n",
+    .examples =
+        "  tgrad profile configs/darcy16.yaml -o profile.html\n"
+        "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
+        "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n"
+        "  tgrad profile --figure datasets -o datasets.svg\n"
+        "  tgrad profile --figure max-memory --backend cpu -o memory.svg\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
+    .run = run,
+};

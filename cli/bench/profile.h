@@ -1,0 +1,119 @@
+/* Memory of a training step by part and by phase: planned, and measured in a few steps.
+ *
+ * Buffers share arenas that are allocated before the first step, so the allocated bytes are
+ * constant. The bytes in use (alive) change from phase to phase. Both are reported. */
+#ifndef CLI_BENCH_PROFILE_H
+#define CLI_BENCH_PROFILE_H
+
+#include "common/problem.h"
+#include "report/html.h"
+
+/* The parts of the paper's breakdown. */
+typedef enum cli_part {
+    CLI_PARAMETERS,
+    CLI_STATES, /* moments, factors, index sets */
+    CLI_INPUTS, /* batches and, on the host, cached data */
+    CLI_ACTIVATIONS,
+    CLI_GRADIENTS,
+    CLI_WORKSPACE,
+    CLI_PARTS
+} cli_part;
+
+extern const char *const cli_part_names[CLI_PARTS];  /* "parameters", "optimizer states", .. */
+extern const char *const cli_part_keys[CLI_PARTS];   /* in JSON: "optimizer_states" */
+extern const char *const cli_part_styles[CLI_PARTS]; /* classes of the report's style sheet */
+
+/* Bytes by category to bytes by part. */
+void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]);
+
+typedef struct cli_profile_phase {
+    tg_fno_phase phase;
+    bool is_refresh; /* only in a step that refreshes */
+    size_t alive[CLI_PARTS];
+    size_t total;
+} cli_profile_phase;
+
+typedef struct cli_profile {
+    const char *name, *method;
+    const char *given;    /* settings of the command line, "batch 2, fno.n_layers 3"; may be "" */
+    tg_train_memory *run; /* the whole run */
+    size_t held[CLI_PARTS], held_total;
+    cli_profile_phase *phase; /* (count) of a step; the last one of a projected optimizer is what
+                                 takes the place of the one before in a step that refreshes */
+    int count, peak;          /* the phase with most alive */
+    size_t refresh_total;     /* a step that refreshes holds this at its highest */
+    bool shares;              /* the optimizer works in memory of the network */
+
+    int64_t steps; /* that were run; 0: none */
+    double step_ms;
+    size_t counted[CLI_PARTS]; /* by the ledger during the steps, at its highest */
+    size_t counted_peak;
+    bool as_planned;
+} cli_profile;
+
+/* Why gradients and workspace of the last phases may exceed their allocation: a sentence. */
+extern const char cli_profile_sharing[];
+
+/* From the settings alone; to be freed. CLI_OK, or another code after a message. */
+int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_profile *out);
+void cli_profile_free(cli_profile *profile);
+
+/* Runs steps on random data and counts. */
+int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                    cli_profile *profile);
+
+/* ---- sweeps ---- */
+
+enum { CLI_ABOUT_LINES = 4, CLI_ABOUT_TEXT = 96 };
+
+typedef struct cli_sweep_point {
+    char value[64];
+    char about[CLI_ABOUT_LINES][CLI_ABOUT_TEXT]; /* sizes shown below the value; "": none */
+    const char *method;
+    int64_t parameters;
+    size_t parts[CLI_PARTS], total; /* of a training step */
+} cli_sweep_point;
+
+/* Several values of one setting or, in a figure, several presets or storage formats. */
+typedef struct cli_sweep {
+    const char *name, *key;
+    const char *figure; /* its name; NULL: none */
+    bool is_relative;   /* each value in % of its first method, with the savings of the others */
+    const char *given;  /* as above */
+    int values, methods;
+    cli_sweep_point *point; /* (values, methods) */
+} cli_sweep;
+
+/* The meaning of the numbers above the columns of a relative sweep: a sentence. */
+extern const char cli_sweep_saving[];
+
+/* Savings in optimizer states over the first method, in %. */
+double cli_states_saved(const cli_sweep *sweep, int value, int method);
+
+/* ---- pages, and charts as SVG files ---- */
+
+void cli_profile_page(cli_html *page, const cli_profile *profile);
+void cli_profile_svg(cli_html *file, const cli_profile *profile);
+void cli_sweep_page(cli_html *page, const cli_sweep *sweep);
+void cli_sweep_svg(cli_html *file, const cli_sweep *sweep);
+
+/* ---- drawings: SVG inside a page or in a file ----
+ *
+ * Elements carry classes and no colours: the style sheet around them has those. Every column
+ * carries its numbers in full: data-total, and data-part with data-bytes of each part. */
+
+enum { CLI_CHART_WIDTH = 1040 };
+
+typedef struct cli_drawing {
+    cli_html body; /* elements within CLI_CHART_WIDTH x height */
+    int height;
+    char title[160], summary[256]; /* the latter in place of the picture, for screen readers */
+} cli_drawing;
+
+/* To be freed. */
+void cli_draw_phases(const cli_profile *profile, cli_drawing *out);
+void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out);
+void cli_drawing_free(cli_drawing *drawing);
+
+#endif

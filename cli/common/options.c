@@ -1,0 +1,262 @@
+/* The option parser. Sentences for wrong usage name the option as the user wrote it. */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "suggest.h"
+#include "text.h"
+
+/* The state of a parse. */
+typedef struct parser {
+    const cli_option *const *tables;
+    bool overrides;
+    int argc, next; /* argv[next] is read next */
+    char *const *argv;
+    cli_args *out;
+    char *error; /* (capacity) */
+    size_t capacity;
+} parser;
+
+static bool refuse(parser *p, const char *format, ...) TG_PRINTF(2, 3);
+
+static bool refuse(parser *p, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p->error, p->capacity, format, args);
+    va_end(args);
+    return false;
+}
+
+static const cli_option *find_name(const parser *p, const char *name, size_t length) {
+    for (const cli_option *const *table = p->tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            if (strlen(row->name) == length && memcmp(row->name, name, length) == 0) {
+                return row;
+            }
+        }
+    }
+    return NULL;
+}
+
+static const cli_option *find_letter(const parser *p, char letter) {
+    for (const cli_option *const *table = p->tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            if (row->letter && row->letter == letter) {
+                return row;
+            }
+        }
+    }
+    return NULL;
+}
+
+static bool refuse_unknown(parser *p, const char *written, const char *name, size_t length) {
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), name);
+    char hint[96];
+    if (cli_hint(p->tables, p->overrides, word, hint, sizeof hint)) {
+        return refuse(p, "unknown option '%.64s'; did you mean %s?", written, hint);
+    }
+    return refuse(p, "unknown option '%.64s'", written);
+}
+
+/* ---- Values. ---- */
+
+static bool store_integer(parser *p, const cli_option *row, const char *value) {
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end || isspace((unsigned char)value[0])) {
+        return refuse(p, "--%s needs an integer, not '%.64s'", row->name, value);
+    }
+    bool ranged = row->min != 0 || row->max != 0;
+    int64_t min = ranged ? row->min : INT64_MIN, max = ranged ? row->max : INT64_MAX;
+    if (errno == ERANGE || number < min || number > max) {
+        return refuse(p, "--%s must be from %lld to %lld, not %.64s", row->name, (long long)min,
+                      (long long)max, value);
+    }
+    *row->integer = number;
+    return true;
+}
+
+static bool store_text(parser *p, const cli_option *row, const char *value) {
+    cli_suggestion suggestion = cli_suggest(value);
+    char known[256] = "";
+    for (const char *const *choice = row->choices; choice && *choice; choice++) {
+        if (strcmp(*choice, value) == 0) {
+            *row->text = *choice;
+            return true;
+        }
+        cli_suggest_offer(&suggestion, *choice);
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", *choice);
+    }
+    if (!row->choices) {
+        *row->text = value;
+        return true;
+    }
+    const char *meant = cli_hint_choice(row->choices, value);
+    meant = meant ? meant : suggestion.best;
+    return meant ? refuse(p, "--%s: '%.64s' is not one of %s; did you mean %s?", row->name, value,
+                          known, meant)
+                 : refuse(p, "--%s: '%.64s' is not one of %s", row->name, value, known);
+}
+
+/* "a,b" or "[a, b]". */
+static bool store_list(parser *p, const cli_option *row, const char *value) {
+    const size_t all = strlen(value);
+    const bool is_closed = all >= 2 && value[0] == '[' && value[all - 1] == ']';
+    const char *const end = value + all - is_closed;
+    for (const char *part = value + is_closed;; part++) {
+        part += strspn(part, " ");
+        size_t length = strcspn(part, ",");
+        length = length < (size_t)(end - part) ? length : (size_t)(end - part);
+        if (length == 0) {
+            return refuse(p, "--%s: '%.64s' has an empty item", row->name, value);
+        }
+        cli_list *list = row->list;
+        list->item = cli_need(realloc(list->item, ((size_t)list->count + 1) * sizeof *list->item));
+        list->item[list->count++] = cli_need(strndup(part, length));
+        part += length;
+        if (part == end) {
+            return true;
+        }
+    }
+}
+
+static bool store(parser *p, const cli_option *row, const char *value) {
+    switch (row->kind) {
+    case CLI_INT:
+        return store_integer(p, row, value);
+    case CLI_STRING:
+        return store_text(p, row, value);
+    case CLI_LIST:
+        return store_list(p, row, value);
+    case CLI_FLAG:
+        break;
+    }
+    return refuse(p, "option --%s takes no value", row->name);
+}
+
+/* The value of an option written without '=' is the next argument; NULL after a refusal. */
+static const char *next_value(parser *p, const char *written) {
+    if (p->next >= p->argc) {
+        refuse(p, "option %.64s needs a value", written);
+        return NULL;
+    }
+    const char *value = p->argv[p->next];
+    if (strncmp(value, "--", 2) == 0) {
+        refuse(p, "option %.64s needs a value, but %.64s follows", written, value);
+        return NULL;
+    }
+    p->next++;
+    return value;
+}
+
+/* ---- Arguments. ---- */
+
+/* section.key: two or more words of letters, digits and '_', with dots between. */
+static bool is_override_key(const char *key, size_t length) {
+    bool dotted = false;
+    for (size_t i = 0; i < length; i++) {
+        if (key[i] == '.') {
+            if (i == 0 || i + 1 == length || key[i - 1] == '.') {
+                return false;
+            }
+            dotted = true;
+        } else if (!isalnum((unsigned char)key[i]) && key[i] != '_') {
+            return false;
+        }
+    }
+    return dotted;
+}
+
+static bool take_override(parser *p, const char *key, size_t length, const char *value) {
+    cli_args *out = p->out;
+    out->override[out->override_count++] =
+        (cli_override){.key = cli_need(strndup(key, length)), .value = value};
+    return true;
+}
+
+static bool take_long(parser *p, const char *argument) {
+    const char *name = argument + 2;
+    const size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const cli_option *row = find_name(p, name, length);
+    const bool override = !row && p->overrides && is_override_key(name, length);
+    if (!row && !override) {
+        return refuse_unknown(p, argument, name, length);
+    }
+    if (row && row->kind == CLI_FLAG) {
+        *row->flag = true;
+        return !value || refuse(p, "option --%s takes no value, but has '%.64s'", row->name, value);
+    }
+    value = value ? value : next_value(p, argument);
+    if (!value) {
+        return false;
+    }
+    return row ? store(p, row, value) : take_override(p, name, length, value);
+}
+
+/* -a, -abc (flags), -n5, -n 5 */
+static bool take_short(parser *p, const char *argument) {
+    for (const char *letter = argument + 1; *letter; letter++) {
+        const cli_option *row = find_letter(p, *letter);
+        if (!row) {
+            return refuse_unknown(p, argument, argument + 1, strlen(argument + 1));
+        }
+        if (row->kind == CLI_FLAG) {
+            *row->flag = true;
+            continue;
+        }
+        const char written[] = {'-', *letter, '\0'};
+        const char *value = letter[1] ? letter + 1 : next_value(p, written);
+        return value && store(p, row, value);
+    }
+    return true;
+}
+
+bool cli_options_parse(const cli_option *const *tables, bool overrides, int argc, char *const *argv,
+                       cli_args *out, char *error, size_t capacity) {
+    parser p = {tables, overrides, argc, 0, argv, out, error, capacity};
+    error[0] = '\0';
+    *out = (cli_args){.item = cli_need(calloc((size_t)argc + 1, sizeof *out->item)),
+                      .override = cli_need(calloc((size_t)argc + 1, sizeof *out->override))};
+    bool options = true; /* until "--" */
+    while (p.next < argc) {
+        const char *argument = argv[p.next++];
+        bool ok = true;
+        if (!options || argument[0] != '-' || argument[1] == '\0') {
+            out->item[out->count++] = argument;
+        } else if (strcmp(argument, "--") == 0) {
+            options = false;
+        } else {
+            ok = argument[1] == '-' ? take_long(&p, argument) : take_short(&p, argument);
+        }
+        if (!ok) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void cli_args_free(cli_args *args) {
+    for (int i = 0; i < args->override_count; i++) {
+        free(args->override[i].key);
+    }
+    free(args->override);
+    free(args->item);
+    *args = (cli_args){0};
+}
+
+void cli_list_free(cli_list *list) {
+    for (int i = 0; i < list->count; i++) {
+        free(list->item[i]);
+    }
+    free(list->item);
+    *list = (cli_list){0};
+}

@@ -1,0 +1,103 @@
+/* Output of the program: messages on stderr, JSON on stdout, and a context that logs to stderr. */
+#ifndef CLI_COMMON_OUTPUT_H
+#define CLI_COMMON_OUTPUT_H
+
+#include <jansson.h>
+#include <math.h>
+
+#include "commands.h"
+#include "tgrad/tgrad.h"
+
+/* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
+void cli_guard_streams(void);
+
+/* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
+int cli_close_stdout(int code);
+
+/* A line on stdout, cleaned (text.h): it may hold paths and names from files. */
+void cli_say(const char *format, ...) TG_PRINTF(1, 2);
+
+/* "tgrad: <sentence>" on stderr; returns CLI_FAILED. */
+int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
+/* The same for the last error of `ctx` (NULL: only the name of `status`). */
+int cli_fail_status(const tg_context *ctx, tg_status status);
+/* The same of a command whose options stand for keys of data: names them if the sentence asks for
+ * such a key. */
+int cli_fail_data(const tg_context *ctx, tg_status status, const char *options);
+/* The exit code of `status`: CLI_OK, or that of cli_fail_status. */
+int cli_code(const tg_context *ctx, tg_status status);
+/* "tgrad: warning: <sentence>" on stderr. */
+void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
+/* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
+int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
+
+/* As in the library: a failure jumps to the label `fail`, with its status in `status`. */
+#define CLI_TRY(call)                                                                              \
+    do {                                                                                           \
+        status = (call);                                                                           \
+        if (status != TG_OK) {                                                                     \
+            goto fail;                                                                             \
+        }                                                                                          \
+    } while (0)
+/* In a function that has nothing to release: a failure is returned. */
+#define CLI_CALL(call)                                                                             \
+    do {                                                                                           \
+        const tg_status status_ = (call);                                                          \
+        if (status_ != TG_OK) {                                                                    \
+            return status_;                                                                        \
+        }                                                                                          \
+    } while (0)
+
+/* Whether this process prints for all: it is the only one or rank 0. */
+bool cli_is_first(void);
+
+/* The GPU to compute on: that of the environment variable TGRAD_DEVICE or, of several ranks, the
+ * one with the rank's number on its machine. -1: the first one, or none. */
+int cli_device(const cli_common *common);
+
+/* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
+ * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
+int cli_open_context(const cli_common *common, bool choose, tg_context **out);
+/* The same for `command`, which computes on arrays in host memory: cpu unless ref is asked for; a
+ * device is CLI_USAGE. */
+int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
+
+/* The chosen backend as reports name it: "cpu", and with its arithmetic where that can be chosen,
+ * "cuda (tf32)". */
+enum { CLI_BACKEND_TEXT = 64 };
+const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]);
+
+bool cli_is_folder(const char *path);
+
+/* Writes a file beside `path` and renames it, so that a reader sees all of it or the old file. A
+ * device or a pipe is written in place. CLI_FAILED after a message. */
+int cli_write_file(const char *path, const void *bytes, size_t size);
+/* Contexts created later show only warnings and errors of the library, no notes. */
+void cli_drop_notes(void);
+/* Refuses to write `output` over the file that is read, NULL: none. */
+int cli_keep_file(const char *input, const char *output);
+
+/* ---- JSON: values never fail (the program ends when memory does). ---- */
+
+json_t *cli_json_object(void);
+json_t *cli_json_array(void);
+json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
+json_t *cli_json_real(double value);     /* null for NaN and infinities */
+/* The reverse: NaN for NULL and for values that are no number. */
+static inline double cli_json_number(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+json_t *cli_json_integer(int64_t value);
+json_t *cli_json_reals(const double *value, int64_t count);
+json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */
+/* Puts `value` in and gives it away. */
+void cli_json_set(json_t *object, const char *key, json_t *value);
+void cli_json_append(json_t *array, json_t *value);
+/* "backend" and, where it can be chosen, "math". */
+void cli_json_set_backend(json_t *object, const tg_context *ctx);
+/* "l2" and "h1" with their quantiles; of several channels also "l2_channels" and "h1_channels". */
+void cli_json_set_errors(json_t *object, const tg_test_errors *errors);
+/* Prints the object on stdout and gives it away. */
+void cli_json_print(json_t *object);
+
+#endif

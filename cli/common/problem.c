@@ -1,0 +1,304 @@
+/* Presets, the settings of the paper's experiments; and a step from the settings of a run. */
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_file.h"
+#include "text.h"
+
+typedef struct preset {
+    const char *name;
+    const char *modes;
+    int64_t points; /* of the grid, per dimension */
+    int64_t batch;
+    int64_t in_channels, hidden_channels, n_layers;
+    double projection; /* ratio of the projection's hidden layer */
+    bool is_complex;
+    const char *loss;
+    double learning_rate, weight_decay, gap; /* steps between refreshes */
+    int64_t latent;                          /* of a GINO: the grid between its points, .. */
+    double radius;                           /* .. and how far they reach */
+} preset;
+
+static const preset presets[] = {
+    {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000, 0, 0.0},
+    {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500, 0, 0.0},
+    {"ns1024_max_memory", "[128, 128]", 1024, 2, 1, 255, 4, 256.0 / 255.0, false, "l2", 5e-3, 1e-4,
+     500, 0, 0.0},
+    {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000, 0, 0.0},
+    {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000, 0, 0.0},
+    {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000, 0, 0.0},
+    {"gino", "[16, 16, 16]", 4000, 1, 3, 64, 4, 4.0, false, "l2", 1e-3, 1e-4, 1000, 32, 0.05},
+};
+
+enum { PRESETS = sizeof presets / sizeof presets[0] };
+
+const char *const cli_presets[] = {
+    "ns128", "ns1024", "ns1024_max_memory", "darcy421", "burgers", "em", "gino", NULL};
+
+/* ---- reading ---- */
+
+/* One size for every dimension, or one for each. */
+static void set_grid(int sizes, const int64_t *points, int64_t grid[TG_FNO_MAX_DIMS]) {
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        grid[d] = sizes == 1 ? points[0] : d < sizes ? points[d] : 0;
+    }
+}
+
+/* Fills the sizes that the network is prepared for from the settings. */
+static tg_status finish(tg_context *ctx, cli_problem *problem) {
+    const tg_fno_config *fno = &problem->fno;
+    const bool on_points = cli_on_points(fno);
+    memset(problem->grid, 0, sizeof problem->grid);
+    for (int d = 0; d < fno->n_dim; d++) {
+        problem->grid[d] = on_points ? problem->latent[d] : problem->data[d];
+    }
+    if (on_points) {
+        problem->grid[fno->n_dim] = problem->grid[fno->n_dim + 1] = problem->data[0];
+    }
+    return tg_fno_config_check(ctx, fno);
+}
+
+static const preset *find_preset(const char *name) {
+    const preset *p = &presets[0];
+    for (int i = 0; i < PRESETS; i++) {
+        p = strcmp(presets[i].name, name) == 0 ? &presets[i] : p;
+    }
+    return p;
+}
+
+tg_status cli_preset_settings(const char *name, tg_settings *out) {
+    const preset *p = find_preset(name);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"data.train_resolution", (double)p->points},
+                   {"data.batch_size", (double)p->batch},
+                   {"fno.in_channels", (double)p->in_channels},
+                   {"fno.hidden_channels", (double)p->hidden_channels},
+                   {"fno.n_layers", (double)p->n_layers},
+                   {"fno.projection_channel_ratio", p->projection},
+                   {"opt.learning_rate", p->learning_rate},
+                   {"opt.weight_decay", p->weight_decay},
+                   {"opt.update_proj_gap", p->gap},
+                   {"data.latent_grid", (double)p->latent}, /* these of a GINO alone */
+                   {"fno.in_gno_radius", p->radius},
+                   {"fno.out_gno_radius", p->radius}};
+    const size_t count = sizeof numbers / sizeof numbers[0] - (p->latent > 0 ? 0 : 3);
+    CLI_CALL(tg_settings_set(out, "fno.n_modes", p->modes, name));
+    if (p->latent > 0) {
+        CLI_CALL(tg_settings_set(out, "fno.architecture", "gino", name));
+    }
+    for (size_t i = 0; i < count; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.9g", numbers[i].value);
+        CLI_CALL(tg_settings_set(out, numbers[i].key, text, name));
+    }
+    CLI_CALL(tg_settings_set(out, "fno.complex_data", p->is_complex ? "true" : "false", name));
+    return tg_settings_set(out, "opt.training_loss", p->loss, name);
+}
+
+static bool is_optim_key(const char *key) {
+    bool found = strcmp(key, "name") == 0;
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        found = found || strcmp(tg_optim_config_key(i), key) == 0;
+    }
+    return found;
+}
+
+/* A size in 1 .. 2^40. */
+static int read_size(const char *origin, const char *key, const char *value, int64_t *out) {
+    char *end = NULL;
+    const long long size = strtoll(value, &end, 10);
+    if (end == value || *end || size < 1 || size > (long long)1 << 40) {
+        return cli_fail("%s: %s: '%.40s' is not a positive integer", origin, key, value);
+    }
+    *out = size;
+    return CLI_OK;
+}
+
+/* One setting. Keys that do not concern the step are skipped, except on the command line
+ * (strict). */
+static int apply(tg_context *ctx, const char *origin, const char *key, const char *value,
+                 bool strict, cli_problem *problem) {
+    tg_status status = TG_OK;
+    if (strcmp(key, "model") == 0) { /* as runs take it */
+        status = tg_fno_config_set(ctx, &problem->fno, "architecture", value);
+    } else if (strncmp(key, "fno.", 4) == 0) {
+        status = tg_fno_config_set(ctx, &problem->fno, key + 4, value);
+    } else if (strcmp(key, "opt.training_loss") == 0) {
+        snprintf(problem->loss, sizeof problem->loss, "%s", value);
+    } else if (strncmp(key, "opt.", 4) == 0 && (strict || is_optim_key(key + 4))) {
+        status = tg_optim_config_set(ctx, &problem->optim, key + 4, value);
+    } else if (strcmp(key, "data.batch_size") == 0) {
+        return read_size(origin, key, value, &problem->batch);
+    } else if (strcmp(key, "data.train_resolution") == 0 || strcmp(key, "data.latent_grid") == 0) {
+        int64_t points[TG_DATA_MAX_DIMS];
+        const int sizes = tg_grid_parse(value, points);
+        set_grid(sizes, points, key[5] == 't' ? problem->data : problem->latent);
+        return sizes > 0 ? CLI_OK
+                         : cli_fail("%s: %s: '%.40s' is no grid (16, 48x80 or [48, 80])", origin,
+                                    key, value);
+    } else if (strict) {
+        return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size, "
+                        "data.train_resolution and data.latent_grid do",
+                        origin, key);
+    }
+    return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
+}
+
+static int apply_all(tg_context *ctx, const tg_settings *settings, cli_problem *problem) {
+    int code = CLI_OK;
+    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+        code = apply(ctx, tg_settings_origin(settings, i), tg_settings_key(settings, i),
+                     tg_settings_value(settings, i), false, problem);
+    }
+    return code;
+}
+
+static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
+    tg_settings *settings = NULL;
+    tg_status status = tg_settings_create(ctx, &settings);
+    status = status == TG_OK ? cli_preset_settings(name, settings) : status;
+    const int code =
+        status == TG_OK ? apply_all(ctx, settings, problem) : cli_fail_status(ctx, status);
+    tg_settings_destroy(&settings);
+    return code;
+}
+
+static cli_problem begin(const char *name) {
+    return (cli_problem){.name = name,
+                         .fno = tg_fno_config_default(),
+                         .method = "adam",
+                         .optim = tg_optim_config_default(),
+                         .batch = 16,
+                         .latent = {16, 16, 16},
+                         .loss = "h1"};
+}
+
+int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_problem *out) {
+    int code = CLI_OK;
+    *out = begin(name);
+    for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
+        for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+            const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
+            const bool is_name = strcmp(key, "opt.name") == 0;
+            out->method = is_name ? value : out->method;
+            if (is_name == (names == 1)) {
+                const char *origin = tg_settings_origin(settings, i);
+                code = apply(ctx, origin ? origin : name, key, value, false, out);
+            }
+        }
+    }
+    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
+}
+
+int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
+                          const cli_args *args, cli_problem *out) {
+    *out = begin(name);
+    out->method = method;
+    int code = use_preset(ctx, name, out);
+    code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
+    for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
+        const cli_override *o = &args->override[i];
+        code = apply(ctx, "command line", o->key, o->value, true, out);
+    }
+    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
+}
+
+/* ---- the optimizer ---- */
+
+void cli_begin_schedule(tg_optim_config *optim) {
+    optim->total_steps = optim->total_steps > 0 ? optim->total_steps : INT64_C(1000000000000000);
+}
+
+tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_fno *fno,
+                         uint64_t seed, cli_setup *out) {
+    const int count = tg_fno_param_count(fno);
+    bool forms_bf16 = false;
+    *out = (cli_setup){.groups = {problem->optim, problem->optim}};
+    out->groups[1].is_projected = false;
+    for (int i = 0; i < 2; i++) {
+        cli_begin_schedule(&out->groups[i]);
+    }
+    out->params = cli_need(calloc((size_t)count, sizeof *out->params));
+    for (int i = 0; i < count; i++) {
+        const tg_fno_param param = tg_fno_get_param(fno, i);
+        out->params[i] = (tg_optim_param){.name = param.name,
+                                          .dtype = param.dtype,
+                                          .shape = param.shape,
+                                          .group = param.spectral ? 0 : 1};
+        forms_bf16 = forms_bf16 || param.gradient == TG_CBF16;
+    }
+    out->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                  .groups = out->groups,
+                                  .group_count = 2,
+                                  .params = out->params,
+                                  .param_count = count,
+                                  .seed = seed,
+                                  .takes_factored = true,
+                                  .forms_bf16 = forms_bf16,
+                                  .shares_workspace = true};
+    return tg_step_choose_refresh_chunks(ctx, &problem->fno, problem->batch, problem->grid,
+                                         &out->setup, out->groups);
+}
+
+void cli_setup_free(cli_setup *setup) {
+    free(setup->params);
+    *setup = (cli_setup){0};
+}
+
+/* ---- memory ---- */
+
+/* Input and target of a batch. */
+static size_t data_bytes(const cli_problem *problem) {
+    const tg_fno_config *fno = &problem->fno;
+    int64_t numbers = problem->batch * (fno->in_channels + fno->out_channels);
+    for (int d = 0; d < cli_data_dims(fno); d++) {
+        numbers *= problem->data[d];
+    }
+    return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
+}
+
+tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
+                            tg_optim_memory *optim, tg_fno_memory *step) {
+    tg_fno *outline = NULL;
+    cli_setup setup = {0};
+    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
+    status = status == TG_OK ? cli_setup_make(ctx, problem, outline, 0, &setup) : status;
+    if (status == TG_OK) {
+        setup.setup.accumulates = accumulates;
+        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
+        status = tg_optim_plan_memory(ctx, &setup.setup, optim);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_plan_shared(ctx, &problem->fno, problem->batch, problem->grid,
+                                    &optim->shared, step);
+    }
+    cli_setup_free(&setup);
+    tg_fno_destroy(&outline);
+    return status;
+}
+
+tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {
+    tg_fno_memory step = {0}, inference = {0};
+    tg_optim_memory optimizer = {0};
+    const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
+    const tg_mem_usage device = tg_context_memory(ctx, TG_DEVICE);
+    *out = (cli_memory_plan){0};
+    CLI_CALL(cli_problem_needs(ctx, problem, false, &optimizer, &step));
+    CLI_CALL(tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, &inference));
+    out->parameters = step.parameters;
+    out->inference = inference.total;
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer.bytes[c] +
+                        optimizer.refresh[c];
+        out->bytes[c] += c == TG_MEM_DATA        ? data_bytes(problem)
+                         : c == TG_MEM_WORKSPACE ? optimizer.host + optimizer.host_refresh
+                                                 : 0;
+        out->peak += out->bytes[c];
+    }
+    return TG_OK;
+}

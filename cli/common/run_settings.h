@@ -1,0 +1,41 @@
+/* The settings of a run to be planned or profiled: of a file or a preset, with overrides. */
+#ifndef CLI_COMMON_RUN_SETTINGS_H
+#define CLI_COMMON_RUN_SETTINGS_H
+
+#include "output.h"
+
+/* Where they come from; exactly one of preset and config is set. */
+typedef struct cli_run_source {
+    const char *command;  /* for errors */
+    const char *preset;   /* name */
+    const char *config;   /* path of a YAML file */
+    const char *method;   /* opt.name over the file's; NULL: none */
+    int64_t batch;        /* data.batch_size over the file's; 0: none */
+    const cli_args *args; /* its overrides */
+} cli_run_source;
+
+/* CLI_OK, or another code after a message. Without data.set or data.train_file the run has no data:
+ * *has_data is false. */
+int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
+                          bool *has_data);
+
+/* All settings as YAML, to be freed. */
+char *cli_settings_text(const tg_settings *settings);
+
+/* A setting, or `fallback`. */
+const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
+
+/* How many of a run's settings differ from their defaults. */
+int cli_settings_changed(const tg_settings *settings);
+
+/* A training loss is a sum over channels, test errors are not. `share` times the loss of a run with
+ * these settings is the mean over its channels, which `name` calls by the norm: "h1". Where there
+ * is no such mean (opt.physics), the share is 1 and the name "loss". */
+typedef struct cli_loss_unit {
+    char name[80];
+    double share;
+} cli_loss_unit;
+
+cli_loss_unit cli_loss_unit_of(const tg_settings *settings);
+
+#endif

@@ -1,0 +1,51 @@
+/* Mean, standard error, and whether two means differ by more than chance. */
+#ifndef CLI_COMMON_STATISTICS_H
+#define CLI_COMMON_STATISTICS_H
+
+#include "tgrad/tgrad.h"
+
+typedef struct cli_sample {
+    int count;
+    double mean;     /* NaN: no values */
+    double variance; /* of one value, with n - 1; NaN: fewer than two */
+} cli_sample;
+
+/* Of the finite values among `count`. */
+cli_sample cli_sample_of(const double *value, int count);
+
+/* Of the mean: sqrt(variance / n); NaN for fewer than two values. */
+double cli_standard_error(const cli_sample *sample);
+
+/* Two-sided p-value of Welch's t-test: how likely means at least as far apart are if both samples
+ * come from distributions with one mean. NaN if one has fewer than two values, or none varies. */
+double cli_welch_p(const cli_sample *a, const cli_sample *b);
+
+/* ---- exact quantiles of the moduli of many, the median of a few ---- */
+
+/* Quantile q of n ascending values is at position q (n - 1), between neighbours by linear
+ * interpolation (numpy's default). */
+typedef struct cli_quantiles {
+    double min, p01, q1, median, q3, p99, p999, max;
+    double norm; /* Euclidean, of all of them */
+} cli_quantiles;
+
+/* Of the moduli of a host tensor of f32, f64, c64 or c128 with at least one element, all finite.
+ * `room` has a place for every element and is overwritten. */
+cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room);
+
+/* The same of n >= 1 values that are not negative, which are put into another order. */
+cli_quantiles cli_quantiles_of_values(double *values, int64_t n);
+
+typedef struct cli_quantile {
+    const char *key; /* "min", "p01", "q1", .. */
+    double value;
+} cli_quantile;
+
+enum { CLI_QUANTILES = 8 };
+void cli_quantile_list(const cli_quantiles *quantiles, cli_quantile out[CLI_QUANTILES]);
+
+/* The middle of `count` finite values, or the mean of the two in the middle; sorts them. NaN of
+ * none. */
+double cli_median(double *values, int count);
+
+#endif

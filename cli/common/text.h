@@ -1,0 +1,76 @@
+/* Text for people: sizes and durations with units, strings of unknown origin made safe for a
+ * terminal, aligned tables; and their memory. */
+#ifndef CLI_COMMON_TEXT_H
+#define CLI_COMMON_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tgrad/status.h"
+
+enum { CLI_UNIT_TEXT = 32 }; /* of the next two */
+
+/* "512 B", "1.5 KiB", "38.2 GiB"; returns text. */
+const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]);
+
+/* "850 ns", "1.25 ms", "12.3 s", "2 min 05 s", "3 h 04 min", "2 d 07 h"; returns text. */
+const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]);
+
+/* Bytes of the UTF-8 character at `text` (1..4), or 0 if it is not valid UTF-8. */
+int cli_utf8_length(const char *text);
+
+/* Code point of the character at `text` if it is none to be seen but changes how others are:
+ * control characters, and those that turn the direction of writing or end a line; else 0. */
+unsigned cli_hidden_character(const char *text);
+
+/* A copy of `text` that is one line of valid UTF-8 and leaves the terminal alone: hidden characters
+ * and invalid bytes become \n, \t, \xNN or \uNNNN. With limit > 0, text of more characters is
+ * cut there and its size in bytes is named. To be freed. */
+char *cli_clean_text(const char *text, size_t limit);
+
+/* printf into new memory, to be freed. */
+char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
+
+/* True if something stands before `ending`, as in a name of a file. */
+bool cli_ends_with(const char *text, const char *ending);
+
+/* Seconds of a clock that only goes forward. */
+double cli_seconds(void);
+
+/* ---- Aligned columns. ---- */
+
+typedef struct cli_column {
+    const char *title;
+    bool right; /* align to the right (numbers) */
+} cli_column;
+
+typedef struct cli_table {
+    const cli_column *column; /* (columns) */
+    int columns;
+    char **cell; /* (cells) row-major */
+    size_t cells, capacity;
+} cli_table;
+
+/* Appends the next cell, left to right, row after row; the text is cleaned. */
+void cli_table_cell(cli_table *table, const char *format, ...) TG_PRINTF(2, 3);
+void cli_table_free(cli_table *table);
+/* Prints the titles and all rows, columns two spaces apart; and frees. */
+void cli_table_print(cli_table *table, FILE *stream);
+
+/* ---- Memory: the program ends with an error when there is none left. ---- */
+
+void *cli_need(void *memory); /* `memory`, which is not NULL */
+/* Grows an array by one item of `size` bytes, doubling its capacity when full. */
+void *cli_grow(void *array, size_t count, size_t *capacity, size_t size);
+
+/* Bytes that are added up; `data` is to be freed. */
+typedef struct cli_bytes {
+    unsigned char *data; /* (size) */
+    size_t size, capacity;
+} cli_bytes;
+
+void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
+
+#endif

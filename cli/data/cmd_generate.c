@@ -1,0 +1,309 @@
+/* tgrad generate EQUATION: training and test data from a partial differential equation.
+ *
+ * The options for the parameters of the equations are made from the library's own list, one row of
+ * the help page for each parameter of each equation; equations that share a name share the value
+ * that is given. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/output.h"
+#include "common/screen_line.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+
+static struct {
+    int64_t n_train, n_test, resolution, frames;
+    cli_list test_resolutions;
+    const char *folder;
+    bool force;
+} opt = {.n_train = -1, .n_test = -1, .folder = "data"};
+
+static const cli_option options[] = {
+    CLI_OPTION_INT("n-train", 0, &opt.n_train, 0, 1000000000, "N",
+                   "training samples; 0 means no training file", "see above"),
+    CLI_OPTION_INT("n-test", 0, &opt.n_test, 0, 1000000000, "N",
+                   "test samples; 0 means no test file", "see above"),
+    CLI_OPTION_INT("resolution", 'r', &opt.resolution, 1, 32768, "N", "points per dimension",
+                   "see above"),
+    CLI_OPTION_LIST("test-resolution", 0, &opt.test_resolutions, "N,..",
+                    "the same test samples on these grids", "--resolution"),
+    CLI_OPTION_INT("frames", 0, &opt.frames, 2, 1000000, "N",
+                   "burgers, ns: store N frames up to --time", "a pair"),
+    CLI_OPTION_TEXT("output", 'o', &opt.folder, NULL, "DIR",
+                    "folder of the files, created if missing", "data"),
+    CLI_OPTION_FLAG("force", 0, &opt.force, "replace files that were made with other arguments"),
+    {0},
+};
+
+/* ---- options of the equations ---- */
+
+typedef struct parameter {
+    const char *key;   /* the library's name */
+    const char *value; /* given by the user, or NULL */
+} parameter;
+
+static parameter *parameters; /* (parameter_count), never freed: they live as long as the program */
+static size_t parameter_count;
+
+static parameter *parameter_of(const char *key) {
+    for (size_t i = 0; i < parameter_count; i++) {
+        if (strcmp(parameters[i].key, key) == 0) {
+            return &parameters[i];
+        }
+    }
+    parameters[parameter_count] = (parameter){.key = key};
+    return &parameters[parameter_count++];
+}
+
+static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param) {
+    char *name = cli_need(strdup(param->name));
+    char *help = cli_format("%s: %s", pde->name, param->help);
+    for (char *at = strchr(name, '_'); at; at = strchr(at, '_')) {
+        *at = '-';
+    }
+    return (cli_option){.name = name,
+                        .kind = CLI_STRING,
+                        .text = &parameter_of(param->name)->value,
+                        .value = param->value[0] == '[' ? "X,X" : "X",
+                        .help = help,
+                        .fallback = cli_need(strdup(param->value))};
+}
+
+static const cli_option *parameter_options(void) {
+    static cli_option *table;
+    if (table) {
+        return table;
+    }
+    size_t rows = 0, row = 0;
+    tg_pde_info pde;
+    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+        rows += (size_t)pde.params;
+    }
+    table = cli_need(calloc(rows + 1, sizeof *table));
+    parameters = cli_need(calloc(rows + 1, sizeof *parameters));
+    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+        tg_pde_param_info param;
+        for (int p = 0; p < pde.params && tg_pde_describe_param(NULL, i, p, &param) == TG_OK; p++) {
+            table[row++] = parameter_option(&pde, &param);
+        }
+    }
+    return table;
+}
+
+static void describe_equations(FILE *stream) {
+    tg_pde_info pde;
+    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+        fprintf(stream,
+                "  %-11s  %s\n  %-11s  (%lld training and %lld test samples, resolution %lld)\n",
+                pde.name, pde.summary, "", (long long)pde.n_train, (long long)pde.n_test,
+                (long long)pde.resolution);
+    }
+}
+
+/* The values given. */
+static tg_pde_value *given_values(int *count) {
+    tg_pde_value *values = cli_need(calloc(parameter_count + 1, sizeof *values));
+    *count = 0;
+    for (size_t i = 0; i < parameter_count; i++) {
+        if (parameters[i].value) {
+            values[(*count)++] =
+                (tg_pde_value){.name = parameters[i].key, .value = parameters[i].value};
+        }
+    }
+    return values;
+}
+
+/* ---- the run ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+/* The first signal ends the run in good order, a second one at once. */
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+typedef struct watch {
+    cli_progress bar;
+    tg_generator_progress last;
+} watch;
+
+static bool on_progress(void *user, const tg_generator_progress *progress) {
+    watch *w = user;
+    w->last = *progress;
+    w->bar.unit = progress->unit;
+    cli_progress_show(&w->bar, progress->done, progress->total, progress->found, progress->seconds);
+    return !interrupted;
+}
+
+static void print_text(const tg_generator *generator, double seconds) {
+    char size[CLI_UNIT_TEXT], duration[CLI_UNIT_TEXT];
+    static const char *const units[][2] = {{"sample", "samples"}, {"trajectory", "trajectories"}};
+    const char *const *unit = units[opt.frames > 0];
+    int64_t made = 0;
+    for (int i = 0; i < tg_generator_file_count(generator); i++) {
+        tg_generator_file file;
+        if (tg_generator_get_file(generator, i, &file) == TG_OK) {
+            cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
+                    (long long)file.samples, unit[file.samples != 1],
+                    cli_bytes_text(cli_file_bytes(file.path), size));
+            made += file.samples - file.found;
+        }
+    }
+    if (made > 0) {
+        printf("%s\n", cli_duration_text(seconds, duration));
+    }
+}
+
+static void print_json(const tg_generator *generator, const char *equation, double seconds) {
+    json_t *files = cli_json_array();
+    for (int i = 0; i < tg_generator_file_count(generator); i++) {
+        tg_generator_file file;
+        if (tg_generator_get_file(generator, i, &file) == TG_OK) {
+            json_t *entry = cli_json_object();
+            cli_json_set(entry, "file", cli_json_text(file.path));
+            cli_json_set(entry, "samples", cli_json_integer(file.samples));
+            cli_json_set(entry, "made", cli_json_integer(file.samples - file.found));
+            cli_json_set(entry, "bytes", cli_json_integer((int64_t)cli_file_bytes(file.path)));
+            cli_json_append(files, entry);
+        }
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "equation", cli_json_text(equation));
+    cli_json_set(object, "seconds", cli_json_real(seconds));
+    cli_json_set(object, "files", files);
+    cli_json_print(object);
+}
+
+static int generate(tg_context *ctx, const tg_generator_config *config, bool json) {
+    tg_generator *generator = NULL;
+    watch w = {.bar = {.title = config->equation, .quiet = json || !cli_is_first()}};
+    bool complete = false;
+    int code = CLI_OK;
+    tg_status status = tg_generator_create(ctx, config, &generator);
+    if (status == TG_E_CONFIG && cli_is_first()) {
+        return cli_usage("generate", "%s", tg_context_error(ctx));
+    }
+    if (status == TG_OK) {
+        catch_signals();
+        cli_progress_begin(&w.bar);
+        status = tg_generator_run(generator, on_progress, &w, &complete);
+        cli_progress_end(&w.bar);
+        signal(SIGINT, SIG_DFL); /* nothing listens any more */
+        signal(SIGTERM, SIG_DFL);
+    }
+    const bool is_told = !cli_is_first() && tg_comm_has_agreed(config->comm); /* by rank 0 */
+    if (status != TG_OK) {
+        code = is_told ? CLI_FAILED : cli_fail_status(ctx, status);
+    } else if (!cli_is_first()) {
+        code = complete ? CLI_OK : CLI_FAILED;
+    } else if (!complete) {
+        code = cli_fail("stopped with %lld of %lld %s made; the same command goes on from there",
+                        (long long)w.last.done, (long long)w.last.total, w.last.unit);
+    } else if (json) {
+        print_json(generator, config->equation, w.last.seconds);
+    } else {
+        print_text(generator, w.last.seconds);
+    }
+    tg_generator_destroy(&generator);
+    return code;
+}
+
+static int read_test_resolutions(tg_generator_config *config) {
+    if (opt.test_resolutions.count > TG_MAX_TEST_RESOLUTIONS) {
+        return cli_usage("generate", "--test-resolution takes up to %d numbers",
+                         TG_MAX_TEST_RESOLUTIONS);
+    }
+    for (int i = 0; i < opt.test_resolutions.count; i++) {
+        const char *item = opt.test_resolutions.item[i];
+        char *end = NULL;
+        const long long number = strtoll(item, &end, 10);
+        if (end == item || *end || number < 1) {
+            return cli_usage("generate", "--test-resolution needs positive integers, not '%.64s'",
+                             item);
+        }
+        config->test_resolution[config->test_resolution_count++] = number;
+    }
+    return CLI_OK;
+}
+
+/* The backend to compute on, by default the CPU. */
+static int open_context(const cli_common *common, const char *equation, tg_context **out) {
+    tg_pde_info pde;
+    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+        if (pde.on_device && common->backend && strcmp(pde.name, equation) == 0) {
+            return cli_open_context(common, true, out);
+        }
+    }
+    return cli_open_host_context("generate", common, out);
+}
+
+static int run(const cli_call *call) {
+    tg_generator_config config = tg_generator_config_default();
+    config.equation = call->args.item[0];
+    config.folder = opt.folder;
+    config.n_train = opt.n_train;
+    config.n_test = opt.n_test;
+    config.resolution = opt.resolution;
+    config.seed = (uint64_t)call->common->seed;
+    config.overwrite = opt.force;
+    config.frames = opt.frames;
+    int code = read_test_resolutions(&config);
+    tg_context *ctx = NULL;
+    code = code == CLI_OK ? open_context(call->common, config.equation, &ctx) : code;
+    if (code == CLI_OK) {
+        tg_pde_value *values = given_values(&config.value_count);
+        config.values = values;
+        const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
+        code = status == TG_OK ? generate(ctx, &config, call->common->json)
+                               : cli_fail_status(ctx, status);
+        tg_comm_destroy(&config.comm);
+        free(values);
+    }
+    cli_list_free(&opt.test_resolutions);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_generate = {
+    .name = "generate",
+    .arguments = "EQUATION",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Make training and test data from a partial differential equation",
+    .description =
+        "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"
+        "potential points and values) and all parameters as attributes. A sample depends on the\n"
+        "seed, its number and the parameters only. When interrupted, the samples made so far are\n"
+        "kept, and the same command resumes from there and writes the same bytes; with a larger\n"
+        "number of samples it extends finished files, except those of kolmogorov. Pairs of\n"
+        "kolmogorov are cut from --trajectories N flows: --split later takes the test pairs from\n"
+        "later times than the training pairs, --split shuffled draws them from all pairs, so most\n"
+        "have a neighbour in time in the training set. Processes of mpirun or srun share the\n"
+        "samples of the other equations.\n"
+        "Computes on the CPU, in double precision; --backend cuda makes ns and kolmogorov on a\n"
+        "GPU, ns many samples at once.\n"
+        "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
+        "training reads as windows (data.history, data.horizon) without further settings.\n"
+        "A range is given as LOW,HIGH. The equations and their defaults:\n",
+    .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
+                "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
+                "  tgrad generate ns --frames 21 --time 10 -r 64 --n-train 100 --n-test 20\n"
+                "  tgrad generate em --energy 100,1000\n"
+                "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n"
+                "  mpirun -n 4 tgrad generate darcy --resolution 421\n"
+                "  tgrad generate ns --backend cuda\n"
+                "  tgrad generate kolmogorov --split shuffled --test-resolution 256,1024\n",
+    .describe = describe_equations,
+    .options = options,
+    .more_options = parameter_options,
+    .takes = CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_JSON,
+    .run = run,
+};

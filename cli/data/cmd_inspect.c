@@ -1,0 +1,334 @@
+/* tgrad inspect FILE: the tensors of a file, with statistics that show damage (NaN, Inf,
+ * constant or exploding values) at a glance, and how it would be trained on. A complex tensor's
+ * statistics are of the modulus. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/output.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+#include "propose_settings.h"
+
+enum { SHOWN_META = 60 }; /* characters of a metadata value on the terminal */
+
+static const char *only; /* --tensor */
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("tensor", 0, &only, NULL, "NAME", "show this tensor only", NULL),
+    {0},
+};
+
+/* A tensor as the two printers need it. */
+typedef struct row {
+    const char *name;
+    tg_dtype dtype;
+    tg_shape shape;
+    tg_tensor_stats stats;
+} row;
+
+static const cli_column columns[] = {{"name", false}, {"dtype", false}, {"shape", false},
+                                     {"min", true},   {"max", true},    {"mean", true},
+                                     {"NaN", true},   {"Inf", true}};
+
+static void add_cells(cli_table *table, const row *r) {
+    char shape[128];
+    cli_table_cell(table, "%s", r->name);
+    cli_table_cell(table, "%s", tg_dtype_name(r->dtype));
+    cli_table_cell(table, "%s", tg_shape_text(&r->shape, shape, sizeof shape));
+    const double values[] = {r->stats.min, r->stats.max, r->stats.mean};
+    for (int i = 0; i < 3; i++) {
+        char number[32] = "-"; /* no element is finite */
+        if (isfinite(values[i])) {
+            snprintf(number, sizeof number, "%.6g", values[i]);
+        }
+        cli_table_cell(table, "%s", number);
+    }
+    cli_table_cell(table, "%lld", (long long)r->stats.nan_count);
+    cli_table_cell(table, "%lld", (long long)r->stats.inf_count);
+}
+
+static json_t *json_of(const row *r) {
+    json_t *object = cli_json_object();
+    const int64_t numel = tg_shape_numel(&r->shape);
+    cli_json_set(object, "name", cli_json_text(r->name));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(r->dtype)));
+    cli_json_set(object, "shape", cli_json_shape(&r->shape));
+    cli_json_set(object, "elements", cli_json_integer(numel));
+    cli_json_set(object, "bytes", cli_json_integer(numel * (int64_t)tg_dtype_size(r->dtype)));
+    cli_json_set(object, "min", cli_json_real(r->stats.min));
+    cli_json_set(object, "max", cli_json_real(r->stats.max));
+    cli_json_set(object, "mean", cli_json_real(r->stats.mean));
+    cli_json_set(object, "nan", cli_json_integer(r->stats.nan_count));
+    cli_json_set(object, "inf", cli_json_integer(r->stats.inf_count));
+    return object;
+}
+
+/* ---- the file as data to train on ---- */
+
+typedef struct view {
+    const cli_source *source;
+    cli_proposal proposal;
+    tg_status status;  /* of the proposal */
+    char reason[1024]; /* why no layout fits, or empty */
+    char *command;     /* that helps then, or NULL */
+    int64_t nonfinite; /* NaN and Inf in the arrays that samples come from */
+} view;
+
+/* Which arrays are listed: all that no sample is made of, or those of them that look like masks. */
+typedef enum listing { LEFT_OUT, MASKS } listing;
+
+static bool is_listed(const view *v, const char *name, listing which) {
+    return !cli_proposal_uses(&v->proposal, v->source->format, name) &&
+           (which == LEFT_OUT || strstr(name, "mask"));
+}
+
+static void print_names(const view *v, listing which, const char *title) {
+    const char *separator = title;
+    for (int64_t i = 0; i < cli_source_count(v->source); i++) {
+        if (is_listed(v, cli_source_name(v->source, i), which)) {
+            char *name = cli_clean_text(cli_source_name(v->source, i), SHOWN_META);
+            printf("%s%s", separator, name);
+            free(name);
+            separator = ", ";
+        }
+    }
+    fputs(separator == title ? "" : "\n", stdout);
+}
+
+static void print_layout(const view *v) {
+    const tg_dataset_facts *facts = &v->proposal.facts;
+    char place[CLI_PLACE_TEXT];
+    if (v->reason[0]) {
+        putchar('\n');
+        cli_say("data layout: none that is known: %s", v->reason);
+        if (v->command) {
+            cli_say("%s", v->command);
+        }
+        return;
+    }
+    printf("\ndata layout: %s, %s", tg_layout_name(facts->layout),
+           facts->trajectories > 0 ? "fields in time " : "pairs ");
+    for (size_t i = 0; i < v->proposal.array_count; i++) {
+        char *name = cli_clean_text(v->proposal.arrays[i], SHOWN_META);
+        printf("%s%s", i == 0 ? "" : facts->trajectories > 0 ? ", " : " -> ", name);
+        free(name);
+    }
+    putchar('\n');
+    if (facts->trajectories > 0) {
+        cli_say("  %lld trajectories of %lld times", (long long)facts->trajectories,
+                (long long)facts->times);
+    }
+    cli_say("  %lld samples %s, %lld -> %lld channels%s", (long long)facts->samples,
+            cli_proposal_place(&v->proposal, place), (long long)facts->in_channels,
+            (long long)facts->out_channels, facts->dtype == TG_C64 ? ", complex" : "");
+    print_names(v, LEFT_OUT, "  left out: ");
+    print_names(v, MASKS, "  masks are not used: ");
+    putchar('\n');
+    if (v->nonfinite > 0) {
+        cli_say("not fit to train on: %lld of its values are NaN or Inf; mend or leave out the "
+                "samples that have them",
+                (long long)v->nonfinite);
+        return;
+    }
+    cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
+    char *text = cli_proposal_text(&v->proposal);
+    printf("\n%s", text);
+    free(text);
+}
+
+static json_t *json_names(const view *v, listing which) {
+    json_t *names = cli_json_array();
+    for (int64_t i = 0; i < cli_source_count(v->source); i++) {
+        if (is_listed(v, cli_source_name(v->source, i), which)) {
+            cli_json_append(names, cli_json_text(cli_source_name(v->source, i)));
+        }
+    }
+    return names;
+}
+
+static json_t *json_of_layout(const view *v) {
+    const tg_dataset_facts *facts = &v->proposal.facts;
+    const tg_shape grid = tg_shape_of(facts->n_dim, facts->grid);
+    json_t *object = cli_json_object();
+    if (v->reason[0]) {
+        cli_json_set(object, "name", json_null());
+        cli_json_set(object, "reason", cli_json_text(v->reason));
+        return object;
+    }
+    json_t *arrays = cli_json_array();
+    for (size_t i = 0; i < v->proposal.array_count; i++) {
+        cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
+    }
+    char *text = cli_proposal_text(&v->proposal);
+    cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
+    cli_json_set(object, "arrays", arrays);
+    cli_json_set(object, "left_out", json_names(v, LEFT_OUT));
+    cli_json_set(object, "masks", json_names(v, MASKS));
+    cli_json_set(object, "samples", cli_json_integer(facts->samples));
+    cli_json_set(object, "trajectories", cli_json_integer(facts->trajectories));
+    cli_json_set(object, "times", cli_json_integer(facts->times));
+    cli_json_set(object, "grid", cli_json_shape(&grid));
+    cli_json_set(object, "in_channels", cli_json_integer(facts->in_channels));
+    cli_json_set(object, "out_channels", cli_json_integer(facts->out_channels));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(facts->dtype)));
+    cli_json_set(object, "nonfinite", cli_json_integer(v->nonfinite));
+    cli_json_set(object, "config", v->nonfinite > 0 ? json_null() : cli_json_text(text));
+    free(text);
+    return object;
+}
+
+/* ---- all of it ---- */
+
+static void print_text(const cli_source *source, cli_table *table) {
+    char size[CLI_UNIT_TEXT];
+    const int64_t count = cli_source_count(source);
+    cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
+            (long long)count, count == 1 ? "" : "s",
+            cli_bytes_text(cli_file_bytes(source->path), size));
+    if (table->cells > 0) {
+        putchar('\n');
+        cli_table_print(table, stdout);
+    }
+    const int64_t pairs = tg_archive_meta_count(source->archive);
+    if (pairs > 0 && !only) {
+        fputs("\nmetadata\n", stdout);
+    }
+    for (int64_t i = 0; i < pairs && !only; i++) {
+        char *key = cli_clean_text(tg_archive_meta_key(source->archive, i), SHOWN_META);
+        char *value = cli_clean_text(tg_archive_meta_value(source->archive, i), SHOWN_META);
+        printf("  %s: %s\n", key, value);
+        free(key);
+        free(value);
+    }
+}
+
+static void print_json(const view *v, json_t *tensors) {
+    const cli_source *source = v->source;
+    json_t *object = cli_json_object();
+    json_t *meta = cli_json_object();
+    for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
+        cli_json_set(meta, tg_archive_meta_key(source->archive, i),
+                     cli_json_text(tg_archive_meta_value(source->archive, i)));
+    }
+    cli_json_set(object, "file", cli_json_text(source->path));
+    cli_json_set(object, "format", cli_json_text(tg_file_format_name(source->format)));
+    cli_json_set(object, "bytes", cli_json_integer((int64_t)cli_file_bytes(source->path)));
+    cli_json_set(object, "metadata", meta);
+    cli_json_set(object, "tensors", json_incref(tensors));
+    if (!only) {
+        cli_json_set(object, "layout", json_of_layout(v));
+    }
+    cli_json_print(object);
+}
+
+/* Whether the file is there to be trained on, and cannot be. Weights and single arrays, which have
+ * no x and y, are not. */
+static bool is_unfit(const view *v) {
+    const tg_file_format format = v->source->format;
+    const bool is_pair =
+        cli_source_count(v->source) > 1 || cli_ends_with(v->source->path, "_x.npy");
+    const bool may_be_weights = format == TG_FILE_SAFETENSORS || format == TG_FILE_TORCH;
+    return v->nonfinite > 0 || (is_pair && v->status != TG_OK && v->status != TG_E_IO &&
+                                !(v->status == TG_E_ARGUMENT && may_be_weights));
+}
+
+/* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
+static int inspect(view *v, int64_t first, int64_t count, bool json) {
+    const cli_source *source = v->source;
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    json_t *tensors = cli_json_array();
+    int code = CLI_OK;
+    for (int64_t i = first; i < first + count && code == CLI_OK; i++) {
+        row r = {.name = cli_source_name(source, i)};
+        tg_status status = cli_source_describe(source, i, &r.dtype, &r.shape);
+        status = status == TG_OK ? cli_source_stats(source, i, &r.stats) : status;
+        if (status != TG_OK) {
+            code = cli_fail_status(source->ctx, status);
+            break;
+        }
+        if (!only && v->status == TG_OK &&
+            cli_proposal_uses(&v->proposal, source->format, r.name)) {
+            v->nonfinite += r.stats.nan_count + r.stats.inf_count;
+        }
+        if (json) {
+            cli_json_append(tensors, json_of(&r));
+        } else {
+            add_cells(&table, &r);
+        }
+    }
+    if (code == CLI_OK && json) {
+        print_json(v, tensors);
+    } else if (code == CLI_OK) {
+        print_text(source, &table);
+        if (!only) {
+            print_layout(v);
+        }
+    }
+    if (code == CLI_OK && !only && is_unfit(v)) {
+        code = cli_fail("%s: it cannot be trained on as it is", source->path);
+    }
+    json_decref(tensors);
+    cli_table_free(&table);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    tg_context *ctx = NULL;
+    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    cli_source source = {0};
+    int64_t first = 0;
+    int code = CLI_OK;
+    tg_status status = cli_source_open(ctx, call->args.item[0], &source);
+    if (status == TG_OK && (!only || call->common->json)) {
+        status = cli_source_read_meta(&source);
+    }
+    if (status != TG_OK) {
+        code = cli_fail_status(ctx, status);
+    } else if (only) {
+        code = cli_source_find(&source, only, &first);
+    }
+    view v = {.source = &source};
+    if (code == CLI_OK && !only) {
+        const tg_dataset_config config = tg_dataset_config_default();
+        v.status = cli_propose(ctx, call->args.item[0], &config, false, &v.proposal);
+        snprintf(v.reason, sizeof v.reason, "%s", v.status == TG_OK ? "" : tg_context_error(ctx));
+        v.command = v.status == TG_E_ARGUMENT ? cli_propose_command(ctx, call->args.item[0]) : NULL;
+    }
+    if (code == CLI_OK) {
+        code = inspect(&v, first, only ? 1 : cli_source_count(&source), call->common->json);
+    }
+    free(v.command);
+    cli_proposal_free(&v.proposal);
+    cli_source_close(&source);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_inspect = {
+    .name = "inspect",
+    .arguments = "FILE",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Show every tensor of a file, its statistics, and settings that train on it",
+    .description =
+        "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its\n"
+        "name. Minimum, maximum and mean are over the finite elements, and of the modulus for\n"
+        "complex ones. HDF5 datasets are read one by one, so a file may be larger than the\n"
+        "memory. No code of a torch file is run. Long metadata is shortened on the terminal and\n"
+        "whole in JSON.\n"
+        "\n"
+        "After that come the layout of data that the file has and the settings that train on\n"
+        "it, as 'tgrad init' writes them; or why it has none, and which key to set. Data that\n"
+        "cannot be trained on (no known layout, shapes that do not agree, NaN or Inf) exit 1;\n"
+        "a file of weights or a single array does not.\n",
+    .examples = "  tgrad inspect model.safetensors\n"
+                "  tgrad inspect darcy.h5 --tensor y\n"
+                "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n"
+                "  tgrad inspect turbulence.hdf5 --json | jq .layout\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON,
+    .run = run,
+};

@@ -1,0 +1,359 @@
+/* Settings with which `tgrad train` learns what is in a file: its layout, channels and grid, modes
+ * that the grid has, a split into training and test, a batch that fits in memory; of points a GINO
+ * with radii and a latent grid that fit them. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "propose_settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/output.h"
+#include "common/run_settings.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+#include "propose_points.h"
+
+enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+
+/* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
+ * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
+#define LOSS         "l2 + h1"
+#define LOSS_COMMENT "h1 for fine structure, l2 for means and large scales"
+
+/* Ways to keep the optimizer's state, from the simplest to the smallest. */
+enum { STATE_FORMS = 3, SMALL_STATE = 20 /* a state of at most 1/20 of the memory is small */ };
+static const struct {
+    const char *name, *precision;
+} state_forms[STATE_FORMS] = {{"adam", NULL}, {"adam", "8bit"}, {"tensorgrad", "8bit"}};
+
+static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return tg_settings_set(settings, key, text, "init");
+}
+
+/* "[16, 8]": half of the grid, and no more than MOST_MODES. */
+static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
+    size_t used = 0;
+    for (int d = 0; d < n_dim; d++) {
+        const int64_t half = grid[d] / 2 > 1 ? grid[d] / 2 : 1;
+        used += (size_t)snprintf(text + used, 96 - used, "%s%lld", d ? ", " : "[",
+                                 (long long)(half < MOST_MODES ? half : MOST_MODES));
+    }
+    snprintf(text + used, 96 - used, "]");
+    return text;
+}
+
+typedef struct row {
+    const char *key, *text; /* text NULL: the number */
+    int64_t number;
+    bool is_left_out;
+} row;
+
+static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) {
+    for (size_t i = 0; i < count; i++) {
+        if (!rows[i].is_left_out) {
+            CLI_CALL(rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
+                                  : set_number(settings, rows[i].key, rows[i].number));
+        }
+    }
+    return TG_OK;
+}
+
+/* What a GINO has beside that of other networks. */
+static tg_status set_points(const cli_points_fit *fit, int coordinates, tg_settings *settings) {
+    const int64_t n = fit->latent_grid, grid[TG_DATA_MAX_DIMS] = {n, n, n};
+    char modes[96], in[32], out[32];
+    snprintf(in, sizeof in, "%.3g", fit->in_radius);
+    snprintf(out, sizeof out, "%.3g", fit->out_radius);
+    const row rows[] = {
+        {"fno.architecture", "gino", 0, false},
+        {"fno.n_modes", modes_of(coordinates, grid, modes), 0, false},
+        {"fno.fno_in_channels", NULL, coordinates, false},
+        {"fno.in_gno_radius", in, 0, false},
+        {"fno.out_gno_radius", out, 0, false},
+        {"fno.gno_embed_channels", NULL, 16, false},
+        {"fno.in_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
+        {"fno.out_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
+        {"data.latent_grid", NULL, n, false},
+        {"data.batch_size", NULL, 1, false}, /* every sample has points of its own */
+        {"opt.training_loss", "l2", 0, false},
+    };
+    return set_rows(rows, sizeof rows / sizeof rows[0], settings);
+}
+
+/* A path as the only entry of a list, whatever is in it; to be freed. */
+static char *list_of_one(const char *path) {
+    const char *quote = strchr(path, '"') ? "'" : "\"";
+    return cli_format("[%s%s%s]", quote, path, quote);
+}
+
+/* Samples, or trajectories, that are left for tests. */
+static int64_t tests_of(int64_t samples) {
+    return samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+}
+
+/* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
+ * on a grid. */
+static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
+                         const char *file, const cli_points_fit *fit, tg_settings *settings) {
+    const bool is_trajectory = facts->trajectories > 0;
+    const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
+    const int64_t tests = tests_of(samples);
+    const tg_dataset_config plain = tg_dataset_config_default();
+    char modes[96], *tested = list_of_one(file);
+    const row rows[] = {
+        {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
+        {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
+        {"data.fields", config->fields, 0, !config->fields},
+        {"data.group", config->group, 0, !config->group},
+        {"data.order", "nhwc", 0, !config->channels_last},
+        {"data.train_file", file, 0, false},
+        {"data.history", NULL, facts->history, !is_trajectory},
+        {"data.horizon", NULL, facts->horizon, !is_trajectory},
+        {"data.n_train", NULL, samples - tests, false},
+        {"data.test_files", strpbrk(file, ",[]()") ? tested : file, 0, tests == 0},
+        {"data.test_skip", NULL, samples - tests, tests == 0},
+        {"data.test_resolutions", "[]", 0, tests > 0},
+        {"fno.n_modes", modes_of(facts->n_dim, facts->grid, modes), 0, fit != NULL},
+        {"fno.in_channels", NULL, facts->in_channels, false},
+        {"fno.out_channels", NULL, facts->out_channels, false},
+        {"fno.hidden_channels", NULL, WIDTH, false},
+        {"fno.complex_data", "true", 0, facts->dtype != TG_C64},
+        {"data.encode_input", "true", 0, fit != NULL},
+        {"opt.n_epochs", NULL, 50, false},
+        {"opt.training_loss", LOSS, 0, fit != NULL},
+    };
+    const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
+    free(tested);
+    return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
+}
+
+static tg_status set_form(int form, tg_settings *settings) {
+    const row rows[] = {
+        {"opt.name", state_forms[form].name, 0, false},
+        {"opt.state_precision", state_forms[form].precision, 0, !state_forms[form].precision},
+    };
+    return set_rows(rows, sizeof rows / sizeof rows[0], settings);
+}
+
+/* The state that the optimizer has in this form, and where. */
+static tg_status plan_state(tg_context *ctx, const tg_settings *settings, int form, tg_place *place,
+                            size_t *bytes) {
+    tg_settings *trial = NULL;
+    tg_status status = TG_OK;
+    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    CLI_TRY(tg_settings_copy(ctx, settings, &trial));
+    CLI_TRY(set_form(form, trial));
+    CLI_TRY(tg_train_plan(ctx, trial, plan));
+    const size_t *peak = plan->peak[plan->place];
+    *place = plan->place;
+    *bytes = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
+fail:
+    tg_settings_destroy(&trial);
+    free(plan);
+    return status;
+}
+
+/* The simplest form whose state is small beside the memory left, or the smallest, and why. */
+static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
+    size_t bytes[STATE_FORMS], left = 0;
+    char state[CLI_UNIT_TEXT], other[CLI_UNIT_TEXT], memory[CLI_UNIT_TEXT];
+    tg_place place = TG_HOST;
+    int form = 0;
+    for (int i = 0; i < STATE_FORMS; i++) {
+        const tg_status status = plan_state(ctx, out->settings, i, &place, &bytes[i]);
+        if (status == TG_E_CONFIG && i > 0) {
+            bytes[i] = bytes[0]; /* 8 bits are refused where all parameters are small */
+        } else {
+            CLI_CALL(status);
+        }
+    }
+    if (tg_train_memory_left(ctx, place, &left)) {
+        for (int i = 1; i < STATE_FORMS && bytes[form] > left / SMALL_STATE; i++) {
+            form = bytes[i] < bytes[form] ? i : form;
+        }
+        cli_bytes_text(bytes[form], state);
+        cli_bytes_text(bytes[form ? 0 : STATE_FORMS - 1], other);
+        cli_bytes_text(left, memory);
+        out->method_note =
+            form == 0 ? cli_format("state %s of the %s left; tensorgrad with 8-bit moments: %s",
+                                   state, memory, other)
+                      : cli_format("state %s; Adam's, %s, is more than %d %% of the %s left", state,
+                                   other, 100 / SMALL_STATE, memory);
+    }
+    return set_form(form, out->settings);
+}
+
+/* The largest batch, a power of two, that the training samples fill and with which the run takes at
+ * most 4/5 of the memory left. */
+static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
+                              tg_settings *settings) {
+    tg_status status = TG_OK;
+    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    const int64_t sets = facts->trajectories > 0 ? facts->trajectories : facts->samples;
+    const int64_t trained = (sets - tests_of(sets)) * (facts->samples / sets);
+    int64_t most = LARGEST_BATCH;
+    while (most > trained && most > 1) {
+        most /= 2;
+    }
+    for (int64_t batch = most; batch >= 1 && status == TG_OK; batch /= 2) {
+        size_t left = 0;
+        status = set_number(settings, "data.batch_size", batch);
+        status = status == TG_OK ? tg_train_plan(ctx, settings, plan) : status;
+        if (status != TG_OK || !tg_train_memory_left(ctx, plan->place, &left) ||
+            plan->peak_total[plan->place] <= left / 5 * 4) {
+            break;
+        }
+    }
+    free(plan);
+    return status;
+}
+
+static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
+                          tg_dataset **out) {
+    config.n_dim = config.coordinates > 0 ? 1 : 0;
+    return cli_dataset_open(ctx, path, &config, out);
+}
+
+/* How many coordinates the points of a file have; 0: it has no such array. */
+static int coordinates_of(tg_context *ctx, const char *path, tg_dataset_config config) {
+    int found = 0;
+    config.x_only = true;
+    for (int d = 1; d <= TG_DATA_MAX_DIMS && found == 0; d++) {
+        tg_dataset *dataset = NULL;
+        config.coordinates = d;
+        found = open_set(ctx, path, config, &dataset) == TG_OK ? d : 0;
+        tg_dataset_close(&dataset);
+    }
+    return found;
+}
+
+/* A file without x may be one of points; `config` learns it. */
+static tg_status open_either(tg_context *ctx, const char *path, bool at_points,
+                             tg_dataset_config *config, tg_dataset **out) {
+    const tg_status status = at_points ? TG_E_ARGUMENT : open_set(ctx, path, *config, out);
+    if (status != TG_E_ARGUMENT) {
+        return status;
+    }
+    config->coordinates = coordinates_of(ctx, path, *config);
+    if (at_points && config->coordinates == 0) {
+        config->coordinates = TG_DATA_MAX_DIMS; /* the error says what was found instead */
+    }
+    return open_set(ctx, path, *config, out);
+}
+
+static void keep_names(const tg_dataset *dataset, cli_proposal *out) {
+    size_t capacity = 0;
+    for (int i = 0; tg_dataset_array(dataset, i); i++) {
+        out->arrays = cli_grow(out->arrays, out->array_count, &capacity, sizeof *out->arrays);
+        out->arrays[out->array_count++] = cli_need(strdup(tg_dataset_array(dataset, i)));
+    }
+}
+
+tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                      bool at_points, cli_proposal *out) {
+    *out = (cli_proposal){0};
+    char *absolute = realpath(path, NULL);
+    const char *file = absolute ? absolute : path; /* a missing one is told by its opener */
+    tg_dataset *dataset = NULL;
+    tg_dataset_config full = *config;
+    cli_points_fit fit;
+    tg_status status = TG_OK;
+    CLI_TRY(open_either(ctx, file, at_points, &full, &dataset));
+    const bool is_fit = full.coordinates > 0;
+    out->coordinates = full.coordinates;
+    out->facts = tg_dataset_get_facts(dataset);
+    keep_names(dataset, out);
+    CLI_TRY(is_fit ? cli_points_measure(dataset, &fit) : TG_OK);
+    tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
+    CLI_TRY(tg_settings_create(ctx, &out->settings));
+    CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
+    CLI_TRY(choose_method(ctx, out));
+    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings));
+fail:
+    tg_dataset_close(&dataset);
+    free(absolute);
+    return status;
+}
+
+bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name) {
+    const bool is_numbered =
+        proposal->facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
+    bool is_used = is_numbered || format == TG_FILE_NPY;
+    for (size_t i = 0; i < proposal->array_count && !is_used; i++) {
+        is_used = strcmp(name, proposal->arrays[i]) == 0;
+    }
+    return is_used;
+}
+
+tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
+                                 int64_t *count) {
+    cli_source source = {0};
+    tg_status status = cli_source_open(ctx, path, &source);
+    *count = 0;
+    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+        tg_tensor_stats stats = {0};
+        if (cli_proposal_uses(proposal, source.format, cli_source_name(&source, i))) {
+            status = cli_source_stats(&source, i, &stats);
+        }
+        *count += stats.nan_count + stats.inf_count;
+    }
+    cli_source_close(&source);
+    return status;
+}
+
+/* The text with a comment behind the first line that starts so, if there are both; frees `text`. */
+static char *annotate(char *text, const char *start, const char *comment) {
+    const char *line = comment ? strstr(text, start) : NULL;
+    if (!line) {
+        return text;
+    }
+    const char *end = strchr(line + 1, '\n');
+    char *full = cli_format("%.*s  # %s%s", (int)(end - text), text, comment, end);
+    free(text);
+    return full;
+}
+
+char *cli_proposal_text(const cli_proposal *proposal) {
+    char *text = cli_settings_text(proposal->settings);
+    text = annotate(text, "\n  training_loss: \"" LOSS "\"", LOSS_COMMENT);
+    return annotate(text, "\n  name: ", proposal->method_note);
+}
+
+char *cli_propose_command(tg_context *ctx, const char *path) {
+    cli_source source = {0};
+    char *command = NULL;
+    if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 2) {
+        const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
+        const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
+                               strcmp(y, "y") == 0;
+        command = has_plain
+                      ? NULL
+                      : cli_format("say which of the two is the input: tgrad init %s --x-name "
+                                   "%s --y-name %s, or the other way round",
+                                   path, x, y);
+    }
+    cli_source_close(&source);
+    return command;
+}
+
+const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {
+    const tg_dataset_facts *facts = &proposal->facts;
+    char grid[TG_GRID_TEXT];
+    tg_grid_text(facts->n_dim, facts->grid, grid);
+    snprintf(text, CLI_PLACE_TEXT, proposal->coordinates > 0 ? "at %s points" : "on a grid of %s",
+             grid);
+    return text;
+}
+
+void cli_proposal_free(cli_proposal *proposal) {
+    tg_settings_destroy(&proposal->settings);
+    for (size_t i = 0; i < proposal->array_count; i++) {
+        free(proposal->arrays[i]);
+    }
+    free(proposal->arrays);
+    free(proposal->method_note);
+    *proposal = (cli_proposal){0};
+}

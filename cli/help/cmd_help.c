@@ -1,0 +1,194 @@
+/* tgrad help [COMMAND | keys [SECTION] | man]: the overview, the page of one command, the settings,
+ * or the man page. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/commands.h"
+#include "common/output.h"
+#include "common/text.h"
+#include "help_keys.h"
+#include "tgrad/tgrad.h"
+
+/* ---- the man page, tgrad(1), in the language of man(7) ----
+ *
+ * Lines of a description flow; those that begin with a space, and examples, are kept. */
+
+/* Text with what troff would read as its own escaped; a hyphen stays one that can be pasted. */
+static void print_escaped(const char *text, size_t length) {
+    static const struct {
+        char character;
+        const char *escape;
+    } escapes[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"},
+                   {'`', "\\(ga"}, {'~', "\\(ti"}, {'^', "\\(ha"}};
+    if (length > 0 && *text == '.') {
+        fputs("\\&", stdout); /* no request */
+    }
+    for (size_t i = 0; i < length; i++) {
+        size_t e = 0;
+        while (e < sizeof escapes / sizeof escapes[0] && escapes[e].character != text[i]) {
+            e++;
+        }
+        if (e < sizeof escapes / sizeof escapes[0]) {
+            fputs(escapes[e].escape, stdout);
+        } else {
+            putchar(text[i]);
+        }
+    }
+}
+
+static void print_word(const char *text) {
+    print_escaped(text, strlen(text));
+}
+
+static void print_text(const char *text) {
+    bool is_literal = false;
+    while (*text) {
+        const size_t length = strcspn(text, "\n");
+        const bool is_indented = *text == ' ';
+        if (is_indented != is_literal) {
+            puts(is_indented ? ".PP\n.nf" : ".fi");
+        }
+        is_literal = is_indented;
+        if (length == 0) {
+            puts(".PP");
+        } else {
+            print_escaped(text, length);
+            putchar('\n');
+        }
+        text += length + (text[length] == '\n');
+    }
+    if (is_literal) {
+        puts(".fi");
+    }
+}
+
+static void print_option(const cli_option *row) {
+    char head[CLI_OPTION_HEAD];
+    fputs(".TP\n.B ", stdout);
+    print_word(cli_option_head(row, head));
+    putchar('\n');
+    print_word(row->help);
+    if (row->fallback) {
+        fputs(" (default: ", stdout);
+        print_word(row->fallback);
+        putchar(')');
+    }
+    putchar('\n');
+}
+
+/* The text that the command prints itself. */
+static void print_description(const cli_command *command) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = cli_need(open_memstream(&text, &size));
+    command->describe(stream);
+    (void)fclose(stream);
+    print_text(cli_need(text));
+    free(text);
+}
+
+static void print_command(const cli_command *command) {
+    printf(".SS %s ", command->name);
+    print_word(command->arguments);
+    putchar('\n');
+    print_word(command->summary);
+    puts(".");
+    if (command->description) {
+        puts(".PP");
+        print_text(command->description);
+    }
+    if (command->describe) {
+        puts(".PP");
+        print_description(command);
+    }
+    const cli_option *tables[CLI_MAX_TABLES];
+    cli_command_tables(command, tables);
+    for (const cli_option **table = tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            print_option(row);
+        }
+    }
+    if (command->takes & CLI_TAKES_OVERRIDES) {
+        print_option(&(cli_option){.name = "SECTION.KEY",
+                                   .value = "VALUE",
+                                   .help = "a setting of the run, see help keys"});
+    }
+    puts(".PP\nExamples:");
+    print_text(command->examples);
+}
+
+static void print_man_page(void) {
+    fputs(
+        ".TH TGRAD 1 \"\" \"tgrad " TG_VERSION "\"\n"
+        ".SH NAME\n"
+        "tgrad \\- train Fourier neural operators with compressed gradients\n"
+        ".SH SYNOPSIS\n"
+        ".B tgrad\n.I COMMAND\n[ARGUMENTS] [OPTIONS]\n.br\n"
+        ".B tgrad\n.I COMMAND\n.B \\-\\-help\n.br\n"
+        ".B tgrad \\-\\-version\n"
+        ".SH DESCRIPTION\n"
+        "Options may come before, between and after the arguments;\n"
+        ".B \\-\\-\n"
+        "ends them. A value follows as the next word or after an equals sign. Lists are split at\n"
+        "commas and grow when the option is repeated.\n"
+        ".SH COMMANDS\n",
+        stdout);
+    for (const cli_command *const *command = cli_commands; *command; command++) {
+        print_command(*command);
+    }
+    fputs(".SH EXIT STATUS\n"
+          ".TP\n.B 0\nSuccess.\n"
+          ".TP\n.B 1\nBad input, a failed check, or an error of the system: a sentence on standard "
+          "error says\nwhich.\n"
+          ".TP\n.B 2\nWrong options or arguments.\n"
+          ".TP\n.B 124\nA sweep was stopped by \\-\\-max\\-time; the same command goes on.\n"
+          ".TP\n.B 130, 143\nTraining or a sweep was stopped by SIGINT or SIGTERM and has saved; "
+          "train \\-\\-resume auto,\nor the same sweep, goes on.\n",
+          stdout);
+}
+
+static int run(const cli_call *call) {
+    const cli_args *args = &call->args;
+    if (args->count > 0 && strcmp(args->item[0], "keys") == 0) {
+        const char *section = args->count > 1 ? args->item[1] : NULL;
+        return call->common->json ? cli_keys_print_json(section) : cli_keys_print(section);
+    }
+    if (call->common->json) {
+        return cli_usage("help", "--json is for help keys");
+    }
+    if (args->count > 1) {
+        return cli_usage("help", "argument '%.64s' is one too many", args->item[1]);
+    }
+    if (args->count > 0 && strcmp(args->item[0], "man") == 0) {
+        print_man_page();
+        return CLI_OK;
+    }
+    if (args->count == 0) {
+        cli_print_overview(stdout);
+        return CLI_OK;
+    }
+    const cli_command *command = cli_command_find(args->item[0]);
+    if (!command) {
+        return CLI_USAGE;
+    }
+    cli_print_help(command, stdout);
+    return CLI_OK;
+}
+
+const cli_command cli_cmd_help = {
+    .name = "help",
+    .arguments = "[COMMAND | keys [SECTION] | man]",
+    .max_args = 2,
+    .summary = "Show the list of commands, the page of one, or the settings of a run",
+    .description =
+        "keys lists every setting with its default, its effect and its valid values,\n"
+        "or those of one section: fno, opt, data or distributed. man prints all pages as\n"
+        "one, tgrad(1), for man or groff.\n",
+    .examples = "  tgrad help\n"
+                "  tgrad help inspect\n"
+                "  tgrad help keys opt\n"
+                "  tgrad help man | man -l -\n"
+                "  tgrad help keys --json | jq '.keys[] | select(.type == \"choice\")'\n",
+    .takes = CLI_TAKES_JSON,
+    .run = run,
+};

@@ -1,0 +1,278 @@
+/* tgrad info: features of this build and machine, and the backend and threads that a run with these
+ * options would use. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/output.h"
+#include "common/text.h"
+
+/* Instruction sets that matter to numerical code and that this CPU has, "avx2 fma ..". */
+static const char *cpu_features(char *text, size_t capacity) {
+    text[0] = '\0';
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const struct {
+        const char *name;
+        int present;
+    } features[] = {
+        {"sse4.2", __builtin_cpu_supports("sse4.2")},
+        {"avx", __builtin_cpu_supports("avx")},
+        {"avx2", __builtin_cpu_supports("avx2")},
+        {"fma", __builtin_cpu_supports("fma")},
+        {"avx512f", __builtin_cpu_supports("avx512f")},
+        {"avx512bw", __builtin_cpu_supports("avx512bw")},
+        {"avx512vl", __builtin_cpu_supports("avx512vl")},
+        {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
+    };
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        size_t used = strlen(text);
+        if (features[i].present) {
+            snprintf(text + used, capacity - used, "%s%s", used ? " " : "", features[i].name);
+        }
+    }
+#elif defined(__aarch64__)
+    snprintf(text, capacity, "neon");
+#endif
+    return text;
+}
+
+/* Facts of the machine; 0: not known. */
+typedef struct machine {
+    char features[160];
+    int64_t cores;
+    int64_t memory; /* bytes */
+} machine;
+
+static machine probe_machine(void) {
+    machine m = {.cores = sysconf(_SC_NPROCESSORS_ONLN)};
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    m.cores = m.cores > 0 ? m.cores : 0;
+    m.memory = pages > 0 && page > 0 ? (int64_t)pages * page : 0;
+    cpu_features(m.features, sizeof m.features);
+    return m;
+}
+
+/* Resources of one of several processes; plain bytes, to be sent. */
+typedef struct rank_facts {
+    char host[64];
+    char backend[32];
+    char device[96]; /* with its number, of a GPU */
+    int32_t threads;
+} rank_facts;
+
+/* Content of both printers: gathered before the first byte of output. */
+typedef struct facts {
+    tg_build_info build;
+    machine machine;
+    int threads;
+    const char *backend;       /* the chosen one */
+    const char *math;          /* "" where it cannot be chosen */
+    tg_backend_info *backends; /* (count) */
+    int count;
+    char libraries[128]; /* of io; a backend names its own */
+    tg_comm_launch launch;
+    tg_comm *comm;
+    rank_facts *ranks; /* of each process */
+} facts;
+
+static tg_status gather(tg_context *ctx, facts *f) {
+    *f = (facts){.build = tg_build(),
+                 .machine = probe_machine(),
+                 .threads = tg_context_threads(ctx),
+                 .backend = tg_backend_name(ctx),
+                 .math = tg_backend_math(ctx),
+                 .count = tg_backend_count()};
+    tg_io_libraries(f->libraries, sizeof f->libraries);
+    f->backends = cli_need(calloc((size_t)f->count, sizeof *f->backends));
+    for (int i = 0; i < f->count; i++) {
+        CLI_CALL(tg_backend_describe(ctx, i, &f->backends[i]));
+    }
+    return TG_OK;
+}
+
+/* Everybody's facts, on every rank. */
+static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *f) {
+    CLI_CALL(tg_comm_create_world(ctx, NULL, &f->comm));
+    CLI_CALL(tg_comm_open_device(f->comm, TG_COMM_AUTO));
+    const int count = tg_comm_ranks(f->comm), device = cli_device(common);
+    f->launch = tg_comm_get_launch();
+    f->ranks = cli_need(calloc((size_t)count, sizeof *f->ranks));
+    rank_facts *own = &f->ranks[tg_comm_rank(f->comm)];
+    (void)gethostname(own->host, sizeof own->host - 1);
+    snprintf(own->backend, sizeof own->backend, "%s", f->backend);
+    for (int i = 0; i < f->count; i++) {
+        if (strcmp(f->backends[i].name, f->backend) == 0) {
+            char number[16] = "";
+            if (device >= 0) {
+                snprintf(number, sizeof number, "%d: ", device);
+            }
+            snprintf(own->device, sizeof own->device, "%s%.76s", number, f->backends[i].device);
+        }
+    }
+    own->threads = f->threads;
+    const tg_tensor all = {.dtype = TG_U8,
+                           .shape = {1, {(int64_t)((size_t)count * sizeof *f->ranks)}},
+                           .data = f->ranks};
+    return tg_comm_all_gather(f->comm, &all);
+}
+
+static const tg_backend_info *find_gpu(const facts *f) {
+    for (int i = 0; i < f->count; i++) {
+        if (strcmp(f->backends[i].name, "cuda") == 0) {
+            return &f->backends[i];
+        }
+    }
+    return NULL;
+}
+
+static void print_rank_text(const facts *f) {
+    const int count = tg_comm_ranks(f->comm);
+    if (count > 1) {
+        printf("ranks      %d by %s, over %s\n", count, f->launch.launcher,
+               tg_comm_transport(f->comm));
+    }
+    for (int i = 0; count > 1 && i < count; i++) {
+        const rank_facts *r = &f->ranks[i];
+        printf("  %-8d %s, backend %s, %s, threads %d\n", i, r->host, r->backend, r->device,
+               (int)r->threads);
+    }
+}
+
+static json_t *json_of_ranks(const facts *f) {
+    json_t *object = cli_json_object(), *list = cli_json_array();
+    for (int i = 0; i < tg_comm_ranks(f->comm); i++) {
+        const rank_facts *r = &f->ranks[i];
+        json_t *rank = cli_json_object();
+        cli_json_set(rank, "host", cli_json_text(r->host));
+        cli_json_set(rank, "backend", cli_json_text(r->backend));
+        cli_json_set(rank, "device", cli_json_text(r->device));
+        cli_json_set(rank, "threads", cli_json_integer(r->threads));
+        cli_json_append(list, rank);
+    }
+    cli_json_set(object, "launcher", cli_json_text(f->launch.launcher));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(f->comm)));
+    cli_json_set(object, "rank", list);
+    return object;
+}
+
+static void print_text(const facts *f) {
+    char memory[CLI_UNIT_TEXT];
+    printf("tgrad %s\n", f->build.version);
+    printf("build      %s, %s, with %s\n", f->build.compiler, f->build.build_type,
+           f->build.features);
+    printf("machine    %lld cores, %s of memory, %s\n", (long long)f->machine.cores,
+           cli_bytes_text((uint64_t)f->machine.memory, memory), f->machine.features);
+    const tg_backend_info *gpu = find_gpu(f);
+    printf("gpu        %s\n", !gpu           ? "none: this build has no cuda backend"
+                              : *gpu->device ? gpu->device
+                                             : gpu->reason);
+    printf("libraries  %s\n", f->libraries);
+    printf("threads    %d\n", f->threads);
+    printf("backend    %s\n", f->backend);
+    if (*f->math) {
+        printf("math       %s\n", f->math);
+    }
+    print_rank_text(f);
+    for (int i = 0; i < f->count; i++) {
+        const tg_backend_info *info = &f->backends[i];
+        printf("\nbackend %s: %s\n", info->name, info->summary);
+        printf("  available  %s%s%s\n", info->available ? "yes" : "no", *info->reason ? ": " : "",
+               info->reason);
+        const struct {
+            const char *title, *text;
+        } lines[] = {{"device", info->device},
+                     {"libraries", info->libraries},
+                     {"overrides", info->overrides}};
+        for (int k = 0; k < 3; k++) {
+            if (*lines[k].text) {
+                printf("  %-9s  %s\n", lines[k].title, lines[k].text);
+            }
+        }
+    }
+}
+
+static json_t *json_of_backend(const tg_backend_info *info) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "name", cli_json_text(info->name));
+    cli_json_set(object, "summary", cli_json_text(info->summary));
+    cli_json_set(object, "available", json_boolean(info->available));
+    cli_json_set(object, "reason", cli_json_text(info->reason));
+    cli_json_set(object, "device", cli_json_text(info->device));
+    cli_json_set(object, "libraries", cli_json_words(info->libraries, ", "));
+    cli_json_set(object, "overrides", cli_json_words(info->overrides, " "));
+    return object;
+}
+
+static void print_json(const facts *f) {
+    json_t *build = cli_json_object();
+    cli_json_set(build, "compiler", cli_json_text(f->build.compiler));
+    cli_json_set(build, "type", cli_json_text(f->build.build_type));
+    cli_json_set(build, "features", cli_json_words(f->build.features, " "));
+    json_t *cpu = cli_json_object();
+    cli_json_set(cpu, "cores", cli_json_integer(f->machine.cores));
+    cli_json_set(cpu, "memory_bytes", cli_json_integer(f->machine.memory));
+    cli_json_set(cpu, "features", cli_json_words(f->machine.features, " "));
+    json_t *backends = cli_json_array();
+    for (int i = 0; i < f->count; i++) {
+        cli_json_append(backends, json_of_backend(&f->backends[i]));
+    }
+    const tg_backend_info *gpu = find_gpu(f);
+    json_t *object = cli_json_object();
+    cli_json_set(object, "version", cli_json_text(f->build.version));
+    cli_json_set(object, "build", build);
+    cli_json_set(object, "machine", cpu);
+    cli_json_set(object, "gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null());
+    cli_json_set(object, "libraries", cli_json_words(f->libraries, ", "));
+    cli_json_set(object, "threads", cli_json_integer(f->threads));
+    cli_json_set(object, "backend", cli_json_text(f->backend));
+    if (*f->math) {
+        cli_json_set(object, "math", cli_json_text(f->math));
+    }
+    cli_json_set(object, "ranks", json_of_ranks(f));
+    cli_json_set(object, "backends", backends);
+    cli_json_print(object);
+}
+
+static int run(const cli_call *call) {
+    tg_context *ctx = NULL;
+    if (cli_open_context(call->common, true, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    facts f;
+    int code = CLI_OK;
+    tg_status status = gather(ctx, &f);
+    status = status == TG_OK ? gather_ranks(ctx, call->common, &f) : status;
+    if (status != TG_OK) {
+        code = cli_fail_status(ctx, status);
+    } else if (!cli_is_first()) {
+        code = CLI_OK; /* rank 0 reports */
+    } else if (call->common->json) {
+        print_json(&f);
+    } else {
+        print_text(&f);
+    }
+    free(f.backends);
+    free(f.ranks);
+    tg_comm_destroy(&f.comm);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_info = {
+    .name = "info",
+    .arguments = "",
+    .summary = "Show the build, the machine and what each backend supports here",
+    .description =
+        "'backend', 'threads' and, on a GPU, 'math' are what a run with the same options\n"
+        "would use.\n"
+        "'overrides' are the operations that a backend implements itself; all others are\n"
+        "those of ref. Asking for a backend that cannot run here is an error.\n"
+        "Under mpirun, mpiexec, srun or torchrun it reports this for every process.\n",
+    .examples = "  tgrad info\n"
+                "  tgrad info --backend cuda\n"
+                "  tgrad info --json | jq -r .backend\n"
+                "  mpirun -n 4 tgrad info\n",
+    .takes = CLI_TAKES_DEVICE | CLI_TAKES_JSON,
+    .run = run,
+};

@@ -1,0 +1,423 @@
+/* tgrad predict MODEL --input X --output Y: applies a trained model to fields in a file.
+ *
+ * The model works on (samples, channels, grid..). An input (samples, grid..) or (grid..) has the
+ * missing dimensions of size 1 put in, and those are taken off the output again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/model_file.h"
+#include "common/output.h"
+#include "common/run_settings.h"
+#include "common/tensor_file.h"
+#include "common/text.h"
+
+static struct {
+    const char *input, *output;
+    const char *dataset; /* NULL: the name the model was trained with, or the only one */
+    const char *y_name;  /* of the output; NULL: as trained */
+    const char *queries; /* file of the places to predict at; NULL: the points */
+    int64_t steps;       /* in time */
+} opt;
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
+                    "fields to start from: npy, npz, safetensors, HDF5 or pt (needed)", NULL),
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
+                    "file to write: its ending selects the format (needed)", NULL),
+    CLI_OPTION_TEXT("dataset", 0, &opt.dataset, NULL, "NAME", "tensor of the file to take",
+                    "as trained, or the only one"),
+    CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
+    CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
+                    "as trained"),
+    CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
+                    "points to predict at, per sample or shared", "the points"),
+    CLI_OPTION_INT("steps", 0, &opt.steps, 1, 1000000, "N",
+                   "steps in time, each from the previous one", "1"),
+    {0},
+};
+
+static int64_t steps(void) {
+    return opt.steps > 0 ? opt.steps : 1;
+}
+
+/* The inputs of a prediction, or the points to predict at. */
+typedef struct input {
+    tg_tensor x;        /* (samples, channels, grid..), or coordinates at points */
+    int added;          /* dimensions that the file does not have */
+    bool channels_last; /* there */
+} input;
+
+static bool fits(const cli_model *model, const tg_dataset *set) {
+    const tg_fno_config *fno = cli_model_config(model);
+    return cli_on_points(fno) || tg_dataset_get_facts(set).in_channels == fno->in_channels;
+}
+
+/* An array of the file as x of pairs, called so in the group of the training or in the file. */
+static tg_status open_named(tg_context *ctx, const char *path, const char *name,
+                            tg_dataset_config *config, tg_dataset **out) {
+    config->x_name = name;
+    config->fields = NULL;
+    config->layout = TG_LAYOUT_PAIRS;
+    const tg_status status = cli_dataset_open(ctx, path, config, out);
+    if (status != TG_E_ARGUMENT || !config->group || !*config->group) {
+        return status;
+    }
+    config->group = NULL;
+    return cli_dataset_open(ctx, path, config, out);
+}
+
+/* The array `name` of a file, or the file as in training, or its only array. An npy file has one
+ * without a name, which is a batch of inputs if it can be one. */
+static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
+                            const char *name, tg_dataset_config *config, tg_dataset **out) {
+    cli_source source = {0};
+    tg_file_format format;
+    CLI_CALL(tg_file_detect(ctx, path, &format));
+    CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
+    config->x_only = true;
+    config->n_frames = 0;           /* as many as there are */
+    config->cache_bytes = SIZE_MAX; /* what must be read whole is */
+    if (name) {
+        return open_named(ctx, path, name, config, out);
+    }
+    if (format == TG_FILE_NPY) {
+        const tg_dataset_config trained = *config;
+        if (open_named(ctx, path, config->x_name, config, out) == TG_OK && fits(model, *out)) {
+            return TG_OK;
+        }
+        tg_dataset_close(out);
+        *config = trained;
+    }
+    tg_status status = cli_dataset_open(ctx, path, config, out);
+    const bool has_it = (status == TG_OK && fits(model, *out)) || format == TG_FILE_NPY;
+    if (!has_it && cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 1) {
+        tg_dataset_close(out);
+        status = open_named(ctx, path, cli_source_name(&source, 0), config, out);
+    }
+    cli_source_close(&source);
+    return status;
+}
+
+/* All samples, or the first frames of every trajectory; one sample as often as is wanted. */
+static int read_input(tg_context *ctx, const cli_model *model, const char *path, tg_dataset *set,
+                      int64_t wanted, tg_tensor *x) {
+    const tg_fno_config *fno = cli_model_config(model);
+    const tg_dataset_facts facts = tg_dataset_get_facts(set);
+    const int64_t stored = facts.trajectories > 0 ? facts.trajectories : facts.samples;
+    const int64_t count = stored == 1 ? wanted : stored;
+    tg_shape shape = {.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}};
+    memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
+    if (!fits(model, set)) {
+        char text[128];
+        return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
+                        "and this is %s",
+                        path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
+                        fno->n_dim, fno->n_dim == 1 ? "" : "s",
+                        tg_shape_text(&shape, text, sizeof text));
+    }
+    if (tg_dtype_is_complex(facts.dtype) && !fno->complex_data) {
+        return cli_fail("%s: the model takes real numbers, and these are complex", path);
+    }
+    int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
+    for (int64_t i = 0; i < count; i++) {
+        indices[i] = i % stored * (facts.samples / stored);
+    }
+    tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, x);
+    status = status == TG_OK ? tg_dataset_read(set, indices, count, x->data, NULL) : status;
+    free(indices);
+    return cli_code(ctx, status);
+}
+
+/* From the array `name` of the file; NULL: as trained, or its only one. */
+static int take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
+                      int64_t wanted, input *in) {
+    tg_dataset_config config = {0};
+    tg_dataset *set = NULL;
+    const tg_status status = open_input(ctx, model, path, name, &config, &set);
+    const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
+                                     : cli_fail_status(ctx, status);
+    const tg_dataset_facts facts = tg_dataset_get_facts(set);
+    if (config.coordinates > 0) {
+        in->added = facts.x_ndim == 2 ? 2 : 0;
+    } else if (facts.trajectories == 0) {
+        in->added = facts.n_dim + 2 - facts.x_ndim;
+    }
+    in->channels_last = config.channels_last && config.coordinates == 0;
+    tg_dataset_close(&set);
+    return code;
+}
+
+/* (.., channels, grid..) becomes (.., grid.., channels). */
+static void put_channels_last(tg_tensor *y, int n_dim) {
+    tg_shape *shape = &y->shape;
+    const int at = shape->ndim - n_dim - 1;
+    const int64_t channels = shape->dim[at];
+    const size_t bytes = tg_tensor_bytes(y), size = tg_dtype_size(y->dtype);
+    int64_t points = 1;
+    for (int d = at; d < shape->ndim - 1; d++) {
+        shape->dim[d] = shape->dim[d + 1];
+        points *= shape->dim[d];
+    }
+    shape->dim[shape->ndim - 1] = channels;
+    char *from = cli_need(malloc(bytes)), *to = y->data;
+    memcpy(from, to, bytes);
+    for (int64_t i = 0; i < tg_tensor_numel(y); i++) {
+        const int64_t row = i / (channels * points) * channels + i % channels;
+        memcpy(to + (size_t)i * size, from + (size_t)(row * points + i / channels % points) * size,
+               size);
+    }
+    free(from);
+}
+
+/* The (samples, queries, coordinates) to predict at, if they are others than the points; one list
+ * serves all samples. */
+static int take_queries(tg_context *ctx, const cli_model *model, int64_t samples, tg_tensor *out) {
+    const int dims = cli_model_config(model)->n_dim;
+    input in = {0};
+    char text[128];
+    if (!opt.queries) {
+        return CLI_OK;
+    }
+    if (!cli_on_points(cli_model_config(model))) {
+        return cli_fail("--queries: the model works on a grid; those of points have queries");
+    }
+    const int code = take_input(ctx, model, opt.queries, NULL, samples, &in);
+    *out = in.x;
+    if (code != CLI_OK) {
+        return code;
+    }
+    put_channels_last(out, 1);
+    return out->shape.dim[0] == samples
+               ? CLI_OK
+               : cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
+                          "found %s",
+                          opt.queries, (long long)samples, dims, dims,
+                          tg_shape_text(&out->shape, text, sizeof text));
+}
+
+/* Steps in time need a model whose inputs are frames of its outputs: several of them, or as many in
+ * data.horizon as in data.history. */
+static int check_steps(tg_context *ctx, const cli_model *model) {
+    const tg_fno_config *fno = cli_model_config(model);
+    const int64_t in = fno->in_channels, out = fno->out_channels;
+    tg_dataset_config data;
+    const tg_status status = tg_model_dataset_config(model->model, &data, sizeof data);
+    if (status != TG_OK || steps() == 1) {
+        return cli_code(ctx, status);
+    }
+    if (cli_on_points(fno)) {
+        return cli_fail("--steps: the model makes values of points; it cannot go on from those");
+    }
+    return in % out == 0 || in * data.horizon == out * data.history
+               ? CLI_OK
+               : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
+                          "own output only if it takes one or several frames of it",
+                          (long long)out, (long long)in);
+}
+
+/* Allocates the output for an input of this shape. */
+static tg_status make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
+                             const tg_tensor *queries, tg_tensor *y) {
+    tg_shape to = *shape;
+    to.dim[1] = steps() * cli_model_config(model)->out_channels;
+    to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
+    return tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &to, y);
+}
+
+/* All steps, as y (samples, steps, channels, grid..). */
+static tg_status roll_out(const cli_model *model, const tg_tensor *x, tg_tensor *y) {
+    const tg_status status = tg_model_predict_steps(model->model, x, steps(), y);
+    tg_shape *shape = &y->shape;
+    memmove(shape->dim + 3, shape->dim + 2, (size_t)(shape->ndim - 2) * sizeof shape->dim[0]);
+    shape->dim[2] = shape->dim[1] / steps();
+    shape->dim[1] = steps();
+    shape->ndim++;
+    return status;
+}
+
+/* Takes off the dimensions that the input did not have, if they are 1; steps in time stay. Returns
+ * whether the channels are gone. */
+static bool drop_added(tg_tensor *y, int added) {
+    tg_shape *shape = &y->shape;
+    const int channels = steps() > 1 ? 2 : 1;
+    if (added == 0 || shape->dim[channels] != 1) {
+        return false;
+    }
+    memmove(shape->dim + channels, shape->dim + channels + 1,
+            (size_t)(shape->ndim - channels - 1) * sizeof shape->dim[0]);
+    memmove(shape->dim, shape->dim + added - 1, /* of one grid also the samples */
+            (size_t)(shape->ndim - added) * sizeof shape->dim[0]);
+    shape->ndim -= added;
+    return true;
+}
+
+/* The name of --y-name, or of the array of the training: "v:0-1" are components of v. */
+static char *output_name(const cli_model *model) {
+    const tg_settings *settings = tg_model_settings(model->model);
+    const char *group = cli_setting_or(settings, "data.group", "");
+    const char *name = cli_setting_or(settings, "data.y_name", "y");
+    if (cli_on_points(cli_model_config(model)) && strcmp(name, "y") == 0) {
+        name = "values";
+    }
+    char *made = opt.y_name ? cli_format("%s", opt.y_name)
+                            : cli_format("%s%s%s", group, *group ? "/" : "", name);
+    char *colon = opt.y_name ? NULL : strrchr(made, ':');
+    if (colon && strspn(colon + 1, "0123456789-") == strlen(colon + 1)) {
+        *colon = '\0';
+    }
+    return made;
+}
+
+static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
+    tg_archive *archive = NULL;
+    char *name = output_name(model);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_archive_create(ctx, &archive));
+    CLI_TRY(tg_archive_add_view(archive, name, y));
+    CLI_TRY(tg_archive_write(ctx, opt.output, archive));
+fail:
+    free(name);
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+/* Warns of weights and outputs that are NaN or infinite; *found counts those of the output. */
+static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, const tg_tensor *x,
+                                   const tg_tensor *y, int64_t *found) {
+    int64_t bad = 0, all = 0;
+    tg_tensor_stats in, out;
+    CLI_CALL(tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all));
+    CLI_CALL(tg_tensor_get_stats(ctx, x, &in));
+    CLI_CALL(tg_tensor_get_stats(ctx, y, &out));
+    const int64_t given = in.nan_count + in.inf_count;
+    *found = out.nan_count + out.inf_count;
+    if (bad > 0) {
+        cli_warn("%s: %lld of %lld weights are NaN or infinite", model->path, (long long)bad,
+                 (long long)all);
+    }
+    if (*found > 0) {
+        cli_warn("%s: %lld of %lld values are NaN or infinite; of the input %lld of %lld are",
+                 opt.output, (long long)*found, (long long)tg_tensor_numel(y), (long long)given,
+                 (long long)tg_tensor_numel(x));
+    }
+    return TG_OK;
+}
+
+static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples,
+                         int64_t nonfinite, bool json) {
+    char text[128];
+    if (!json) {
+        cli_model_say_checkpoint(model);
+        cli_say("wrote %s: %lld sample%s, %s %s", opt.output, (long long)samples,
+                samples == 1 ? "" : "s", tg_dtype_name(y->dtype),
+                tg_shape_text(&y->shape, text, sizeof text));
+        return;
+    }
+    json_t *object = cli_json_object();
+    cli_model_set_json(object, model);
+    cli_json_set(object, "input", cli_json_text(opt.input));
+    cli_json_set(object, "output", cli_json_text(opt.output));
+    cli_json_set(object, "samples", cli_json_integer(samples));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(y->dtype)));
+    cli_json_set(object, "shape", cli_json_shape(&y->shape));
+    cli_json_set(object, "nonfinite", cli_json_integer(nonfinite));
+    cli_json_print(object);
+}
+
+static int predict(tg_context *ctx, const cli_model *model, bool json) {
+    input in = {0};
+    tg_tensor y = {0}, queries = {0};
+    int64_t nonfinite = 0;
+    tg_status status = TG_OK;
+    int code = check_steps(ctx, model);
+    code = code == CLI_OK ? take_input(ctx, model, opt.input, opt.dataset, 1, &in) : code;
+    code = code == CLI_OK ? take_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
+    if (code != CLI_OK) {
+        goto fail;
+    }
+    CLI_TRY(make_output(ctx, model, &in.x.shape, &queries, &y));
+    CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &in.x, &queries, &y)
+            : steps() > 1 ? roll_out(model, &in.x, &y)
+                          : tg_model_predict(model->model, &in.x, &y));
+    CLI_TRY(warn_of_nonfinite(ctx, model, &in.x, &y, &nonfinite));
+    if (!drop_added(&y, in.added) && in.channels_last) {
+        put_channels_last(&y, cli_model_config(model)->n_dim);
+    }
+    CLI_TRY(write_output(ctx, model, &y));
+    print_result(model, &y, in.x.shape.dim[0], nonfinite, json);
+fail:
+    tg_tensor_destroy(&in.x);
+    tg_tensor_destroy(&y);
+    tg_tensor_destroy(&queries);
+    return code != CLI_OK ? code : cli_code(ctx, status);
+}
+
+/* Checks of the output before anything is predicted. */
+static int check_output(tg_context *ctx, const char *model) {
+    const char *const read[] = {opt.input, opt.queries, model};
+    const char *end = strrchr(opt.output, '/');
+    char *folder = cli_format("%.*s", end ? (int)(end - opt.output) + 1 : 0, opt.output);
+    tg_file_format format;
+    int code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
+    if (code == CLI_OK && end && !cli_is_folder(folder)) {
+        code = cli_fail("%s: there is no folder %s", opt.output, folder);
+    }
+    for (int i = 0; i < 3 && code == CLI_OK; i++) {
+        code = cli_keep_file(read[i], opt.output);
+    }
+    free(folder);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    if (!opt.input || !opt.output) {
+        return cli_usage("predict", "--input FILE and --output FILE are needed");
+    }
+    tg_context *ctx = NULL;
+    cli_model model = {0};
+    int code = cli_open_context(call->common, true, &ctx);
+    if (code != CLI_OK) {
+        return code;
+    }
+    const tg_comm_launch launch = tg_comm_get_launch();
+    if (launch.ranks > 1 && cli_is_first()) {
+        cli_warn("%d ranks do not share a prediction: each makes what its own command line says",
+                 launch.ranks);
+    }
+    code = check_output(ctx, call->args.item[0]);
+    code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
+    if (code == CLI_OK) {
+        cli_model_tell(&model);
+        code = predict(ctx, &model, call->common->json);
+    }
+    cli_model_close(&model);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_predict = {
+    .name = "predict",
+    .arguments = "MODEL",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Apply a trained model to fields in a file",
+    .description =
+        "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"
+        "checkpoint, a model file (tg_model_save), or with --config a file of weights by\n"
+        "neuraloperator's names (docs/exchange.md). The input is (samples, channels, grid..) on\n"
+        "any grid; with one channel also (samples, grid..) or a single grid; (samples, grid..,\n"
+        "channels) where the data of the training were such. The output has the same form. It is\n"
+        "called y, or as in training, where the format has names. A model on points takes them as\n"
+        "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
+        "--queries. Inputs and outputs are in the units of the data. A warning counts weights\n"
+        "and values that are NaN or infinite.\n"
+        "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
+        "of several frames takes them oldest first, and of a file of trajectories as in training\n"
+        "the first ones of each.\n",
+    .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
+                "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n"
+                "  tgrad predict runs/ns -i w0.npy -o rollout.npy --steps 10\n",
+    .options = options,
+    .takes = CLI_TAKES_MODEL | CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .run = run,
+};

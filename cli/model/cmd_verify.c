@@ -1,0 +1,220 @@
+/* tgrad verify KIND FILE: recomputes the numbers of a golden file on the chosen backend. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+#include "verify.h"
+
+static const char *output_path; /* -o */
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("output", 'o', &output_path, NULL, "OUT",
+                    "write the computed tensors to a safetensors file", NULL),
+    {0},
+};
+
+static const struct {
+    const char *name;
+    int (*verify)(verify_run *run);
+} kinds[] = {
+    {"fno", verify_fno},   {"tfno", verify_fno},    {"gno", verify_gno},
+    {"gino", verify_gino}, {"optim", verify_optim}, {"tucker", verify_tucker},
+};
+
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+void verify_add(verify_run *run, double error, double limit, const char *format, ...) {
+    run->checks = cli_grow(run->checks, (size_t)run->count, &run->capacity, sizeof *run->checks);
+    verify_check *check = &run->checks[run->count++];
+    *check = (verify_check){.error = error, .limit = limit};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(check->name, sizeof check->name, format, args);
+    va_end(args);
+}
+
+/* Real number i of a tensor of reals or pairs. */
+static double real_at(const tg_tensor *tensor, int64_t i) {
+    return tg_dtype_real(tensor->dtype) == TG_F64 ? ((const double *)tensor->data)[i]
+                                                  : (double)((const float *)tensor->data)[i];
+}
+
+double verify_relative_error(const tg_tensor *a, const tg_tensor *b, const tg_tensor *origin) {
+    const tg_dtype real = tg_dtype_real(a->dtype);
+    if (a->dtype != b->dtype || tg_tensor_numel(a) != tg_tensor_numel(b) ||
+        (real != TG_F32 && real != TG_F64)) {
+        return nan("");
+    }
+    const int64_t n = tg_tensor_numel(a) * (tg_dtype_is_complex(a->dtype) ? 2 : 1);
+    double difference = 0.0, size = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = real_at(a, i), y = real_at(b, i), z = origin ? real_at(origin, i) : 0.0;
+        difference += (x - y) * (x - y);
+        size += (y - z) * (y - z);
+    }
+    return difference == 0.0 ? 0.0 : sqrt(difference / size);
+}
+
+const tg_tensor *verify_tensor(const verify_run *run, const char *name) {
+    const tg_tensor *tensor = tg_archive_find(run->golden, name);
+    if (!tensor) {
+        cli_fail("%s: no tensor named '%s'", run->path, name);
+    }
+    return tensor;
+}
+
+json_t *verify_metadata(const verify_run *run, const char *key) {
+    const char *text = tg_archive_meta(run->golden, key);
+    if (!text) {
+        cli_fail("%s: no metadata '%s'", run->path, key);
+        return NULL;
+    }
+    json_error_t error;
+    json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
+    if (!value) {
+        cli_fail("%s: metadata '%s' is not JSON: %s", run->path, key, error.text);
+    }
+    return value;
+}
+
+char *verify_value_text(const json_t *value) {
+    return cli_need(json_is_string(value) ? strdup(json_string_value(value))
+                                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT));
+}
+
+int verify_read_config(const verify_run *run, verify_set set, void *config) {
+    json_t *object = verify_metadata(run, "config");
+    if (!object) {
+        return CLI_FAILED;
+    }
+    int code = json_is_object(object)
+                   ? CLI_OK
+                   : cli_fail("%s: metadata 'config' is not an object", run->path);
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char *text = verify_value_text(value);
+        if (code == CLI_OK) {
+            const tg_status status = set(run->ctx, config, key, text);
+            code = cli_code(run->ctx, status);
+        }
+        free(text);
+    }
+    json_decref(object);
+    return code;
+}
+
+static bool passes(const verify_check *check) {
+    return check->error <= check->limit;
+}
+
+/* The largest error; NaN if there is one. */
+static double worst_error(const verify_run *run) {
+    double worst = 0.0;
+    for (int i = 0; i < run->count; i++) {
+        worst = run->checks[i].error <= worst ? worst : run->checks[i].error;
+    }
+    return worst;
+}
+
+static void print_text(const verify_run *run, bool is_good) {
+    static const cli_column columns[] = {
+        {"check", false}, {"error", true}, {"limit", true}, {"", false}};
+    cli_table table = {.column = columns, .columns = 4};
+    for (int i = 0; i < run->count; i++) {
+        const verify_check *check = &run->checks[i];
+        cli_table_cell(&table, "%s", check->name);
+        cli_table_cell(&table, "%.3g", check->error);
+        cli_table_cell(&table, "%.3g", check->limit);
+        cli_table_cell(&table, "%s", passes(check) ? "ok" : "FAILED");
+    }
+    cli_table_print(&table, stdout);
+    char backend[CLI_BACKEND_TEXT];
+    cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
+            cli_backend_text(run->ctx, backend), worst_error(run));
+}
+
+static void print_json(const verify_run *run, const char *kind, bool is_good) {
+    json_t *object = cli_json_object(), *checks = cli_json_array();
+    for (int i = 0; i < run->count; i++) {
+        const verify_check *check = &run->checks[i];
+        json_t *row = cli_json_object();
+        cli_json_set(row, "name", cli_json_text(check->name));
+        cli_json_set(row, "error", cli_json_real(check->error));
+        cli_json_set(row, "limit", cli_json_real(check->limit));
+        cli_json_set(row, "ok", json_boolean(passes(check)));
+        cli_json_append(checks, row);
+    }
+    cli_json_set(object, "file", cli_json_text(run->path));
+    cli_json_set(object, "kind", cli_json_text(kind));
+    cli_json_set_backend(object, run->ctx);
+    cli_json_set(object, "ok", json_boolean(is_good));
+    cli_json_set(object, "largest_error", cli_json_real(worst_error(run)));
+    cli_json_set(object, "checks", checks);
+    cli_json_print(object);
+}
+
+static int judge(verify_run *run, const char *kind, bool json) {
+    bool is_good = run->count > 0;
+    for (int i = 0; i < run->count; i++) {
+        is_good = is_good && passes(&run->checks[i]);
+    }
+    if (output_path) {
+        tg_status status = tg_safetensors_write(run->ctx, output_path, run->computed);
+        if (status != TG_OK) {
+            return cli_fail_status(run->ctx, status);
+        }
+    }
+    if (json) {
+        print_json(run, kind, is_good);
+    } else {
+        print_text(run, is_good);
+    }
+    return is_good ? CLI_OK : CLI_FAILED;
+}
+
+static int run(const cli_call *call) {
+    int (*verify)(verify_run *) = NULL;
+    const char *kind = call->args.item[0];
+    for (int i = 0; i < KINDS; i++) {
+        verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
+    }
+    if (!verify) {
+        return cli_usage("verify",
+                         "'%s' is not a kind of golden file (fno, tfno, gno, gino, optim, tucker)",
+                         kind);
+    }
+    verify_run work = {.path = call->args.item[1]};
+    tg_archive *golden = NULL;
+    if (cli_open_context(call->common, true, &work.ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = tg_safetensors_read(work.ctx, work.path, &golden);
+    status = status == TG_OK ? tg_archive_create(work.ctx, &work.computed) : status;
+    work.golden = golden;
+    int code = status == TG_OK ? verify(&work) : cli_fail_status(work.ctx, status);
+    code = code == CLI_OK ? judge(&work, kind, call->common->json) : code;
+    free(work.checks);
+    tg_archive_destroy(&work.computed);
+    tg_archive_destroy(&golden);
+    tg_context_destroy(&work.ctx);
+    return code;
+}
+
+const cli_command cli_cmd_verify = {
+    .name = "verify",
+    .arguments = "fno|tfno|gno|gino|optim|tucker FILE",
+    .min_args = 2,
+    .max_args = 2,
+    .summary = "Recompute a file of reference numbers and compare",
+    .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
+                   "results. Exits 1 if any quantity is further off than its limit.\n",
+    .examples = "  tgrad verify fno tests/fixtures/fno_2d.safetensors\n"
+                "  tgrad verify optim tests/fixtures/optim_tg_us_lr.safetensors --backend ref\n"
+                "  tgrad verify tucker tests/fixtures/tucker_c4.safetensors -o out.safetensors\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .run = run,
+};

@@ -1,0 +1,66 @@
+/* Curves as inline SVG: several series over one axis, with ticks, grid, a read-out that appears
+ * under the pointer without any script, and a sentence in place of the picture for screen readers.
+ *
+ * Every curve carries its numbers: data-run, data-metric, data-x and data-y, in full. */
+#ifndef CLI_REPORT_CHART_H
+#define CLI_REPORT_CHART_H
+
+#include <stdbool.h>
+
+#include "html.h"
+
+typedef struct cli_series {
+    const char *name;
+    int number;      /* 1, 2, ..: of the run, chooses the colour; 0: the neutral one (truth) */
+    const double *x; /* (count) ascending */
+    const double *y; /* (count) values that are not finite leave a gap */
+    int count;
+    const double *low, *high; /* (count) of a band around y; NULL: none */
+} cli_series;
+
+typedef struct cli_chart {
+    const char *title;
+    const char *metric;  /* "test.16.l2": for data-metric */
+    const char *x_label; /* "epoch" */
+    bool is_log;         /* y; values of 0 and below leave a gap */
+    const cli_series *series;
+    int count;
+} cli_chart;
+
+/* Writes a <figure>; nothing if there is no value to draw. */
+void cli_chart_draw(cli_html *page, const cli_chart *chart);
+
+/* The CSS class of a run's colour: runs 1 .. 8 have their own, later ones the same dashed. */
+enum { CLI_RUN_COLOURS = 8 };
+int cli_run_colour(int number);
+
+/* ---- Axes, of other charts too. ---- */
+
+/* A line across at a value of the vertical axis, and the value before it. */
+void cli_chart_grid_line(cli_html *page, int left, int right, double y, double value);
+
+enum { CLI_MAX_TICKS = 12 };
+
+/* Round numbers within [low, high], ascending; returns their count. The logarithmic one takes
+ * 0 < low < high. */
+int cli_ticks_linear(double low, double high, int wanted, double tick[CLI_MAX_TICKS]);
+int cli_ticks_log(double low, double high, double tick[CLI_MAX_TICKS]);
+
+/* ---- a drawing as a file: title and plain colours on a white ground; no variables, scripts or
+ * fonts from elsewhere, so it looks the same everywhere ---- */
+
+enum {
+    CLI_SVG_MARGIN = 22,
+    CLI_SVG_SUBTITLE = 53
+}; /* left of all text; a second line's baseline */
+
+typedef struct cli_svg {
+    int width, height;
+    const char *title, *summary; /* the latter in place of the picture, for screen readers */
+    const char *rules;           /* CSS of the drawing, beside those of text and axes */
+} cli_svg;
+
+/* Writes all up to the title; the drawing follows, then "</svg>\n". */
+void cli_svg_begin(cli_html *file, const cli_svg *svg);
+
+#endif

@@ -1,0 +1,173 @@
+/* tgrad report DIR ..: one self-contained HTML page about training runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/output.h"
+#include "report.h"
+#include "sweep/page.h"
+
+enum { DEFAULT_SAMPLES = 2 };
+
+static struct {
+    const char *output;
+    const char *title;
+    int64_t samples;
+} opt = {.output = "report.html", .samples = DEFAULT_SAMPLES};
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE", "the page to write", "report.html"),
+    CLI_OPTION_TEXT("title", 0, &opt.title, NULL, "TEXT", "heading of the page",
+                    "the names of the runs"),
+    CLI_OPTION_INT("samples", 0, &opt.samples, 0, 64, "N",
+                   "test samples to show at each resolution", "2"),
+    {0},
+};
+
+/* The command line that makes this page, to be freed. */
+static char *command_line(const cli_call *call) {
+    char number[32];
+    const char *word[CLI_REPORT_RUNS + 8] = {"tgrad", "report"};
+    int count = 2;
+    for (int i = 0; i < call->args.count; i++) {
+        word[count++] = call->args.item[i];
+    }
+    word[count++] = "-o";
+    word[count++] = opt.output;
+    if (opt.title) {
+        word[count++] = "--title";
+        word[count++] = opt.title;
+    }
+    if (opt.samples != DEFAULT_SAMPLES) {
+        snprintf(number, sizeof number, "%lld", (long long)opt.samples);
+        word[count++] = "--samples";
+        word[count++] = number;
+    }
+    cli_bytes line = {0};
+    for (int i = 0; i < count; i++) {
+        char *quoted = cli_shell_word(word[i]);
+        cli_bytes_add(&line, quoted, strlen(quoted));
+        cli_bytes_add(&line, i + 1 < count ? " " : "", 1);
+        free(quoted);
+    }
+    return (char *)line.data;
+}
+
+static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {
+    if (!json) {
+        char size[CLI_UNIT_TEXT];
+        cli_say("wrote %s: %d run%s, %s", opt.output, count, count == 1 ? "" : "s",
+                cli_bytes_text(bytes, size));
+        return;
+    }
+    json_t *object = cli_json_object(), *list = cli_json_array();
+    for (int i = 0; i < count; i++) {
+        json_t *entry = cli_json_object();
+        cli_json_set(entry, "name", cli_json_text(runs[i].name));
+        cli_json_set(entry, "folder", cli_json_text(runs[i].path));
+        cli_json_set(entry, "epochs", cli_json_integer(runs[i].epoch[runs[i].count - 1].epoch));
+        cli_json_append(list, entry);
+    }
+    cli_json_set(object, "report", cli_json_text(opt.output));
+    cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
+    cli_json_set(object, "runs", list);
+    cli_json_print(object);
+}
+
+/* Leaves out, with a message, folders without a run and runs that cannot be read (CLI_FAILED). */
+static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *count) {
+    int worst = CLI_OK;
+    *count = 0;
+    for (int i = 0; i < args->count; i++) {
+        cli_run *run = &runs[*count];
+        int code = cli_run_open(ctx, args->item[i], run);
+        code = code == CLI_OK ? cli_report_check_samples(run) : code;
+        code = code == CLI_OK ? cli_report_check_rollout(run) : code;
+        if (code == CLI_OK && run->count > 0) {
+            (*count)++;
+        } else {
+            cli_run_close(run);
+        }
+        worst = code == CLI_OK ? worst : code;
+    }
+    return *count > 0 ? worst : CLI_FAILED;
+}
+
+/* The folder of a sweep has a separate kind of page. */
+static int report_sweep(tg_context *ctx, const char *folder, bool json) {
+    size_t bytes = 0;
+    const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
+    if (bytes > 0 && json) {
+        json_t *object = cli_json_object();
+        cli_json_set(object, "report", cli_json_text(opt.output));
+        cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
+        cli_json_set(object, "sweep", cli_json_text(folder));
+        cli_json_print(object);
+    } else if (bytes > 0) {
+        char size[CLI_UNIT_TEXT];
+        cli_say("wrote %s: %s", opt.output, cli_bytes_text(bytes, size));
+    }
+    return code;
+}
+
+static int run(const cli_call *call) {
+    int count = 0;
+    tg_context *ctx = NULL;
+    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
+        const int code = report_sweep(ctx, call->args.item[0], call->common->json);
+        tg_context_destroy(&ctx);
+        return code;
+    }
+    cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
+    cli_html page = {0};
+    char *command = command_line(call);
+    const int opened = open_runs(ctx, &call->args, runs, &count);
+    int code = count > 0 ? CLI_OK : CLI_FAILED;
+    if (code == CLI_OK) {
+        cli_run_name_all(runs, count);
+        const cli_report report = {.ctx = ctx,
+                                   .run = runs,
+                                   .count = count,
+                                   .title = opt.title,
+                                   .command = command,
+                                   .samples = opt.samples};
+        code = cli_report_write(&page, &report);
+    }
+    code = code == CLI_OK ? cli_write_file(opt.output, page.text, page.used) : code;
+    if (code == CLI_OK) {
+        print_result(runs, count, page.used, call->common->json);
+    }
+    for (int i = 0; i < count; i++) {
+        cli_run_close(&runs[i]);
+    }
+    free(runs);
+    free(command);
+    cli_html_free(&page);
+    tg_context_destroy(&ctx);
+    return code == CLI_OK ? opened : code;
+}
+
+const cli_command cli_cmd_report = {
+    .name = "report",
+    .arguments = "DIR ..",
+    .min_args = 1,
+    .max_args = CLI_REPORT_RUNS,
+    .summary = "Make an HTML page that shows and compares training runs",
+    .description =
+        "Each DIR is a run folder of 'tgrad train', finished or still running. The page holds\n"
+        "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
+        "one file without scripts that needs no network. A DIR without a run is left out with a\n"
+        "warning; so is a damaged run, with exit code 1.\n"
+        "For one folder of 'tgrad sweep': a table of means over seeds, in Markdown if FILE ends "
+        "in\n"
+        ".md, otherwise with plots.\n",
+    .examples = "  tgrad report runs/darcy\n"
+                "  tgrad report runs/adam runs/tensorgrad -o comparison.html\n"
+                "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n"
+                "  tgrad report runs/sweep -o table.md\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON,
+    .run = run,
+};

@@ -1,0 +1,264 @@
+/* How the runs went: curves over the epochs, and the same numbers as tables. */
+#define _POSIX_C_SOURCE 200809L /* getline */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "chart.h"
+#include "common/output.h"
+#include "common/text.h"
+#include "report.h"
+
+/* ---- stable ranks of the gradients (stable_ranks.jsonl): a chart for every mode, the mean over
+ * the spectral weights that have it ---- */
+
+typedef struct ranks {
+    double *epoch, *rank[TG_MAX_NDIM]; /* (count); NaN: no weight has this mode */
+    int count;
+} ranks;
+
+static double mean_of(const json_t *parameters, size_t mode) {
+    double sum = 0.0;
+    int count = 0;
+    for (size_t i = 0; i < json_array_size(parameters); i++) {
+        const json_t *list = json_object_get(json_array_get(parameters, i), "stable_rank");
+        const double rank = cli_json_number(json_array_get(list, mode));
+        if (isfinite(rank)) {
+            sum += rank;
+            count++;
+        }
+    }
+    return count > 0 ? sum / count : (double)NAN;
+}
+
+static void take_line(ranks *r, const json_t *line) {
+    const json_t *epoch = json_object_get(line, "epoch");
+    if (!json_is_integer(epoch)) { /* one that a killed run has not finished */
+        return;
+    }
+    const size_t bytes = ((size_t)r->count + 1) * sizeof(double);
+    r->epoch = cli_need(realloc(r->epoch, bytes));
+    r->epoch[r->count] = (double)json_integer_value(epoch);
+    for (size_t d = 0; d < TG_MAX_NDIM; d++) {
+        r->rank[d] = cli_need(realloc(r->rank[d], bytes));
+        r->rank[d][r->count] = mean_of(json_object_get(line, "parameters"), d);
+    }
+    r->count++;
+}
+
+/* Of a run; none without the file. */
+static ranks read_ranks(const cli_run *run) {
+    char *path = cli_format("%s/stable_ranks.jsonl", run->path), *line = NULL;
+    FILE *file = fopen(path, "r");
+    size_t room = 0;
+    ranks r = {0};
+    while (file && getline(&line, &room, file) > 0) {
+        json_t *object = json_loads(line, 0, NULL);
+        take_line(&r, object);
+        json_decref(object);
+    }
+    if (file) {
+        fclose(file);
+    }
+    free(line);
+    free(path);
+    return r;
+}
+
+static void draw_mode(cli_html *page, const cli_report *report, const ranks *of, int mode) {
+    cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
+    char title[64], metric[32];
+    int count = 0;
+    for (int i = 0; i < report->count; i++) {
+        if (of[i].count > 0) {
+            series[count++] = (cli_series){.name = report->run[i].name,
+                                           .number = i + 1,
+                                           .x = of[i].epoch,
+                                           .y = of[i].rank[mode],
+                                           .count = of[i].count};
+        }
+    }
+    snprintf(title, sizeof title, "Stable rank of the gradients, mode %d", mode + 1);
+    snprintf(metric, sizeof metric, "stable_rank.%d", mode + 1);
+    const cli_chart chart = {.title = title,
+                             .metric = metric,
+                             .x_label = "epoch",
+                             .is_log = true,
+                             .series = series,
+                             .count = count};
+    cli_chart_draw(page, &chart);
+    free(series);
+}
+
+void cli_report_stable_ranks(cli_html *page, const cli_report *report) {
+    ranks *of = cli_need(calloc((size_t)report->count, sizeof *of));
+    for (int i = 0; i < report->count; i++) {
+        of[i] = read_ranks(&report->run[i]);
+    }
+    for (int mode = 0; mode < TG_MAX_NDIM; mode++) {
+        draw_mode(page, report, of, mode);
+    }
+    for (int i = 0; i < report->count; i++) {
+        free(of[i].epoch);
+        for (int d = 0; d < TG_MAX_NDIM; d++) {
+            free(of[i].rank[d]);
+        }
+    }
+    free(of);
+}
+
+/* Which number of an epoch a chart shows. */
+typedef enum curve_kind { CURVE_LOSS, CURVE_RATE, CURVE_STEP, CURVE_ERROR } curve_kind;
+
+static double value_of(const cli_epoch *epoch, curve_kind kind, cli_norm norm, int test) {
+    switch (kind) {
+    case CURVE_LOSS:
+        return epoch->loss;
+    case CURVE_RATE:
+        return epoch->lr;
+    case CURVE_STEP:
+        return epoch->step_ms;
+    case CURVE_ERROR:
+        break;
+    }
+    return epoch->error[norm][test];
+}
+
+/* One number of every run over its epochs; epochs without that test error are left out. */
+static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_norm norm,
+                 const char *grid, cli_chart *chart) {
+    size_t total = 0;
+    for (int i = 0; i < report->count; i++) {
+        total += (size_t)report->run[i].count;
+    }
+    cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
+    double *room = cli_need(malloc(2 * total * sizeof *room)), *next = room;
+    for (int i = 0; i < report->count; i++) {
+        const cli_run *run = &report->run[i];
+        const int test = kind == CURVE_ERROR ? cli_run_test(run, grid) : 0;
+        double *x = next, *y = next + run->count;
+        int count = 0;
+        for (int e = 0; test >= 0 && e < run->count; e++) {
+            const double value = value_of(&run->epoch[e], kind, norm, test);
+            if (kind != CURVE_ERROR || value == value) {
+                x[count] = (double)run->epoch[e].epoch;
+                y[count++] = value;
+            }
+        }
+        series[i] =
+            (cli_series){.name = run->name, .number = i + 1, .x = x, .y = y, .count = count};
+        next += 2 * run->count;
+    }
+    chart->series = series;
+    chart->count = report->count;
+    chart->x_label = "epoch";
+    cli_chart_draw(page, chart);
+    free(series);
+    free(room);
+}
+
+/* Whether any run has such errors of a test: data at points have no H1 errors. */
+static bool has_errors(const cli_report *report, cli_norm norm, const char *grid) {
+    for (int i = 0; i < report->count; i++) {
+        const cli_run *run = &report->run[i];
+        const int test = cli_run_test(run, grid);
+        for (int e = 0; test >= 0 && e < run->count; e++) {
+            const double *error = run->epoch[e].error[norm];
+            if (!isnan(error[test]) || isnan(run->epoch[e].error[CLI_NORM_L2][test])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void draw_errors(cli_html *page, const cli_report *report) {
+    static const char *const norm_name[CLI_NORMS] = {"l2", "h1"}, *const shown[] = {"L²", "H¹"};
+    cli_grid grid[CLI_REPORT_TESTS];
+    const int tests = cli_report_grids(report, grid);
+    for (int t = 0; t < tests; t++) {
+        for (int n = 0; n < CLI_NORMS; n++) {
+            char title[TG_GRID_TEXT + 48], metric[TG_GRID_TEXT + 16];
+            snprintf(title, sizeof title, "Test error at resolution %.63s, relative %s", grid[t],
+                     shown[n]);
+            snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], norm_name[n]);
+            cli_chart chart = {.title = title, .metric = metric, .is_log = true};
+            if (has_errors(report, (cli_norm)n, grid[t])) {
+                draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
+            }
+        }
+    }
+}
+
+static void add_legend(cli_html *page, const cli_report *report) {
+    if (report->count < 2) {
+        return;
+    }
+    cli_html_add(page, "<ul class=\"legend\" aria-label=\"Runs\">");
+    for (int i = 0; i < report->count; i++) {
+        cli_html_add(page, "<li>");
+        cli_report_name(page, report, i);
+        cli_html_add(page, "</li>");
+    }
+    cli_html_add(page, "</ul>\n");
+}
+
+static void add_epoch_row(cli_html *page, const cli_run *run, const cli_epoch *epoch) {
+    char text[CLI_NUMBER_TEXT];
+    cli_html_add(page, "<tr><th scope=\"row\">%lld</th>", (long long)epoch->epoch);
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->lr, text));
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->loss, text));
+    for (int t = 0; t < run->tests; t++) {
+        for (int n = 0; n < CLI_NORMS; n++) {
+            cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->error[n][t], text));
+        }
+    }
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->step_ms, text));
+    cli_html_add(page, "<td>%s</td></tr>\n", cli_number_text(epoch->seconds, text));
+}
+
+/* Every epoch of a run; of very long runs every n-th and the last. */
+static void add_epoch_table(cli_html *page, const cli_run *run) {
+    enum { MAX_ROWS = 500 };
+    const int stride = (run->count + MAX_ROWS - 1) / MAX_ROWS;
+    cli_html_add(page, "<details><summary>Epochs of %s as a table", run->name);
+    if (stride > 1) {
+        cli_html_add(page, " (one in %d)", stride);
+    }
+    cli_html_add(page, "</summary>");
+    cli_report_open_wide(page, "Table of epochs");
+    cli_html_add(page, "<table><thead><tr><th scope=\"col\">Epoch</th><th scope=\"col\">Learning "
+                       "rate</th><th scope=\"col\">Training loss</th>");
+    for (int t = 0; t < run->tests; t++) {
+        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
+                     run->grid[t], run->grid[t]);
+    }
+    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th></tr>"
+                       "</thead><tbody>\n");
+    for (int e = 0; e < run->count; e++) {
+        if (e % stride == 0 || e == run->count - 1) {
+            add_epoch_row(page, run, &run->epoch[e]);
+        }
+    }
+    cli_html_add(page, "</tbody></table></div></details>\n");
+}
+
+void cli_report_curves(cli_html *page, const cli_report *report) {
+    cli_chart loss = {.title = "Training loss", .metric = "train.loss", .is_log = true};
+    cli_chart rate = {.title = "Learning rate", .metric = "lr", .is_log = true};
+    cli_html_add(page, "<section id=\"curves\"><h2>Training curves</h2>\n");
+    add_legend(page, report);
+    cli_html_add(page, "<div class=\"charts\">\n");
+    draw_errors(page, report);
+    draw(page, report, CURVE_LOSS, CLI_NORM_L2, NULL, &loss);
+    draw(page, report, CURVE_RATE, CLI_NORM_L2, NULL, &rate);
+    cli_report_stable_ranks(page, report);
+    cli_html_add(page,
+                 "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "
+                 "to read its values%s.</p>\n",
+                 report->count > 1 ? "; the number at the end of a curve is that of its run" : "");
+    for (int i = 0; i < report->count; i++) {
+        add_epoch_table(page, &report->run[i]);
+    }
+    cli_html_add(page, "</section>\n");
+}

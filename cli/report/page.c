@@ -1,0 +1,183 @@
+/* The page around the sections: head, title, contents, end. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chart.h"
+#include "common/commands.h"
+#include "report.h"
+
+/* ---- what several sections need ---- */
+
+int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid) {
+    int at = 0;
+    while (at < count && cli_grid_compare(list[at], grid) < 0) {
+        at++;
+    }
+    if ((at < count && strcmp(list[at], grid) == 0) || count == CLI_REPORT_TESTS) {
+        return count;
+    }
+    memmove(list + at + 1, list + at, (size_t)(count - at) * sizeof *list);
+    snprintf(list[at], sizeof list[at], "%s", grid);
+    return count + 1;
+}
+
+int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
+    int count = 0;
+    for (int i = 0; i < report->count; i++) {
+        for (int t = 0; t < report->run[i].tests; t++) {
+            count = cli_report_insert(grid, count, report->run[i].grid[t]);
+        }
+    }
+    return count;
+}
+
+void cli_report_badge(cli_html *page, const cli_report *report, int index) {
+    if (report->count > 1) {
+        cli_html_add(page, "<span class=\"badge c%d\">%d</span>", cli_run_colour(index + 1),
+                     index + 1);
+    }
+}
+
+void cli_report_name(cli_html *page, const cli_report *report, int index) {
+    cli_report_badge(page, report, index);
+    cli_html_add(page, "<span class=\"run\">%s</span>", report->run[index].name);
+}
+
+void cli_report_columns(cli_html *page, const cli_report *report) {
+    for (int i = 0; i < report->count; i++) {
+        cli_html_add(page, "<th scope=\"col\">");
+        cli_report_name(page, report, i);
+        cli_html_add(page, "</th>");
+    }
+    cli_html_add(page, "</tr></thead><tbody>\n");
+}
+
+const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]) {
+    if (!(bytes >= 0.0 && bytes < 0x1p63)) {
+        return strcpy(text, "\xE2\x80\x93");
+    }
+    return cli_bytes_text((uint64_t)bytes, text);
+}
+
+const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]) {
+    return isfinite(seconds) ? cli_duration_text(seconds, text) : strcpy(text, "\xE2\x80\x93");
+}
+
+void cli_report_open_wide(cli_html *page, const char *label) {
+    cli_html_add(page, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"%s\">",
+                 label);
+}
+
+/* ---- the page ---- */
+
+static void add_title(cli_html *page, const cli_report *report) {
+    size_t length = 0;
+    for (int i = 0; i < report->count; i++) {
+        length += strlen(report->run[i].name);
+    }
+    if (report->title) {
+        cli_html_add(page, "%s", report->title);
+    } else if (report->count == 1) {
+        cli_html_add(page, "%s", report->run[0].name);
+    } else if (report->count <= 4 && length <= 60) {
+        for (int i = 0; i < report->count; i++) {
+            cli_html_add(page, "%s%s",
+                         i == 0                   ? ""
+                         : i == report->count - 1 ? " and "
+                                                  : ", ",
+                         report->run[i].name);
+        }
+    } else {
+        cli_html_add(page, "%d runs", report->count);
+    }
+}
+
+/* "Trained on darcy at resolution 16, 50 epochs; tested at 16 and 32.", as far as it is known and
+ * the same for all. */
+static void add_subtitle(cli_html *page, const cli_report *report) {
+    const char *set = cli_run_setting(&report->run[0], "data.set");
+    const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
+    const char *split = cli_run_test_data(&report->run[0], "kolmogorov.split");
+    for (int i = 1; i < report->count; i++) {
+        const char *other = cli_run_setting(&report->run[i], "data.set");
+        set = set && other && strcmp(set, other) == 0 ? set : NULL;
+        other = cli_run_setting(&report->run[i], "data.train_resolution");
+        trained = trained && other && strcmp(trained, other) == 0 ? trained : NULL;
+        other = cli_run_test_data(&report->run[i], "kolmogorov.split");
+        split = split && other && strcmp(split, other) == 0 ? split : NULL;
+    }
+    cli_grid grid[CLI_REPORT_TESTS];
+    const int tests = cli_report_grids(report, grid);
+    cli_html_add(page, "<p class=\"lede\">%s", report->count > 1 ? "Runs" : "A run");
+    if (set && strcmp(set, "null") != 0) {
+        cli_html_add(page, " on <em>%s</em>", set);
+    }
+    if (trained) {
+        cli_html_add(page, ", trained at resolution %s", trained);
+    }
+    for (int t = 0; t < tests; t++) {
+        cli_html_add(page, "%s%s",
+                     t == 0           ? ", tested at "
+                     : t == tests - 1 ? " and "
+                                      : ", ",
+                     grid[t]);
+    }
+    if (split) {
+        cli_html_add(page, ", on test pairs that are %s",
+                     strcmp(split, "later") == 0 ? "later in time" : split);
+    }
+    cli_html_add(page, ".</p>\n");
+}
+
+static void add_head(cli_html *page, const cli_report *report) {
+    cli_html_begin(page);
+    cli_html_add(page, "<title>");
+    add_title(page, report);
+    cli_html_add(page, " \xC2\xB7 tgrad report</title>\n");
+    cli_report_style(page);
+    cli_html_add(page, "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad report</p>\n"
+                       "<h1>");
+    add_title(page, report);
+    cli_html_add(page, "</h1>\n");
+    add_subtitle(page, report);
+    cli_html_add(page, "</header>\n");
+}
+
+/* Links to the sections that the body has. */
+static void add_contents(cli_html *page, const char *body) {
+    static const struct {
+        const char *id, *name;
+    } sections[] = {{"results", "Results"},   {"curves", "Curves"},
+                    {"samples", "Samples"},   {"rollouts", "Rollouts"},
+                    {"memory", "Memory"},     {"time", "Time"},
+                    {"settings", "Settings"}, {"making", "How this was made"}};
+    cli_html_add(page, "<nav aria-label=\"Contents\">");
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        char mark[64];
+        snprintf(mark, sizeof mark, "<section id=\"%s\">", sections[i].id);
+        if (strstr(body, mark)) {
+            cli_html_add(page, "<a href=\"#%s\">%s</a>", sections[i].id, sections[i].name);
+        }
+    }
+    cli_html_add(page, "</nav>\n");
+}
+
+int cli_report_write(cli_html *page, const cli_report *report) {
+    cli_html body = {0};
+    cli_report_results(&body, report);
+    cli_report_curves(&body, report);
+    int code = cli_report_samples(&body, report);
+    code = code == CLI_OK ? cli_report_rollouts(&body, report) : code;
+    cli_report_memory(&body, report);
+    cli_report_time(&body, report);
+    cli_report_settings(&body, report);
+    cli_report_making(&body, report);
+    add_head(page, report);
+    add_contents(page, body.text);
+    cli_html_join(page, &body);
+    cli_html_add(page, "</main>\n</body>\n</html>\n");
+    cli_html_free(&body);
+    return code;
+}

@@ -1,0 +1,512 @@
+/* tgrad sweep FILE.yaml --out DIR: many training runs from one file, several at a time, and the
+ * resulting table. All checks come before the first run. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/run_settings.h"
+#include "common/text.h"
+#include "page.h"
+#include "sweep.h"
+
+static struct {
+    const char *out, *scale, *rank, *most_time;
+    int64_t jobs;
+    cli_list gpus;
+    bool is_dry;
+} opt;
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("out", 'o', &opt.out, NULL, "DIR", "folder of the sweep (needed)", NULL),
+    CLI_OPTION_TEXT("scale", 0, &opt.scale, NULL, "NAME",
+                    "smoke, small, .. of the file; paper: full scale", "paper"),
+    CLI_OPTION_INT("jobs", 'j', &opt.jobs, 1, 4096, "N", "runs at a time",
+                   "one per core, or per GPU"),
+    CLI_OPTION_LIST("gpus", 0, &opt.gpus, "I,..", "GPUs that the runs are dealt out to", "0"),
+    CLI_OPTION_TEXT("rank", 0, &opt.rank, NULL, "I/N",
+                    "run part I of N (from 0 on), for job arrays", "0/1"),
+    CLI_OPTION_TEXT("max-time", 0, &opt.most_time, NULL, "T", "save and stop after 90s, 30min, 2h",
+                    NULL),
+    CLI_OPTION_FLAG("dry-run", 0, &opt.is_dry, "print runs, memory and time without running"),
+    {0},
+};
+
+/* ---- options ---- */
+
+static int read_rank(cli_sweep_job *job) {
+    long long rank = 0, ranks = 1;
+    char end = '\0';
+    if (opt.rank && (sscanf(opt.rank, "%lld/%lld%c", &rank, &ranks, &end) != 2 || rank < 0 ||
+                     ranks < 1 || rank >= ranks)) {
+        return cli_usage("sweep", "--rank needs I/N with 0 <= I < N, not '%.64s'", opt.rank);
+    }
+    job->rank = rank;
+    job->ranks = ranks;
+    return CLI_OK;
+}
+
+static int read_deadline(double *deadline) {
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"", 1.0}, {"s", 1.0}, {"min", 60.0}, {"m", 60.0}, {"h", 3600.0}, {"d", 86400.0}};
+    *deadline = 0.0;
+    if (!opt.most_time) {
+        return CLI_OK;
+    }
+    char *end = NULL;
+    const double number = strtod(opt.most_time, &end);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (end != opt.most_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
+            isfinite(number)) {
+            *deadline = cli_seconds() + number * units[i].seconds;
+            return CLI_OK;
+        }
+    }
+    return cli_usage("sweep", "--max-time needs a time as 90s, 30min or 2h, not '%.64s'",
+                     opt.most_time);
+}
+
+static int read_gpus(int **out, int *count) {
+    *count = 0;
+    *out = cli_need(calloc((size_t)opt.gpus.count + 1, sizeof **out));
+    for (int i = 0; i < opt.gpus.count; i++) {
+        char *end = NULL;
+        const long gpu = strtol(opt.gpus.item[i], &end, 10);
+        if (*end || gpu < 0 || gpu > 1023) {
+            return cli_usage("sweep", "--gpus needs numbers of GPUs, not '%.64s'",
+                             opt.gpus.item[i]);
+        }
+        (*out)[(*count)++] = (int)gpu;
+    }
+    return CLI_OK;
+}
+
+/* ---- checks ---- */
+
+static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_mistakes *mistakes) {
+    static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "GPU"};
+    for (int p = 0; p < TG_PLACES; p++) {
+        char need[CLI_UNIT_TEXT], room[CLI_UNIT_TEXT];
+        if (left[p] > 0 && cell->peak[p] > left[p]) {
+            cli_mistake(mistakes,
+                        "%s: does not fit: it needs %s of the %s's memory, of which %s are left "
+                        "(tgrad plan --fit proposes changes)",
+                        cell->name, cli_bytes_text(cell->peak[p], need), names[p],
+                        cli_bytes_text(left[p], room));
+        }
+    }
+}
+
+/* A key that no table knows is tried alone, so that all of them are named and not only the first.
+ * What else is wrong there is no mistake: `model: gino` is none, but needs other settings. */
+static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *memory,
+                       cli_mistakes *mistakes) {
+    for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {
+        const char *key = tg_settings_key(cell->settings, i);
+        bool is_known = strncmp(key, "stage", 5) == 0;
+        tg_key_info info;
+        for (int k = 0; !is_known && tg_key_describe(k, &info); k++) {
+            const size_t length = strlen(info.section);
+            is_known = strncmp(key, info.section, length) == 0 && key[length] == '.' &&
+                       strcmp(key + length + 1, info.name) == 0;
+        }
+        tg_settings *alone = NULL;
+        if (!is_known && tg_settings_create(ctx, &alone) == TG_OK &&
+            tg_settings_set(alone, "fno.n_modes", "4", NULL) == TG_OK &&
+            tg_settings_set(alone, "data.set", "none", NULL) == TG_OK &&
+            tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
+                            tg_settings_origin(cell->settings, i)) == TG_OK &&
+            tg_train_plan(ctx, alone, memory) == TG_E_CONFIG &&
+            strstr(tg_context_error(ctx), key)) {
+            cli_mistake(mistakes, "%s", tg_context_error(ctx));
+        }
+        tg_settings_destroy(&alone);
+    }
+}
+
+/* The settings that a cell acts on, as text; NULL where they are wrong. */
+static char *effect_of(tg_context *ctx, const tg_settings *settings) {
+    tg_settings *effective = NULL;
+    char *text = tg_train_effective(ctx, settings, &effective) == TG_OK
+                     ? cli_settings_text(effective)
+                     : NULL;
+    tg_settings_destroy(&effective);
+    return text;
+}
+
+/* Two rows that differ in keys which nothing reads would be one row twice. */
+static void check_repeats(const cli_experiment *e, char *const *effect, cli_mistakes *mistakes) {
+    for (int c = 0; c < e->cells; c++) {
+        for (int before = 0; effect[c] && before < c; before++) {
+            if (effect[before] && strcmp(effect[c], effect[before]) == 0) {
+                cli_mistake(mistakes,
+                            "rows %s and %s are the same run: they differ in nothing "
+                            "that it reads",
+                            e->cell[before].name, e->cell[c].name);
+                break;
+            }
+        }
+    }
+}
+
+/* Plans every cell; wrong settings and too little memory are mistakes. */
+static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job,
+                        cli_mistakes *mistakes) {
+    tg_train_memory *memory = cli_need(calloc(1, sizeof *memory));
+    char **effect = cli_need(calloc((size_t)e->cells + 1, sizeof *effect));
+    for (int c = 0; c < e->cells; c++) {
+        cli_cell *cell = &e->cell[c];
+        tg_settings *whole = NULL;
+        check_keys(ctx, cell, memory, mistakes);
+        tg_status status = tg_train_complete(ctx, cell->settings, &whole);
+        status = status == TG_OK ? tg_train_plan(ctx, whole, memory) : status;
+        if (status != TG_OK) {
+            cli_mistake(mistakes, "%s", tg_context_error(ctx));
+        } else {
+            const size_t *peak = memory->peak[memory->place];
+            effect[c] = effect_of(ctx, whole);
+            cell->place = memory->place;
+            memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
+            cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
+            cli_sweep_predict(ctx, e, memory, job->threads, cell);
+            if (!e->is_planned) {
+                check_fits(cell, job->left, mistakes);
+            }
+        }
+        tg_settings_destroy(&whole);
+    }
+    check_repeats(e, effect, mistakes);
+    for (int c = 0; c < e->cells; c++) {
+        free(effect[c]);
+    }
+    free(effect);
+    free(memory);
+}
+
+/* Rates that were not there when a cell's trials ran: the best one might be another now. */
+static void check_search(const cli_experiment *e, const char *folder, cli_mistakes *mistakes) {
+    for (int i = 0; i < e->trials; i++) {
+        const cli_trial *searched = &e->trial[i];
+        json_t *known = cli_result_read(folder, searched->name);
+        for (int j = 0; searched->rate && !known && j < e->trials; j++) {
+            const cli_trial *trial = &e->trial[j];
+            json_t *result = trial->cell == searched->cell && !trial->rate
+                                 ? cli_result_read(folder, trial->name)
+                                 : NULL;
+            const bool is_over = cli_result_is_finished(result);
+            json_decref(result);
+            if (is_over) {
+                cli_mistake(mistakes,
+                            "%s: %s holds this run, at the best of rates without %s; take another "
+                            "--out, or remove the folder",
+                            trial->name, folder, searched->rate);
+                break;
+            }
+        }
+        json_decref(known);
+    }
+}
+
+/* Trials that the folder holds with other settings. */
+static void check_folder(tg_context *ctx, const cli_experiment *e, const char *folder,
+                         cli_mistakes *mistakes) {
+    for (int i = 0; i < e->trials; i++) {
+        const cli_trial *trial = &e->trial[i];
+        char *path = cli_format("%s/configs/%s.yaml", folder, trial->name);
+        const char *rate = trial->rate ? NULL : cli_result_best_rate(folder, e, trial->cell);
+        tg_settings *now = NULL, *then = NULL;
+        if (access(path, F_OK) == 0 && tg_settings_read_yaml(ctx, path, &then) == TG_OK &&
+            cli_trial_settings(ctx, e, trial, rate, &now) == TG_OK) {
+            for (int64_t k = 0; k < tg_settings_count(now); k++) {
+                const char *key = tg_settings_key(now, k), *old = tg_settings_get(then, key);
+                if (!old || strcmp(old, tg_settings_value(now, k)) != 0) {
+                    cli_mistake(mistakes,
+                                "%s: %s holds this run with %s %s, now it is %s; take another "
+                                "--out, or remove the folder",
+                                trial->name, folder, key, old ? old : "not set",
+                                tg_settings_value(now, k));
+                    break;
+                }
+            }
+        }
+        tg_settings_destroy(&now);
+        tg_settings_destroy(&then);
+        free(path);
+    }
+}
+
+static int refuse(const char *file, cli_mistakes *mistakes) {
+    if (mistakes->count == 0) {
+        return CLI_OK;
+    }
+    cli_fail("%s: %zu mistake%s, nothing was run:", file, mistakes->count,
+             mistakes->count == 1 ? "" : "s");
+    for (size_t i = 0; i < mistakes->count; i++) {
+        char *clean = cli_clean_text(mistakes->item[i], 0);
+        fprintf(stderr, "  %s\n", clean);
+        free(clean);
+    }
+    return CLI_FAILED;
+}
+
+/* ---- running ---- */
+
+/* DIR and its parts; the lock keeps a second sweep of the same part out and ends with this process.
+ * -1 after a message. */
+static int open_folder(const char *folder, const cli_sweep_job *job) {
+    static const char *const parts[] = {"", "configs", "logs", "results", "runs"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char *path = cli_format("%s/%s", folder, parts[i]);
+        for (char *slash = strchr(path + 1, '/'); i == 0 && slash; slash = strchr(slash + 1, '/')) {
+            *slash = '\0';
+            (void)mkdir(path, 0777); /* the last one reports a failure */
+            *slash = '/';
+        }
+        const bool is_there = mkdir(path, 0777) == 0 || errno == EEXIST;
+        if (!is_there) {
+            cli_fail("%s: the folder cannot be made: %s", path, strerror(errno));
+        }
+        free(path);
+        if (!is_there) {
+            return -1;
+        }
+    }
+    char *lock =
+        cli_format("%s/.lock-%lld-%lld", folder, (long long)job->rank, (long long)job->ranks);
+    const int file = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) {
+        cli_fail("%s: %s", lock, strerror(errno));
+    } else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        cli_fail("%s: another process runs this sweep", folder);
+        close(file);
+        free(lock);
+        return -1;
+    }
+    free(lock);
+    return file;
+}
+
+/* DIR/table.md and DIR/report.html; the former also on stdout. */
+static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
+    static const char *const names[] = {"table.md", "report.html"};
+    int code = CLI_OK;
+    for (int i = 0; i < 2 && code == CLI_OK; i++) {
+        char *path = cli_format("%s/%s", folder, names[i]);
+        size_t bytes = 0;
+        code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
+        code = bytes > 0 ? CLI_OK : code; /* a curve may be left out: the results are there */
+        free(path);
+    }
+    cli_sweep_table table = {0};
+    cli_html text = {0};
+    if (code == CLI_OK && !is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
+        cli_sweep_markdown(&text, &table);
+        putchar('\n');
+        fwrite(text.text, 1, text.used, stdout);
+        putchar('\n');
+    }
+    cli_html_free(&text);
+    cli_sweep_table_free(&table);
+    return code;
+}
+
+static int run_planned(const cli_experiment *e, const char *folder, cli_sweep_end *end) {
+    int code = CLI_OK;
+    for (int i = 0; i < e->trials && code == CLI_OK; i++) {
+        json_t *result = cli_result_planned(e, &e->trial[i]);
+        code = cli_result_write(folder, e->trial[i].name, result);
+        json_decref(result);
+        end->finished++;
+    }
+    return code;
+}
+
+static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool json) {
+    const cli_experiment *e = job->experiment;
+    char time[CLI_UNIT_TEXT];
+    if (json) {
+        json_t *object = cli_json_object();
+        cli_json_set(object, "folder", cli_json_text(job->folder));
+        cli_json_set(object, "runs", cli_json_integer(e->trials));
+        cli_json_set(object, "finished", cli_json_integer(end->finished));
+        cli_json_set(object, "kept", cli_json_integer(end->kept));
+        cli_json_set(object, "failed", cli_json_integer(end->failed));
+        cli_json_set(object, "stopped", json_boolean(end->signal || end->is_timed_out));
+        cli_json_set(object, "seconds", cli_json_real(end->seconds));
+        cli_json_print(object);
+        return;
+    }
+    cli_say("%d of %d runs finished (%d of them before), %d failed, in %s; %s/results.jsonl",
+            end->finished, e->trials, end->kept, end->failed, cli_duration_text(end->seconds, time),
+            job->folder);
+    if (end->signal) {
+        cli_say("stopped by signal %d, runs are saved; the same command goes on", end->signal);
+    } else if (end->is_timed_out) {
+        cli_say("stopped by --max-time, runs are saved; the same command goes on");
+    } else if (end->finished > 0) {
+        cli_say("table.md and report.html beside it hold the tables and plots");
+    }
+}
+
+/* Failed trials once more at the end, where they are seen. */
+static void tell_failures(const cli_sweep_job *job) {
+    for (int i = 0; i < job->experiment->trials; i++) {
+        const cli_trial *trial = &job->experiment->trial[i];
+        json_t *result = trial->rate ? NULL : cli_result_read(job->folder, trial->name);
+        const char *reason = json_string_value(json_object_get(result, "reason"));
+        if (reason) {
+            char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
+            const bool is_there = access(log, R_OK) == 0; /* it has begun */
+            cli_fail("%s: %s%s%s%s", trial->name, reason, is_there ? " (" : "", is_there ? log : "",
+                     is_there ? ")" : "");
+            free(log);
+        }
+        json_decref(result);
+    }
+}
+
+static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job, const char *data,
+                     bool json) {
+    cli_sweep_end end = {0};
+    cli_mistakes mistakes = {0};
+    const int lock = open_folder(job->folder, job);
+    if (lock < 0) {
+        return CLI_FAILED;
+    }
+    int code = e->is_planned ? CLI_OK : cli_sweep_generate(job, data);
+    if (code == CLI_OK && e->generates > 0) { /* again, with the memory of the data */
+        check_cells(ctx, e, job, &mistakes);
+        code = refuse(e->file, &mistakes);
+    }
+    if (code == CLI_OK) {
+        code = e->is_planned ? run_planned(e, job->folder, &end) : cli_sweep_run(ctx, job, &end);
+    }
+    const int gathered = mistakes.count > 0 ? CLI_OK : cli_results_gather(job->folder, e);
+    code = code == CLI_OK ? gathered : code;
+    if (code == CLI_OK && end.finished > 0) {
+        code = write_tables(ctx, job->folder, json);
+    }
+    if (code == CLI_OK) {
+        tell_end(job, &end, json);
+        fflush(stdout);
+        if (end.failed > 0) {
+            tell_failures(job);
+            code = CLI_FAILED;
+        }
+        if (end.waiting > 0 && (end.signal || end.is_timed_out)) {
+            code = end.signal ? 128 + end.signal : CLI_TIMED_OUT;
+        }
+    }
+    cli_mistakes_free(&mistakes);
+    close(lock);
+    return code;
+}
+
+/* The folder's path from the root, whether it is there or not; to be freed. */
+static char *whole_path(const char *folder) {
+    char *known = realpath(folder, NULL);
+    if (known || folder[0] == '/') {
+        return known ? known : cli_need(strdup(folder));
+    }
+    char here[4096];
+    return cli_format("%s/%s", getcwd(here, sizeof here) ? here : ".", folder);
+}
+
+/* The jobs at a time and their threads, from the options, cores and GPUs. */
+static void share_machine(tg_context *ctx, const cli_experiment *e, const cli_common *common,
+                          cli_sweep_job *job) {
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t cores = online > 0 ? online : 1, runs = e->trials > 0 ? e->trials : 1;
+    const bool has_gpu = tg_backend_place(ctx) == TG_DEVICE;
+    const int64_t natural = has_gpu ? (job->gpus > 0 ? job->gpus : 1) : cores;
+    job->jobs = opt.jobs > 0 ? opt.jobs : natural;
+    job->jobs = job->jobs < runs ? job->jobs : runs;
+    job->threads = common->threads > 0 ? common->threads : cores / job->jobs;
+    job->threads = job->threads > 0 ? job->threads : 1;
+    for (int p = 0; p < TG_PLACES; p++) {
+        if (!tg_train_memory_left(ctx, (tg_place)p, &job->left[p])) {
+            job->left[p] = 0;
+        }
+    }
+}
+
+static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
+    cli_experiment e = {0};
+    cli_mistakes mistakes = {0};
+    char *folder = whole_path(opt.out), *data = cli_format("%s/data", folder);
+    const cli_sweep_source source = {
+        .path = call->args.item[0], .scale = opt.scale, .data = data, .args = &call->args};
+    int code = cli_experiment_read(ctx, &source, &e, &mistakes);
+    job->experiment = &e;
+    job->folder = folder;
+    if (code == CLI_OK) {
+        share_machine(ctx, &e, call->common, job);
+        check_cells(ctx, &e, job, &mistakes);
+        cli_sweep_limit_jobs(job);
+        check_folder(ctx, &e, folder, &mistakes);
+        check_search(&e, folder, &mistakes);
+        code = refuse(source.path, &mistakes);
+    }
+    if (code == CLI_OK && opt.is_dry) {
+        cli_sweep_tell_plan(&e, job, call->common->json);
+    } else if (code == CLI_OK) {
+        code = run_sweep(ctx, &e, job, data, call->common->json);
+    }
+    cli_mistakes_free(&mistakes);
+    cli_experiment_free(&e);
+    free(folder);
+    free(data);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    tg_context *ctx = NULL;
+    int *gpu = NULL;
+    cli_sweep_job job = {.common = call->common, .is_quiet = call->common->json};
+    if (!opt.out) {
+        return cli_usage("sweep", "--out DIR is needed");
+    }
+    int code = read_rank(&job);
+    code = code == CLI_OK ? read_deadline(&job.deadline) : code;
+    code = code == CLI_OK ? read_gpus(&gpu, &job.gpus) : code;
+    job.gpu = gpu;
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    code = code == CLI_OK ? sweep(ctx, call, &job) : code;
+    tg_context_destroy(&ctx);
+    free(gpu);
+    cli_list_free(&opt.gpus);
+    return code;
+}
+
+const cli_command cli_cmd_sweep = {
+    .name = "sweep",
+    .arguments = "FILE.yaml",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Run an experiment: many training runs from one file",
+    .description =
+        "FILE.yaml names a configuration, axes (every combination), lists (entries in step),\n"
+        "variants, seeds, learning rates to search and data to generate; docs/experiments.md\n"
+        "describes them. Each run is a process of this program; cores (or GPUs) and memory limit\n"
+        "how many run at a time. All mistakes in the settings are listed before the first run.\n"
+        "The same command resumes a stopped sweep: finished runs stay, others continue bit for\n"
+        "bit. A failed run does not stop the others. SIGINT and SIGTERM save all runs and stop.\n"
+        "Exit codes: 0 all runs are finished; 1 some failed; 130, 143 or 124 stopped by SIGINT,\n"
+        "SIGTERM or --max-time: the same command resumes.\n"
+        "DIR gets runs/NAME, results.jsonl, table.md and report.html; 'tgrad report DIR' writes\n"
+        "the page anew.\n",
+    .examples = "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --dry-run\n"
+                "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --scale small\n"
+                "  tgrad sweep mine.yaml --out runs/mine --jobs 4 --threads 2 --max-time 11h\n"
+                "  tgrad sweep mine.yaml --out runs/mine --rank $SLURM_ARRAY_TASK_ID/8\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
+    .run = run,
+};

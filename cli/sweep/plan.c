@@ -1,0 +1,178 @@
+/* Cost of a sweep: memory from the plans of its cells, time from arithmetic and traffic of their
+ * networks. */
+#include "sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/problem.h"
+#include "common/run_settings.h"
+#include "common/text.h"
+
+/* Seconds of a step from the network's arithmetic and traffic, at rates of a common core or card:
+ * good to a factor of two or so. NaN where the settings leave the grid open. */
+static double predict_step(tg_context *ctx, const cli_cell *cell, const tg_settings *settings,
+                           int64_t parameters, int64_t threads) {
+    cli_problem problem;
+    int count = 0;
+    const double scale = cell->place == TG_HOST ? (double)threads : 1.0;
+    const double flops = cell->place == TG_HOST ? 25e9 : 100e12;
+    const double bytes = cell->place == TG_HOST ? 4e9 : 2e12;
+    double seconds = 24.0 * (double)parameters / (bytes * scale); /* weights, moments, gradient */
+    if (cli_problem_from(ctx, cell->name, settings, &problem) != CLI_OK || problem.grid[0] == 0 ||
+        tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, NULL, 0, &count) != TG_OK) {
+        return (double)NAN;
+    }
+    tg_fno_phase *phase = cli_need(calloc((size_t)count + 1, sizeof *phase));
+    if (tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, phase, count, &count) !=
+        TG_OK) {
+        count = 0;
+        seconds = (double)NAN;
+    }
+    for (int i = 0; i < count; i++) {
+        seconds += fmax(phase[i].flops / flops, phase[i].traffic / bytes) / scale;
+    }
+    free(phase);
+    return seconds;
+}
+
+/* Training samples that the file of the sweep has made; 0: not known. */
+static int64_t samples_made(const cli_experiment *e) {
+    int64_t count = 0;
+    for (int i = 0; i < e->generates; i++) {
+        if (strncmp(e->generate[i], "--n-train=", 10) == 0) {
+            count = strtoll(e->generate[i] + 10, NULL, 10);
+        }
+    }
+    return count;
+}
+
+static double number_of(const tg_settings *settings, const char *key, const char *otherwise) {
+    return strtod(cli_setting_or(settings, key, otherwise), NULL);
+}
+
+/* Applies stage `number` over the settings of those before; false: there is no such stage. */
+static bool begin_stage(int number, const tg_settings *all, tg_settings *settings) {
+    char prefix[16];
+    bool is_there = false;
+    const size_t length = (size_t)snprintf(prefix, sizeof prefix, "stage%d.", number);
+    for (int64_t i = 0; i < tg_settings_count(all); i++) {
+        const char *key = tg_settings_key(all, i);
+        if (strncmp(key, prefix, length) == 0) {
+            is_there =
+                tg_settings_set(settings, key + length, tg_settings_value(all, i), NULL) == TG_OK;
+        }
+    }
+    return is_there;
+}
+
+void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_memory *plan,
+                       int64_t threads, cli_cell *cell) {
+    const int64_t samples = plan->samples > 0 ? plan->samples : samples_made(e);
+    tg_settings *stage = NULL;
+    if (samples == 0 || tg_settings_copy(ctx, cell->settings, &stage) != TG_OK) {
+        return; /* as it was: not known */
+    }
+    cell->later_seconds = 0.0;
+    for (int number = 1; number == 1 || begin_stage(number, cell->settings, stage); number++) {
+        const double batch = fmax(1.0, number_of(stage, "data.batch_size", "16"));
+        const double epoch = ceil((double)samples / batch) *
+                             predict_step(ctx, cell, stage, plan->parameters, threads);
+        if (number == 1) {
+            cell->epoch_seconds = epoch;
+        } else {
+            cell->later_seconds += epoch * number_of(stage, "opt.n_epochs", "100");
+        }
+    }
+    tg_settings_destroy(&stage);
+}
+
+/* Seconds of a trial; NaN: not known. */
+static double predict_trial(const cli_experiment *e, const cli_trial *trial) {
+    const cli_cell *cell = &e->cell[trial->cell];
+    const double epochs = trial->rate && e->search_epochs > 0
+                              ? (double)e->search_epochs
+                              : number_of(cell->settings, "opt.n_epochs", "100");
+    return epochs * cell->epoch_seconds + cell->later_seconds;
+}
+
+/* Trials that share a GPU share its arithmetic: several at a time take as long as one by one. */
+static double total_time(const cli_experiment *e, const cli_sweep_job *job) {
+    double seconds[TG_PLACES] = {0.0};
+    const int64_t gpus = job->gpus > 1 ? job->gpus : 1;
+    for (int i = 0; i < e->trials; i++) {
+        const tg_place place = e->cell[e->trial[i].cell].place;
+        seconds[place] += cli_sweep_owns(job, i) ? predict_trial(e, &e->trial[i]) : 0.0;
+    }
+    return seconds[TG_HOST] / (double)job->jobs +
+           seconds[TG_DEVICE] / (double)(job->jobs < gpus ? job->jobs : gpus);
+}
+
+static json_t *json_of_trials(const cli_experiment *e) {
+    json_t *list = cli_json_array();
+    for (int i = 0; i < e->trials; i++) {
+        const cli_trial *trial = &e->trial[i];
+        const cli_cell *cell = &e->cell[trial->cell];
+        json_t *entry = cli_json_object();
+        cli_json_set(entry, "name", cli_json_text(trial->name));
+        cli_json_set(entry, "seed", cli_json_integer(trial->seed));
+        cli_json_set(entry, "search", json_boolean(trial->rate != NULL));
+        cli_json_set(entry, "memory", cli_json_integer((int64_t)cell->peak[cell->place]));
+        cli_json_set(entry, "state", cli_json_integer((int64_t)cell->state));
+        cli_json_set(entry, "seconds", cli_json_real(predict_trial(e, trial)));
+        cli_json_append(list, entry);
+    }
+    return list;
+}
+
+/* The words after `tgrad generate`, as a shell takes them; to be freed. */
+static char *generate_words(const cli_experiment *e) {
+    size_t capacity = 1, used = 0;
+    for (int i = 0; i < e->generates; i++) {
+        capacity += strlen(e->generate[i]) + 3;
+    }
+    char *text = cli_need(calloc(capacity, 1));
+    for (int i = 0; i < e->generates; i++) {
+        const char *quote = strpbrk(e->generate[i], " []*'") ? "'" : "";
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s%s%s", i ? " " : "", quote,
+                                 e->generate[i], quote);
+    }
+    return text;
+}
+
+void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
+    const double seconds = total_time(e, job);
+    char text[CLI_UNIT_TEXT], *words = generate_words(e);
+    if (json) {
+        json_t *object = cli_json_object();
+        cli_json_set(object, "title", cli_json_text(e->title));
+        cli_json_set(object, "generate", e->generates > 0 ? cli_json_text(words) : json_null());
+        cli_json_set(object, "jobs", cli_json_integer(job->jobs));
+        cli_json_set(object, "threads", cli_json_integer(job->threads));
+        cli_json_set(object, "seconds", cli_json_real(seconds));
+        cli_json_set(object, "runs", json_of_trials(e));
+        cli_json_print(object);
+        free(words);
+        return;
+    }
+    static const cli_column columns[] = {
+        {"run", false}, {"memory", true}, {"optimizer state", true}, {"time, roughly", true}};
+    cli_table table = {.column = columns, .columns = 4};
+    for (int i = 0; i < e->trials; i++) {
+        const cli_cell *cell = &e->cell[e->trial[i].cell];
+        const double time = predict_trial(e, &e->trial[i]);
+        cli_table_cell(&table, "%s", e->trial[i].name);
+        cli_table_cell(&table, "%s", cli_bytes_text(cell->peak[cell->place], text));
+        cli_table_cell(&table, "%s", cli_bytes_text(cell->state, text));
+        cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
+    }
+    cli_table_print(&table, stdout);
+    if (e->generates > 0) {
+        cli_say("data: tgrad generate %s", words);
+    }
+    free(words);
+    cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
+            (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
+            isfinite(seconds) ? cli_duration_text(seconds, text) : "? (the data are not there)");
+}

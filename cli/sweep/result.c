@@ -1,0 +1,267 @@
+/* Results, from run folders to lines of JSON. */
+#define _POSIX_C_SOURCE 200809L /* getline */
+#include "sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/run_folder.h"
+#include "common/statistics.h"
+#include "common/text.h"
+
+json_t *cli_result_read(const char *folder, const char *trial) {
+    char *path = cli_format("%s/results/%s.json", folder, trial);
+    json_t *result = json_load_file(path, 0, NULL);
+    free(path);
+    if (!json_is_object(result)) {
+        json_decref(result);
+        return NULL;
+    }
+    return result;
+}
+
+bool cli_result_is_finished(const json_t *result) {
+    const char *status = json_string_value(json_object_get(result, "status"));
+    return status && strcmp(status, "finished") == 0;
+}
+
+/* The value of an axis; null where the cell is not varied along it. */
+static json_t *value_of(const cli_cell *cell, int axis) {
+    return cell->value[axis] ? cli_json_text(cell->value[axis]) : json_null();
+}
+
+/* Who the result is about. */
+static json_t *begin(const cli_experiment *e, const cli_trial *trial, const char *rate) {
+    const cli_cell *cell = &e->cell[trial->cell];
+    json_t *result = cli_json_object(), *settings = cli_json_object();
+    for (int a = 0; a < e->axes; a++) {
+        cli_json_set(settings, e->axis[a], value_of(cell, a));
+    }
+    rate = trial->rate ? trial->rate : rate;
+    cli_json_set(result, "name", cli_json_text(trial->name));
+    cli_json_set(result, "cell", cli_json_text(cell->name));
+    cli_json_set(result, "variant", cli_json_text(cell->variant));
+    cli_json_set(result, "settings", settings);
+    cli_json_set(result, "seed", cli_json_integer(trial->seed));
+    cli_json_set(result, "rate", rate ? cli_json_real(strtod(rate, NULL)) : json_null());
+    cli_json_set(result, "search", json_boolean(trial->rate != NULL));
+    return result;
+}
+
+static json_t *errors_of(const cli_run *run) {
+    json_t *tests = cli_json_object();
+    for (int t = 0; t < run->tests; t++) {
+        json_t *errors = cli_json_object();
+        static const char *const names[CLI_NORMS] = {"l2", "h1"};
+        for (int n = 0; n < CLI_NORMS; n++) {
+            const int last = cli_run_last(run, (cli_norm)n, t);
+            cli_json_set(errors, names[n],
+                         cli_json_real(last < 0 ? (double)NAN : run->epoch[last].error[n][t]));
+        }
+        cli_json_set(tests, run->grid[t], errors);
+    }
+    return tests;
+}
+
+static json_t *memory_of(const cli_run *run) {
+    json_t *memory = cli_json_object();
+    cli_json_set(memory, "peak", cli_json_real(run->memory_peak));
+    cli_json_set(memory, "state", cli_json_real(cli_run_optimizer_bytes(run)));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (isfinite(run->memory[c])) {
+            cli_json_set(memory, tg_mem_category_name((tg_mem_category)c),
+                         cli_json_real(run->memory[c]));
+        }
+    }
+    return memory;
+}
+
+/* Calls `take` with every line of a run's projections.jsonl. */
+static void read_refreshes(const char *run, void (*take)(const json_t *refresh, void *to),
+                           void *to) {
+    char *path = cli_format("%s/projections.jsonl", run), *line = NULL;
+    size_t room = 0;
+    FILE *file = fopen(path, "r");
+    while (file && getline(&line, &room, file) > 0) {
+        json_t *refresh = json_loads(line, 0, NULL);
+        take(refresh, to);
+        json_decref(refresh);
+    }
+    if (file) {
+        fclose(file);
+    }
+    free(line);
+    free(path);
+}
+
+typedef struct error_list {
+    double *value; /* (count) */
+    int count;
+} error_list;
+
+static void take_error(const json_t *of, void *to) {
+    error_list *list = to;
+    const json_t *error = json_object_get(of, "error");
+    if (json_is_number(error)) {
+        list->value = cli_need(realloc(list->value, ((size_t)list->count + 1) * sizeof(double)));
+        list->value[list->count++] = json_number_value(error);
+    }
+}
+
+static void take_each(const json_t *refresh, void *to) {
+    const json_t *parameters = json_object_get(refresh, "parameters");
+    for (size_t i = 0; i < json_array_size(parameters); i++) {
+        take_error(json_array_get(parameters, i), to);
+    }
+}
+
+void cli_projection_errors(const char *run, double **values, int *count) {
+    error_list list = {*values, *count};
+    read_refreshes(run, take_each, &list);
+    *values = list.value;
+    *count = list.count;
+}
+
+/* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
+static double projection_error(const char *run) {
+    error_list list = {0};
+    read_refreshes(run, take_error, &list);
+    const double mean = cli_sample_of(list.value, list.count).mean;
+    free(list.value);
+    return mean;
+}
+
+json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experiment *e,
+                        const cli_trial *trial, const char *rate, const char *reason) {
+    json_t *result = begin(e, trial, rate);
+    cli_run run = {0};
+    char *path = cli_format("%s/runs/%s", folder, trial->name);
+    cli_json_set(result, "status", cli_json_text(reason ? "failed" : "finished"));
+    if (reason) {
+        cli_json_set(result, "reason", cli_json_text(reason));
+    } else if (cli_run_open(ctx, path, &run) == CLI_OK && run.count > 0) {
+        const cli_epoch *last = &run.epoch[run.count - 1];
+        cli_json_set(result, "epochs", cli_json_integer(last->epoch));
+        cli_json_set(result, "steps", cli_json_integer(last->step));
+        cli_json_set(result, "train_loss", cli_json_real(last->loss));
+        cli_json_set(result, "test", errors_of(&run));
+        if (isfinite(run.validation[CLI_NORM_L2])) {
+            json_t *validation = cli_json_object();
+            cli_json_set(validation, "l2", cli_json_real(run.validation[CLI_NORM_L2]));
+            cli_json_set(validation, "h1", cli_json_real(run.validation[CLI_NORM_H1]));
+            cli_json_set(result, "validation", validation);
+        }
+        cli_json_set(result, "memory", memory_of(&run));
+        cli_json_set(result, "projection_error", cli_json_real(projection_error(path)));
+        cli_json_set(result, "step_ms", cli_json_real(cli_run_step_ms(&run)));
+        cli_json_set(result, "seconds", cli_json_real(cli_run_seconds(&run)));
+    }
+    cli_json_set(result, "folder", cli_json_text(path));
+    cli_run_close(&run);
+    free(path);
+    return result;
+}
+
+json_t *cli_result_planned(const cli_experiment *e, const cli_trial *trial) {
+    const cli_cell *cell = &e->cell[trial->cell];
+    json_t *result = begin(e, trial, NULL), *memory = cli_json_object();
+    cli_json_set(memory, "peak", cli_json_integer((int64_t)cell->peak[cell->place]));
+    cli_json_set(memory, "state", cli_json_integer((int64_t)cell->state));
+    cli_json_set(result, "status", cli_json_text("finished"));
+    cli_json_set(result, "memory", memory);
+    return result;
+}
+
+int cli_result_write(const char *folder, const char *trial, const json_t *result) {
+    char *path = cli_format("%s/results/%s.json", folder, trial);
+    char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
+    const int code = cli_write_file(path, text, strlen(text));
+    free(text);
+    free(path);
+    return code;
+}
+
+const char *cli_result_best_rate(const char *folder, const cli_experiment *e, int cell) {
+    const char *best = NULL;
+    double least = HUGE_VAL;
+    for (int i = 0; i < e->trials; i++) {
+        if (e->trial[i].cell != cell || !e->trial[i].rate) {
+            continue;
+        }
+        json_t *result = cli_result_read(folder, e->trial[i].name);
+        const double value =
+            cli_json_number(json_object_get(json_object_get(result, "validation"), e->search_norm));
+        if (value < least) {
+            least = value;
+            best = e->trial[i].rate;
+        }
+        json_decref(result);
+    }
+    return best;
+}
+
+/* How the tables are to be made, for `tgrad report DIR`. */
+static json_t *describe(const cli_experiment *e) {
+    json_t *sweep = cli_json_object(), *axes = cli_json_array(), *cells = cli_json_array();
+    json_t *rates = cli_json_array();
+    for (int r = 0; r < e->rates; r++) {
+        cli_json_append(rates, cli_json_real(strtod(e->rate[r], NULL)));
+    }
+    for (int a = 0; a < e->axes; a++) {
+        cli_json_append(axes, cli_json_text(e->axis[a]));
+    }
+    for (int c = 0; c < e->cells; c++) {
+        const cli_cell *cell = &e->cell[c];
+        json_t *entry = cli_json_object(), *values = cli_json_array();
+        for (int a = 0; a < e->axes; a++) {
+            cli_json_append(values, value_of(cell, a));
+        }
+        cli_json_set(entry, "name", cli_json_text(cell->name));
+        cli_json_set(entry, "variant", cli_json_text(cell->variant));
+        cli_json_set(entry, "values", values);
+        if (json_object_size(cell->published) > 0) {
+            cli_json_set(entry, "published", json_incref(cell->published));
+        }
+        cli_json_append(cells, entry);
+    }
+    cli_json_set(sweep, "title", cli_json_text(e->title));
+    cli_json_set(sweep, "file", cli_json_text(e->file));
+    cli_json_set(sweep, "scale", e->scale ? cli_json_text(e->scale) : json_null());
+    cli_json_set(sweep, "rates", rates);
+    cli_json_set(sweep, "baseline", e->baseline ? cli_json_text(e->baseline) : json_null());
+    cli_json_set(sweep, "metric", e->metric ? cli_json_text(e->metric) : json_null());
+    cli_json_set(sweep, "axes", axes);
+    cli_json_set(sweep, "cells", cells);
+    return sweep;
+}
+
+int cli_results_gather(const char *folder, const cli_experiment *e) {
+    char *lines = NULL;
+    size_t used = 0;
+    for (int i = 0; i < e->trials; i++) {
+        json_t *result = cli_result_read(folder, e->trial[i].name);
+        if (result) {
+            char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
+            const size_t length = strlen(text);
+            lines = cli_need(realloc(lines, used + length + 2));
+            used += (size_t)snprintf(lines + used, length + 2, "%s\n", text);
+            free(text);
+        }
+        json_decref(result);
+    }
+    char *path = cli_format("%s/results.jsonl", folder);
+    int code = cli_write_file(path, lines ? lines : "", used);
+    free(path);
+    free(lines);
+    if (code == CLI_OK) {
+        json_t *sweep = describe(e);
+        char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));
+        path = cli_format("%s/sweep.json", folder);
+        code = cli_write_file(path, text, strlen(text));
+        free(path);
+        free(text);
+        json_decref(sweep);
+    }
+    return code;
+}

@@ -1,0 +1,525 @@
+/* Schedules the trials and reports on them. A trial starts when there are a free job and memory for
+ * its plan and, at the learning rate of a cell, when the search for that has ended. */
+#define _POSIX_C_SOURCE 200809L
+#include "sweep.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/screen_line.h"
+#include "common/text.h"
+
+typedef enum trial_state { WAITING, RUNNING, FINISHED, FAILED, ELSEWHERE } trial_state;
+
+typedef struct trial_book {
+    trial_state state;
+    bool is_kept; /* finished before this sweep began */
+    pid_t pid;
+    int place;      /* of the jobs */
+    int64_t epochs; /* wanted */
+    const char *rate;
+} trial_book;
+
+typedef struct sweep {
+    tg_context *ctx;
+    const cli_sweep_job *job;
+    const cli_experiment *e;
+    trial_book *book; /* (trials) */
+    bool *is_taken;   /* (jobs) */
+    int running;
+    size_t used[TG_PLACES]; /* by the plans of those that run; of a GPU: see fits() */
+    double start;
+    bool is_stopping;
+    bool has_line; /* on a terminal */
+    cli_sweep_end *end;
+} sweep;
+
+bool cli_sweep_owns(const cli_sweep_job *job, int trial) {
+    /* a search and what depends on it stay together */
+    const cli_experiment *e = job->experiment;
+    const int64_t number = e->rates > 0 ? e->trial[trial].cell : trial;
+    return number % job->ranks == job->rank;
+}
+
+/* ---- places ---- */
+
+static int gpu_of(const sweep *s, int place) {
+    return s->job->gpus > 0 ? s->job->gpu[place % s->job->gpus] : -1;
+}
+
+static size_t device_bytes(const cli_cell *cell) {
+    return cell->place == TG_DEVICE ? cell->peak[TG_DEVICE] + CLI_GPU_PROCESS : 0;
+}
+
+/* Whether a trial fits beside those that run; the first one always may try. */
+static bool fits(const sweep *s, const cli_cell *cell, int place) {
+    size_t device = device_bytes(cell);
+    for (int i = 0; i < s->e->trials; i++) {
+        if (s->book[i].state == RUNNING && gpu_of(s, s->book[i].place) == gpu_of(s, place)) {
+            device += device_bytes(&s->e->cell[s->e->trial[i].cell]);
+        }
+    }
+    const size_t *left = s->job->left;
+    return s->running == 0 ||
+           ((left[TG_HOST] == 0 || s->used[TG_HOST] + cell->peak[TG_HOST] <= left[TG_HOST]) &&
+            (left[TG_DEVICE] == 0 || device <= left[TG_DEVICE]));
+}
+
+void cli_sweep_limit_jobs(cli_sweep_job *job) {
+    const cli_experiment *e = job->experiment;
+    size_t least[TG_PLACES] = {SIZE_MAX, SIZE_MAX};
+    for (int c = 0; c < e->cells; c++) {
+        const size_t bytes[TG_PLACES] = {
+            [TG_HOST] = e->cell[c].peak[TG_HOST], [TG_DEVICE] = device_bytes(&e->cell[c])};
+        for (int p = 0; p < TG_PLACES; p++) {
+            least[p] = bytes[p] < least[p] ? bytes[p] : least[p];
+        }
+    }
+    for (int p = 0; p < TG_PLACES; p++) {
+        const int64_t places = p == TG_DEVICE && job->gpus > 1 ? job->gpus : 1;
+        if (job->left[p] > 0 && least[p] > 0) {
+            const int64_t most = places * (int64_t)(job->left[p] / least[p]);
+            job->jobs = job->jobs < most ? job->jobs : most;
+        }
+    }
+    job->jobs = job->jobs > 1 ? job->jobs : 1;
+}
+
+static int free_place(const sweep *s) {
+    for (int p = 0; p < s->job->jobs; p++) {
+        if (!s->is_taken[p]) {
+            return p;
+        }
+    }
+    return -1;
+}
+
+/* ---- beginning ---- */
+
+/* Whether all trials that search a rate for this cell have ended. */
+static bool is_searched(const sweep *s, int cell) {
+    for (int i = 0; i < s->e->trials; i++) {
+        const cli_trial *t = &s->e->trial[i];
+        if (t->cell == cell && t->rate &&
+            (s->book[i].state == WAITING || s->book[i].state == RUNNING)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void record_failure(sweep *s, int index, const char *reason) {
+    const cli_trial *trial = &s->e->trial[index];
+    json_t *result =
+        cli_result_make(s->ctx, s->job->folder, s->e, trial, s->book[index].rate, reason);
+    (void)cli_result_write(s->job->folder, trial->name, result);
+    json_decref(result);
+    s->book[index].state = FAILED;
+    cli_wipe_line();
+    if (!s->job->is_quiet) {
+        cli_say("%s failed: %s", trial->name, reason);
+        fflush(stdout);
+    }
+}
+
+/* Writes configs/NAME.yaml; false after the failure was recorded. */
+static bool write_settings(sweep *s, int index, const char *path) {
+    const cli_trial *trial = &s->e->trial[index];
+    tg_settings *settings = NULL;
+    tg_status status = cli_trial_settings(s->ctx, s->e, trial, s->book[index].rate, &settings);
+    if (status == TG_OK) {
+        const char *epochs = tg_settings_get(settings, "opt.n_epochs");
+        s->book[index].epochs = epochs ? strtoll(epochs, NULL, 10) : 0;
+        status = tg_settings_write_yaml(s->ctx, path, settings);
+    }
+    tg_settings_destroy(&settings);
+    if (status != TG_OK) {
+        record_failure(s, index, tg_context_error(s->ctx));
+    }
+    return status == TG_OK;
+}
+
+static bool start_child(sweep *s, int index, int place, const char *config) {
+    const cli_sweep_job *job = s->job;
+    const cli_trial *trial = &s->e->trial[index];
+    char threads[24];
+    char *run = cli_format("%s/runs/%s", job->folder, trial->name);
+    char *out = cli_format("%s/logs/%s.json", job->folder, trial->name);
+    char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
+    const char *words[16] = {"train", config,   "--run",     run,    "--resume",
+                             "auto",  "--json", "--threads", threads};
+    int count = 9;
+    snprintf(threads, sizeof threads, "%lld", (long long)job->threads);
+    if (job->common->backend) {
+        words[count++] = "--backend";
+        words[count++] = job->common->backend;
+    }
+    if (job->common->math) {
+        words[count++] = "--math";
+        words[count++] = job->common->math;
+    }
+    const pid_t pid = cli_child_start(words, out, log, gpu_of(s, place));
+    if (pid > 0) {
+        s->book[index].pid = pid;
+        s->book[index].place = place;
+        s->book[index].state = RUNNING;
+        s->is_taken[place] = true;
+        s->used[TG_HOST] += s->e->cell[trial->cell].peak[TG_HOST];
+        s->running++;
+    }
+    free(run);
+    free(out);
+    free(log);
+    return pid > 0;
+}
+
+/* Why a search found no rate: the message of its first failed run. To be freed. */
+static char *search_failure(const sweep *s, int cell) {
+    static const char said[] = "no learning rate of the search gave a finite error";
+    char *found = NULL;
+    for (int i = 0; i < s->e->trials && !found; i++) {
+        const cli_trial *trial = &s->e->trial[i];
+        json_t *result = trial->cell == cell && trial->rate
+                             ? cli_result_read(s->job->folder, trial->name)
+                             : NULL;
+        const char *reason = json_string_value(json_object_get(result, "reason"));
+        found = reason ? cli_format("%s: %s: %s", said, trial->name, reason) : NULL;
+        json_decref(result);
+    }
+    return found ? found : cli_format("%s", said);
+}
+
+/* Begins trial `index` if it can; false if nothing can begin now. */
+static int begin_trial(sweep *s, int index) {
+    const cli_trial *trial = &s->e->trial[index];
+    const int place = free_place(s);
+    if (place < 0 || !fits(s, &s->e->cell[trial->cell], place)) {
+        return CLI_OK;
+    }
+    if (!trial->rate && s->e->rates > 0) {
+        s->book[index].rate = cli_result_best_rate(s->job->folder, s->e, trial->cell);
+        if (!s->book[index].rate) {
+            char *reason = search_failure(s, trial->cell);
+            record_failure(s, index, reason);
+            free(reason);
+            return CLI_OK;
+        }
+    }
+    char *config = cli_format("%s/configs/%s.yaml", s->job->folder, trial->name);
+    const bool is_started =
+        !write_settings(s, index, config) || start_child(s, index, place, config);
+    free(config);
+    return is_started ? CLI_OK : CLI_FAILED;
+}
+
+static int begin_trials(sweep *s) {
+    int code = CLI_OK;
+    for (int i = 0; i < s->e->trials && code == CLI_OK && !s->is_stopping; i++) {
+        if (s->book[i].state == WAITING &&
+            (s->e->trial[i].rate || is_searched(s, s->e->trial[i].cell))) {
+            code = begin_trial(s, i);
+        }
+    }
+    return code;
+}
+
+/* ---- ending ---- */
+
+/* The last line that a child wrote to its log, without the program's name and but for the hint that
+ * follows wrong usage; to be freed. */
+static char *last_words(const char *folder, const char *trial, int code) {
+    char *path = cli_format("%s/logs/%s.log", folder, trial), line[1024], last[1024] = "";
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] && line[0] != ' ' && strncmp(line, "Try '", 5) != 0) {
+            snprintf(last, sizeof last, "%s", strncmp(line, "tgrad: ", 7) == 0 ? line + 7 : line);
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    if (code > 128 || !last[0]) {
+        snprintf(last, sizeof last,
+                 code > 128 ? "ended by signal %d, see %.900s" : "exit code %d, see %.900s",
+                 code > 128 ? code - 128 : code, path);
+    }
+    free(path);
+    return cli_need(strdup(last));
+}
+
+/* Whether a child was stopped and has saved: it says on stdout that it has not finished. */
+static bool has_saved(const char *folder, const char *trial) {
+    char *path = cli_format("%s/logs/%s.json", folder, trial);
+    json_t *said = json_load_file(path, 0, NULL);
+    const bool is_stopped = json_is_false(json_object_get(said, "finished"));
+    json_decref(said);
+    free(path);
+    return is_stopped;
+}
+
+/* "  16: l2 0.09570 h1 0.18850" appended to `line`; at points there is no H1. */
+static void tell_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
+    static const char *const norms[] = {"l2", "h1"};
+    size_t used = strlen(line);
+    snprintf(line + used, capacity - used, "  %s:", where);
+    for (int n = 0; n < 2; n++) {
+        const json_t *error = json_object_get(errors, norms[n]);
+        used = strlen(line);
+        if (json_is_number(error)) {
+            snprintf(line + used, capacity - used, " %s %.5f", norms[n], json_number_value(error));
+        }
+    }
+}
+
+static void tell_result(const sweep *s, const cli_trial *trial, const json_t *result) {
+    char line[256] = "", time[CLI_UNIT_TEXT];
+    const char *grid;
+    json_t *errors;
+    json_object_foreach(json_object_get(result, trial->rate ? "none" : "test"), grid, errors) {
+        tell_errors(grid, errors, line, sizeof line);
+    }
+    const json_t *validation = json_object_get(result, "validation");
+    if (validation) {
+        tell_errors("validation", validation, line, sizeof line);
+    }
+    if (!s->job->is_quiet) {
+        cli_say("%s%s  %s", trial->name, line,
+                cli_duration_text(json_number_value(json_object_get(result, "seconds")), time));
+        fflush(stdout);
+    }
+}
+
+static int end_trial(sweep *s, int index, int code) {
+    trial_book *book = &s->book[index];
+    const cli_trial *trial = &s->e->trial[index];
+    s->running--;
+    s->is_taken[book->place] = false;
+    s->used[TG_HOST] -= s->e->cell[trial->cell].peak[TG_HOST];
+    cli_wipe_line();
+    const bool is_stopped = code == 128 + SIGTERM || code == 128 + SIGINT;
+    if (is_stopped && (s->is_stopping || has_saved(s->job->folder, trial->name))) {
+        book->state = WAITING; /* it was asked to stop: before its first step, or it has saved */
+        return CLI_OK;
+    }
+    if (code != 0) {
+        char *reason = last_words(s->job->folder, trial->name, code);
+        record_failure(s, index, reason);
+        free(reason);
+        return CLI_OK;
+    }
+    json_t *result = cli_result_make(s->ctx, s->job->folder, s->e, trial, book->rate, NULL);
+    code = cli_result_write(s->job->folder, trial->name, result);
+    book->state = FINISHED;
+    tell_result(s, trial, result);
+    json_decref(result);
+    return code;
+}
+
+static int end_trials(sweep *s) {
+    int code = CLI_OK, exit_code = 0;
+    for (pid_t pid; code == CLI_OK && (pid = cli_child_reap(&exit_code)) > 0;) {
+        for (int i = 0; i < s->e->trials; i++) {
+            if (s->book[i].state == RUNNING && s->book[i].pid == pid) {
+                code = end_trial(s, i, exit_code);
+                break;
+            }
+        }
+    }
+    return code;
+}
+
+static void stop_all(sweep *s, int signal) {
+    s->is_stopping = true;
+    for (int i = 0; i < s->e->trials; i++) {
+        if (s->book[i].state == RUNNING) {
+            kill(s->book[i].pid, signal);
+        }
+    }
+}
+
+/* ---- progress ---- */
+
+/* The epoch of the last line of a trial's metrics. */
+static int64_t epoch_of(const sweep *s, int index) {
+    enum { TAIL = 8192 };
+    static char tail[TAIL + 1];
+    char *path = cli_format("%s/runs/%s/metrics.jsonl", s->job->folder, s->e->trial[index].name);
+    FILE *file = fopen(path, "r");
+    int64_t epoch = 0;
+    if (file && (fseek(file, -TAIL, SEEK_END) == 0 || fseek(file, 0, SEEK_SET) == 0)) {
+        tail[fread(tail, 1, TAIL, file)] = '\0';
+        for (const char *at = tail; (at = strstr(at, "{\"epoch\":")); at++) {
+            epoch = strtoll(at + 9, NULL, 10);
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    free(path);
+    return epoch;
+}
+
+static void show_progress(const sweep *s) {
+    enum { COUNT, BAR, NOW, BAD, LEFT, PARTS };
+    cli_part parts[PARTS] = {
+        [BAR] = {.is_bar = true, .rank = 3}, [NOW].rank = 2, [BAD].rank = 1, [LEFT].rank = 1};
+    double done = 0.0, new = 0.0;
+    int ended = 0, failed = 0, all = 0;
+    for (int i = 0; i < s->e->trials; i++) {
+        const trial_book *b = &s->book[i];
+        double part = b->state == FINISHED || b->state == FAILED;
+        all += b->state != ELSEWHERE;
+        ended += b->state == FINISHED || b->state == FAILED;
+        failed += b->state == FAILED;
+        if (b->state == RUNNING && b->epochs > 0) {
+            part = (double)epoch_of(s, i) / (double)b->epochs;
+        }
+        done += part;
+        new += b->is_kept ? 0.0 : part;
+    }
+    char text[CLI_UNIT_TEXT];
+    const double left =
+        new > 0.0 ? (cli_seconds() - s->start) / new *((double)all - done) : (double)NAN;
+    snprintf(parts[COUNT].text, CLI_PART_TEXT, "%d/%d runs", ended, all);
+    snprintf(parts[NOW].text, CLI_PART_TEXT, "%d running", s->running);
+    snprintf(parts[BAD].text, CLI_PART_TEXT, "%d failed", failed);
+    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
+             isfinite(left) ? cli_duration_text(left, text) : "?");
+    cli_show_line(parts, PARTS, all > 0 ? done / (double)all : 1.0);
+}
+
+/* ---- the whole ---- */
+
+static void find_finished(sweep *s) {
+    for (int i = 0; i < s->e->trials; i++) {
+        json_t *result = cli_result_read(s->job->folder, s->e->trial[i].name);
+        if (cli_result_is_finished(result)) {
+            s->book[i].state = FINISHED;
+            s->book[i].is_kept = true;
+        } else if (!cli_sweep_owns(s->job, i)) {
+            s->book[i].state = ELSEWHERE;
+        }
+        json_decref(result);
+    }
+}
+
+static bool is_any_waiting(const sweep *s) {
+    for (int i = 0; i < s->e->trials; i++) {
+        if (s->book[i].state == WAITING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int run_all(sweep *s) {
+    enum { REDRAW = 1 };
+    const double deadline = s->job->deadline;
+    s->is_stopping = s->end->is_timed_out = deadline > 0.0 && cli_seconds() >= deadline;
+    int code = begin_trials(s);
+    while (s->running > 0 || (code == CLI_OK && !s->is_stopping && is_any_waiting(s))) {
+        double wait = s->has_line ? REDRAW : 60.0;
+        if (deadline > 0.0 && !s->is_stopping) {
+            const double left = deadline - cli_seconds();
+            wait = left < wait ? fmax(left, 0.0) : wait;
+        }
+        const int signal = s->running > 0 ? cli_children_wait(wait) : 0;
+        if (signal) {
+            s->end->signal = signal;
+            stop_all(s, signal);
+        } else if (deadline > 0.0 && !s->is_stopping && cli_seconds() >= deadline) {
+            s->end->is_timed_out = true;
+            stop_all(s, SIGTERM);
+        } else if (code != CLI_OK && !s->is_stopping) {
+            stop_all(s, SIGTERM);
+        }
+        const int ended = end_trials(s);
+        code = code == CLI_OK ? ended : code;
+        code = code == CLI_OK ? begin_trials(s) : code;
+        if (s->has_line && s->running > 0) {
+            show_progress(s);
+        }
+    }
+    cli_wipe_line();
+    return code;
+}
+
+int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end) {
+    const cli_experiment *e = job->experiment;
+    sweep s = {.ctx = ctx,
+               .job = job,
+               .e = e,
+               .book = cli_need(calloc((size_t)e->trials + 1, sizeof(trial_book))),
+               .is_taken = cli_need(calloc((size_t)job->jobs, sizeof(bool))),
+               .start = cli_seconds(),
+               .has_line = !job->is_quiet && isatty(STDERR_FILENO),
+               .end = end};
+    *end = (cli_sweep_end){0};
+    find_finished(&s);
+    cli_children_begin();
+    const int code = run_all(&s);
+    cli_children_end();
+    for (int i = 0; i < e->trials; i++) {
+        end->finished += s.book[i].state == FINISHED;
+        end->kept += s.book[i].is_kept;
+        end->waiting += s.book[i].state == WAITING;
+        /* of a search, a rate that leads nowhere is an answer */
+        end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
+    }
+    end->seconds = cli_seconds() - s.start;
+    free(s.book);
+    free(s.is_taken);
+    return code;
+}
+
+int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
+    const cli_experiment *e = job->experiment;
+    if (e->generates == 0) {
+        return CLI_OK;
+    }
+    const char **words = cli_need(calloc((size_t)e->generates + 5, sizeof *words));
+    int count = 0, code = 0;
+    words[count++] = "generate";
+    for (int i = 0; i < e->generates; i++) {
+        words[count++] = e->generate[i];
+    }
+    words[count++] = "--output";
+    words[count++] = data;
+    const bool has_kernels =
+        strcmp(e->generate[0], "ns") == 0 || strcmp(e->generate[0], "kolmogorov") == 0;
+    if (has_kernels && job->common->backend && strcmp(job->common->backend, "cuda") == 0) {
+        words[count++] = "--backend=cuda";
+    }
+    char *out = cli_format("%s/logs/generate.out", job->folder);
+    char *log = cli_format("%s/logs/generate.log", job->folder);
+    cli_children_begin();
+    const pid_t pid = cli_child_start(words, out, log, -1);
+    bool is_over = pid <= 0;
+    int signal = 0;
+    while (!is_over) {
+        const int got = cli_children_wait(60.0);
+        signal = got ? got : signal;
+        if (got) {
+            kill(pid, got);
+        }
+        is_over = cli_child_reap(&code) == pid;
+    }
+    cli_children_end();
+    if (pid > 0 && signal) {
+        cli_fail("stopped by signal %d while data were generated; the same command goes on",
+                 signal);
+        code = 128 + signal;
+    } else if (pid > 0 && code != 0) {
+        char *reason = last_words(job->folder, "generate", code);
+        code = cli_fail("%s: generate: %s", e->file, reason);
+        free(reason);
+    }
+    free(words);
+    free(out);
+    free(log);
+    return pid > 0 ? code : CLI_FAILED;
+}

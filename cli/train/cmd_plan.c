@@ -1,0 +1,385 @@
+/* tgrad plan: will it fit? Parameters and bytes of a run, without running it; and with --fit, what
+ * to change so that it does. */
+#include <stdlib.h>
+
+#include "common/model_file.h"
+#include "common/problem.h"
+#include "common/text.h"
+#include "plan_fit.h"
+
+static const char *preset;
+static const char *method;
+static const char *fit;
+static int64_t batch;
+static int64_t ranks = 1;
+static const char *link_speed;
+static const char *step_ms;
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
+                    "ns128, ns1024(_max_memory), darcy421, burgers, em or gino, no file", NULL),
+    CLI_OPTION_TEXT("opt", 0, &method, NULL, "NAME", "adam, lowrank, tensorgrad, ..",
+                    "the file's, or adam"),
+    CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
+    CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
+    CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
+                    "with --ranks: bandwidth of a link per second, 25GB", NULL),
+    CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
+                    "with --link: compute time of a rank in a step, ms", NULL),
+    CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
+                    "propose settings with which the run fits: 8GB, 7.5GiB", NULL),
+    {0},
+};
+
+/* The planned run. */
+typedef struct subject {
+    const char *name; /* of the file or preset */
+    tg_settings *settings;
+    bool has_data;
+    tg_train_memory memory;
+} subject;
+
+static const tg_train_phase *peak_of(const tg_train_memory *m, tg_place place) {
+    return &m->phase[m->peak_phase[place]];
+}
+
+static const char *method_of(const subject *s) {
+    return cli_setting_or(s->settings, "opt.name", "adam");
+}
+
+/* ---- several ranks ---- */
+
+/* Speeds that were asked about; 0: none. */
+typedef struct speeds {
+    double link;    /* bytes per second */
+    double compute; /* seconds of a step */
+} speeds;
+
+static int read_speeds(speeds *out) {
+    char *end = NULL;
+    *out = (speeds){0};
+    if ((link_speed && ranks == 1) || (step_ms && !link_speed)) {
+        return cli_usage("plan", "--link goes with --ranks, and --step-ms with --link");
+    }
+    if (link_speed && (!tg_bytes_parse(link_speed, &out->link) || !(out->link >= 1.0))) {
+        return cli_usage("plan", "--link needs bytes per second (25GB, 400MB), not '%.64s'",
+                         link_speed);
+    }
+    out->compute = step_ms ? 1e-3 * strtod(step_ms, &end) : 0.0;
+    if (step_ms && (end == step_ms || *end != '\0' || !(out->compute > 0.0))) {
+        return cli_usage("plan", "--step-ms needs a number of milliseconds, not '%.64s'", step_ms);
+    }
+    return CLI_OK;
+}
+
+/* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
+ * reduced bytes. With sharded state half of that are the updates that return. */
+static double exchange_time(const tg_train_memory *m, const speeds *at) {
+    return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
+}
+
+/* Nothing is sent while something is computed. */
+static double efficiency(const tg_train_memory *m, const speeds *at) {
+    return at->compute / (at->compute + exchange_time(m, at));
+}
+
+static void print_exchange(const tg_train_memory *m, const speeds *at) {
+    char sent[CLI_UNIT_TEXT], dense[CLI_UNIT_TEXT], refresh[CLI_UNIT_TEXT];
+    printf("\n%lld ranks: each sends %s in a step (%s without compression), %s when it refreshes\n",
+           (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
+           cli_bytes_text(m->sent_refresh, refresh));
+    if (m->sent_updates > 0) {
+        printf("moments live on one rank each, rank 0 has most of them; updates of %s are sent "
+               "back\n",
+               cli_bytes_text(m->sent_updates, sent));
+    }
+    if (at->link > 0.0) {
+        printf("on links of %.4g GB/s: %.3g ms per step", 1e-9 * at->link,
+               1e3 * exchange_time(m, at));
+        if (at->compute > 0.0) {
+            printf(", efficiency %.1f %% with %.4g ms of computing", 100.0 * efficiency(m, at),
+                   1e3 * at->compute);
+        }
+        printf("\n");
+    }
+}
+
+static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "count", cli_json_integer(ranks));
+    cli_json_set(object, "sent", cli_json_integer((int64_t)m->sent));
+    cli_json_set(object, "sent_dense", cli_json_integer((int64_t)m->sent_dense));
+    cli_json_set(object, "sent_refresh", cli_json_integer((int64_t)m->sent_refresh));
+    cli_json_set(object, "sent_updates", cli_json_integer((int64_t)m->sent_updates));
+    if (at->link > 0.0) {
+        cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
+    }
+    if (at->compute > 0.0) {
+        cli_json_set(object, "efficiency", cli_json_real(efficiency(m, at)));
+    }
+    return object;
+}
+
+/* ---- text ---- */
+
+static void print_peak(const tg_train_memory *m) {
+    char text[CLI_UNIT_TEXT];
+    const tg_train_phase *peak = peak_of(m, m->place);
+    const cli_column columns[] = {{peak->name, false}, {"bytes", true}, {"", true}};
+    cli_table table = {.column = columns, .columns = 3};
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (peak->bytes[m->place][c] > 0) {
+            cli_table_cell(&table, "%s", tg_mem_category_name((tg_mem_category)c));
+            cli_table_cell(&table, "%zu", peak->bytes[m->place][c]);
+            cli_table_cell(&table, "%s", cli_bytes_text(peak->bytes[m->place][c], text));
+        }
+    }
+    cli_table_cell(&table, "peak");
+    cli_table_cell(&table, "%zu", m->peak_total[m->place]);
+    cli_table_cell(&table, "%s", cli_bytes_text(m->peak_total[m->place], text));
+    cli_table_print(&table, stdout);
+}
+
+static void print_phases(const tg_train_memory *m) {
+    char text[CLI_UNIT_TEXT];
+    const bool apart = m->place != TG_HOST;
+    static const cli_column columns[] = {{"over the run", false}, {"", true}, {"host", true}};
+    cli_table table = {.column = columns, .columns = apart ? 3 : 2};
+    for (int i = 0; i < m->count; i++) {
+        cli_table_cell(&table, "%s", m->phase[i].name);
+        cli_table_cell(&table, "%s%s", i == m->peak_phase[m->place] ? "peak " : "",
+                       cli_bytes_text(m->phase[i].total[m->place], text));
+        if (apart) {
+            cli_table_cell(&table, "%s", cli_bytes_text(m->phase[i].total[TG_HOST], text));
+        }
+    }
+    cli_table_print(&table, stdout);
+}
+
+static void print_text(const subject *s, const speeds *at) {
+    char text[CLI_UNIT_TEXT];
+    const tg_train_memory *m = &s->memory;
+    cli_say("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s", s->name,
+            (long long)m->parameters, cli_setting_or(s->settings, "fno.n_modes", "?"),
+            cli_setting_or(s->settings, "data.batch_size", "16"),
+            cli_setting_or(s->settings, "data.train_resolution", "?"), method_of(s));
+    putchar('\n');
+    print_peak(m);
+    printf("\n");
+    print_phases(m);
+    printf("\ninference alone: %s\n", cli_bytes_text(m->inference, text));
+    if (m->clamped.params > 0) {
+        cli_say("%s", m->clamped.note);
+    }
+    if (s->has_data && m->missing[0]) {
+        cli_say("data are not counted: %s", m->missing);
+    }
+    if (ranks > 1) {
+        print_exchange(m, at);
+    }
+}
+
+/* ---- JSON ---- */
+
+static json_t *json_of_phase(const tg_train_phase *phase, tg_place place) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "peak", cli_json_integer((int64_t)phase->total[place]));
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
+                     cli_json_integer((int64_t)phase->bytes[place][c]));
+    }
+    cli_json_set(object, "moment", cli_json_text(phase->name));
+    return object;
+}
+
+static json_t *json_of_grid(const subject *s) {
+    tg_fno_config fno = tg_fno_config_default();
+    json_t *grid = cli_json_array();
+    const char *modes = cli_setting_or(s->settings, "fno.n_modes", "1");
+    const char *kind = cli_setting_or(s->settings, "fno.architecture", "fno");
+    if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK &&
+        tg_fno_config_set(NULL, &fno, "architecture", kind) == TG_OK) {
+        int64_t points[TG_DATA_MAX_DIMS] = {0};
+        const char *text = cli_setting_or(s->settings, "data.train_resolution", "0");
+        const int sizes = tg_grid_parse(text, points);
+        for (int d = 0; d < cli_data_dims(&fno); d++) {
+            cli_json_append(grid, cli_json_integer(points[sizes > 1 ? d : 0]));
+        }
+    }
+    return grid;
+}
+
+static json_t *json_of_clamped(const tg_clamped_rank *clamped) {
+    if (clamped->params == 0) {
+        return json_null();
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "parameter", cli_json_text(clamped->name));
+    cli_json_set(object, "parameters", cli_json_integer(clamped->params));
+    cli_json_set(object, "asked", cli_json_integer(clamped->asked));
+    cli_json_set(object, "taken", cli_json_integer(clamped->taken));
+    cli_json_set(object, "share", cli_json_real(clamped->share));
+    cli_json_set(object, "note", cli_json_text(clamped->note));
+    return object;
+}
+
+static void print_json(const subject *s, const speeds *at) {
+    const tg_train_memory *m = &s->memory;
+    json_t *object = cli_json_object(), *phases = cli_json_array();
+    cli_json_set(object, "name", cli_json_text(s->name));
+    cli_json_set(object, "optimizer", cli_json_text(method_of(s)));
+    cli_json_set(
+        object, "batch",
+        cli_json_integer(strtoll(cli_setting_or(s->settings, "data.batch_size", "16"), NULL, 10)));
+    cli_json_set(object, "grid", json_of_grid(s));
+    cli_json_set(object, "parameters", cli_json_integer(m->parameters));
+    cli_json_set(object, "place", cli_json_text(m->place == TG_HOST ? "host" : "device"));
+    cli_json_set(object, "memory", json_of_phase(peak_of(m, m->place), m->place));
+    for (int i = 0; i < m->count; i++) {
+        cli_json_append(phases, json_of_phase(&m->phase[i], m->place));
+    }
+    cli_json_set(object, "moments", phases);
+    if (m->place != TG_HOST) {
+        cli_json_set(object, "host", json_of_phase(peak_of(m, TG_HOST), TG_HOST));
+    }
+    cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
+    cli_json_set(object, "clamped_rank", json_of_clamped(&m->clamped));
+    if (ranks > 1) {
+        cli_json_set(object, "ranks", json_of_exchange(m, at));
+    }
+    cli_json_set(object, "missing",
+                 s->has_data && m->missing[0] ? cli_json_text(m->missing) : json_null());
+    cli_json_print(object);
+}
+
+/* ---- fitting ---- */
+
+static json_t *json_of_proposal(const cli_proposal *p) {
+    char text[512];
+    json_t *object = cli_json_object(), *settings = cli_json_object();
+    for (int i = 0; i < p->count; i++) {
+        cli_json_set(settings, p->key[i], cli_json_text(p->value[i]));
+    }
+    cli_json_set(object, "settings", settings);
+    cli_json_set(object, "arguments", cli_json_text(cli_proposal_arguments(p, text, sizeof text)));
+    cli_json_set(object, "peak", cli_json_integer((int64_t)p->peak));
+    cli_json_set(object, "moment", cli_json_text(p->phase));
+    cli_json_set(object, "time", cli_json_real(p->time));
+    return object;
+}
+
+static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool json) {
+    char room[CLI_UNIT_TEXT], peak[CLI_UNIT_TEXT], text[512];
+    if (json) {
+        json_t *object = cli_json_object(), *list = cli_json_array();
+        for (int i = 0; i < found->count; i++) {
+            cli_json_append(list, json_of_proposal(&found->proposal[i]));
+        }
+        cli_json_set(object, "name", cli_json_text(s->name));
+        cli_json_set(object, "fit", cli_json_integer((int64_t)bytes));
+        cli_json_set(object, "fits", json_boolean(found->now.peak <= bytes));
+        cli_json_set(object, "peak", cli_json_integer((int64_t)found->now.peak));
+        cli_json_set(object, "proposals", list);
+        cli_json_print(object);
+        return;
+    }
+    cli_bytes_text(bytes, room);
+    if (found->now.peak <= bytes) {
+        cli_say("%s fits in %s as it is: %s at most (%s)", s->name, room,
+                cli_bytes_text(found->now.peak, peak), found->now.phase);
+        return;
+    }
+    cli_say("%s takes %s (%s); it fits in %s with", s->name, cli_bytes_text(found->now.peak, peak),
+            found->now.phase, room);
+    putchar('\n');
+    for (int i = 0; i < found->count; i++) {
+        const cli_proposal *p = &found->proposal[i];
+        printf("  %s\n      %s at most (%s); a step takes about %.2f times as long\n",
+               cli_proposal_arguments(p, text, sizeof text), cli_bytes_text(p->peak, peak),
+               p->phase, p->time);
+    }
+}
+
+static int run_fit(tg_context *ctx, const subject *s, bool json) {
+    double bytes = 0.0;
+    cli_fit found;
+    char room[CLI_UNIT_TEXT], peak[CLI_UNIT_TEXT], least[CLI_UNIT_TEXT], text[512];
+    if (!tg_bytes_parse(fit, &bytes) || !(bytes >= 1.0 && bytes < 0x1p62)) {
+        return cli_usage("plan", "--fit needs a number of bytes (8GB, 7.5GiB), not '%.64s'", fit);
+    }
+    const tg_status status = cli_fit_search(ctx, s->settings, (size_t)bytes, &found);
+    if (status != TG_OK) {
+        return cli_fail_status(ctx, status);
+    }
+    if (found.now.peak > (size_t)bytes && found.count == 0) {
+        const char *with = cli_proposal_arguments(&found.smallest, text, sizeof text);
+        cli_bytes_text((uint64_t)bytes, room);
+        cli_bytes_text(found.now.peak, peak);
+        return *with
+                   ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s",
+                              s->name, room, peak, cli_bytes_text(found.smallest.peak, least), with)
+                   : cli_fail("%s does not fit in %s: it takes %s, whatever is set", s->name, room,
+                              peak);
+    }
+    print_fit(s, &found, (size_t)bytes, json);
+    return CLI_OK;
+}
+
+static int run(const cli_call *call) {
+    static subject s; /* large */
+    tg_context *ctx = NULL;
+    const cli_run_source source = {.command = "plan",
+                                   .preset = preset,
+                                   .config = call->args.count > 0 ? call->args.item[0] : NULL,
+                                   .method = method,
+                                   .batch = batch,
+                                   .args = &call->args};
+    speeds at;
+    int code = read_speeds(&at);
+    if (code == CLI_OK && fit && ranks > 1) {
+        code = cli_usage("plan", "--fit is for one process: leave out --ranks");
+    }
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    s.name = preset ? preset : source.config;
+    code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
+    if (code == CLI_OK && fit) {
+        code = run_fit(ctx, &s, call->common->json);
+    } else if (code == CLI_OK) {
+        const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
+        code = cli_code(ctx, status);
+        if (code == CLI_OK && call->common->json) {
+            print_json(&s, &at);
+        } else if (code == CLI_OK) {
+            print_text(&s, &at);
+        }
+    }
+    tg_settings_destroy(&s.settings);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_plan = {
+    .name = "plan",
+    .arguments = "[CONFIG]",
+    .min_args = 0,
+    .max_args = 1,
+    .summary = "Estimate memory before training",
+    .description =
+        "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"
+        "refreshes, evaluation, saving. They come from shapes and the data files' headers alone;\n"
+        "the memory ledger of the run counts the same, but for some names and handles (category\n"
+        "other). Where data files are missing, their samples are not counted.\n\n"
+        "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
+        "cheapest first: precision, activation checkpointing, smaller batches with accumulation,\n"
+        "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
+        "smallest size it can reach.\n\n"
+        "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n",
+    .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
+                "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
+                "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"
+                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
+    .run = run,
+};

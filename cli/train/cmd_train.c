@@ -1,0 +1,487 @@
+/* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
+ * bar. SIGINT and SIGTERM finish the step under way, save and end with 128 + signal, so that a job
+ * script knows that there is more to do; a second signal ends at once. Of the processes of mpirun
+ * or srun, which train together, the first one prints, and a signal to one stops all. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/output.h"
+#include "common/run_settings.h"
+#include "common/screen_line.h"
+#include "common/text.h"
+#include "help/help_keys.h"
+
+static const char *run_folder;
+static const char *resume;
+static int64_t given_seed = -1; /* none */
+static bool is_forced;
+static const char *init;
+static bool is_quiet;
+static bool is_verbose;
+
+static const cli_option options[] = {
+    CLI_OPTION_TEXT("run", 0, &run_folder, NULL, "DIR",
+                    "folder for metrics, checkpoints and settings (needed)", NULL),
+    CLI_OPTION_TEXT("resume", 0, &resume, NULL, "auto|FILE",
+                    "continue from the newest good checkpoint of DIR, or FILE", NULL),
+    CLI_OPTION_FLAG("force", 0, &is_forced,
+                    "start over in a DIR that holds a run; removes its files"),
+    CLI_OPTION_INT("seed", 0, &given_seed, 0, INT64_MAX, "N", "start of all random numbers",
+                   "distributed.seed"),
+    CLI_OPTION_TEXT("init", 0, &init, NULL, "FILE",
+                    "start from the weights in FILE (neuraloperator, checkpoint)", NULL),
+    CLI_OPTION_FLAG("quiet", 'q', &is_quiet, "print nothing but warnings and errors"),
+    CLI_OPTION_FLAG("verbose", 'v', &is_verbose, "print every setting before the run"),
+    {0},
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number) {
+    stop_signal = number;
+    signal(number, SIG_DFL); /* the next one ends at once */
+}
+
+/* State of the watcher between calls. */
+typedef struct screen {
+    bool has_bar;
+    cli_loss_unit loss; /* of the training loss as it is shown */
+    tg_train_epoch last;
+    tg_train_time time; /* of all epochs */
+} screen;
+
+static void show_step(void *user, const tg_train_progress *p) {
+    const screen *s = user;
+    if (!s->has_bar || !cli_line_is_due()) {
+        return;
+    }
+    enum { EPOCH, BAR, BATCH, LOSS, TIME, MEMORY, LEFT, PARTS };
+    char text[CLI_UNIT_TEXT];
+    cli_part parts[PARTS] = {[BAR] = {.is_bar = true, .rank = 4},
+                             [BATCH].rank = 1,
+                             [LOSS].rank = 2,
+                             [LEFT].rank = 3,
+                             [TIME].rank = 5,
+                             [MEMORY].rank = 6};
+    snprintf(parts[EPOCH].text, CLI_PART_TEXT, "epoch %lld/%lld", (long long)p->epoch,
+             (long long)p->epochs);
+    snprintf(parts[BATCH].text, CLI_PART_TEXT, "%lld/%lld", (long long)p->batch,
+             (long long)p->batches);
+    snprintf(parts[LOSS].text, CLI_PART_TEXT, "%.24s %.4g", s->loss.name, p->loss * s->loss.share);
+    snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
+    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
+    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
+             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, text) : "?");
+    cli_show_line(parts, PARTS, p->batches > 0 ? (double)p->batch / (double)p->batches : 1.0);
+}
+
+/* The line of an epoch on stdout, wrapped if it would be too long. */
+typedef struct epoch_line {
+    int room; /* columns */
+    int used;
+} epoch_line;
+
+static void add(epoch_line *l, const char *separator, const char *format, ...) TG_PRINTF(3, 4);
+
+static void add(epoch_line *l, const char *separator, const char *format, ...) {
+    char text[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (l->used > 0 && l->used + (int)(strlen(separator) + strlen(text)) > l->room) {
+        putchar('\n');
+        l->used = 0;
+        separator = "      | ";
+    }
+    l->used += printf("%s%s", separator, text);
+}
+
+static const char *number_text(double value, char text[CLI_UNIT_TEXT]) {
+    snprintf(text, CLI_UNIT_TEXT, fabs(value) < 1000.0 ? "%.5f" : "%.3e", value);
+    return text;
+}
+
+static void add_time(tg_train_time *sum, const tg_train_time *epoch) {
+    sum->prepare += epoch->prepare;
+    sum->steps += epoch->steps;
+    sum->data += epoch->data;
+    sum->evaluation += epoch->evaluation;
+    sum->checkpoint += epoch->checkpoint;
+}
+
+static void show_epoch(void *user, const tg_train_epoch *e) {
+    enum { LONGEST = 100 };
+    screen *s = user;
+    char first[CLI_UNIT_TEXT], second[CLI_UNIT_TEXT];
+    s->last = *e;
+    add_time(&s->time, &e->time);
+    if (is_quiet) {
+        return;
+    }
+    cli_wipe_line();
+    const int columns = cli_columns(STDOUT_FILENO, LONGEST);
+    epoch_line l = {.room = columns < LONGEST ? columns : LONGEST};
+    add(&l, "", "epoch %*lld/%lld", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
+        (long long)e->epochs);
+    add(&l, "  ", "lr %.2e", e->learning_rate);
+    add(&l, "  ", "train: %s %s", s->loss.name, number_text(e->train_loss * s->loss.share, first));
+    for (int i = 0; i < e->test_count; i++) {
+        const bool has_h1 = !isnan(e->test[i].h1) || isnan(e->test[i].l2); /* not at points */
+        add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
+            has_h1 ? " h1 " : "", has_h1 ? number_text(e->test[i].h1, second) : "");
+    }
+    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms,
+        cli_bytes_text(e->memory.peak_total, first));
+    putchar('\n');
+    fflush(stdout);
+}
+
+static bool should_stop(void *user) {
+    (void)user;
+    return stop_signal != 0;
+}
+
+/* The file of settings: the one that is named, or that of the run. NULL after a message. */
+static char *settings_file(const cli_call *call) {
+    if (call->args.count > 0 && cli_is_folder(call->args.item[0])) {
+        cli_fail("%s: it is a folder; the settings of a run are its config.yaml",
+                 call->args.item[0]);
+        return NULL;
+    }
+    if (call->args.count > 0) {
+        return cli_need(strdup(call->args.item[0]));
+    }
+    char *path = cli_format("%s/config.yaml", run_folder);
+    if (access(path, F_OK) != 0) {
+        cli_fail("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
+                 run_folder);
+        free(path);
+        return NULL;
+    }
+    return path;
+}
+
+/* The configuration with the overrides of the command line. */
+static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
+                               tg_settings **out) {
+    CLI_CALL(tg_settings_read_yaml(ctx, path, out));
+    for (int i = 0; i < call->args.override_count; i++) {
+        const cli_override *override = &call->args.override[i];
+        CLI_CALL(tg_settings_set(*out, override->key, override->value, "command line"));
+    }
+    if (init) {
+        CLI_CALL(tg_settings_set(*out, "opt.init", init, "--init"));
+    }
+    if (given_seed >= 0) {
+        char seed[32];
+        snprintf(seed, sizeof seed, "%lld", (long long)given_seed);
+        CLI_CALL(tg_settings_set(*out, "distributed.seed", seed, "command line"));
+    }
+    return TG_OK;
+}
+
+static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
+                           const tg_settings *settings) {
+    char backend[CLI_BACKEND_TEXT];
+    char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
+    for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
+        *end = '\0';
+        cli_say("%s", line);
+        line = end + 1;
+    }
+    free(text);
+    const int changed = cli_settings_changed(settings);
+    cli_say("settings: %s/config.yaml, %d differ%s from the defaults", run_folder, changed,
+            changed == 1 ? "s" : "");
+    cli_say("%lld parameters; backend %s", (long long)tg_trainer_parameters(trainer),
+            cli_backend_text(ctx, backend));
+}
+
+static void print_start(const tg_trainer *trainer, bool resumed) {
+    const tg_train_end at = tg_trainer_end(trainer);
+    if (resumed) {
+        cli_say("resumed after step %lld, in epoch %lld of %lld, from %s", (long long)at.step,
+                (long long)(at.epoch < at.epochs ? at.epoch + 1 : at.epochs), (long long)at.epochs,
+                at.checkpoint);
+    } else {
+        cli_say("no checkpoint yet: starting from the beginning");
+    }
+}
+
+static void print_memory(const tg_train_epoch *last) {
+    char text[CLI_UNIT_TEXT];
+    printf("peak memory %s:", cli_bytes_text(last->memory.peak_total, text));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (last->memory.peak[c] > 0) {
+            printf(" %s %s", tg_mem_category_name((tg_mem_category)c),
+                   cli_bytes_text(last->memory.peak[c], text));
+        }
+    }
+    printf("\n");
+}
+
+static void print_time(const tg_train_time *t) {
+    printf("time: steps %.1f s (waiting for data %.1f s), evaluation %.1f s, checkpoints %.1f s, "
+           "preparation %.1f s\n",
+           t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
+}
+
+static json_t *json_of_processes(const tg_comm *comm) {
+    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    json_t *object = cli_json_object();
+    cli_json_set(object, "count", cli_json_integer(tg_comm_ranks(comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(comm)));
+    cli_json_set(object, "reduced", cli_json_integer(stats.reduced));
+    cli_json_set(object, "copied", cli_json_integer(stats.copied));
+    cli_json_set(object, "seconds", cli_json_real(stats.seconds));
+    return object;
+}
+
+static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_train_end *end,
+                       const tg_train_epoch *last) {
+    json_t *object = cli_json_object(), *test = cli_json_object();
+    for (int i = 0; i < last->test_count; i++) {
+        json_t *errors = cli_json_object();
+        cli_json_set_errors(errors, &last->test[i]);
+        const bool validates = strcmp(last->test[i].grid, "validation") == 0;
+        cli_json_set(validates ? object : test, last->test[i].grid, errors);
+    }
+    cli_json_set_backend(object, ctx);
+    cli_json_set(object, "finished", json_boolean(end->is_finished));
+    cli_json_set(object, "diverged", json_boolean(end->has_diverged));
+    cli_json_set(object, "epoch", cli_json_integer(end->epoch));
+    cli_json_set(object, "step", cli_json_integer(end->step));
+    cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
+    cli_json_set(object, "skipped", cli_json_integer(end->skipped));
+    cli_json_set(object, "test", test);
+    if (tg_comm_get_stats(comm).calls > 0) {
+        cli_json_set(object, "processes", json_of_processes(comm));
+    }
+    cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
+    cli_json_print(object);
+}
+
+static void print_communication(const tg_comm *comm, int64_t steps) {
+    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    char bytes[CLI_UNIT_TEXT];
+    if (stats.calls > 0) {
+        cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
+        cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
+                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm),
+                bytes, stats.seconds);
+    }
+}
+
+/* The signal that stopped the run, whichever rank got it: all of them end with its code. */
+static tg_status share_signal(tg_comm *comm) {
+    double number = stop_signal;
+    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &number};
+    const tg_status status = tg_comm_all_reduce(comm, TG_COMM_MAX, &value);
+    stop_signal = (int)number;
+    return status;
+}
+
+/* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
+ * any other, and then its error. */
+static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
+                       const tg_settings *settings, bool json, int *code) {
+    screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
+                .loss = cli_loss_unit_of(settings),
+                .last.train_loss = (double)NAN};
+    const tg_train_watch watch = {
+        .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
+    const int64_t before = tg_trainer_end(trainer).step;
+    tg_train_end end;
+    tg_status status = tg_trainer_run(trainer, &watch, &end);
+    cli_wipe_line();
+    if (status == TG_OK && !end.is_finished) {
+        status = share_signal(comm);
+        *code = 128 + (int)stop_signal;
+    }
+    if (status != TG_OK && !end.has_diverged) {
+        return status;
+    }
+    if (json) {
+        print_json(ctx, comm, &end, &s.last);
+    } else if (is_quiet) {
+        return status;
+    } else if (!end.is_finished) {
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
+    } else {
+        print_memory(&s.last);
+        print_time(&s.time);
+        print_communication(comm, end.step - before);
+        if (s.last.epoch < s.last.epochs) {
+            cli_say("early stopping: %lld of %lld epochs, the error fell no further",
+                    (long long)s.last.epoch, (long long)s.last.epochs);
+        }
+        char skipped[64] = "";
+        if (end.skipped > 0) {
+            snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
+        }
+        cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
+                (long long)end.epoch, (long long)end.step, skipped, end.checkpoint);
+    }
+    return status;
+}
+
+/* A run that was resumed at its end stays as it is. */
+static void tell_finished(const tg_context *ctx, const tg_comm *comm, const tg_trainer *trainer,
+                          bool json) {
+    const tg_train_end end = tg_trainer_end(trainer);
+    if (json) {
+        const tg_train_epoch none = {.train_loss = (double)NAN};
+        print_json(ctx, comm, &end, &none);
+    } else if (!is_quiet && end.epoch < end.epochs) {
+        cli_say(
+            "nothing to do: opt.early_stopping ended %s after %lld of %lld epochs; a larger one, "
+            "or 0, goes on from there",
+            run_folder, (long long)end.epoch, (long long)end.epochs);
+    } else if (!is_quiet) {
+        cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
+                "goes on from there",
+                run_folder, (long long)end.epoch, (long long)end.step);
+    }
+}
+
+/* Decides how the run begins; nothing has changed on the disk when it returns. */
+static tg_status begin(tg_trainer *trainer, bool *resumed) {
+    *resumed = false;
+    if (resume) {
+        return tg_trainer_resume(trainer, strcmp(resume, "auto") == 0 ? NULL : resume, resumed);
+    }
+    return is_forced ? tg_trainer_replace(trainer) : tg_trainer_start(trainer);
+}
+
+static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer, bool json,
+                             int *code) {
+    bool resumed = false;
+    tg_settings *settings = NULL;
+    tg_status status = begin(trainer, &resumed);
+    if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
+        tell_finished(ctx, comm, trainer, json);
+        return TG_OK;
+    }
+    status = status == TG_OK ? tg_trainer_settings(trainer, &settings) : status;
+    if (status == TG_OK && !is_quiet) {
+        print_settings(ctx, trainer, settings);
+        if (resume) {
+            print_start(trainer, resumed);
+        }
+        fflush(stdout);
+    }
+    if (status == TG_OK) {
+        const struct sigaction action = {.sa_handler = on_signal};
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        status = train(ctx, comm, trainer, settings, json, code);
+        signal(SIGINT, SIG_DFL); /* no longer handled */
+        signal(SIGTERM, SIG_DFL);
+    }
+    tg_settings_destroy(&settings);
+    return status;
+}
+
+/* A failure that all ranks know is reported once; a rank that fails alone ends the others. */
+static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
+    const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */
+    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
+    if (cli_is_first() || !is_shared || !is_met) {
+        cli_fail_status(ctx, status);
+    }
+    if (!is_shared) {
+        fflush(NULL);
+        tg_comm_abort(comm);
+    }
+    return CLI_FAILED;
+}
+
+static int run(const cli_call *call) {
+    if (!run_folder) {
+        return cli_usage("train", "--run DIR is needed");
+    }
+    if (call->args.count == 0 && !resume) {
+        return cli_usage("train",
+                         "CONFIG.yaml is needed, or --resume auto to go on with --run DIR");
+    }
+    if (resume && init) {
+        return cli_usage("train", "--resume goes on with a run, --init begins one: choose one");
+    }
+    if (resume && is_forced) {
+        return cli_usage("train", "--resume goes on with a run, --force removes it: choose one");
+    }
+    tg_context *ctx = NULL;
+    tg_settings *settings = NULL;
+    tg_trainer *trainer = NULL;
+    const bool json = call->common->json && cli_is_first();
+    if (is_quiet) {
+        cli_drop_notes();
+    }
+    is_quiet = is_quiet || json || !cli_is_first();
+    char *path = settings_file(call);
+    if (!path || cli_open_context(call->common, true, &ctx) != CLI_OK) {
+        free(path);
+        return CLI_FAILED;
+    }
+    tg_comm *comm = NULL;
+    tg_comm_config how = tg_comm_config_default();
+    const tg_status read = read_settings(ctx, call, path, &settings);
+    const char *timeout = tg_settings_get(settings, "distributed.timeout"); /* checked later */
+    const double seconds = timeout ? strtod(timeout, NULL) : 0.0;
+    how.timeout = seconds > 0.0 ? seconds : how.timeout;
+    tg_status status = tg_comm_create_world(ctx, &how, &comm);
+    status = status == TG_OK ? tg_comm_agree(comm, read) : status;
+    if (status == TG_OK) {
+        status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
+    }
+    int code = CLI_OK;
+    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json, &code) : status;
+    if (code > CLI_OK) { /* a launcher may end all ranks when the first one ends so */
+        fflush(stdout);
+        status = tg_comm_barrier(comm);
+    }
+    code = status == TG_OK ? code : fail_all(ctx, comm, status);
+    tg_trainer_destroy(&trainer);
+    tg_settings_destroy(&settings);
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+    free(path);
+    return code;
+}
+
+const cli_command cli_cmd_train = {
+    .name = "train",
+    .arguments = "[CONFIG.yaml]",
+    .min_args = 0,
+    .max_args = 1,
+    .summary = "Train an operator",
+    .description =
+        "Settings come from the file and, over it, from --section.key options. DIR gets\n"
+        "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
+        "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
+        "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
+        "settings of DIR/config.yaml unless CONFIG.yaml is named. Otherwise a DIR that holds a\n"
+        "run, or in which a process trains, is refused and left unchanged. Processes of mpirun,\n"
+        "mpiexec, srun or torchrun share every batch; rank 0 prints and writes.\n\n"
+        "Exit codes: 0 the run is finished; 1 it failed or diverged, and stderr names the last\n"
+        "good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
+        "saved: the same command with --resume auto continues.\n",
+    .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
+                "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
+                "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"
+                "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n"
+                "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n"
+                "  mpirun -n 4 tgrad train configs/darcy16.yaml --run runs/darcy4\n",
+    .options = options,
+    .describe = cli_keys_describe,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
+    .run = run,
+};
