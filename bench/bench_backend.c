@@ -1,4 +1,4 @@
-/* The cpu backend against what it is made of, called directly: OpenBLAS, FFTW, memcpy.
+/* The cpu backend against direct calls of OpenBLAS, FFTW and memcpy.
  *
  *   bench_backend [--threads N] [--json]
  *
@@ -20,7 +20,7 @@ static const double SECONDS = 1.0;            /* for more than the least */
 
 typedef struct bench_row {
     const char *name;
-    const char *against; /* what the other side is */
+    const char *against; /* the direct call */
     double ours, direct; /* seconds */
     double rate;         /* of ours, in `unit` */
     const char *unit;
@@ -91,7 +91,7 @@ static void gemm_ours(bench *b, void *arguments) {
     check(b, b->be->ops->gemm(b->be, arguments));
 }
 
-/* OpenBLAS with threads of its own, one call after the other. c64, no transposes. */
+/* OpenBLAS with its own threads, sequential calls. c64, no transposes. */
 static void gemm_direct(bench *b, void *arguments) {
     const tg_gemm *g = arguments;
     const float one[2] = {1.0f, 0.0f}, zero[2] = {0.0f, 0.0f};
@@ -187,7 +187,7 @@ static void compare_fft(bench *b, const char *const names[2], fft_case *c, const
                                          1, modes, effort);
     c->inverse = fftwf_plan_many_dft_c2r(2, grid, (int)c->share, full, NULL, 1, modes, c->x, NULL,
                                          1, points, effort);
-    /* Plans by trial leave anything behind; what overflows would be slow. */
+    /* Measured plans leave garbage; overflowing values would be slow. */
     memset(c->full, 0, (size_t)(c->many * modes) * sizeof *full);
     memset(c->x, 0, (size_t)(c->many * points) * sizeof *c->x);
     compare(b, names[0], fft_ours_forward, to[0], fft_direct_forward, c, bytes, "GB/s");

@@ -48,7 +48,7 @@ typedef struct bench {
     bench_row rows[MAX_ROWS];
 } bench;
 
-/* What the operations of one weight share. */
+/* Shared by the operations of one weight. */
 typedef struct scene {
     tg_multimode modes;
     tg_grad_source dense, factored;
@@ -238,7 +238,7 @@ static double time_recorded(bench *b, scene *s, void (*run)(bench *b, scene *s))
     tg_graph *graph = NULL;
     tg_stream_event *begin = NULL, *end = NULL;
     double best = 1e30;
-    run(b, s); /* what is loaded on first use is no part of the graph */
+    run(b, s); /* keep loading on first use out of the graph */
     check(b, b->be->ops->synchronize(b->be));
     check(b, stream->graph_begin(b->be));
     run(b, s);

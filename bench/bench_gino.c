@@ -2,10 +2,10 @@
  *
  *   bench_gino [THREADS [BACKEND]]
  *
- * Prints one JSON object: milliseconds of forward and backward of a GINO of 32^3 latent places,
- * 4000 points and queries, radius 0.05, C 64, modes 16^3 and one sample (the median of several; and
- * of the processors, the mean), the bytes it holds where the backend computes, and seconds to find
- * and list 20 neighbours of each of 1e6 queries among 1e6 points that lie there, likewise. */
+ * Prints one JSON object: milliseconds of forward and backward of a GINO with a 32^3 latent grid,
+ * 4000 points and queries, radius 0.05, C 64, modes 16^3 and one sample (median of several; mean of
+ * the CPU time), the bytes it holds where the backend computes, and the seconds to find and list 20
+ * neighbours of each of 1e6 queries among 1e6 points. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static size_t held(void) {
     return bytes;
 }
 
-/* The median of a few steps, and what the network holds. */
+/* Median of a few steps, and the bytes that the network holds. */
 static seconds step_seconds(size_t *bytes) {
     static const char *const settings[][2] = {
         {"architecture", "gino"},          {"n_modes", "[16, 16, 16]"}, {"in_channels", "3"},
