@@ -5,10 +5,10 @@
     bench/compare_gino.py [--bench build/bin/bench_gino] [--backend cpu|cuda] [--threads 2] [--steps 3] [--json]
 
 The network is that of bench_gino.c. Theirs has its built-in search and reduction, whether open3d and
-torch_scatter are installed or not. Times are those of a step after a warm-up (with --steps 0 of the warm-up),
-on the wall (median) and of the processors (mean), which tell more on a machine that others use, too. Their memory is the growth of the process's peak from before the model is made; on a
-GPU, the largest peak of PyTorch's allocator in a step. There both multiply in TF32. Their steps may take a minute
-each: what is known after each of them, the warm-up too, goes to stderr at once.
+torch_scatter are installed or not. Times are those of a step after a warm-up (with --steps 0 of the warm-up):
+wall time (median) and CPU time (mean), which is better on a busy machine. Their memory is the growth of the
+process's peak from before the model is made; on a GPU, the largest peak of PyTorch's allocator in a step. There
+both multiply in TF32. Their steps may take a minute each, so stderr has the times after each step.
 """
 import argparse
 import json

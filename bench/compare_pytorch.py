@@ -3,7 +3,7 @@
 
     pip install torch neuraloperator
     bench/compare_pytorch.py [--tgrad build/bin/tgrad] [--preset ns128] [--threads 2] [--json]
-    bench/compare_pytorch.py --tgrad build-cuda/bin/tgrad --backend cuda [--tucker .1 | --low-rank .25]
+    bench/compare_pytorch.py --tgrad build-cuda/bin/tgrad --backend cuda [--tucker 0.1 | --low-rank 0.25]
 
 Both train one batch of random data with dense Adam, or with --low-rank with Adam on Tucker cores of the
 gradients (neuraloperator's own optimizer, `--opt lowrank` here): forward, loss, backward, update. Ours is `tgrad

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything about a GPU in one command: builds with CUDA, and in eight minutes at most runs the tests that work
 # on one (`ctest -L gpu`), verifies the golden files in f32, times training steps, trains a little, kills and resumes
-# the same training, and looks for wrong, racing and uninitialized accesses of kernels (bench/sanitize.sh). Prints a
-# table; what the time was too short for is named in it. The exit code is 1 if anything failed or was stopped. Without
+# the same training, and looks for invalid, racing and uninitialized accesses of kernels (bench/sanitize.sh). Prints a
+# table, which names parts that the time was too short for. The exit code is 1 if anything failed or was stopped. Without
 # a GPU it says so and ends.
 #
 #   bench/gpu.sh [OUT]            logs and JSON go to OUT, otherwise to <build>/gpu
-#   TGRAD_BUILD=dir bench/gpu.sh  takes that build folder as it is instead of making build-cuda
+#   TGRAD_BUILD=dir bench/gpu.sh  uses that build folder instead of building build-cuda
 #   TGRAD_ONLY="golden bench" bench/gpu.sh   only these parts (tests golden bench train sanitize)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1

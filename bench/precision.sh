@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Accuracy of TensorGRaD when weights, activations and moments are stored in less than f32: the small
 # Darcy set (50 epochs), Navier-Stokes at 64x64 (generated, 20 epochs), three seeds each; and, if asked
-# for, Navier-Stokes at 128x128 (generated, 40 epochs), which is the one that tells formats apart.
+# for, Navier-Stokes at 128x128 (generated, 40 epochs), the only one where formats differ.
 # Modes adam and adam-8bit are dense Adam, for comparison. Prints a table of mean ± standard error in
-# Markdown for each set. Runs that are there already are not made again, so that it can be called in parts.
+# Markdown for each set. Existing runs are kept, so that it can be called in parts.
 #
 #   bench/precision.sh DATA OUT [TGRAD [JOBS]]     DATA holds darcy_{train_16,test_16,test_32}.h5
 #   SETS=ns64 MODES="full 8bit" bench/precision.sh ..   only these

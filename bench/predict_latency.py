@@ -5,8 +5,8 @@
     bench/predict_latency.py [--tgrad build/bin/tgrad] [--threads 1,2] [--size 128] [--compile] [--json]
     LIBTGRAD_LIBRARY=build-cuda/lib/libtgrad.so bench/predict_latency.py --gpu [--size 128] [--compile]
 
-All three have the same weights and predict the same sample on the CPU; the table says how far the
-outputs are from PyTorch's. Times are the best of several calls after a warm-up. With --gpu: PyTorch and
+All three have the same weights and predict the same sample on the CPU; the table has the
+differences of the outputs to PyTorch's. Times are the best of several calls after a warm-up. With --gpu: PyTorch and
 libtgrad on the GPU, in TF32, from an array in the host's memory to another one.
 """
 import argparse
@@ -35,7 +35,7 @@ def best_ms(call, repeats=10):
 
 
 def measure(threads, size, compiles, tgrad, folder):
-    """The times with so many threads; to be called in a process of its own."""
+    """The times with this number of threads; call it in a separate process."""
     import numpy
     import torch
     from neuralop.models import FNO

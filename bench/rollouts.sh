@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does training over rollouts pay? Navier-Stokes at 64 x 64, decaying from a random start: a network
-# trained on single steps, one trained through rollouts of up to three steps for as many epochs, and
-# one trained on single steps for about as much work. Three seeds each; the table has the mean over
+# trained on single steps, one trained through rollouts of up to three steps for the same epochs, and
+# one trained on single steps with about the same work. Three seeds each; the table has the mean over
 # eight test trajectories of the relative L2 error after 1, 5, 10 and 20 steps.
 #
 #   bench/rollouts.sh [tgrad] [folder] [options of train ..]     # about five minutes of two cores

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Looks for wrong, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
+# Looks for invalid, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
 # test programs and golden files launch. These tools are slow, so they get the parts of programs in
 # tests/cuda/picks.txt: racecheck the smallest part for each kernel, memcheck and initcheck a large one (+), too,
 # and a small training run; initcheck, which is quicker, also steps of networks in small formats. Prints a line for
 # each program, and for each tool how many kernels it has seen; the exit code is 1 unless all are clean.
 #
 #   bench/sanitize.sh [OUT]                    logs go to OUT, otherwise to <build>/sanitize
-#   bench/sanitize.sh --pick [OUT]             writes the list again: runs everything without a tool, which takes
-#                                              minutes, and sees which parts launch which kernels
-#   TGRAD_BUILD=dir bench/sanitize.sh          takes that build folder instead of build-cuda
+#   bench/sanitize.sh --pick [OUT]             rewrites the list: runs everything without a tool, which takes
+#                                              minutes, and records which parts launch which kernels
+#   TGRAD_BUILD=dir bench/sanitize.sh          uses that build folder instead of build-cuda
 #   TGRAD_ONLY="memcheck initcheck" ..         only these tools (memcheck racecheck initcheck)
-#   TGRAD_SECONDS=300 ..                       stops a program after so long; 100 unless told
-#   TGRAD_TOTAL=240 ..                         stops all of them after so long
-#   TGRAD_JOBS=4 ..                            so many programs at a time; one a core unless told
+#   TGRAD_SECONDS=300 ..                       stops a program after this time (default: 100)
+#   TGRAD_TOTAL=240 ..                         stops all of them after this time
+#   TGRAD_JOBS=4 ..                            programs at a time (default: one per core)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 picks=$PWD/tests/cuda/picks.txt picking=
@@ -50,7 +50,7 @@ programs() { # a name and a command in each line
         "--data.test_resolutions 16 --data.batch_size 2 --opt.n_epochs 2 --opt.update_proj_gap 3 --backend cuda -q"
 }
 
-# run TOOL NAME COMMAND..: one line; what was reported first, or where it was stopped, goes with it.
+# run TOOL NAME COMMAND..: prints one line, with the first finding or the test at which it was stopped.
 run() {
     local tool=$1 name=$2 log=$out/$1/$2.txt start=$SECONDS left=$((end - $(date +%s))) result detail=
     local before=(compute-sanitizer --tool "$tool" --error-exitcode 9)
@@ -67,8 +67,8 @@ run() {
 }
 export -f run
 
-# choose ORDER THREADS LAUNCHES: parts with at most so many launches, so that every kernel is in one; the order is
-# that of sort, and a launch counts as so many threads
+# choose ORDER THREADS LAUNCHES: parts of at most LAUNCHES launches that cover every kernel; ORDER is that of sort, and
+# a launch counts as THREADS threads
 choose() {
     cat "$out"/none/*.kernels |
         awk -F'\t' -v a="$2" -v most="$3" '$3 != "-" && $1 <= most { print $2 + a * $1 "\t" $3 "\t" $4 }' |

@@ -1,4 +1,4 @@
-# Comments of the headers as Doxygen wants them: before a thing, and behind one on its line.
+# Comments of the headers in Doxygen's form: before a declaration, or after it on its line.
 s#^( *)/\* #\1/** #
 s#^([^/]*[;,{].*)/\* #\1/**< #
 s#^( *TG_[A-Z0-9_]+.*[^*])/\* #\1/**< #

@@ -128,7 +128,7 @@ static const tg_setting table[] = {
     {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
      "GaLore: side of the projection"},
     OPT(BYTES, memory_budget, 0, 1e18,
-        "bytes of compressed state, or up to 1 a share, that set the rank; 0: rank counts"),
+        "bytes of compressed state, or a share up to 1, that set the rank; 0: off"),
     OPT(INT64, min_entries, 0, 1e15, "parameters of up to this many entries stay dense"),
     OPT(DOUBLE, update_proj_gap, 1, 1e15, "steps between refreshes of the compression"),
     OPT(DOUBLE, update_proj_gap_end, 1, 1e15, "the same at the end of a gap schedule"),
