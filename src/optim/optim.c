@@ -92,7 +92,8 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
                        "entries asked for, the state takes %zu",
                        budget, bytes);
     }
-    for (double share = high; high > low * (1.0 + 1e-9); share = sqrt(low * high)) {
+    double share = high;
+    while (high > low * (1.0 + 1e-9)) {
         set_share(config, share);
         TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
         if ((double)bytes <= budget) {
@@ -100,6 +101,7 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
         } else {
             high = share;
         }
+        share = sqrt(low * high);
     }
     set_share(config, low);
     return TG_OK;
