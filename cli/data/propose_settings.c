@@ -159,7 +159,7 @@ fail:
 /* The simplest form whose state is small beside the memory left, or the smallest, and why. */
 static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
     size_t bytes[STATE_FORMS], left = 0;
-    char state[CLI_UNIT_TEXT], other[CLI_UNIT_TEXT], memory[CLI_UNIT_TEXT];
+    char state[CLI_UNIT_TEXT], other[CLI_UNIT_TEXT];
     tg_place place = TG_HOST;
     int form = 0;
     for (int i = 0; i < STATE_FORMS; i++) {
@@ -176,12 +176,13 @@ static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
         }
         cli_bytes_text(bytes[form], state);
         cli_bytes_text(bytes[form ? 0 : STATE_FORMS - 1], other);
-        cli_bytes_text(left, memory);
-        out->method_note =
-            form == 0 ? cli_format("state %s of the %s left; tensorgrad with 8-bit moments: %s",
-                                   state, memory, other)
-                      : cli_format("state %s; Adam's, %s, is more than %d %% of the %s left", state,
-                                   other, 100 / SMALL_STATE, memory);
+        out->method_note = /* the bytes left would make every proposal another one */
+            form == 0
+                ? cli_format("state %s, under %d %% of the memory left; tensorgrad with 8-bit "
+                             "moments: %s",
+                             state, 100 / SMALL_STATE, other)
+                : cli_format("state %s; Adam's, %s, is over %d %% of the memory left", state, other,
+                             100 / SMALL_STATE);
     }
     return set_form(form, out->settings);
 }

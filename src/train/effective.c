@@ -24,7 +24,7 @@ static void clean_shared(tg_projector_config *projector) {
     const tg_branch_config usual = tg_branch_config_default();
     tg_branch_config *first = &projector->first;
     const bool has_second = projector->scheme != TG_SCHEME_SINGLE;
-    bool has_type[TG_BRANCH_MATRIX + 1] = {false};
+    bool has_type[TG_BRANCH_TYPES] = {false};
     has_type[first->type] = true;
     has_type[has_second ? projector->second.type : first->type] = true;
     if (!has_type[TG_BRANCH_MATRIX]) {
