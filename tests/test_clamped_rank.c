@@ -88,6 +88,7 @@ static const struct {
     {{"name", "lowrank"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "lowrank", "rank", "0.99"}, {2, {33, 32}}, .asked = 0}, /* int(.995 33) + 1 of 32 */
     {{"name", "lowrank", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},
+    {{"name", "lowrank", "rank", "0.2"}, {2, {64, 576}}, .asked = 0}, /* 64 directions at most */
     {{"name", "galore", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "lowrank", "rank", "33"}, {4, {64, 64, 1, 33}}, .asked = 0},
     {{"name", "lowrank", "memory_budget", "0.9"}, {3, {60, 4, 3}}, .asked = 0},

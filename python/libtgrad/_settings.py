@@ -22,7 +22,7 @@ PRESETS = {
     # (convolutions, linear layers) do better with the paper's shares.
     "adamw": {"method": "tensorgrad", "eps": 1e-8, "sparse_ratio": 0.20, "second_rank": 0.05,
               "update_proj_gap": 100, "moments_on_refresh": "reset", "match_rms": True,
-              "real": {"eps": 1e-6, "sparse_ratio": 0.05, "second_rank": 0.20}},
+              "real": {"sparse_ratio": 0.05, "second_rank": 0.20}},
     # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
     "paper": {"method": "tensorgrad", "eps": 1e-6, "update_proj_gap": 1000, "n_iter_max_tucker": 1},
     # As the package neuraloperator does it: low rank first, random entries of what that leaves.

@@ -1,4 +1,5 @@
-/* Finds clamped ranks, and reports the share of entries that is left. */
+/* Finds clamped ranks, and reports the share of entries that is left. A share of a Tucker core is
+ * never clamped: where a mode has fewer directions than the share of its size, all are kept. */
 #include "optim/clamped_rank.h"
 
 #include <stdio.h>
@@ -53,7 +54,9 @@ tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_
                                      tg_dtype_wide(param->dtype), &param->shape,
                                      setup->takes_factored, &outline));
         const tg_branch *branch = outline.low_rank;
-        const int mode = branch ? tg_branch_clamped_mode(branch) : -1;
+        const bool keeps_all =
+            branch && branch->config.type != TG_BRANCH_MATRIX && branch->config.rank.value[0] < 1.0;
+        const int mode = branch && !keeps_all ? tg_branch_clamped_mode(branch) : -1;
         if (mode >= 0) {
             out->params++;
             out->asked = branch->asked[mode];
