@@ -179,7 +179,7 @@ tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f3
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)
 "${stopped[@]}" >log 2>&1 &
 pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     [ -s stopped/metrics.jsonl ] && break
     sleep 0.05
 done
@@ -187,14 +187,22 @@ kill -TERM $pid
 wait $pid
 [ $? -eq 143 ] || fail "SIGTERM must end with 128 + 15"
 grep -q "stopped by signal 15" log || fail "SIGTERM must be answered with a message"
-# A shell lets its background jobs ignore SIGINT; timeout does not.
-timeout --preserve-status -s INT 1 "${stopped[@]}" --resume auto --json >json 2>log
+# A shell lets its background jobs ignore SIGINT. The signal is sent once the resumed run has finished an epoch.
+epochs=$(wc -l <stopped/metrics.jsonl)
+env --default-signal=INT "${stopped[@]}" --resume auto --json >json 2>log &
+pid=$!
+for _ in $(seq 1200); do
+    [ "$(wc -l <stopped/metrics.jsonl)" -gt "$epochs" ] && break
+    sleep 0.05
+done
+kill -INT $pid
+wait $pid
 [ $? -eq 130 ] || fail "SIGINT must end with 128 + 2: $(cat log)"
 grep -q '"finished": *false' json || fail "--json must tell that the run is not finished"
 # TERM again, at another moment.
 "${stopped[@]}" --resume auto >log 2>&1 &
 pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     grep -q "^epoch" log && break
     sleep 0.05
 done
