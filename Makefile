@@ -36,10 +36,10 @@ check-python: build ## the tests of the Python package with torch and neuraloper
 	@scripts/check_python
 
 check-long: build ## hours: 20,000 damaged HDF5 files in every command that reads them, every fault, every experiment
-	@TG_LONG=1 bash tests/test_fault_walk.sh build/bin/tgrad $(CURDIR) $(CURDIR)/build
-	@bash tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
-	@TG_LONG=1 bash tests/test_mpi_train.sh build/bin/tgrad . build
-	@TG_LONG=1 bash tests/test_experiments.sh build/bin/tgrad . build
+	@TG_LONG=1 bash tests/cli/test_fault_walk.sh build/bin/tgrad $(CURDIR) $(CURDIR)/build
+	@bash tests/io/test_damaged_hdf5.sh build/bin/tgrad . build 20000
+	@TG_LONG=1 bash tests/dist/test_mpi_train.sh build/bin/tgrad . build
+	@TG_LONG=1 bash tests/cli/sweep/test_experiments.sh build/bin/tgrad . build
 
 fuzz: ## run every fuzz target, HOURS (default 1) for all of them together
 	@scripts/setup --lint

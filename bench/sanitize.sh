@@ -34,7 +34,7 @@ export build out limit end picks TEST_ONCE=1 TEST_BACKEND=cuda
 
 programs() { # a name and a command in each line
     local file name step="$tgrad bench step --preset ns128 --fno.n_modes 16,16 --fno.n_layers 2 --batch 2 --steps 1"
-    for file in $(grep -lE 't_(run_rows|gpu_compare)\(' tests/cuda/test_*.c tests/test_*.c); do
+    for file in $(grep -rlE --include='test_*.c' 't_(run_rows|gpu_compare)\(' tests); do
         name=$(basename "$file" .c)
         echo "$name $build/bin/$name"
     done

@@ -4,7 +4,7 @@
 #
 #   tests/device/test_sweep_jobs.sh build/bin/tgrad_fake
 support=$(realpath "$(dirname "$0")")/../support
-# shellcheck source=support/checks.sh
+# shellcheck source=../support/checks.sh
 . "$support/checks.sh"
 
 cat >sweep.yaml <<'Y'

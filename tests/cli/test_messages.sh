@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# What a user with data of his own reads when something about them does not fit: each message names the
+# file, what was found there and what to type.
+#
+#   tests/cli/test_messages.sh build/bin/tgrad <source tree> <build tree>
+tree=$(realpath "$2")
+# shellcheck source=../support/checks.sh
+source "$tree/tests/support/checks.sh"
+
+# arrays <file> <name shape> ..: a safetensors file of f32, the shape as 8,12,3; numbers from 0.5 to 1
+arrays() {
+    local file=$1 header='{' total=0 size
+    shift
+    while [ $# -gt 0 ]; do
+        size=$((4 * ${2//,/*}))
+        header+="\"$1\":{\"dtype\":\"F32\",\"shape\":[$2],\"data_offsets\":[$total,$((total + size))]},"
+        total=$((total + size))
+        shift 2
+    done
+    header="${header%,}}"
+    {
+        printf '%b' "\\x$(printf %02x $((${#header} % 256)))\\x$(printf %02x $((${#header} / 256)))\\0\\0\\0\\0\\0\\0$header"
+        awk -v count=$((total / 4)) 'BEGIN { state = 1; for (i = 0; i < count; i++) {
+            state = (state * 1103 + 12347) % 65537
+            printf "\\x00\\x00\\x%02x\\x3f%s", state % 128, i % 1000 == 999 ? "\n" : "" } }' |
+            xargs -d '\n' -n 1 printf %b
+    } >"$file"
+}
+# spoil <file> <bytes from the end>: a NaN
+spoil() {
+    printf '\x00\x00\xc0\x7f' |
+        dd of="$1" bs=1 seek=$(($(stat -c %s "$1") - $2)) conv=notrunc status=none
+}
+cat >config.yaml <<'Y'
+fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 1}
+opt: {name: adam, n_epochs: 1}
+data: {train_file: plain.safetensors, batch_size: 4, encode_output: false}
+Y
+arrays plain.safetensors x 8,12,20 y 8,12,20
+expect 0 train config.yaml --run plain --threads 1
+
+expect 0 eval --help
+says out "HDF5, npz, safetensors, or NAME_x.npy"
+
+# ---- a file that is not there ----
+
+exits 1 train config.yaml --run none --data.train_file absent.h5
+says err "absent.h5: cannot open: No such file or directory"
+grep -q "plan" err && complain "a missing file is one of plans: $(cat err)"
+[ "$(wc -l <err)" -eq 1 ] || complain "more than one line for a missing file"
+
+# ---- more than the data have: modes, samples in a batch ----
+
+exits 0 train config.yaml --run much --threads 1 --fno.n_modes 16,20 --fno.hidden_channels 16
+# 16 x 16 weights of 8 bytes at 4 x 11 of 16 x 11 frequencies are unused
+says err "fno.n_modes: 16x20, but the training grid of 12x20 has only 12x20" "not trained (0.0859 MiB): set fno.n_modes: 12x20"
+expect 0 train config.yaml --run fits --threads 1 --fno.n_modes 12x20
+exits 0 train config.yaml --run large --threads 1 --data.batch_size 9
+says err "data.batch_size: 9, but the training set has 8 samples" "set data.batch_size: 4"
+expect 0 train config.yaml --run whole --threads 1 --data.batch_size 8
+
+# ---- channels last without --order ----
+
+arrays last.safetensors x 8,12,20,3 y 8,12,20,2
+expect 1 init last.safetensors
+says err "x is 8x12x20x3, y is 8x12x20x2" "if the channels come last, set data.order: nhwc" "the options" "--order"
+expect 0 init last.safetensors --order nhwc
+says out "order: nhwc" "in_channels: 3" "out_channels: 2"
+expect 1 train config.yaml --run none --data.train_file last.safetensors
+says err "x is 8x12x20x3, y is 8x12x20x2; if the channels come last, set data.order: nhwc"
+arrays last_y.safetensors x 8,12,20 y 8,12,20,2
+expect 1 init last_y.safetensors
+says err "x is 8x12x20, y is 8x12x20x2; if the channels come last"
+expect 0 init last_y.safetensors --order nhwc
+says out "in_channels: 1" "out_channels: 2"
+arrays last_same.safetensors x 8,12,20,3 y 8,12,20,3 # fits as 12 channels on a grid of 20x3
+expect 1 init last_same.safetensors
+says err "x is 8x12x20x3, y is 8x12x20x3; if the channels come last"
+expect 1 train config.yaml --run none --data.train_file last_same.safetensors --fno.in_channels 3
+says err "fno.in_channels: 3, but x of last_same.safetensors has 12 channels on a grid of 20x3; if the channels come last"
+exits 0 train config.yaml --run same --data.train_file last_same.safetensors --fno.n_modes 4,3
+says err "x is read as 12 channels on a grid of 20x3; if its channels come last, set data.order: nhwc"
+arrays first.safetensors x 8,3,12,20 y 8,3,12,20
+expect 0 init first.safetensors
+says out "n_modes: [6, 10]" "in_channels: 3"
+arrays grids.safetensors x 8,12,20 y 8,12,16
+expect 1 init grids.safetensors
+says err "their grids differ), but x is 8x12x20, y is 8x12x16"
+grep -q "data.order" err && complain "the order of channels is not what is wrong: $(cat err)"
+
+# ---- two arrays of other names ----
+
+arrays two.safetensors start 8,12,20 end 8,12,20
+expect 1 init two.safetensors
+says err "tgrad init two.safetensors --x-name start --y-name end, or the other way round"
+expect 0 init two.safetensors --x-name start --y-name end
+expect 0 inspect two.safetensors # of this format it may be a file of weights
+says out "tgrad init two.safetensors --x-name start --y-name end"
+"$tgrad" convert two.safetensors two.h5 >/dev/null
+expect_unfit() { # expect_unfit <file>: shown whole, exit code 1
+    exits 1 inspect "$1"
+    [ -s out ] || complain "$last: shows nothing"
+    says err "tgrad: $1: it cannot be trained on as it is"
+}
+expect_unfit two.h5
+says out "tgrad init two.h5 --x-name"
+expect_unfit grids.safetensors
+expect_unfit last.safetensors
+exits 1 inspect grids.safetensors --json
+says out '"name": null' "their grids differ"
+arrays three.safetensors a 8,12,20 b 8,12,20 c 8,12,20
+expect 1 init three.safetensors
+grep -q "the other way round" err && complain "three arrays are no pair"
+
+# ---- NaN: x[2, 3, 5] and y[5, 11, 18] ----
+
+cp plain.safetensors nan.safetensors
+spoil nan.safetensors $((4 * (2 * 240 * 8 - 2 * 240 - 3 * 20 - 5)))
+spoil nan.safetensors $((4 * (240 * 8 - 5 * 240 - 11 * 20 - 18)))
+expect_unfit nan.safetensors
+says out "not fit to train on: 2 of its values are NaN or Inf"
+grep -q "settings that train on it\|n_modes" out && complain "settings for data with NaN"
+expect 0 inspect nan.safetensors --tensor x
+exits 1 inspect nan.safetensors --json
+says out '"nonfinite": 2' '"config": null'
+exits 0 init nan.safetensors
+says err "nan.safetensors: 2 values are NaN or Inf"
+for side in input:x:2:'(3, 5)' output:y:5:'(11, 18)'; do
+    IFS=: read -r key name sample point <<<"$side"
+    expect 1 train config.yaml --run none --data.train_file nan.safetensors --data.encode_"$key" true
+    says err "nan.safetensors: $name: sample $sample, channel 0, point $point is NaN"
+done
+for cache in 1e9 0; do # in memory, and streamed
+    exits 0 train config.yaml --run nan --force --threads 1 --data.train_file nan.safetensors --data.shuffle false \
+        --data.batch_size 2 --data.cache $cache
+    says err "epoch 1, batch 2: the loss is nan; the batch is skipped: nan.safetensors: x: sample 2, channel 0, point (3, 5)" \
+        "batch 3: the loss is nan; the batch is skipped: nan.safetensors: y: sample 5, channel 0, point (11, 18) is NaN"
+    rm -r nan
+done
+[ "$failures" -eq 0 ]
