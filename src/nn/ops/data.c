@@ -34,7 +34,8 @@ int nn_add_input(nn_program *p) {
     p->input = op.out[0] = nn_value_add(p, (nn_value){.role = NN_DATA,
                                                       .planes = p->model->planes,
                                                       .channels = p->model->config.in_channels,
-                                                      .points = p->geometry.points,
+                                                      .points = p->domain.points,
+                                                      .grid = p->domain.grid,
                                                       .before_act = -1});
     return nn_op_add(p, op);
 }
@@ -68,7 +69,7 @@ static tg_status run_embed(tg_fno *fno, const nn_op *op) {
                           .unit = q == 0 ? 1.0 : 0.0,
                           .x = pairs ? NULL : nn_data(fno, op->in[NN_X]),
                           .y = nn_plane(fno, op->out[0], q)};
-        memcpy(embed.grid, fno->run.program.geometry.grid, sizeof embed.grid);
+        memcpy(embed.grid, fno->run.program.domain.grid.size, sizeof embed.grid);
         TG_CALL(fno->be->ops->grid_embed(fno->be, &embed));
     }
     return TG_OK;
@@ -167,7 +168,6 @@ static tg_status find_x(tg_fno *fno, const void **out) {
 static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, void *dpred) {
     const nn_call *call = &fno->run.call;
     nn_loss_work *work = &fno->run.loss_work;
-    const nn_geometry *geometry = &fno->run.program.geometry;
     nn_physics physics = {.config = call->loss_config,
                           .dtype = call->x->dtype,
                           .batch = fno->run.batch,
@@ -177,7 +177,7 @@ static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, 
                           .value = call->loss,
                           .grad_scale = call->grad_scale,
                           .dpred = dpred};
-    memcpy(physics.grid, geometry->grid, sizeof physics.grid);
+    memcpy(physics.grid, fno->run.program.domain.grid.size, sizeof physics.grid);
     TG_CALL(find_x(fno, &physics.x));
     TG_CALL(nn_residual_prepare(fno->be, &physics, work->samples, &work->residual));
     return nn_physics_add(fno->be, &work->residual, &physics);
