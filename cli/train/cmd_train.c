@@ -470,7 +470,7 @@ const cli_command cli_cmd_train = {
         "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
         "settings of DIR/config.yaml unless CONFIG.yaml is named. Otherwise a DIR that holds a\n"
         "run, or in which a process trains, is refused and left unchanged. Processes of mpirun,\n"
-        "mpiexec, srun or torchrun share every batch; rank 0 prints and writes.\n\n"
+        "mpiexec or srun share every batch; rank 0 prints and writes.\n\n"
         "Exit codes: 0 the run is finished; 1 it failed or diverged, and stderr names the last\n"
         "good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
         "saved: the same command with --resume auto continues.\n",
