@@ -418,42 +418,33 @@ static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
 }
 
 static json_t *json_of_measurement(const measurement *m) {
-    json_t *object = cli_json_object(), *times = cli_json_object();
+    json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
         const double seconds = is_absent(m->seconds[p]) ? (double)NAN : m->seconds[p];
         cli_json_set(times, part_names[p].key, cli_json_real(1e3 * seconds));
     }
-    cli_json_set(object, "name", cli_json_text(m->method));
-    cli_json_set(object, "values", cli_json_integer(m->values));
-    cli_json_set(object, "ms", times);
-    cli_json_set(object, "bytes", json_of_bytes(m->bytes));
-    cli_json_set(object, "state_bytes", cli_json_integer((int64_t)state_bytes(m)));
-    cli_json_set(object, "planned_bytes", json_of_bytes(m->planned));
-    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
-    return object;
+    return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
+                        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
+                        KV("planned_bytes", json_of_bytes(m->planned)),
+                        KV("as_planned", json_boolean(is_as_planned(m))));
 }
 
 static void print_json(const bench_work *work) {
-    json_t *object = cli_json_object(), *runs = cli_json_array();
+    json_t *runs = cli_json_array();
     for (int i = 0; i < work->run_count; i++) {
         const bench_run *run = &work->runs[i];
-        json_t *entry = cli_json_object(), *methods = cli_json_array();
+        json_t *methods = cli_json_array();
         for (int m = 0; m < run->count; m++) {
             cli_json_append(methods, json_of_measurement(&run->measured[m]));
         }
-        cli_json_set(entry, "shape", cli_json_shape(&run->shape));
-        cli_json_set(entry, "entries", cli_json_integer(run->entries));
-        cli_json_set(entry, "optimizers", methods);
-        cli_json_append(runs, entry);
+        cli_json_append(runs, cli_json_new(KV("shape", cli_json_shape(&run->shape)),
+                                           KV("entries", run->entries), KV("optimizers", methods)));
     }
-    cli_json_set(object, "kind", cli_json_text("optim"));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(work->dtype)));
+    json_t *object = cli_json_new(KV("kind", "optim"), KV("dtype", tg_dtype_name(work->dtype)));
     cli_json_set_backend(object, work->ctx);
-    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(work->ctx)));
-    cli_json_set(object, "steps", cli_json_integer(work->options->steps));
-    cli_json_set(object, "seed", cli_json_integer(work->call->common->seed));
-    cli_json_set(object, "gradients", cli_json_text(CLI_RANDOM_GRADIENT_NAME));
-    cli_json_set(object, "runs", runs);
+    cli_json_put(object, KV("threads", tg_context_threads(work->ctx)),
+                 KV("steps", work->options->steps), KV("seed", work->call->common->seed),
+                 KV("gradients", CLI_RANDOM_GRADIENT_NAME), KV("runs", runs));
     cli_json_print(object);
 }
 

@@ -444,15 +444,10 @@ static json_t *json_of_loss(const analysis *a, const loss *l) {
     const method *m = l->method;
     char label[96];
     snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
-    json_t *object = cli_json_object();
-    cli_json_set(object, "name", cli_json_text(m->name));
-    cli_json_set(object, "label", cli_json_text(label));
-    cli_json_set(object, "kept", cli_json_integer(l->kept));
-    cli_json_set(object, "share", cli_json_real((double)l->kept / (double)a->entries));
-    cli_json_set(object, "ranks", cli_json_shape(&l->ranks));
-    cli_json_set(object, "residual", json_of_quantiles(&l->rest));
-    cli_json_set(object, "relative_error", cli_json_real(relative_error(a, l)));
-    return object;
+    return cli_json_new(
+        KV("name", m->name), KV("label", label), KV("kept", l->kept),
+        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
+        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
 }
 
 static void print_json(const tg_context *ctx, const analysis *a) {
@@ -467,16 +462,12 @@ static void print_json(const tg_context *ctx, const analysis *a) {
     if (a->checkpoint[0]) {
         cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
     }
-    cli_json_set(object, "tensor", cli_json_text(a->name));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
-    cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
-    cli_json_set(object, "entries", cli_json_integer(a->entries));
+    cli_json_put(object, KV("tensor", a->name), KV("dtype", tg_dtype_name(a->gradient.dtype)),
+                 KV("shape", cli_json_shape(&a->gradient.shape)), KV("entries", a->entries));
     cli_json_set_backend(object, ctx);
-    cli_json_set(object, "norm", cli_json_real(a->whole.norm));
-    cli_json_set(object, "gradient", json_of_quantiles(&a->whole));
-    cli_json_set(object, "stable_rank", ranks);
-    cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
-    cli_json_set(object, "methods", losses);
+    cli_json_put(object, KV("norm", a->whole.norm), KV("gradient", json_of_quantiles(&a->whole)),
+                 KV("stable_rank", ranks), KV("multilinear_stable_rank", a->multilinear),
+                 KV("methods", losses));
     if (opt.output) {
         cli_json_set(object, "output", cli_json_text(opt.output));
     }

@@ -292,6 +292,9 @@ static char *valid_utf8(const char *text) {
 }
 
 json_t *cli_json_text(const char *text) {
+    if (!text) {
+        return json_null();
+    }
     char *valid = valid_utf8(text);
     json_t *value = cli_need(json_string(valid));
     free(valid);
@@ -304,6 +307,10 @@ json_t *cli_json_real(double value) {
 
 json_t *cli_json_integer(int64_t value) {
     return cli_need(json_integer(value));
+}
+
+json_t *cli_json_size(size_t value) {
+    return cli_json_integer((int64_t)value);
 }
 
 json_t *cli_json_reals(const double *value, int64_t count) {
@@ -336,6 +343,20 @@ void cli_json_set(json_t *object, const char *key, json_t *value) {
         cli_need(NULL);
     }
     free(valid);
+}
+
+json_t *cli_json_itself(json_t *value) {
+    return value;
+}
+
+json_t *cli_json_members(json_t *object, ...) {
+    va_list args;
+    va_start(args, object);
+    for (const char *key; (key = va_arg(args, const char *));) {
+        cli_json_set(object, key, va_arg(args, json_t *));
+    }
+    va_end(args);
+    return object;
 }
 
 void cli_json_append(json_t *array, json_t *value) {

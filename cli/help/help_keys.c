@@ -112,13 +112,11 @@ static json_t *describe(int index, const tg_key_info *info) {
     json_t *key = cli_json_object();
     char name[128];
     snprintf(name, sizeof name, "%s.%s", info->section, info->name);
-    cli_json_set(key, "key", cli_json_text(name));
-    cli_json_set(key, "type", cli_json_text(info->type));
-    cli_json_set(key, "default", *info->fallback ? cli_json_text(info->fallback) : json_null());
-    cli_json_set(key, "help", cli_json_text(info->help));
+    cli_json_put(key, KV("key", name), KV("type", info->type),
+                 KV("default", *info->fallback ? cli_json_text(info->fallback) : json_null()),
+                 KV("help", info->help));
     if (info->has_range) {
-        cli_json_set(key, "low", cli_json_real(info->low));
-        cli_json_set(key, "high", cli_json_real(info->high));
+        cli_json_put(key, KV("low", info->low), KV("high", info->high));
     }
     if (tg_key_choice(index, 0)) {
         json_t *choices = cli_json_array();

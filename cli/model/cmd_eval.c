@@ -268,22 +268,20 @@ static json_t *json_of_grid(const char *grid) {
 /* "split" with the number of samples (or trajectories) of the file that were trained on, 0 of other
  * files. */
 static void set_part(json_t *entry, const part *p) {
-    cli_json_set(entry, "split", cli_json_text(p->name));
-    cli_json_set(entry, "trained_on", cli_json_integer(p->split.trained));
+    cli_json_put(entry, KV("split", p->name), KV("trained_on", p->split.trained));
 }
 
 static void print_json(const cli_model *model, const result *results, int count) {
     json_t *object = cli_json_object(), *list = cli_json_array();
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
-        json_t *entry = cli_json_object(), *each = cli_json_object();
-        cli_json_set(entry, "file", cli_json_text(results[i].file));
-        cli_json_set(entry, "resolution", json_of_grid(e->grid));
-        cli_json_set(entry, "samples", cli_json_integer(e->samples));
+        json_t *entry =
+            cli_json_new(KV("file", results[i].file), KV("resolution", json_of_grid(e->grid)),
+                         KV("samples", e->samples));
         set_part(entry, &results[i].part);
         cli_json_set_errors(entry, e);
-        cli_json_set(each, "l2", cli_json_reals(e->l2_samples, e->samples));
-        cli_json_set(each, "h1", cli_json_reals(e->h1_samples, e->samples));
+        json_t *each = cli_json_new(KV("l2", cli_json_reals(e->l2_samples, e->samples)),
+                                    KV("h1", cli_json_reals(e->h1_samples, e->samples)));
         cli_json_set(entry, "per_sample", each);
         cli_json_append(list, entry);
     }

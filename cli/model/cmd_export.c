@@ -137,8 +137,7 @@ static int export_model(tg_context *ctx, const cli_model *model, bool json) {
     if (code == CLI_OK && json) {
         json_t *object = cli_json_object();
         cli_model_set_json(object, model);
-        cli_json_set(object, "output", cli_json_text(opt.output));
-        cli_json_set(object, "bytes", cli_json_integer((int64_t)file.size));
+        cli_json_put(object, KV("output", opt.output), KV("bytes", file.size));
         cli_json_print(object);
     } else if (code == CLI_OK) {
         cli_model_say_checkpoint(model);

@@ -27,24 +27,19 @@ void cli_rollout_print(const char *file, const tg_rollout_errors *e) {
 }
 
 static json_t *first_and_last(const double *first, const double *last, int64_t count) {
-    json_t *object = cli_json_object();
-    cli_json_set(object, "first", cli_json_reals(first, count));
-    cli_json_set(object, "last", cli_json_reals(last, count));
-    return object;
+    return cli_json_new(KV("first", cli_json_reals(first, count)),
+                        KV("last", cli_json_reals(last, count)));
 }
 
 json_t *cli_rollout_json(const char *file, const tg_rollout_errors *e) {
-    json_t *entry = cli_json_object(), *energy = cli_json_object();
-    cli_json_set(entry, "file", cli_json_text(file));
-    cli_json_set(entry, "grid", cli_json_text(e->grid));
-    cli_json_set(entry, "trajectories", cli_json_integer(e->trajectories));
-    cli_json_set(entry, "steps", cli_json_integer(e->steps));
-    cli_json_set(entry, "l2", cli_json_reals(e->l2, e->steps));
-    cli_json_set(entry, "correlation", cli_json_reals(e->correlation, e->steps));
-    cli_json_set(entry, "correlated_steps", cli_json_real(e->correlated_steps));
-    cli_json_set(energy, "truth", first_and_last(e->truth_first, e->truth_last, e->wavenumbers));
-    cli_json_set(energy, "prediction",
-                 first_and_last(e->prediction_first, e->prediction_last, e->wavenumbers));
+    json_t *entry =
+        cli_json_new(KV("file", file), KV("grid", e->grid), KV("trajectories", e->trajectories),
+                     KV("steps", e->steps), KV("l2", cli_json_reals(e->l2, e->steps)),
+                     KV("correlation", cli_json_reals(e->correlation, e->steps)),
+                     KV("correlated_steps", e->correlated_steps));
+    json_t *energy = cli_json_new(
+        KV("truth", first_and_last(e->truth_first, e->truth_last, e->wavenumbers)),
+        KV("prediction", first_and_last(e->prediction_first, e->prediction_last, e->wavenumbers)));
     cli_json_set(entry, "energy", energy);
     return entry;
 }
