@@ -12,7 +12,6 @@ typedef struct bench_options {
     const char *dtype;     /* of the weight */
     cli_list methods;      /* optimizers, by opt.name */
     int64_t steps;         /* measured ones */
-    bool sizes;            /* three sizes */
     const char *preset;    /* network and data */
     int64_t batch;         /* samples; 0: the preset's */
     const char *graphs;    /* auto, on or off */
