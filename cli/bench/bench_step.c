@@ -12,7 +12,6 @@
 #include "common/model_file.h"
 #include "common/statistics.h"
 #include "common/text.h"
-#include "workbench.h"
 
 enum { MAX_METHODS = 16 };
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "common/model_file.h"
+#include "common/options.h"
 #include "common/output.h"
 #include "common/statistics.h"
-#include "common/suggest.h"
 #include "common/tensor_file.h"
 #include "common/text.h"
 

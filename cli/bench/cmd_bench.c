@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "bench.h"
+#include "common/options.h"
 #include "common/problem.h"
-#include "common/suggest.h"
 
 static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto", .transport = "auto"};
 

@@ -11,6 +11,9 @@
 /* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
 void cli_guard_streams(void);
 
+/* Stores the arguments of the program for a restart (see choose_waiting); called first. */
+void cli_remember_call(char **argv);
+
 /* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
 int cli_close_stdout(int code);
 

@@ -12,8 +12,8 @@
 
 #include "common/run_settings.h"
 #include "common/text.h"
-#include "page.h"
 #include "sweep.h"
+#include "table.h"
 
 static struct {
     const char *out, *scale, *rank, *most_time;

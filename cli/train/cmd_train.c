@@ -14,7 +14,7 @@
 #include "common/run_settings.h"
 #include "common/screen_line.h"
 #include "common/text.h"
-#include "help/help_keys.h"
+#include "help/help.h"
 
 static const char *run_folder;
 static const char *resume;
