@@ -10,7 +10,7 @@
 #include "base/minmax.h"
 #include "data/dataset_memory.h"
 #include "nn/network.h"
-#include "optim/shard.h"
+#include "optim/ranks.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "optim/config.h"
+#include "optim/optim.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
