@@ -1,7 +1,7 @@
 /* Settings of the published programs that have no field here. Their configurations are accepted
  * as long as they ask for this program's behaviour; other values are refused, so that a run never
  * silently differs from its configuration. */
-#include "train/published_keys.h"
+#include "train/config.h"
 
 #include <stdio.h>
 #include <string.h>

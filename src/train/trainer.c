@@ -9,7 +9,6 @@
 #include "tgrad/tgrad.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
-#include "train/run_setup.h"
 
 /* ---- data of a stage ---- */
 
