@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "data/dataset.h"
 #include "tensor/element.h"
 #include "train/run_datasets.h"
 #include "train/trainer.h"
@@ -130,26 +129,26 @@ fail:
     return status;
 }
 
-/* Best effort: the run goes on if the sample cannot be found. */
-void tg_trainer_find_nonfinite(const tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
-    tg_context quiet = tg_context_branch(t->ctx);
-    tg_run_config *config = NULL;
-    tg_dataset *again = NULL;
-    int64_t *indices = NULL, count = 0;
+static tg_status find(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
+    tg_context *ctx = &t->searcher;
+    tg_run_config config = t->model->config;
     const bool is_cached = tg_dataset_get_facts(t->train).cached;
+    int64_t *indices = NULL, count = 0;
     tg_status status = TG_OK;
-    text[0] = '\0';
-    TG_TRY(TG_NEW(&quiet, TG_MEM_OTHER, config, 1));
-    *config = t->model->config;
-    config->data.cache = 0;
-    const tg_run_set set = tg_run_train_set(config);
-    TG_TRY(is_cached ? TG_OK : tg_run_open_set(&quiet, &quiet, config, &set, &again));
-    TG_TRY(TG_ALLOC(&quiet, TG_MEM_OTHER, indices, set.batch));
+    config.data.cache = 0;
+    const tg_run_set set = tg_run_train_set(&config);
+    if (!is_cached && !t->searched) {
+        TG_TRY(tg_run_open_set(ctx, ctx, &config, &set, &t->searched));
+    }
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, indices, set.batch));
     TG_TRY(tg_loader_indices(t->loader, t->progress.epoch, batch, indices, &count));
-    TG_TRY(look(&quiet, is_cached ? t->train : again, indices, count, text));
+    TG_TRY(look(ctx, is_cached ? t->train : t->searched, indices, count, text));
 fail:
-    (void)status;
-    TG_FREE(&quiet, indices);
-    tg_dataset_close(&again);
-    tg_mem_free(&quiet, config);
+    TG_FREE(ctx, indices);
+    return status;
+}
+
+void tg_trainer_find_nonfinite(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
+    text[0] = '\0';
+    (void)find(t, batch, text); /* the run goes on if the sample cannot be found */
 }

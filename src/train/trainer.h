@@ -41,8 +41,9 @@ typedef enum tg_entry { TG_ENTRY_NONE, TG_ENTRY_START, TG_ENTRY_REPLACE, TG_ENTR
 
 struct tg_trainer {
     tg_context *ctx;
-    tg_context reader; /* a branch, for the training data */
-    tg_comm *comm;     /* of ranks that train together; NULL: none */
+    tg_context reader;   /* a branch, for the training data */
+    tg_context searcher; /* a branch, for `searched` */
+    tg_comm *comm;       /* of ranks that train together; NULL: none */
     tg_model *model;
     tg_optim *optim;
     size_t planned[TG_MEM_CATEGORIES]; /* bytes of its highest phase, by its plan */
@@ -57,6 +58,7 @@ struct tg_trainer {
 
     /* of the current stage */
     tg_dataset *train;
+    tg_dataset *searched; /* a streamed set, opened again to find a NaN; NULL: not needed yet */
     tg_loader *loader;
     tg_prefetch *prefetch;
     test_set tests[TG_MAX_TESTS];
@@ -133,7 +135,7 @@ TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
 
 /* File, array and position of the first NaN or Inf in a batch of this epoch; "" if none is found
  * (divergence.c). */
-void tg_trainer_find_nonfinite(const tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]);
+void tg_trainer_find_nonfinite(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]);
 
 /* Logs refreshes since the last call in projections.jsonl (metrics.c). */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
