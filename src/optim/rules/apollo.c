@@ -150,6 +150,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
 
 const tg_rule tg_rule_apollo = {
     .states = 3,
+    .keys = "rank scale update_proj_gap min_entries",
     .state = {{.name = "m"}, {.name = "v", .is_square = true}, {.name = "norm", .is_single = true}},
     .values = values,
     .work = work,
