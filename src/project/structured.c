@@ -143,7 +143,7 @@ static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage
     fill_words(branch, &s);
     TG_CALL(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
                                     (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
-    return branch->be->ops->bitmap_rank(branch->be, &branch->bitmap);
+    return tg_bitmap_rank(branch->be, &branch->bitmap);
 }
 
 const tg_branch_kind tg_branch_structured = {.is_sparse = true,
