@@ -48,10 +48,12 @@ static tg_status split_input(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t data = x->channels * x->points, sample = y->channels * y->points;
     for (int64_t b = 0; b < fno->run.batch; b++) {
-        TG_CALL(fno->be->ops->planes_split(
-            fno->be, x->dtype, data, nn_element(x->dtype, x->data, 2 * b * data),
-            nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
-            nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)));
+        const tg_planes split = {x->dtype,
+                                 data,
+                                 {nn_element(x->dtype, x->data, 2 * b * data)},
+                                 {nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
+                                  nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)}};
+        TG_CALL(fno->be->ops->planes(fno->be, &split));
     }
     return TG_OK;
 }
@@ -84,11 +86,14 @@ static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
     for (int64_t b = 0; b < fno->run.batch; b++) {
         const void *re = nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 0), b * sample);
         void *to = nn_element(dx->dtype, dx->data, planes * b * data);
+        const tg_planes join = {
+            dx->dtype,
+            data,
+            {re, nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], planes - 1), b * sample)},
+            {to}};
         TG_CALL(planes == 1
                     ? fno->be->ops->copy(fno->be, to, re, (size_t)data * tg_dtype_size(dx->dtype))
-                    : fno->be->ops->planes_join(
-                          fno->be, dx->dtype, data, re,
-                          nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 1), b * sample), to));
+                    : fno->be->ops->planes(fno->be, &join));
     }
     return TG_OK;
 }
@@ -113,25 +118,28 @@ int nn_add_embed(nn_program *p, int x) {
 
 static tg_status run_join(tg_fno *fno, const nn_op *op) {
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
-    return fno->be->ops->planes_join(fno->be, x->dtype, fno->run.batch * x->channels * x->points,
-                                     x->data, nn_plane(fno, op->in[NN_X], 1),
-                                     nn_data(fno, op->out[0]));
+    const tg_planes join = {x->dtype,
+                            fno->run.batch * x->channels * x->points,
+                            {x->data, nn_plane(fno, op->in[NN_X], 1)},
+                            {nn_data(fno, op->out[0])}};
+    return fno->be->ops->planes(fno->be, &join);
 }
 
 static tg_status run_split(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
-    return fno->be->ops->planes_split(fno->be, y->dtype, fno->run.batch * y->channels * y->points,
-                                      nn_data(fno, op->in[NN_X]), y->data,
-                                      nn_plane(fno, op->out[0], 1));
+    const tg_planes split = {y->dtype,
+                             fno->run.batch * y->channels * y->points,
+                             {nn_data(fno, op->in[NN_X])},
+                             {y->data, nn_plane(fno, op->out[0], 1)}};
+    return fno->be->ops->planes(fno->be, &split);
 }
 
 const nn_kind_row nn_kind_join = {.name = "join",
-                                  .slot = NN_SLOT(planes_join),
+                                  .slot = NN_SLOT(planes),
                                   .run = run_join,
                                   .back = nn_back_of_dy,
                                   .backward = NN_SPLIT};
-const nn_kind_row nn_kind_split = {
-    .name = "split", .slot = NN_SLOT(planes_split), .run = run_split};
+const nn_kind_row nn_kind_split = {.name = "split", .slot = NN_SLOT(planes), .run = run_split};
 
 int nn_add_join(nn_program *p, int x) {
     if (p->model->planes == 1) {

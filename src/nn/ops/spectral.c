@@ -71,12 +71,14 @@ static tg_status run_transform(tg_fno *fno, const nn_op *op) {
         const int64_t size = images * v->channels * v->points;
         const void *image = image_at(fno, x, 0, b);
         if (pairs) {
-            TG_CALL(ops->planes_join(fno->be, v->dtype, size, image, image_at(fno, x, 1, b), work));
+            const tg_planes join = {v->dtype, size, {image, image_at(fno, x, 1, b)}, {work}};
+            TG_CALL(ops->planes(fno->be, &join));
             image = work;
         }
         if (op->is_stabilized) {
-            TG_CALL(ops->act_forward(fno->be, v->dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
-                                     work));
+            const tg_activation tanh = {v->dtype, TG_ACT_TANH, pairs ? 2 * size : size,
+                                        image,    NULL,        work};
+            TG_CALL(ops->activate(fno->be, &tanh));
             image = work;
         }
         void *whole = image_at(fno, spectrum, 0, b);
@@ -109,8 +111,11 @@ static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
         TG_CALL(ops->fft_inverse(fno->be, fno->run.fft[op->transform], images * v->channels,
                                  weighting(op), op->scale, kept, image));
         if (pairs) {
-            TG_CALL(ops->planes_split(fno->be, v->dtype, images * v->channels * v->points, image,
-                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
+            const tg_planes split = {v->dtype,
+                                     images * v->channels * v->points,
+                                     {image},
+                                     {image_at(fno, y, 0, b), image_at(fno, y, 1, b)}};
+            TG_CALL(ops->planes(fno->be, &split));
         }
     }
     return TG_OK;
@@ -125,10 +130,11 @@ static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
             images = images_from(fno, b);
             const int64_t size = images * x->channels * x->points;
             void *gradient = image_at(fno, op->out[0], q, b);
-            TG_CALL(ops->act_forward(fno->be, x->dtype, op->act, size,
-                                     image_at(fno, op->in[NN_X], q, b), activated));
-            TG_CALL(ops->act_backward(fno->be, x->dtype, TG_ACT_TANH, size, activated, gradient,
-                                      gradient));
+            const void *input = image_at(fno, op->in[NN_X], q, b);
+            const tg_activation act = {x->dtype, op->act, size, input, NULL, activated};
+            const tg_activation back = {x->dtype, TG_ACT_TANH, size, activated, gradient, gradient};
+            TG_CALL(ops->activate(fno->be, &act));
+            TG_CALL(ops->activate(fno->be, &back));
         }
     }
     return TG_OK;
@@ -236,7 +242,7 @@ const nn_kind_row nn_kind_inverse = {.name = "inverse transform",
                                      .scratch = scratch,
                                      .flops = transform_flops};
 const nn_kind_row nn_kind_stabilizer_back = {.name = "backward of a stabilizer",
-                                             .slot = NN_SLOT(act_backward),
+                                             .slot = NN_SLOT(activate),
                                              .loads = true,
                                              .run = run_stabilizer_back,
                                              .scratch = scratch};
