@@ -159,6 +159,17 @@ const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shar
     return &fno->run.program.shared;
 }
 
+tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+    nn_run *run = &fno->run;
+    nn_program *program = &run->program;
+    TG_CALL(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
+    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &program->geometry, program->images);
+    TG_CALL(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
+    run->loss_work.samples = program->batch;
+    return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)
+                    : TG_OK;
+}
+
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, grid);
@@ -175,21 +186,15 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     }
     nn_run_free(fno);
     fno->preparations++;
-    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
-    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, program->images);
-    TG_TRY(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
+    TG_TRY(nn_run_make(fno, batch, grid, training));
     TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, program->activations.bytes, &run->activations));
     TG_TRY(take(fno->be, TG_MEM_WORKSPACE, program->workspace.bytes, &run->workspace));
-    if (training) {
-        TG_TRY(take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients));
-    }
     const size_t places = nn_places_bytes(&fno->model, fno->be, &geometry);
     if (places > 0) {
         TG_TRY(take(fno->be, TG_MEM_WORKSPACE, places, &run->places));
         TG_TRY(nn_places_lay_out(fno, run->places));
     }
     nn_program_bind(program, run->activations, run->workspace);
-    run->loss_work.samples = program->batch;
     run->ready = true;
 fail:
     if (status != TG_OK) {
