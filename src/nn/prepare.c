@@ -170,6 +170,16 @@ const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shar
     return &fno->run.program.shared;
 }
 
+tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+    nn_run *run = &fno->run;
+    nn_program *program = &run->program;
+    TG_CALL(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
+    TG_CALL(create_transforms(fno->be, program, &run->fft));
+    run->loss_work.samples = program->batch;
+    return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)
+                    : TG_OK;
+}
+
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, grid);
@@ -186,20 +196,15 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     }
     nn_run_free(fno);
     fno->preparations++;
-    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
-    TG_TRY(create_transforms(fno->be, program, &run->fft));
+    TG_TRY(nn_run_make(fno, batch, grid, training));
     TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, program->activations.bytes, &run->activations));
     TG_TRY(take(fno->be, TG_MEM_WORKSPACE, program->workspace.bytes, &run->workspace));
-    if (training) {
-        TG_TRY(take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients));
-    }
     const size_t places = nn_places_bytes(&fno->model, fno->be, &domain);
     if (places > 0) {
         TG_TRY(take(fno->be, TG_MEM_WORKSPACE, places, &run->places));
         TG_TRY(nn_places_lay_out(fno, run->places));
     }
     nn_program_bind(program, run->activations, run->workspace);
-    run->loss_work.samples = program->batch;
     run->ready = true;
 fail:
     if (status != TG_OK) {
