@@ -10,8 +10,10 @@
 
 #include "bench.h"
 #include "common/model_file.h"
+#include "common/paths.h"
 #include "common/statistics.h"
 #include "common/text.h"
+#include "common/workbench.h"
 
 enum { MAX_METHODS = 16 };
 
@@ -35,6 +37,7 @@ typedef struct measurement {
     tg_mem_usage device; /* by the ledger, of the device alone */
     size_t driver;       /* in use by the driver of the device, at the end */
     cli_memory_plan planned;
+    cli_paths paths; /* with --paths */
 } measurement;
 
 /* What a step needs. */
@@ -188,6 +191,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
     }
     args.override_count++;
     const char *preset = options->preset ? options->preset : "ns128";
+    cli_paths_collect(options->paths ? &m->paths : NULL);
     int code = cli_open_context(call->common, true, &work.ctx);
     if (code == CLI_OK) {
         code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
@@ -206,6 +210,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
     }
     free_work(&work);
     tg_context_destroy(&work.ctx);
+    cli_paths_collect(NULL);
     free(args.override);
     for (int p = 0; p < PARTS; p++) {
         free(samples[p]);
@@ -297,6 +302,10 @@ static void print_text(const bench_options *options, const measurement *all, int
     print_times(all, count);
     putchar('\n');
     print_memory(all, count);
+    for (int i = 0; i < count && options->paths; i++) {
+        printf("\n%s:\n", all[i].problem.method);
+        cli_paths_print(&all[i].paths);
+    }
 }
 
 static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
@@ -309,7 +318,7 @@ static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak)
     return object;
 }
 
-static json_t *json_of_measurement(const measurement *m) {
+static json_t *json_of_measurement(const measurement *m, bool paths) {
     json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
         cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
@@ -323,6 +332,9 @@ static json_t *json_of_measurement(const measurement *m) {
     }
     cli_json_put(object, KV("planned", json_of_bytes(m->planned.bytes, m->planned.peak)),
                  KV("as_planned", json_boolean(is_as_planned(m))));
+    if (paths) {
+        cli_json_set(object, "paths", cli_paths_json(&m->paths));
+    }
     return object;
 }
 
@@ -331,7 +343,7 @@ static void print_json(const bench_options *options, const measurement *all, int
     json_t *list = cli_json_array(), *grid = cli_json_array();
     const cli_problem *problem = &all[0].problem;
     for (int i = 0; i < count; i++) {
-        cli_json_append(list, json_of_measurement(&all[i]));
+        cli_json_append(list, json_of_measurement(&all[i], options->paths));
     }
     for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
         cli_json_append(grid, cli_json_integer(problem->data[d]));
@@ -352,23 +364,19 @@ int bench_step(const cli_call *call, const bench_options *options) {
     if (count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
     }
-    for (int i = 0; i < count; i++) {
+    int code = CLI_OK;
+    for (int i = 0; i < count && code == CLI_OK; i++) {
         const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
-        const int code = measure(call, options, method, &all[i]);
-        if (code != CLI_OK) {
-            return code;
-        }
+        code = measure(call, options, method, &all[i]);
     }
     tg_context *ctx = NULL; /* to say what was used */
-    const int code = cli_open_context(call->common, true, &ctx);
-    if (code != CLI_OK) {
-        return code;
-    }
-    if (call->common->json) {
-        print_json(options, all, count, ctx);
-    } else {
-        print_text(options, all, count, ctx);
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    if (code == CLI_OK) {
+        (call->common->json ? print_json : print_text)(options, all, count, ctx);
     }
     tg_context_destroy(&ctx);
-    return CLI_OK;
+    for (int i = 0; i < count; i++) {
+        cli_paths_free(&all[i].paths);
+    }
+    return code;
 }

@@ -23,6 +23,8 @@ static const cli_option options[] = {
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "the preset's"),
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),
+    CLI_OPTION_FLAG("paths", 0, &opt.paths,
+                    "of step: also the path and kernels that the backend used for each op"),
     CLI_OPTION_TEXT("transport", 0, &opt.transport, transports, "auto|mpi|nccl",
                     "of comm: transport between GPUs", "auto"),
     {0},
@@ -77,6 +79,7 @@ const cli_command cli_cmd_bench = {
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
                 "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
+                "  tgrad bench step --preset ns1024 --opt tensorgrad --paths\n"
                 "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n"
                 "  mpirun -n 2 tgrad bench comm --steps 20\n"
                 "  tgrad bench comm --backend cuda --transport nccl\n",

@@ -113,7 +113,7 @@ int cli_usage(const char *command, const char *format, ...) {
     return CLI_USAGE;
 }
 
-static void log_to_stderr(void *user, tg_log_level level, const char *message) {
+void cli_log(void *user, tg_log_level level, const char *message) {
     (void)user;
     char *clean = cli_clean_text(message, 0);
     cli_wipe_line();
@@ -224,9 +224,14 @@ int openblas_num_threads_env(void) {
 /* ---- contexts ---- */
 
 static bool drops_notes;
+static tg_log_fn listener;
 
 void cli_drop_notes(void) {
     drops_notes = true;
+}
+
+void cli_listen(tg_log_fn log) {
+    listener = log;
 }
 
 int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
@@ -237,8 +242,8 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     tg_context_config config = tg_context_config_default();
     config.threads = common->threads > 0 ? (int)common->threads : share_of_threads();
     config.math = strcmp(common->math, "fp32") == 0 ? TG_MATH_FP32 : TG_MATH_TF32;
-    config.log = cli_is_first() ? log_to_stderr : NULL;
-    config.log_level = drops_notes ? TG_LOG_WARN : config.log_level;
+    config.log = !cli_is_first() ? NULL : listener ? listener : cli_log;
+    config.log_level = listener ? TG_LOG_DEBUG : drops_notes ? TG_LOG_WARN : config.log_level;
     config.device = choose || common->backend ? cli_device(common) : -1;
     tg_context *ctx = NULL;
     tg_status status = tg_context_create(&config, &ctx);

@@ -77,6 +77,10 @@ bool cli_is_folder(const char *path);
 int cli_write_file(const char *path, const void *bytes, size_t size);
 /* Contexts created later show only warnings and errors of the library, no notes. */
 void cli_drop_notes(void);
+/* Contexts created later send their messages of every level to `log`; NULL: to cli_log, which
+ * prints those from level info. */
+void cli_listen(tg_log_fn log);
+void cli_log(void *user, tg_log_level level, const char *message);
 /* Refuses to write `output` over the file that is read, NULL: none. */
 int cli_keep_file(const char *input, const char *output);
 

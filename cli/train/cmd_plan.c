@@ -3,8 +3,9 @@
 #include <stdlib.h>
 
 #include "common/model_file.h"
-#include "common/problem.h"
+#include "common/paths.h"
 #include "common/text.h"
+#include "common/workbench.h"
 #include "plan_fit.h"
 
 static const char *preset;
@@ -14,6 +15,7 @@ static int64_t batch;
 static int64_t ranks = 1;
 static const char *link_speed;
 static const char *step_ms;
+static bool shows_paths;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
@@ -28,6 +30,8 @@ static const cli_option options[] = {
                     "with --link: compute time of a rank in a step, ms", NULL),
     CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
                     "propose settings with which the run fits: 8GB, 7.5GiB", NULL),
+    CLI_OPTION_FLAG("paths", 0, &shows_paths,
+                    "also the path and kernels that the backend uses for each op"),
     {0},
 };
 
@@ -37,6 +41,7 @@ typedef struct subject {
     tg_settings *settings;
     bool has_data;
     tg_train_memory memory;
+    cli_paths paths; /* with --paths */
 } subject;
 
 static const tg_train_phase *peak_of(const tg_train_memory *m, tg_place place) {
@@ -174,6 +179,10 @@ static void print_text(const subject *s, const speeds *at) {
     if (ranks > 1) {
         print_exchange(m, at);
     }
+    if (shows_paths) {
+        putchar('\n');
+        cli_paths_print(&s->paths);
+    }
 }
 
 /* ---- JSON ---- */
@@ -235,6 +244,9 @@ static void print_json(const subject *s, const speeds *at) {
                  KV("clamped_rank", json_of_clamped(&m->clamped)));
     if (ranks > 1) {
         cli_json_set(object, "ranks", json_of_exchange(m, at));
+    }
+    if (shows_paths) {
+        cli_json_set(object, "paths", cli_paths_json(&s->paths));
     }
     cli_json_set(object, "missing",
                  s->has_data && m->missing[0] ? cli_json_text(m->missing) : json_null());
@@ -308,6 +320,38 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
     return CLI_OK;
 }
 
+/* ---- paths ---- */
+
+/* A step that refreshes and one that does not, on random data: the backend reports its paths. */
+static tg_status take_steps(tg_context *ctx, const cli_problem *problem) {
+    cli_workbench bench;
+    tg_step *step = NULL;
+    tg_step_result result = {0};
+    tg_status status = cli_workbench_open(ctx, problem, 0, &bench);
+    const tg_step_config config = {.size = sizeof(tg_step_config),
+                                   .fno = bench.fno,
+                                   .optim = bench.optim,
+                                   .loss = bench.loss,
+                                   .graphs = TG_GRAPHS_OFF};
+    status = status == TG_OK ? tg_step_create(ctx, &config, &step) : status;
+    for (int i = 0; status == TG_OK && i < 2; i++) {
+        status = tg_step_forward(step, &bench.x, &bench.y);
+        status = status == TG_OK ? tg_step_backward(step) : status;
+        status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
+    }
+    tg_step_destroy(&step);
+    cli_workbench_close(&bench);
+    return status;
+}
+
+static int find_paths(tg_context *ctx, const subject *s) {
+    cli_problem problem;
+    const int code = cli_problem_from(ctx, s->name, s->settings, &problem);
+    return code == CLI_OK ? cli_code(ctx, take_steps(ctx, &problem)) : code;
+}
+
+/* ---- the command ---- */
+
 static int run(const cli_call *call) {
     static subject s; /* large */
     tg_context *ctx = NULL;
@@ -322,6 +366,10 @@ static int run(const cli_call *call) {
     if (code == CLI_OK && fit && ranks > 1) {
         code = cli_usage("plan", "--fit is for one process: leave out --ranks");
     }
+    if (code == CLI_OK && shows_paths && (fit || ranks > 1)) {
+        code = cli_usage("plan", "--paths is of one process: leave out --fit and --ranks");
+    }
+    cli_paths_collect(shows_paths ? &s.paths : NULL);
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     s.name = preset ? preset : source.config;
     code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
@@ -330,6 +378,7 @@ static int run(const cli_call *call) {
     } else if (code == CLI_OK) {
         const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
         code = cli_code(ctx, status);
+        code = code == CLI_OK && shows_paths ? find_paths(ctx, &s) : code;
         if (code == CLI_OK && call->common->json) {
             print_json(&s, &at);
         } else if (code == CLI_OK) {
@@ -338,6 +387,8 @@ static int run(const cli_call *call) {
     }
     tg_settings_destroy(&s.settings);
     tg_context_destroy(&ctx);
+    cli_paths_collect(NULL);
+    cli_paths_free(&s.paths);
     return code;
 }
 
@@ -357,7 +408,9 @@ const cli_command cli_cmd_plan = {
         "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
         "smallest size it can reach.\n\n"
         "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n",
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n\n"
+        "--paths takes two steps on random data, so the step has to fit here, and prints which of\n"
+        "its implementations the backend used for each op; for cuda there must be a GPU.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"

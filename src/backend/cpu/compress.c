@@ -11,6 +11,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "backend/path.h"
 #include "base/minmax.h"
 
 /* The state of one thread. */
@@ -252,10 +253,13 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     const cpu_plan plan = cpu_compress_plan(be, &op->modes, !op->source.dense);
     if (!op->source.dense && cpu_transposed_plan(be, &op->modes, &transposed) &&
         cpu_transposed_pays(op, &plan, &transposed)) {
+        tg_path_report_modes(be, "project", (tg_path){"transposed", "compress_transposed"},
+                             &op->modes);
 #pragma omp parallel num_threads(transposed.threads)
         compress_transposed(be, &transposed, op, omp_get_thread_num(), omp_get_num_threads());
         return TG_OK;
     }
+    tg_path_report_modes(be, "project", (tg_path){"general", "compress_part"}, &op->modes);
 #pragma omp parallel num_threads(plan.threads)
     compress_part(be, &plan, op, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;

@@ -11,6 +11,7 @@
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
 #include "backend/cpu/stored.h"
+#include "backend/path.h"
 #include "base/minmax.h"
 
 /* A set with less than one in this many entries is sampled by dot products: slower per entry, but
@@ -339,6 +340,7 @@ tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
                     .bitmap = op->bitmap,
                     .scattered = op->bitmap ? op->values : NULL,
                     .lambda = (float)op->lambda};
+    tg_path_report_modes(be, "expand", (tg_path){"general", "expand_part"}, &op->modes);
 #pragma omp parallel num_threads(plan.threads)
     expand_part(&t, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;

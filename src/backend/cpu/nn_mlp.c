@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/nn_tiles.h"
+#include "backend/path.h"
 #include "base/minmax.h"
 
 /* Scratch of one thread; n = pixels of a tile. */
@@ -191,6 +192,7 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mlp_forward(be, op);
     }
+    tg_path_report_mlp(be, op, false, (tg_path){"tiles", "hidden_tile, output_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
     const layout l = layout_of(op, false);
@@ -293,6 +295,7 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mlp_backward(be, op);
     }
+    tg_path_report_mlp(be, op, true, (tg_path){"tiles", "backward_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
     const layout l = layout_of(op, true);

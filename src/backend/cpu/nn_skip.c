@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/nn_tiles.h"
+#include "backend/path.h"
 
 /* Scratch of one thread, in floats from its base. */
 typedef struct layout {
@@ -107,6 +108,7 @@ static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->skip_forward(be, op);
     }
+    tg_path_report_skip(be, op, false, (tg_path){"tiles", "forward_tile"});
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, false);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));
@@ -207,6 +209,7 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->skip_backward(be, op);
     }
+    tg_path_report_skip(be, op, true, (tg_path){"tiles", "weight_tile, input_tile_gradient"});
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, true);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));

@@ -3,6 +3,7 @@
  *
  * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
  * mode product reads one and writes the other. */
+#include "backend/path.h"
 #include "backend/ref/ref.h"
 #include "base/minmax.h"
 
@@ -103,6 +104,7 @@ static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     const tg_multimode *modes = &op->modes;
     TG_CALL(tg_check_source(be->ctx, "compress", modes->dtype, &op->source));
     TG_CALL(tg_compress_count(be, op));
+    tg_path_report_modes(be, "project", (tg_path){"reference", "loops"}, modes);
     const int64_t numel = tg_product(modes->ndim, modes->dim);
     tg_scalar *tensor = op->workspace;
     int64_t position = 0;
@@ -139,7 +141,6 @@ static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void 
 }
 
 static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
-    (void)be;
     tg_expand resolved;
     tg_rng rounding;
     const tg_expand *op = &resolved;
@@ -148,6 +149,7 @@ static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     }
     const tg_multimode *modes = &op->modes;
     const tg_dtype stored = tg_stored(modes->dtype, op->out_store);
+    tg_path_report_modes(be, "expand", (tg_path){"reference", "loops"}, modes);
     const tg_scalar *full = op->core ? expand_core(modes, op->core, op->workspace) : NULL;
     const int64_t numel = tg_product(modes->ndim, modes->dim);
     int64_t position = 0;

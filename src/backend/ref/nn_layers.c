@@ -2,6 +2,7 @@
  * pixel at a time. Sums over pixels are accumulated in double and added to the gradients once. */
 #include <string.h>
 
+#include "backend/path.h"
 #include "backend/ref/ref_nn.h"
 
 /* gradient[i] += sums[i]; gradient may be NULL. */
@@ -51,6 +52,7 @@ static size_t ref_skip_workspace(tg_backend *be, const tg_skip *op, bool backwar
 
 static tg_status ref_skip_forward(tg_backend *be, const tg_skip *op) {
     TG_CALL(tg_check_skip(be->ctx, "skip_forward", op));
+    tg_path_report_skip(be, op, false, (tg_path){"reference", "loops"});
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     const int64_t pixels = op->pixels;
     for (int64_t b = 0; b < op->batch; b++) {
@@ -98,6 +100,7 @@ static void skip_weight_sums(const tg_skip *op, double *weights, double *biases)
 
 static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
     TG_CALL(tg_check_skip(be->ctx, "skip_backward", op));
+    tg_path_report_skip(be, op, true, (tg_path){"reference", "loops"});
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     if (op->dweight || op->dbias) {
         double *weights = op->workspace, *biases = weights + skip_weights(op);
@@ -223,6 +226,7 @@ static void pixel_store(const tg_mlp *op, int64_t b, int64_t p, const pixel *px)
 
 static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
     TG_CALL(tg_check_mlp(be->ctx, "mlp_forward", op));
+    tg_path_report_mlp(be, op, false, (tg_path){"reference", "loops"});
     pixel px = lay_out(op);
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t p = 0; p < op->pixels; p++) {
@@ -271,6 +275,7 @@ static void pixel_input_gradient(const tg_mlp *op, int64_t b, int64_t p, const p
 
 static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
     TG_CALL(tg_check_mlp(be->ctx, "mlp_backward", op));
+    tg_path_report_mlp(be, op, true, (tg_path){"reference", "loops"});
     pixel px = lay_out(op);
     memset(px.w1, 0, (size_t)mlp_weights(op) * sizeof(double));
     for (int64_t b = 0; b < op->batch; b++) {

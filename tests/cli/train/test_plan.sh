@@ -162,5 +162,29 @@ says out "as counted"
 expect 1 bench step --preset burgers --opt lowerank
 expect 2 bench step --preset unknown
 
+# --paths: what a backend used for each op; with more than one implementation the sizes decide.
+small="--fno.hidden_channels 8 --fno.n_modes 8 --data.train_resolution 16 --batch 2 --opt.min_entries 100"
+for backend in ref cpu; do
+    [ $backend = ref ] && path=reference || path=tiles
+    for command in "bench step --steps 1" plan; do
+        # shellcheck disable=SC2086
+        expect 0 $command --preset burgers $small --opt tensorgrad --backend $backend --paths --json
+        jq -e --arg path $path '[.. | .paths? // empty | .[] | .op + ": " + .path] |
+            index("mlp: " + $path) and index("mlp backward: " + $path) and index("skip: " + $path) and
+            any(startswith("project: ")) and any(startswith("expand: "))' out >/dev/null || complain "$last: $(jq -c . out)"
+        # shellcheck disable=SC2086
+        expect 0 $command --preset burgers $small --opt tensorgrad --backend $backend --paths
+        grep -Eq "^mlp +2 to 16 to 8 +$path " out || complain "$last: $(cat out)"
+    done
+done
+# shellcheck disable=SC2086
+expect 0 plan --preset ns128 --batch 1 --fno.hidden_channels 16 --opt tensorgrad --backend cpu --paths
+grep -Eq '^project +16x16x64x33 to .* transposed ' out || complain "$last: $(cat out)"
+# shellcheck disable=SC2086
+expect 0 plan --preset burgers $small --json
+grep -q '"paths"' out && complain "$last: paths without --paths"
+expect 2 plan --preset burgers --paths --fit 8GB
+expect 2 plan --preset burgers --paths --ranks 2
+
 [ $failures -eq 0 ] && echo "plans and steps agree"
 exit $((failures > 0))

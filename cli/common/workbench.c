@@ -1,11 +1,10 @@
-/* A network, its optimizer and random data, ready for steps to be measured. */
-#include "bench.h"
+#include "workbench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
-#include "common/text.h"
+#include "model_file.h"
+#include "text.h"
 
 /* Uniform in [-1, 1), from a small generator. */
 static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
