@@ -7,8 +7,33 @@
 #include "chart.h"
 #include "common/commands.h"
 #include "report.h"
+#include "style.inc" /* style.css */
 
-/* ---- what several sections need ---- */
+/* ---- the style sheet ---- */
+
+/* A colour bar of every n-th colour of a map, from `first` on. */
+static void add_gradient(cli_html *page, const char *name, cli_map map, int first) {
+    enum { STOPS = 16 };
+    uint32_t colour[CLI_MAP_COLOURS];
+    cli_map_table(map, colour);
+    cli_html_add(page, ".%s { background: linear-gradient(90deg", name);
+    for (int i = 0; i <= STOPS; i++) {
+        const uint32_t c = colour[first + (CLI_MAP_LEVELS - 1 - first) * i / STOPS];
+        cli_html_add(page, ",rgb(%d,%d,%d)", (int)(c >> 16), (int)(c >> 8 & 255), (int)(c & 255));
+    }
+    cli_html_add(page, "); }\n");
+}
+
+void cli_report_style(cli_html *page) {
+    cli_html_add(page, "<style>\n");
+    cli_html_literal(page, style[0].text);
+    add_gradient(page, "field", CLI_MAP_FIELD, 0);
+    add_gradient(page, "error", CLI_MAP_ERROR, 0);
+    add_gradient(page, "half", CLI_MAP_ERROR, CLI_MAP_LEVELS / 2);
+    cli_html_add(page, "</style>\n");
+}
+
+/* ---- shared by several sections ---- */
 
 int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid) {
     int at = 0;
