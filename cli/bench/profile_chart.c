@@ -109,7 +109,7 @@ static void draw_span(cli_html *out, const char *name, double x0, double x1, int
 
 /* ---- phases ---- */
 
-/* "back through block 2: mixing" stands as "mixing" in the span of "block 2". */
+/* "back through block 2: mixing" is labelled "mixing" in the span of "block 2". */
 typedef struct phase_label {
     char group[48]; /* "": none */
     const char *own;

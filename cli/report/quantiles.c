@@ -1,5 +1,5 @@
-/* Quantiles of the errors of test samples, and deviations over runs that differ in their seed
- * alone. */
+/* Quantiles of the errors of test samples, and deviations over runs that differ only in their
+ * seed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -204,7 +204,7 @@ static void add_channel_rows(cli_html *page, const cli_report *report, int index
     }
 }
 
-/* Nothing where every run has but one. */
+/* Nothing if every run has a single channel. */
 static void add_channels(cli_html *page, const cli_report *report, const cli_grid *grid,
                          int tests) {
     enum { SHOWN = 16 }; /* more rows are folded up */
