@@ -440,16 +440,11 @@ static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PAR
 
 static void open_table(cli_html *page, const char *title, const char *first) {
     cli_html_add(page, "</section>\n<section><h2>%s</h2>\n", title);
-    cli_report_open_wide(page, title);
-    cli_html_add(page, "<table><thead><tr><th scope=\"col\">%s</th>", first);
+    cli_report_open_table(page, title, "memory", first);
     for (int p = 0; p <= CLI_PARTS; p++) {
         cli_html_add(page, "<th scope=\"col\">%s</th>", p < CLI_PARTS ? cli_part_names[p] : "all");
     }
-    cli_html_add(page, "</tr></thead><tbody>\n");
-}
-
-static void close_table(cli_html *page) {
-    cli_html_add(page, "</tbody></table></div>");
+    cli_report_begin_rows(page);
 }
 
 static void close_page(cli_html *page) {
@@ -483,7 +478,7 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
         add_row(page, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total, i == p->peak);
     }
     add_row(page, "held all the time", p->held, p->held_total, false);
-    close_table(page);
+    cli_report_close_table(page);
     open_table(page, "The whole run", "phase");
     for (int i = 0; i < p->run->count; i++) {
         size_t parts[CLI_PARTS];
@@ -491,7 +486,7 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
         add_row(page, p->run->phase[i].name, parts, p->run->phase[i].total[place],
                 i == p->run->peak_phase[place]);
     }
-    close_table(page);
+    cli_report_close_table(page);
     close_page(page);
 }
 
@@ -505,6 +500,6 @@ void cli_sweep_page(cli_html *page, const cli_sweep *s) {
         snprintf(row, sizeof row, "%s, %.40s", s->point[i].value, s->point[i].method);
         add_row(page, row, s->point[i].parts, s->point[i].total, false);
     }
-    close_table(page);
+    cli_report_close_table(page);
     close_page(page);
 }
