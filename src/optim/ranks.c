@@ -219,7 +219,7 @@ int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_R
 
 tg_status tg_sum_end_refreshed(tg_optim *optim, int param) {
     const tg_projector *p = optim->slots[param].projector;
-    return p->sparse ? optim->be->ops->bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
+    return p->sparse ? tg_bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
 }
 
 tg_status tg_sum_add_nothing(tg_optim *optim, int param) {

@@ -329,7 +329,7 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
         }
     }
     if (copies && slot->projector && slot->projector->sparse && slot->projector->sparse->is_ready) {
-        TG_TRY(optim->be->ops->bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
+        TG_TRY(tg_bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
     }
 fail:
     if (!copies) {

@@ -34,15 +34,16 @@ static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_stora
     (void)host_scratch;
     const tg_backend_ops *ops = branch->be->ops;
     const tg_dtype dtype = tg_stored(branch->dtype, store);
-    switch (branch->config.sparse_type) {
-    case TG_SPARSE_RANDK:
-        return ops->select_random(branch->be, &branch->rng, branch->count, &branch->bitmap);
-    case TG_SPARSE_PROBABILITY:
-        return ops->select_weighted(branch->be, dtype, &branch->rng, x, branch->count,
-                                    &branch->bitmap);
-    default:
-        return ops->select_topk(branch->be, dtype, x, branch->count, &branch->bitmap);
-    }
+    const tg_sparse_type type = branch->config.sparse_type;
+    const tg_select op = {.kind = type == TG_SPARSE_RANDK         ? TG_SELECT_RANDOM
+                                  : type == TG_SPARSE_PROBABILITY ? TG_SELECT_WEIGHTED
+                                                                  : TG_SELECT_TOPK,
+                          .bitmap = &branch->bitmap,
+                          .k = branch->count,
+                          .dtype = dtype,
+                          .x = x,
+                          .rng = branch->rng};
+    return ops->select(branch->be, &op);
 }
 
 static tg_scratch_need unstructured_scratch_need(const tg_branch *branch) {
@@ -192,7 +193,7 @@ static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage
     fill_words(branch, &s);
     TG_CALL(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
                                     (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
-    return branch->be->ops->bitmap_rank(branch->be, &branch->bitmap);
+    return tg_bitmap_rank(branch->be, &branch->bitmap);
 }
 
 const tg_branch_kind tg_branch_structured = {.is_sparse = true,

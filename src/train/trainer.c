@@ -263,18 +263,6 @@ fail:
     return status;
 }
 
-/* Fails if the ranks cannot exchange their sums. */
-static tg_status check_transport(const tg_comm *comm) {
-    if (!comm->takes_votes_only || comm->device) {
-        return TG_OK;
-    }
-    return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
-                   "%d processes by %s: without MPI values travel over NCCL, which takes a GPU for "
-                   "each rank (--backend cuda; distributed.backend nccl reports what is missing); "
-                   "start them with mpirun, mpiexec or srun --mpi=pmix",
-                   comm->ranks, tg_comm_get_launch().launcher);
-}
-
 tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
                                  const char *run_folder, tg_trainer **out) {
     TG_NEED_OUT(ctx, out, ctx, comm, settings, run_folder);
@@ -285,7 +273,6 @@ tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settin
         comm->timeout = config->timeout;
         TG_TRY(compare_ranks(*out));
         TG_TRY(tg_comm_open_device(comm, config->backend));
-        TG_TRY(tg_comm_agree(comm, check_transport(comm)));
     }
     return TG_OK;
 fail:
