@@ -80,7 +80,7 @@ def _torch_memory(device):
     return c.tg_allocator(types["alloc"](alloc), types["release"](release))
 
 
-def _make_context(device, stream):
+def make_context(device, stream, math=None):
     def log(level, line):
         _log.log(_LEVELS[level], line)
 
@@ -88,7 +88,7 @@ def _make_context(device, stream):
         return Context("cpu", threads=torch.get_num_threads(), log=log)
     with torch.cuda.device(device):
         return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
-                       allocator=_torch_memory(device))
+                       allocator=_torch_memory(device), math=math)
 
 
 def describe(tensor):
@@ -185,7 +185,7 @@ class Engine:
         self.is_cuda = self.device.type == "cuda"
         self.stream = torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else None
         self._guard = self.on_device()
-        self.context = _make_context(self.device, self.stream)
+        self.context = make_context(self.device, self.stream)
         self.place = lib.tg_backend_place(self.context)
         self._backend = self.context.memory(self.place).get("workspace", 0)
         self._list_groups()
