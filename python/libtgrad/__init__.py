@@ -25,12 +25,12 @@ _LAZY = {
     "report": "overview",
     "TensorGRaD": "torch_optim",
     "param_groups": "torch_groups",
-    "fno_tensorgrad_param_groups": "torch_groups",
+    "fno_tensorgrad_param_groups": "torch_neuralop", "from_neuralop_state": "torch_neuralop",
     "Normalized": "neuralop", "from_neuralop": "neuralop", "to_neuralop": "neuralop",
 }
 
 # Packages that a module needs: without them its names are not listed, and say so when they are used.
-_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "nn": ["torch"],
+_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "torch_neuralop": ["torch"], "nn": ["torch"],
           "neuralop": ["torch", "neuralop"]}
 _missing = {name for names in _NEEDS.values() for name in names if not importlib.util.find_spec(name)}
 
@@ -45,8 +45,9 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run wh
                            to_neuralop as to_neuralop)
     from .overview import (Plan as Plan, Report as Report, analyze as analyze, plan as plan,
                            report as report)
-    from .torch_groups import (fno_tensorgrad_param_groups as fno_tensorgrad_param_groups,
-                               param_groups as param_groups)
+    from .torch_groups import param_groups as param_groups
+    from .torch_neuralop import (fno_tensorgrad_param_groups as fno_tensorgrad_param_groups,
+                                 from_neuralop_state as from_neuralop_state)
     from .torch_optim import TensorGRaD as TensorGRaD
     from .training import Run as Run, train as train
 else:
