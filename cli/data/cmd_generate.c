@@ -167,19 +167,13 @@ static void print_json(const tg_generator *generator, const char *equation, doub
     for (int i = 0; i < tg_generator_file_count(generator); i++) {
         tg_generator_file file;
         if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            json_t *entry = cli_json_object();
-            cli_json_set(entry, "file", cli_json_text(file.path));
-            cli_json_set(entry, "samples", cli_json_integer(file.samples));
-            cli_json_set(entry, "made", cli_json_integer(file.samples - file.found));
-            cli_json_set(entry, "bytes", cli_json_integer((int64_t)cli_file_bytes(file.path)));
-            cli_json_append(files, entry);
+            cli_json_append(files, cli_json_new(KV("file", file.path), KV("samples", file.samples),
+                                                KV("made", file.samples - file.found),
+                                                KV("bytes", cli_file_bytes(file.path))));
         }
     }
-    json_t *object = cli_json_object();
-    cli_json_set(object, "equation", cli_json_text(equation));
-    cli_json_set(object, "seconds", cli_json_real(seconds));
-    cli_json_set(object, "files", files);
-    cli_json_print(object);
+    cli_json_print(
+        cli_json_new(KV("equation", equation), KV("seconds", seconds), KV("files", files)));
 }
 
 static int generate(tg_context *ctx, const tg_generator_config *config, bool json) {

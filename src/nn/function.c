@@ -22,11 +22,11 @@ tg_status tg_function_create(tg_context *ctx, const tg_fno_config *config, int64
     TG_NEED_OUT(ctx, out, ctx, config, grid);
     tg_status status = TG_OK;
     tg_function *function = NULL;
-    nn_geometry geometry;
+    nn_domain domain;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, function, 1));
     TG_TRY(tg_fno_outline(ctx, config, &function->fno));
     TG_TRY(check_config(function->fno));
-    TG_TRY(nn_geometry_make(&function->fno->model, batch, grid, &geometry));
+    TG_TRY(nn_domain_make(&function->fno->model, batch, grid, &domain));
     TG_TRY(nn_run_make(function->fno, batch, grid, training));
     function->fno->run.ready = true;
     *out = function;

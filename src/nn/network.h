@@ -35,7 +35,7 @@ typedef struct nn_run {
     int64_t whole;        /* samples of the step */
     int64_t first, batch; /* the part of them in flight */
     nn_program program;
-    tg_fft_plan *fft;                          /* of program.images images, C transforms each */
+    tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
     void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
@@ -101,7 +101,7 @@ void *nn_gradient(const tg_fno *fno, int param);
 /* ---- places of a GINO (places.c) ---- */
 
 /* Bytes allocated for them; 0 without them. */
-size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *geometry);
+size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *domain);
 TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);

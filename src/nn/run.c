@@ -17,9 +17,9 @@ static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tens
                             config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype,
                         .shape = {.ndim = 2 + config->n_dim, .dim = {batch, channels}},
                         .or_host = true};
-    const nn_geometry *g = &fno->run.program.geometry;
+    const nn_domain *g = &fno->run.program.domain;
     for (int d = 0; d < config->n_dim; d++) {
-        wanted.shape.dim[2 + d] = g->grid[d];
+        wanted.shape.dim[2 + d] = g->grid.size[d];
     }
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         wanted.shape.ndim = 3;
