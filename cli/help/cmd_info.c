@@ -252,7 +252,7 @@ const cli_command cli_cmd_info = {
         "would use.\n"
         "'overrides' are the operations that a backend implements itself; all others are\n"
         "those of ref. Asking for a backend that cannot run here is an error.\n"
-        "Under mpirun, mpiexec, srun or torchrun it reports this for every process.\n",
+        "Under mpirun, mpiexec or srun it reports this for every process.\n",
     .examples = "  tgrad info\n"
                 "  tgrad info --backend cuda\n"
                 "  tgrad info --json | jq -r .backend\n"

@@ -205,10 +205,12 @@ static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
 
 static void print_start(const tg_trainer *trainer, bool resumed) {
     const tg_train_end at = tg_trainer_end(trainer);
-    if (resumed) {
+    if (resumed && at.epoch >= at.epochs) {
+        cli_say("resumed after step %lld; all %lld epochs are done, from %s", (long long)at.step,
+                (long long)at.epochs, at.checkpoint);
+    } else if (resumed) {
         cli_say("resumed after step %lld, in epoch %lld of %lld, from %s", (long long)at.step,
-                (long long)(at.epoch < at.epochs ? at.epoch + 1 : at.epochs), (long long)at.epochs,
-                at.checkpoint);
+                (long long)at.epoch + 1, (long long)at.epochs, at.checkpoint);
     } else {
         cli_say("no checkpoint yet: starting from the beginning");
     }
@@ -309,8 +311,10 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
                 (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
         cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
     } else {
-        print_memory(&s.last);
-        print_time(&s.time);
+        if (s.last.epoch > 0) { /* resumed with an epoch left */
+            print_memory(&s.last);
+            print_time(&s.time);
+        }
         print_communication(comm, end.step - before);
         if (s.last.epoch < s.last.epochs) {
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",
@@ -464,7 +468,7 @@ const cli_command cli_cmd_train = {
         "step, saves and exits with 128 + signal; --resume auto continues bit for bit, with the\n"
         "settings of DIR/config.yaml unless CONFIG.yaml is named. Otherwise a DIR that holds a\n"
         "run, or in which a process trains, is refused and left unchanged. Processes of mpirun,\n"
-        "mpiexec, srun or torchrun share every batch; rank 0 prints and writes.\n\n"
+        "mpiexec or srun share every batch; rank 0 prints and writes.\n\n"
         "Exit codes: 0 the run is finished; 1 it failed or diverged, and stderr names the last\n"
         "good checkpoint; 2 wrong usage; 130 or 143 it was stopped by SIGINT or SIGTERM and\n"
         "saved: the same command with --resume auto continues.\n",

@@ -55,9 +55,8 @@ TG_API TG_NODISCARD tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out
 /* All processes that the launcher started: over MPI, which is opened at run time (the library that
  * the process has already, that of the environment variable TGRAD_MPI, or the system's Open MPI or
  * MPICH) and initialised if it is not yet; tg_comm_destroy then finalizes it. Those of torchrun,
- * which does not know MPI, meet over TCP, one port above MASTER_PORT of MASTER_ADDR: enough for
- * votes, and for training with values of GPUs over NCCL. Without a launcher, or with one process,
- * the same as tg_comm_create_self. `config` NULL: the default. */
+ * which does not start MPI, are refused. Without a launcher, or with one process, the same as
+ * tg_comm_create_self. `config` NULL: the default. */
 TG_API TG_NODISCARD tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config,
                                                    tg_comm **out);
 
@@ -112,8 +111,8 @@ TG_API int tg_comm_ranks(const tg_comm *comm);
 /* Among the ranks on this machine, and how many those are. */
 TG_API int tg_comm_local_rank(const tg_comm *comm);
 TG_API int tg_comm_local_ranks(const tg_comm *comm);
-/* "self", "callbacks", "TCP", or MPI with its version: "Open MPI v4.1.4"; followed by NCCL if it
- * is open: "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
+/* "self", "callbacks", or MPI with its version: "Open MPI v4.1.4"; followed by NCCL if it is open:
+ * "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
 TG_API const char *tg_comm_transport(const tg_comm *comm);
 
 /* Since the communicator was made. Bytes are those of the values, once: an all-reduce of n bytes

@@ -8,6 +8,7 @@
 #include "tgrad/data.h"
 #include "tgrad/events.h"
 #include "tgrad/fno.h"
+#include "tgrad/function.h"
 #include "tgrad/gno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"

@@ -38,7 +38,6 @@ struct tg_comm {
     bool is_broken;  /* an operation failed: the ranks may be out of step */
     bool has_agreed; /* or all ranks know of a failure */
     bool is_queueing;
-    bool takes_votes_only; /* not for training data, which needs NCCL */
     void *stage;           /* staging buffer; NULL: never used */
     tg_comm_stats stats;
     char transport[80];
@@ -66,6 +65,10 @@ TG_NODISCARD tg_status tg_comm_group_sums(tg_comm *comm, bool begins);
 
 /* Whether nothing is ever sent; true for NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);
+
+/* All processes of a launcher over MPI, which is initialised if necessary (mpi.c). */
+TG_NODISCARD tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
+                                                const tg_comm_launch *launch, tg_comm **out);
 
 /* A hash of the machine's name. */
 uint64_t tg_comm_machine(void);

@@ -1,8 +1,8 @@
 /* How this process was started, from the variables that launchers set. */
-#include "dist/launch.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "dist/comm.h"
 
 /* Rows in order of precedence: srun may start torchrun, mpirun and mpiexec, whose ranks inherit its
  * variables. Variables of torchrun are also set by hand, which has the lowest precedence; `mark` is
@@ -45,19 +45,17 @@ tg_comm_launch tg_comm_get_launch(void) {
     return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_ranks = 1};
 }
 
-/* torchrun, or srun --mpi=none with rank 0's address in the script, as for PyTorch. */
-static bool is_without_mpi(const tg_comm_launch *launch) {
-    return strcmp(launch->launcher, "torchrun") == 0 ||
-           (strcmp(launch->launcher, "srun") == 0 && getenv("MASTER_ADDR") &&
-            getenv("MASTER_PORT") && !getenv("PMIX_RANK") && !getenv("PMI_FD"));
-}
-
 tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {
     TG_NEED_OUT(ctx, out, ctx);
     const tg_comm_launch launch = tg_comm_get_launch();
     if (launch.ranks == 1) {
         return tg_comm_create_self(ctx, out);
     }
-    return is_without_mpi(&launch) ? tg_comm_create_tcp_world(ctx, config, &launch, out)
-                                   : tg_comm_create_mpi_world(ctx, config, &launch, out);
+    if (strcmp(launch.launcher, "torchrun") == 0) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%d processes by torchrun, which does not connect them over MPI: start them "
+                       "with mpirun, mpiexec or srun --mpi=pmix",
+                       launch.ranks);
+    }
+    return tg_comm_create_mpi_world(ctx, config, &launch, out);
 }

@@ -7,7 +7,6 @@
 
 #include "base/timer.h"
 #include "dist/comm.h"
-#include "dist/launch.h"
 #include "dist/mpi_library.h"
 
 /* MPI counts are int: long arrays are sent in pieces. */

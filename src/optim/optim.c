@@ -6,9 +6,7 @@
 
 #include "base/minmax.h"
 #include "base/scratch.h"
-#include "optim/clamped_rank.h"
-#include "optim/setup.h"
-#include "optim/shard.h"
+#include "optim/ranks.h"
 
 /* ---- planning ---- */
 
@@ -194,16 +192,6 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-static void add_small(tg_workspace *workspace, size_t small) {
-    if (small > 0) {
-        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
-    }
-}
-
-static size_t small_bytes(tg_dtype dtype, int64_t count) {
-    return tg_align((size_t)count * tg_dtype_size(dtype));
-}
-
 /* An update that refreshes: temporaries of decompositions, next to the dense sums not yet used. */
 static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
                         const tg_projector_bytes *projector) {
@@ -234,7 +222,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
-            small = tg_max_size(small, small_bytes(dtype, plan.count));
+            small = tg_max_size(small, tg_align((size_t)plan.count * tg_dtype_size(dtype)));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
@@ -245,7 +233,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         }
     }
     out->step_work = small_offset(scratch) + small;
-    add_small(scratch, small);
+    tg_workspace_reserve(scratch, small > 0 ? out->step_work : 0, 0, 0);
 fail:
     tg_mem_free(ctx, owner);
     return status;
@@ -338,33 +326,25 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
 }
 
 /* Shared by all parameters: scratch, the compressed values being updated, one dense gradient. */
-static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
-    size_t small = 0, dense = 0;
-    for (int i = 0; i < optim->slot_count; i++) {
-        const tg_slot *slot = &optim->slots[i];
-        const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
-        if (slot->projector) {
-            small = tg_max_size(small, small_bytes(slot->dtype, slot->count));
-        }
-        dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
-    }
-    add_small(&optim->workspace, small);
-    optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
-                                         .dense_bytes = setup->takes_factored ? dense : 0};
+static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup,
+                             const tg_shared_workspace *planned) {
+    tg_backend *be = optim->be;
     const size_t own = rule_bytes(setup);
+    optim->needs = *planned;
+    optim->workspace.bytes = planned->work_bytes;
     if (own > 0) {
-        optim->rule_work = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, own);
+        optim->rule_work = be->ops->alloc(be, TG_MEM_WORKSPACE, own);
         TG_CALL(optim->rule_work ? TG_OK : TG_E_MEMORY);
     }
     if (setup->shares_workspace) {
-        return optim->workspace.bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
+        return planned->work_bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
-    if (optim->workspace.bytes > 0) {
+    if (planned->work_bytes > 0) {
         TG_CALL(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
-    if (optim->needs.dense_bytes > 0) {
-        optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
+    if (planned->dense_bytes > 0) {
+        optim->dense = be->ops->alloc(be, TG_MEM_GRADIENTS, planned->dense_bytes);
         TG_CALL(optim->dense ? TG_OK : TG_E_MEMORY);
     }
     return TG_OK;
@@ -406,9 +386,8 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     int *owner = NULL;
-    tg_clamped_rank clamped;
-    TG_TRY(check_bytes(ctx, setup));
-    TG_TRY(tg_find_clamped_rank(ctx, setup, &clamped));
+    tg_optim_memory planned = {0};
+    TG_TRY(plan_memory(ctx, setup, &planned));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
@@ -432,7 +411,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
         TG_TRY(make_slot(optim, setup, i, owner[i]));
     }
     TG_TRY(tg_bucket_create(optim, setup));
-    TG_TRY(make_shared(optim, setup));
+    TG_TRY(make_shared(optim, setup, &planned.shared));
     TG_TRY(tg_in_flight_create(optim));
     for (int i = 0; i < setup->group_count; i++) {
         const tg_optim_config *config = &setup->groups[i];
@@ -441,8 +420,8 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
                    config->projector.first.rank.value[0]);
         }
     }
-    if (clamped.params > 0) {
-        tg_log(ctx, TG_LOG_WARN, "%s", clamped.note);
+    if (planned.clamped.params > 0) {
+        tg_log(ctx, TG_LOG_WARN, "%s", planned.clamped.note);
     }
     tg_mem_free(ctx, owner);
     *out = optim;
@@ -491,4 +470,60 @@ void tg_optim_destroy(tg_optim **optim) {
     tg_mem_free(o->ctx, o->groups);
     tg_mem_free(o->ctx, o);
     *optim = NULL;
+}
+
+/* ---- counts, projection errors and times ---- */
+
+tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
+    if (!optim) {
+        return (tg_optim_stats){0};
+    }
+    tg_optim_stats stats = optim->stats;
+    stats.overflows = optim->loss_scale.overflows;
+    for (int i = 0; i < optim->slot_count; i++) {
+        if (optim->slots[i].projector) {
+            stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);
+            stats.failures += tg_projector_failure_count(optim->slots[i].projector);
+        }
+    }
+    return stats;
+}
+
+tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
+    const bool is_known = optim && param >= 0 && param < optim->slot_count;
+    const tg_slot *slot = is_known ? &optim->slots[param] : NULL;
+    const tg_projector *p = slot ? slot->projector : NULL;
+    if (!p) {
+        return (tg_optim_projection){.is_projected = false};
+    }
+    tg_optim_projection out = {.is_projected = true,
+                               .kept = p->sparse ? p->sparse->count : 0,
+                               .values = slot->count,
+                               .entries = slot->numel,
+                               .refreshed = slot->last_refresh,
+                               .error = slot->error};
+    if (p->low_rank) {
+        out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
+    }
+    for (int b = 0; b < p->branches; b++) {
+        out.bytes += tg_branch_factor_bytes(&p->branch[b]) + tg_branch_index_bytes(&p->branch[b]);
+    }
+    out.bytes += tg_moments_bytes(&slot->moments);
+    return out;
+}
+
+tg_optim_times tg_optim_get_times(const tg_optim *optim) {
+    return optim ? optim->times : (tg_optim_times){0};
+}
+
+void tg_optim_time_parts(tg_optim *optim, bool wanted) {
+    if (optim) {
+        optim->times_parts = wanted;
+    }
+}
+
+void tg_optim_reset_times(tg_optim *optim) {
+    if (optim) {
+        optim->times = (tg_optim_times){0};
+    }
 }

@@ -3,6 +3,7 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "backend/tensor.h"
+#include "base/setting.h"
 #include "optim/in_flight.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
@@ -132,5 +133,28 @@ TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_conf
 
 /* Checks the settings of one group. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
+
+/* The tables of settings of optimizer and schedule; and the key `name`, which sets a whole method
+ * and has no field. */
+const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
+extern const tg_setting tg_optim_method_row;
+
+/* Whether a key changes the contents or format of an optimizer's state. */
+bool tg_optim_config_shapes_state(const char *key);
+
+/* Whether the method, or the schedule, reads a key of its table. */
+bool tg_optim_config_reads(const tg_optim_config *config, const char *key);
+bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char *key);
+
+/* A caller's setup converted to this library's, and checked (setup.c). *out has its own groups;
+ * free them even after an error. */
+TG_NODISCARD tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given,
+                                           tg_optim_setup *out);
+void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup);
+
+/* Ranks set above the largest that a weight's shape allows (setup.c). */
+TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
+                                            tg_clamped_rank *out);
 
 #endif

@@ -13,8 +13,8 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
+#include "train/model.h"
 #include "train/run_datasets.h"
-#include "train/weights.h"
 
 enum { SLOTS = 2, NORMS = 2 }; /* L2, H1 */
 

@@ -9,7 +9,6 @@
 #include "tgrad/tgrad.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
-#include "train/run_setup.h"
 
 /* ---- data of a stage ---- */
 
@@ -49,6 +48,7 @@ static void close_stage(tg_trainer *t) {
     tg_prefetch_destroy(&t->prefetch);
     tg_loader_destroy(&t->loader);
     tg_dataset_close(&t->train);
+    tg_dataset_close(&t->searched);
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_dataset_close(&t->tests[i].dataset);
     }
@@ -190,6 +190,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     t->comm = comm;
     TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
     t->reader = tg_context_branch(ctx);
+    t->searcher = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     for (int stage = t->stages; stage >= 1; stage--) { /* bad keys of later stages are found now */
@@ -262,18 +263,6 @@ fail:
     return status;
 }
 
-/* Fails if the ranks cannot exchange their sums. */
-static tg_status check_transport(const tg_comm *comm) {
-    if (!comm->takes_votes_only || comm->device) {
-        return TG_OK;
-    }
-    return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
-                   "%d processes by %s: without MPI values travel over NCCL, which takes a GPU for "
-                   "each rank (--backend cuda; distributed.backend nccl reports what is missing); "
-                   "start them with mpirun, mpiexec or srun --mpi=pmix",
-                   comm->ranks, tg_comm_get_launch().launcher);
-}
-
 tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
                                  const char *run_folder, tg_trainer **out) {
     TG_NEED_OUT(ctx, out, ctx, comm, settings, run_folder);
@@ -284,7 +273,6 @@ tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settin
         comm->timeout = config->timeout;
         TG_TRY(compare_ranks(*out));
         TG_TRY(tg_comm_open_device(comm, config->backend));
-        TG_TRY(tg_comm_agree(comm, check_transport(comm)));
     }
     return TG_OK;
 fail:

@@ -515,7 +515,7 @@ static void launchers_are_known_by_their_variables(void **state) {
     forget_launchers();
 }
 
-static void a_launcher_without_transport_is_refused(void **state) {
+static void torchrun_is_refused(void **state) {
     (void)state;
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
@@ -525,6 +525,7 @@ static void a_launcher_without_transport_is_refused(void **state) {
     setenv("WORLD_SIZE", "4", 1);
     assert_int_equal(tg_comm_create_world(ctx, NULL, &comm), TG_E_UNSUPPORTED);
     assert_non_null(strstr(tg_context_error(ctx), "4 processes by torchrun"));
+    assert_null(comm);
     setenv("WORLD_SIZE", "1", 1);
     assert_int_equal(tg_comm_create_world(ctx, NULL, &comm), TG_OK);
     assert_string_equal(tg_comm_transport(comm), "self");
@@ -587,7 +588,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(values_on_a_device_are_staged),
         cmocka_unit_test(launchers_are_known_by_their_variables),
-        cmocka_unit_test(a_launcher_without_transport_is_refused),
+        cmocka_unit_test(torchrun_is_refused),
         cmocka_unit_test(engines_of_one_rank_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,5 @@
-/* Structured sparse branch: keeps the sub-tensor common to some slices of every mode.
- *
- * The kept set is stored as a bitmap like any other: in index order its entries are the sub-tensor
- * row by row, so gathering, masking and scattering need no special code. With e = ratio^(1 /
- * #dims of size != 1), mode d keeps min(d, max(1, int(e d + 1))) slices. */
+/* The sparse branches: single entries, or the sub-tensor common to some slices of every mode. One
+ * that comes second follows a low-rank branch, so that its mask is always NULL. */
 #include <math.h>
 #include <string.h>
 
@@ -10,6 +7,64 @@
 #include "base/scratch.h"
 #include "project/branch.h"
 
+#define SPARSE_KEYS "sparse_ratio sparse_type scale_by_mask_ratio"
+
+static tg_status check_count(tg_context *ctx, const tg_branch *branch) {
+    return branch->count <= UINT32_MAX
+               ? TG_OK
+               : tg_fail(ctx, TG_E_UNSUPPORTED,
+                         "%ssparse_ratio: %lld kept entries, at most %lld are supported",
+                         branch->key, (long long)branch->count, (long long)UINT32_MAX);
+}
+
+/* ---- single entries: k = max(1, ceil(ratio * entries)) of them ---- */
+
+static tg_status unstructured_plan(tg_context *ctx, tg_branch *branch) {
+    const int64_t numel = tg_shape_numel(&branch->shape);
+    const double k = ceil(branch->config.sparse_ratio * (double)numel);
+    branch->bitmap.n = numel;
+    branch->count = k < (double)numel ? (k > 1.0 ? (int64_t)k : 1) : numel;
+    return check_count(ctx, branch);
+}
+
+static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_storage store,
+                                      const tg_bitmap *mask, void *scratch, void *host_scratch) {
+    (void)mask;
+    (void)scratch;
+    (void)host_scratch;
+    const tg_backend_ops *ops = branch->be->ops;
+    const tg_dtype dtype = tg_stored(branch->dtype, store);
+    const tg_sparse_type type = branch->config.sparse_type;
+    const tg_select op = {.kind = type == TG_SPARSE_RANDK         ? TG_SELECT_RANDOM
+                                  : type == TG_SPARSE_PROBABILITY ? TG_SELECT_WEIGHTED
+                                                                  : TG_SELECT_TOPK,
+                          .bitmap = &branch->bitmap,
+                          .k = branch->count,
+                          .dtype = dtype,
+                          .x = x,
+                          .rng = branch->rng};
+    return ops->select(branch->be, &op);
+}
+
+static tg_scratch_need unstructured_scratch_need(const tg_branch *branch) {
+    const tg_backend_ops *ops = branch->be->ops;
+    return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->scratch_need
+               ? (tg_scratch_need){0}
+               : ops->scratch_need(branch->be, TG_SCRATCH_SELECT, branch->dtype, branch->bitmap.n,
+                                   branch->count);
+}
+
+const tg_branch_kind tg_branch_unstructured = {.is_sparse = true,
+                                               .keys = SPARSE_KEYS,
+                                               .plan = unstructured_plan,
+                                               .scratch_need = unstructured_scratch_need,
+                                               .refresh = unstructured_refresh};
+
+/* ---- slices ----
+ *
+ * The kept set is stored as a bitmap like any other: in index order its entries are the sub-tensor
+ * row by row, so gathering, masking and scattering need no special code. With e = ratio^(1 /
+ * #dims of size != 1), mode d keeps min(d, max(1, int(e d + 1))) slices. */
 static tg_status structured_plan(tg_context *ctx, tg_branch *branch) {
     const tg_shape *shape = &branch->shape;
     int wide_dims = 0;
@@ -24,12 +79,7 @@ static tg_status structured_plan(tg_context *ctx, tg_branch *branch) {
         branch->modes.rank[d] = kept; /* slices kept per mode */
         branch->count *= kept;
     }
-    if (branch->count > UINT32_MAX) {
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "%ssparse_ratio: %lld kept entries, at most %lld are supported", branch->key,
-                       (long long)branch->count, (long long)UINT32_MAX);
-    }
-    return TG_OK;
+    return check_count(ctx, branch);
 }
 
 /* Host scratch of a refresh: slice norms and one mask byte per slice, for all modes. */
@@ -133,7 +183,7 @@ static void structured_scratch(const tg_branch *branch, size_t *bytes, size_t *h
 static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage store,
                                     const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)scratch;
-    (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
+    (void)mask;
     slices s = lay_out(branch, &(tg_scratch){.block = host_scratch});
     int64_t left = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
@@ -143,10 +193,11 @@ static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage
     fill_words(branch, &s);
     TG_CALL(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
                                     (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
-    return branch->be->ops->bitmap_rank(branch->be, &branch->bitmap);
+    return tg_bitmap_rank(branch->be, &branch->bitmap);
 }
 
 const tg_branch_kind tg_branch_structured = {.is_sparse = true,
+                                             .keys = SPARSE_KEYS,
                                              .plan = structured_plan,
                                              .scratch = structured_scratch,
                                              .refresh = structured_refresh};
