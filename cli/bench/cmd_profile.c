@@ -484,8 +484,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_profile = {
     .name = "profile",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Show where the memory of a training step goes, and when",
     .description =
         "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"

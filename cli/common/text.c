@@ -274,3 +274,40 @@ void cli_words_free(char **list, int count) {
 bool cli_word_is_null(const char *value) {
     return strcmp(value, "null") == 0;
 }
+
+/* ---- words for a shell ---- */
+
+char *cli_shell_word(const char *word) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_-./=:,+@%";
+    const size_t length = strlen(word);
+    if (length > 0 && strspn(word, plain) == length) {
+        return cli_need(strdup(word));
+    }
+    char *quoted = cli_need(malloc(4 * length + 3));
+    size_t used = 0;
+    quoted[used++] = '\'';
+    for (const char *c = word; *c; c++) {
+        if (*c == '\'') {
+            memcpy(quoted + used, "'\\''", 4);
+            used += 4;
+        } else {
+            quoted[used++] = *c;
+        }
+    }
+    quoted[used++] = '\'';
+    quoted[used] = '\0';
+    return quoted;
+}
+
+char *cli_shell_words(const char *const *words, int count) {
+    cli_bytes line = {0};
+    for (int i = 0; i < count; i++) {
+        char *word = cli_shell_word(words[i]);
+        cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
+        cli_bytes_add(&line, word, strlen(word));
+        free(word);
+    }
+    cli_bytes_add(&line, "", 1);
+    return (char *)line.data;
+}

@@ -83,4 +83,8 @@ void cli_words_free(char **list, int count);
 /* Whether a value is the word null. */
 bool cli_word_is_null(const char *value);
 
+/* A word as a shell takes it, quoted if it must be, and several of them; to be freed. */
+char *cli_shell_word(const char *word);
+char *cli_shell_words(const char *const *words, int count);
+
 #endif
