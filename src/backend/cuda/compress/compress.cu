@@ -3,6 +3,10 @@
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 
+extern "C" {
+#include "backend/path.h"
+}
+
 /* ---- chunk by chunk ---- */
 
 /* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */
@@ -119,14 +123,29 @@ fail:
     return status;
 }
 
+/* A gradient formed in chunks, step by step. */
+static tg_path chunked_path(const tg_backend *be, const cuda_plan *plan) {
+    return cuda_sm90_contract_fits(be, &plan->planes) ? tg_path{"resident", "form, contract_planes"}
+           : cuda_planes_contract_fits(be, &plan->planes)
+               ? tg_path{"planes, factors in shared memory", "form, contract_resident"}
+           : plan->planes.tiles > 0 ? tg_path{"planes", "form, contract"}
+                                    : tg_path{"general", "form, a product for each mode"};
+}
+
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (cuda_sm90_form_fits(be, op, plan)) {
+        tg_path_report_modes(be, "project", {"streamed", "form_and_contract, contract_rows"},
+                             &op->modes);
         return project_large(be, op, plan);
     }
     const int64_t mode_one = cuda_sm90_mode_one_chunk(be, op, plan);
     if (mode_one > 0) {
+        tg_path_report_modes(be, "project",
+                             {"resident, mode 1 first", "form_mode_one, contract_planes"},
+                             &op->modes);
         return project_mode_one(be, op, plan, mode_one);
     }
+    tg_path_report_modes(be, "project", chunked_path(be, plan), &op->modes);
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
     const bool late = !ready && suits_planes(be, op, plan);
@@ -251,6 +270,8 @@ static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda
     const int64_t frequencies = plan->unit / op->modes.dim[1];
     const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
     tg_status status = TG_OK;
+    tg_path_report_modes(be, "project", {"channels first", "cuBLAS, then the smaller call"},
+                         &op->modes);
     if (op->values && op->bitmap) {
         TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
@@ -267,9 +288,11 @@ fail:
 static tg_status compress_counted(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (!op->core) {
         const bool gathers = op->values && op->bitmap;
+        tg_path_report_modes(be, "project", {"values alone", "form"}, &op->modes);
         return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
     }
     if (cuda_dense_mode_fits(be, op, plan)) {
+        tg_path_report_modes(be, "project", {"one mode", "one product"}, &op->modes);
         return cuda_dense_mode(be, op, plan);
     }
     tg_compress small;
@@ -279,6 +302,7 @@ static tg_status compress_counted(tg_backend *be, const tg_compress *op, const c
 
 static tg_status compress_by(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (op->core && lies_in_planes(be, op, plan)) {
+        tg_path_report_modes(be, "project", {"resident, in place", "contract_planes"}, &op->modes);
         return project_planes(be, op, plan);
     }
     if (counts_in_forming(be, op, plan)) {

@@ -6,6 +6,10 @@
  * run p; without an index set they are merely 512 entries. */
 #include "backend/cuda/compress/compress.cuh"
 
+extern "C" {
+#include "backend/path.h"
+}
+
 /* Entry (row, col) of a chunk. */
 template <bool INTERLEAVED, class R, int P>
 static __device__ inline number<R, P> chunk_entry(const R *chunk, const cuda_view &view,
@@ -346,18 +350,33 @@ fail:
     return status;
 }
 
+/* Products of chunks, and the update. */
+static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t at_once) {
+    return fused && at_once > 0 ? tg_path{"resident", "a product for each mode, expand_resident"}
+           : fused              ? tg_path{"planes", "a product for each mode, expand_planes"}
+           : plan->planes.tiles > 0 ? tg_path{"planes, then update", "expand_planes, finish"}
+                                    : tg_path{"general", "a product for each mode, finish"};
+}
+
 tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
     if (plan->half) {
+        tg_path_report_modes(be, "expand",
+                             cuda_sm90_expand_fits(be, op, plan)
+                                 ? tg_path{"f16, streamed", "multiply_half, expand_planes"}
+                                 : tg_path{"f16, resident", "multiply_half, expand_resident"},
+                             &op->modes);
         return op->out_store == TG_STORE_FULL ? expand_half<float>(be, op, plan)
                                               : expand_half<__nv_bfloat16>(be, op, plan);
     }
     if (cuda_sm90_expand_fits(be, op, plan)) {
+        tg_path_report_modes(be, "expand", {"streamed", "expand_and_update"}, &op->modes);
         return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
                                               : expand_large<__nv_bfloat16>(be, op, plan);
     }
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
     const int64_t at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
     const bool fused = plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
+    tg_path_report_modes(be, "expand", chunked_path(plan, fused, at_once), &op->modes);
     return expand_core(
         be, plan, op->workspace, op->core, cuda_planes_chunk(plan, at_once),
         [&](const void *chunk, int64_t first, int64_t count) {
@@ -379,8 +398,11 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return op->core ? cuda_expand_by(be, op, &plan)
-                    : finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
+    if (op->core) {
+        return cuda_expand_by(be, op, &plan);
+    }
+    tg_path_report_modes(be, "expand", {"values alone", "finish"}, &op->modes);
+    return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {

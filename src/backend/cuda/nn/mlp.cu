@@ -4,6 +4,10 @@
  * they have GELU inside, and any other activation goes the way of this file. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
+extern "C" {
+#include "backend/path.h"
+}
+
 /* ---- the workspace ---- */
 
 /* Matrices of a tile, n = its columns. */
@@ -243,50 +247,56 @@ static bool is_empty(const tg_mlp *op) {
     return op->batch == 0 || op->pixels == 0 || op->out == 0;
 }
 
-static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
+enum mlp_path { NARROW, CHANNELS, ONE_OUTPUT, TILES, COLUMNS };
+
+static const struct {
+    const char *name, *kernels[2]; /* forward, backward */
+    tg_status (*run[2])(tg_backend *be, const tg_mlp *op);
+} paths[] = {
+    {"narrow",
+     {"stream_tiles", "stream_tiles, sum_weights"},
+     {mlp_narrow_forward, mlp_narrow_backward}},
+    {"channels", {NULL, "channel_mlp_backward"}, {NULL, mlp_channel_backward}},
+    {"one output",
+     {"cuBLAS, reduce_hidden", "cuBLAS, turn_hidden"},
+     {mlp_single_forward, mlp_single_backward}},
+    {"tiles", {"mlp_forward", "mlp_backward"}, {mlp_tile_forward, mlp_tile_backward}},
+    {"columns",
+     {"cuBLAS, hidden_layer, output_layer", "cuBLAS, hidden_layer, times_slope"},
+     {forward_by_columns, backward_by_columns}},
+};
+
+static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
     if (!has_other_ways(op)) {
-        return forward_by_columns(be, op);
+        return COLUMNS;
     }
-    if (mlp_narrow_takes(be, op, false)) {
-        return mlp_narrow_forward(be, op);
+    if (backward && op->x_quantized) { /* mlp_accepts_quantized_input has allowed it */
+        return CHANNELS;
     }
-    if (mlp_single_takes(op)) {
-        return mlp_single_forward(be, op);
+    return mlp_narrow_takes(be, op, backward)      ? NARROW
+           : backward && mlp_channel_takes(be, op) ? CHANNELS
+           : mlp_single_takes(op)                  ? ONE_OUTPUT
+           : (backward ? mlp_tile_backward_takes(be, op) : mlp_tile_forward_takes(be, op))
+               ? TILES
+               : COLUMNS;
+}
+
+static tg_status run_mlp(tg_backend *be, const tg_mlp *op, bool backward) {
+    TG_CALL(tg_check_mlp(be->ctx, backward ? "mlp_backward" : "mlp_forward", op));
+    if (is_empty(op)) {
+        return TG_OK;
     }
-    if (mlp_tile_forward_takes(be, op)) {
-        return mlp_tile_forward(be, op);
-    }
-    return forward_by_columns(be, op);
+    const auto &path = paths[path_of(be, op, backward)];
+    tg_path_report_mlp(be, op, backward, {path.name, path.kernels[backward]});
+    return path.run[backward](be, op);
+}
+
+static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
+    return run_mlp(be, op, false);
 }
 
 static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
-    if (!has_other_ways(op)) {
-        return backward_by_columns(be, op);
-    }
-    if (op->x_quantized) { /* only where mlp_accepts_quantized_input has said so */
-        return mlp_channel_backward(be, op);
-    }
-    if (mlp_narrow_takes(be, op, true)) {
-        return mlp_narrow_backward(be, op);
-    }
-    if (mlp_channel_takes(be, op)) {
-        return mlp_channel_backward(be, op);
-    }
-    if (mlp_single_takes(op)) {
-        return mlp_single_backward(be, op);
-    }
-    if (mlp_tile_backward_takes(be, op)) {
-        return mlp_tile_backward(be, op);
-    }
-    return backward_by_columns(be, op);
+    return run_mlp(be, op, true);
 }
 
 static bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {

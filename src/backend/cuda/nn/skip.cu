@@ -3,6 +3,10 @@
  * (skip_tile.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
+extern "C" {
+#include "backend/path.h"
+}
+
 /* ---- within a channel ---- */
 
 /* y = beta y + factor[c] act(x) + bias[c]; x NULL: no such term. */
@@ -328,11 +332,21 @@ static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR && is_on_tiles(op->act) && skip_tile_takes(be, op);
 }
 
+static void report_path(const tg_backend *be, const tg_skip *op, bool backward) {
+    const tg_path path = goes_by_tiles(be, op)
+                             ? tg_path{"tiles", backward ? "skip_backward" : "skip_forward"}
+                         : op->kind == TG_SKIP_MAP_LINEAR
+                             ? tg_path{"columns", "cuBLAS, passes over columns"}
+                             : tg_path{"channels", backward ? "skip_back_pass" : "skip_pass"};
+    tg_path_report_skip(be, op, backward, path);
+}
+
 static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
     tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    report_path(be, op, false);
     if (goes_by_tiles(be, op)) {
         return skip_tile_forward(be, op);
     }
@@ -348,6 +362,7 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
     }
+    report_path(be, op, true);
     if (goes_by_tiles(be, op)) {
         return skip_tile_backward(be, op);
     }

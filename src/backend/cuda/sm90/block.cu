@@ -9,6 +9,7 @@
 #include "backend/cuda/tile/stage.cuh"
 
 extern "C" {
+#include "backend/path.h"
 #include "backend/roots.h"
 }
 
@@ -141,6 +142,8 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
 
 tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
     tg_status status = TG_OK;
+    tg_path_report(be, "block", {"one kernel", "two_step_columns, block_forward"}, "%lld channels",
+                   (long long)op->channels);
     fft_rows rows = {};
     cuda_fft_rows_of(op->desc, &rows);
     TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
@@ -239,6 +242,8 @@ static tg_status launch_back(tg_backend *be, int steps, bool activates, int bloc
 
 tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
     tg_status status = TG_OK;
+    tg_path_report(be, "block backward", {"one kernel", "two_step_columns, block_skips_backward"},
+                   "%lld channels", (long long)op->channels);
     fft_rows rows = {};
     cuda_fft_rows_of(op->desc, &rows);
     const int blocks = blocks_of(be, op, rows);
