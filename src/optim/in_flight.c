@@ -149,8 +149,7 @@ tg_status tg_optim_send_round(tg_optim *optim) {
     if (!p->is_open || p->is_sent) {
         return TG_OK;
     }
-    TG_CALL(be->ops->stream->download_async(be, p->seen, p->guards,
-                                            (size_t)optim->slot_count * sizeof *p->seen));
+    TG_CALL(be->ops->copy(be, p->seen, p->guards, (size_t)optim->slot_count * sizeof *p->seen));
     TG_CALL(be->ops->stream->event_record(be, p->event));
     if (p->is_planned) {
         memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
@@ -221,8 +220,7 @@ tg_status tg_optim_plan_round(tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
     }
-    TG_CALL(be->ops->stream->upload_async(be, p->rates, p->chosen,
-                                          (size_t)optim->slot_count * sizeof *p->rates));
+    TG_CALL(be->ops->copy(be, p->rates, p->chosen, (size_t)optim->slot_count * sizeof *p->rates));
     TG_CALL(open_round(optim));
     p->is_planned = true;
     return TG_OK;

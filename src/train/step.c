@@ -294,7 +294,7 @@ static tg_status backward_later(tg_step *s) {
     if (s->config.optim) {
         TG_CALL(tg_optim_send_round(s->config.optim));
     }
-    TG_CALL(stream->download_async(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
+    TG_CALL(s->be->ops->copy(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
     TG_CALL(stream->event_record(s->be, s->event));
     s->is_late = true;
     return TG_OK;

@@ -361,18 +361,8 @@ static void shared_parts_grow_the_network_least(void **state) {
 
 /* ---- blocks in one call that read bytes ---- */
 
-static bool takes_block(tg_backend *be, const tg_block *op, size_t *bytes) {
-    (void)be;
-    (void)op;
-    *bytes = 0;
-    return true;
-}
-
-static bool takes_block_back(tg_backend *be, const tg_block_back *op, size_t *bytes) {
-    (void)be;
-    (void)op;
-    *bytes = 0;
-    return true;
+static bool workspace_with_blocks(tg_backend *be, const tg_query *query, size_t *bytes) {
+    return query->block || query->block_back || be->ref->workspace(be, query, bytes);
 }
 
 static tg_status run_block(tg_backend *be, const tg_block *op) {
@@ -402,10 +392,9 @@ static void blocks_are_made_again_over_their_input(void **state) {
     net_ok(ctx, tg_backend_get(ctx, &be));
     tg_backend_ops ops = *be->ops;
     tg_backend other = *be;
-    ops.block_workspace = takes_block;
+    ops.workspace = workspace_with_blocks;
     ops.block_forward = run_block;
     ops.block_backward = run_block_back;
-    ops.block_back_workspace = takes_block_back;
     other.ops = &ops;
     for (int i = 0; i < T_COUNT(configs); i++) {
         const tg_fno_config config = net_config(ctx, configs[i]);
