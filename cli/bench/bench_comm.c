@@ -96,7 +96,7 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
 
 static void print_text(const tg_comm *comm, const measurement *m) {
     printf("%d rank%s over %s: medians in microseconds\n%-16s", tg_comm_ranks(comm),
-           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm), "");
+           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_get_info(comm).transport, "");
     for (int s = 0; s < SIZES; s++) {
         char text[CLI_UNIT_TEXT];
         printf("  %10s", cli_bytes_text((uint64_t)sizes[s] * 4, text));
@@ -127,7 +127,7 @@ static void print_json(const tg_comm *comm, int64_t steps, const measurement *m)
         }
     }
     cli_json_set(object, "ranks", cli_json_integer(tg_comm_ranks(comm)));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(comm).transport));
     cli_json_set(object, "steps", cli_json_integer(steps));
     cli_json_set(object, "latency_us", cli_json_real(1e6 * m->latency));
     cli_json_set(object, "link", cli_json_real(m->link));

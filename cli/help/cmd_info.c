@@ -130,7 +130,7 @@ static void print_rank_text(const facts *f) {
     const int count = tg_comm_ranks(f->comm);
     if (count > 1) {
         printf("ranks      %d by %s, over %s\n", count, f->launch.launcher,
-               tg_comm_transport(f->comm));
+               tg_comm_get_info(f->comm).transport);
     }
     for (int i = 0; count > 1 && i < count; i++) {
         const rank_facts *r = &f->ranks[i];
@@ -151,7 +151,7 @@ static json_t *json_of_ranks(const facts *f) {
         cli_json_append(list, rank);
     }
     cli_json_set(object, "launcher", cli_json_text(f->launch.launcher));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(f->comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(f->comm).transport));
     cli_json_set(object, "rank", list);
     return object;
 }

@@ -233,10 +233,10 @@ static void print_time(const tg_train_time *t) {
 }
 
 static json_t *json_of_processes(const tg_comm *comm) {
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     json_t *object = cli_json_object();
     cli_json_set(object, "count", cli_json_integer(tg_comm_ranks(comm)));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(comm).transport));
     cli_json_set(object, "reduced", cli_json_integer(stats.reduced));
     cli_json_set(object, "copied", cli_json_integer(stats.copied));
     cli_json_set(object, "seconds", cli_json_real(stats.seconds));
@@ -260,7 +260,7 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
     cli_json_set(object, "skipped", cli_json_integer(end->skipped));
     cli_json_set(object, "test", test);
-    if (tg_comm_get_stats(comm).calls > 0) {
+    if (tg_comm_get_info(comm).stats.calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
     cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
@@ -268,13 +268,13 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
 }
 
 static void print_communication(const tg_comm *comm, int64_t steps) {
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     char bytes[CLI_UNIT_TEXT];
     if (stats.calls > 0) {
         cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
         cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
-                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm),
-                bytes, stats.seconds);
+                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "",
+                tg_comm_get_info(comm).transport, bytes, stats.seconds);
     }
 }
 
@@ -393,7 +393,7 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
 /* A failure that all ranks know is reported once; a rank that fails alone ends the others. */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
     const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */
-    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
+    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_get_info(comm).has_agreed;
     if (cli_is_first() || !is_shared || !is_met) {
         cli_fail_status(ctx, status);
     }
@@ -440,7 +440,7 @@ static int run(const cli_call *call) {
     tg_status status = tg_comm_create_world(ctx, &how, &comm);
     status = status == TG_OK ? tg_comm_agree(comm, read) : status;
     if (status == TG_OK) {
-        status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
+        status = tg_trainer_create(ctx, comm, settings, run_folder, &trainer);
     }
     int code = CLI_OK;
     status = status == TG_OK ? run_trainer(ctx, comm, trainer, json, &code) : status;

@@ -161,15 +161,3 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     optim->loss_scale = loss_scale;
     return TG_OK;
 }
-
-tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));
-    TG_TRY(tg_optim_load(optim, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
-}

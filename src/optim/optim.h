@@ -116,6 +116,20 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
 TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
 
+/* One update from a handed-over gradient; gradient->param is the number of the parameter. */
+TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
+                                              const tg_tensor *weight);
+
+/* Clipping by global norm in two passes: the backward pass into the norm sink, tg_optim_clip, then
+ * the pass again into an updating sink, whose gradients are scaled by min(1, max_norm / norm) until
+ * the next tg_optim_clip_begin. Nothing is stored in between. */
+void tg_optim_clip_begin(tg_optim *optim);
+tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
+TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
+/* In one pass, when gradients are accumulated: the norm is that of the accumulated values, i.e. of
+ * what the projections keep. Call between the last accumulate and the first apply. */
+TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm);
+
 /* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
  * next step), others copies, in the staging buffer if there is one. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,

@@ -221,16 +221,3 @@ tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
 tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *archive) {
     return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
 }
-
-tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_archive_create(optim->ctx, &archive));
-    TG_TRY(tg_optim_save_views(optim, NULL, archive));
-    TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
-}

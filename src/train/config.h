@@ -3,6 +3,8 @@
 #define TG_TRAIN_CONFIG_H
 
 #include "base/setting.h"
+#include "nn/config.h"
+#include "optim/config.h"
 #include "tgrad/comm.h"
 #include "tgrad/train.h"
 

@@ -1,5 +1,7 @@
 /* Checks and completes settings across keys and sections. */
 #include "train/config.h"
+
+#include "optim/loss_scale.h"
 #include "train/rollout.h"
 
 int tg_run_tests(const tg_source_config *data) {

@@ -9,7 +9,7 @@ static bool is_low_rank(const tg_branch_config *branch) {
 
 /* Keeps the keys that a branch of this type reads. */
 static void clean_branch(tg_branch_config *branch) {
-    const tg_branch_config usual = tg_branch_config_default();
+    const tg_branch_config usual = tg_projector_config_default().first;
     if (is_low_rank(branch)) {
         branch->sparse_ratio = usual.sparse_ratio;
         branch->sparse_type = usual.sparse_type;
@@ -21,7 +21,7 @@ static void clean_branch(tg_branch_config *branch) {
 
 /* Keys shared by both branches are stored in the first one. */
 static void clean_shared(tg_projector_config *projector) {
-    const tg_branch_config usual = tg_branch_config_default();
+    const tg_branch_config usual = tg_projector_config_default().first;
     tg_branch_config *first = &projector->first;
     const bool has_second = projector->scheme != TG_SCHEME_SINGLE;
     bool has_type[TG_BRANCH_TYPES] = {false};
@@ -45,7 +45,7 @@ static void clean_projector(tg_projector_config *projector) {
     clean_branch(&projector->first);
     clean_shared(projector);
     if (projector->scheme == TG_SCHEME_SINGLE) {
-        projector->second = tg_branch_config_default();
+        projector->second = tg_projector_config_default().first;
         projector->lambda_sparse = tg_projector_config_default().lambda_sparse;
     } else {
         clean_branch(&projector->second);

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/dataset_memory.h"
+#include "data/dataset.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 

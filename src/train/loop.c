@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/timer.h"
+#include "train/graph_capture.h"
 #include "train/phases.h"
 #include "train/rollout.h"
 #include "train/run_setup.h"

@@ -197,7 +197,7 @@ static bool has_ranks(const tg_branch_config *branch) {
 }
 
 const char *tg_method_unused(const tg_optim_config *opt) {
-    const tg_branch_config usual = tg_branch_config_default();
+    const tg_branch_config usual = tg_projector_config_default().first;
     const tg_branch_config *first = &opt->projector.first, *second = &opt->projector.second;
     const bool is_single = opt->projector.scheme == TG_SCHEME_SINGLE;
     const bool is_usual = first->rank.count == 1 && first->rank.value[0] == usual.rank.value[0];

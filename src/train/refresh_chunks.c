@@ -38,7 +38,7 @@ static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t bat
     tg_fno_memory step;
     tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
     if (status == TG_OK) {
-        status = tg_fno_plan_shared(ctx, network, batch, grid, &optimizer.shared, &step);
+        status = tg_fno_plan(ctx, network, batch, grid, true, &optimizer.shared, &step);
     }
     if (status == TG_OK) {
         *out = step.total;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nn/network.h"
 #include "optim/config.h"
 #include "train/trainer.h"
 #include "train/weights.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/context.h"
-#include "data/dataset_memory.h"
+#include "data/dataset.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
     return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];

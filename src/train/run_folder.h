@@ -2,7 +2,7 @@
 #ifndef TG_TRAIN_RUN_FOLDER_H
 #define TG_TRAIN_RUN_FOLDER_H
 
-#include "tgrad/events.h"
+#include "io/events.h"
 #include "tgrad/train.h"
 
 enum { TG_PATH = 1024 };

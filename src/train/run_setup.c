@@ -160,7 +160,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     tg_status status = TG_OK;
     *checkpoint = 0;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
-    status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
+    status = tg_train_plan(ctx, settings, config->ranks, memory);
     if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, a plan does not */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "linalg/tucker.h"
+#include "optim/loss_scale.h"
 #include "train/json_line.h"
 #include "train/trainer.h"
 
