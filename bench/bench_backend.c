@@ -51,8 +51,13 @@ static void *make(bench *b, tg_dtype dtype, int64_t n) {
     if (!x) {
         check(b, TG_E_MEMORY);
     }
-    const tg_rng rng = {.seed = 1, .purpose = TG_RNG_BENCH};
-    check(b, b->be->ops->random_normal(b->be, dtype, &rng, 0, 0.0, 1.0, n, x));
+    const tg_random op = {.law = TG_RANDOM_NORMAL,
+                          .dtype = dtype,
+                          .rng = {.seed = 1, .purpose = TG_RNG_BENCH},
+                          .b = 1.0,
+                          .n = n,
+                          .x = x};
+    check(b, b->be->ops->random(b->be, &op));
     return x;
 }
 
@@ -246,7 +251,8 @@ static void copy_direct(bench *b, void *arguments) {
 
 static void topk_ours(bench *b, void *arguments) {
     weight_case *c = arguments;
-    check(b, b->be->ops->select_topk(b->be, TG_C64, c->x, WEIGHT / 20, &c->bitmap));
+    const tg_select op = {TG_SELECT_TOPK, &c->bitmap, WEIGHT / 20, TG_C64, c->x, {0}};
+    check(b, b->be->ops->select(b->be, &op));
 }
 
 static void norms_ours(bench *b, void *arguments) {
@@ -257,14 +263,20 @@ static void norms_ours(bench *b, void *arguments) {
 
 static void normal_ours(bench *b, void *arguments) {
     weight_case *c = arguments;
-    const tg_rng rng = {.seed = 2, .purpose = TG_RNG_BENCH};
-    check(b, b->be->ops->random_normal(b->be, TG_C64, &rng, 0, 0.0, 1.0, WEIGHT, c->y));
+    const tg_random op = {.law = TG_RANDOM_NORMAL,
+                          .dtype = TG_C64,
+                          .rng = {.seed = 2, .purpose = TG_RNG_BENCH},
+                          .b = 1.0,
+                          .n = WEIGHT,
+                          .x = c->y};
+    check(b, b->be->ops->random(b->be, &op));
 }
 
 static void weighted_ours(bench *b, void *arguments) {
     weight_case *c = arguments;
     const tg_rng rng = {.seed = 3, .purpose = TG_RNG_BENCH};
-    check(b, b->be->ops->select_weighted(b->be, TG_C64, &rng, c->x, WEIGHT / 20, &c->bitmap));
+    const tg_select op = {TG_SELECT_WEIGHTED, &c->bitmap, WEIGHT / 20, TG_C64, c->x, rng};
+    check(b, b->be->ops->select(b->be, &op));
 }
 
 static void gram_ours(bench *b, void *arguments) {

@@ -75,7 +75,8 @@ static void *make_random(bench *b, int64_t n, double deviation) {
     static uint64_t first = 0;
     const tg_rng rng = {.seed = 1, .purpose = TG_RNG_BENCH};
     void *x = make(b, (size_t)n * tg_dtype_size(TG_C64));
-    check(b, b->be->ops->random_normal(b->be, TG_C64, &rng, first, 0.0, deviation, n, x));
+    const tg_random op = {TG_RANDOM_NORMAL, TG_C64, rng, first, 0.0, deviation, n, x};
+    check(b, b->be->ops->random(b->be, &op));
     first += 2 * (uint64_t)n;
     return x;
 }
@@ -85,7 +86,8 @@ static void make_bitmap(bench *b, int64_t n, tg_bitmap *bitmap) {
     *bitmap = (tg_bitmap){.n = n,
                           .words = make(b, (size_t)tg_bitmap_words(n) * sizeof(uint64_t)),
                           .ranks = make(b, (size_t)tg_bitmap_ranks(n) * sizeof(uint32_t))};
-    check(b, b->be->ops->select_random(b->be, &rng, n / 20, bitmap));
+    const tg_select op = {.kind = TG_SELECT_RANDOM, .bitmap = bitmap, .k = n / 20, .rng = rng};
+    check(b, b->be->ops->select(b->be, &op));
 }
 
 static scene make_scene(bench *b, const weight *w) {

@@ -4,7 +4,6 @@
 
 #include "common/commands.h"
 #include "common/output.h"
-#include "common/thread_policy.h"
 
 int main(int argc, char **argv) {
     cli_guard_streams();

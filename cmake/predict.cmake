@@ -9,7 +9,7 @@ set_target_properties(tgrad_predict PROPERTIES POSITION_INDEPENDENT_CODE ON)
 install(TARGETS tgrad_predict ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES predict/tgrad_predict.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-set(text "/* Made by cmake/predict.cmake from the folder predict. */\n#include \"model/export_c.h\"\n\n")
+set(text "/* Made by cmake/predict.cmake from the folder predict; read by cli/model/cmd_export.c. */\n")
 set(table "")
 set(number 0)
 foreach(name README.md example.c tgrad_predict.h tgrad_predict_inside.h tgrad_predict.c
@@ -22,6 +22,7 @@ foreach(name README.md example.c tgrad_predict.h tgrad_predict_inside.h tgrad_pr
     string(APPEND table "    {\"${name}\", file_${number}, sizeof file_${number}},\n")
     math(EXPR number "${number} + 1")
 endforeach()
-string(APPEND text "\nconst cli_source_text cli_predict_sources[] = {\n${table}    {0},\n};\n")
-set(tg_predict_sources ${CMAKE_CURRENT_BINARY_DIR}/predict_sources.c)
-file(CONFIGURE OUTPUT ${tg_predict_sources} CONTENT "${text}" @ONLY)
+string(APPEND text "\nstatic const struct {\n    const char *name;\n    const unsigned char *text;\n    size_t size;\n"
+                   "} predict_sources[] = {\n${table}};\n")
+set(tg_embedded ${CMAKE_CURRENT_BINARY_DIR}/embedded)
+file(CONFIGURE OUTPUT ${tg_embedded}/predict_sources.inc CONTENT "${text}" @ONLY)

@@ -116,23 +116,18 @@ static void print_text(const tg_comm *comm, const measurement *m) {
 }
 
 static void print_json(const tg_comm *comm, int64_t steps, const measurement *m) {
-    json_t *rows = cli_json_array(), *object = cli_json_object();
+    json_t *rows = cli_json_array();
     for (int o = 0; o < OPERATIONS; o++) {
         for (int s = 0; s < SIZES; s++) {
-            json_t *row = cli_json_object();
-            cli_json_set(row, "operation", cli_json_text(operations[o].name));
-            cli_json_set(row, "bytes", cli_json_integer(sizes[s] * 4));
-            cli_json_set(row, "us", cli_json_real(1e6 * m->seconds[o][s]));
-            cli_json_append(rows, row);
+            cli_json_append(rows, cli_json_new(KV("operation", operations[o].name),
+                                               KV("bytes", sizes[s] * 4),
+                                               KV("us", 1e6 * m->seconds[o][s])));
         }
     }
-    cli_json_set(object, "ranks", cli_json_integer(tg_comm_ranks(comm)));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(comm).transport));
-    cli_json_set(object, "steps", cli_json_integer(steps));
-    cli_json_set(object, "latency_us", cli_json_real(1e6 * m->latency));
-    cli_json_set(object, "link", cli_json_real(m->link));
-    cli_json_set(object, "operations", rows);
-    cli_json_print(object);
+    cli_json_print(cli_json_new(KV("ranks", tg_comm_ranks(comm)),
+                                KV("transport", tg_comm_get_info(comm).transport),
+                                KV("steps", steps), KV("latency_us", 1e6 * m->latency),
+                                KV("link", m->link), KV("operations", rows)));
 }
 
 static tg_comm_engine engine_of(const char *word) {

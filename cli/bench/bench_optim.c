@@ -16,7 +16,7 @@
 #include "common/tensor_file.h"
 #include "common/text.h"
 
-enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };
+enum { MAX_METHODS = 16, GRADIENTS = 2 };
 
 /* Times in seconds, NaN: not measured. */
 typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
@@ -47,27 +47,21 @@ typedef struct measurement {
     size_t planned[MEMORY_PARTS]; /* by tg_optim_plan */
 } measurement;
 
-/* One weight and its measurements. */
-typedef struct bench_run {
-    tg_shape shape;
-    int64_t entries;
-    measurement measured[MAX_METHODS + 1];
-    int count;
-} bench_run;
-
 /* Everything one call works on. */
 typedef struct bench_work {
     tg_context *ctx;
     const cli_call *call;
     const bench_options *options;
-    tg_dtype dtype;
+    tg_dtype dtype; /* of the weight */
+    tg_shape shape;
+    int64_t entries;
     tg_tensor weight, gradients[GRADIENTS];
-    double *samples[PARTS]; /* (steps) each */
-    bench_run runs[SIZES];
-    int run_count;
+    double *samples[PARTS];                /* (steps) each */
+    measurement measured[MAX_METHODS + 1]; /* (count) */
+    int count;
 } bench_work;
 
-/* ---- what to measure ---- */
+/* ---- the weight and the methods ---- */
 
 static int parse_shape(const cli_list *list, tg_shape *shape) {
     if (list->count == 0) {
@@ -95,20 +89,6 @@ static int parse_shape(const cli_list *list, tg_shape *shape) {
     return tg_shape_numel(shape) > 0 ? CLI_OK : cli_usage("bench", "--shape: too many entries");
 }
 
-/* A quarter, a half and all of the largest dimension; only all without --sizes. */
-static void set_sizes(bench_work *work, const tg_shape *shape) {
-    int largest = 0;
-    for (int d = 1; d < shape->ndim; d++) {
-        largest = shape->dim[d] > shape->dim[largest] ? d : largest;
-    }
-    for (int divisor = work->options->sizes ? 4 : 1; divisor >= 1; divisor /= 2) {
-        bench_run *run = &work->runs[work->run_count++];
-        run->shape = *shape;
-        run->shape.dim[largest] = (shape->dim[largest] + divisor - 1) / divisor;
-        run->entries = tg_shape_numel(&run->shape);
-    }
-}
-
 /* Dense Adam first, then the methods asked for. */
 static int set_methods(bench_work *work) {
     const cli_list *asked = &work->options->methods;
@@ -119,14 +99,11 @@ static int set_methods(bench_work *work) {
     if (asked->count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
     }
-    for (int i = 0; i < work->run_count; i++) {
-        bench_run *run = &work->runs[i];
-        run->measured[run->count++].method = "adam";
-        for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
-            const char *name = asked->count > 0 ? asked->item[m] : tg_optim_get_method(m)->name;
-            if (strcmp(name, "adam") != 0) {
-                run->measured[run->count++].method = name;
-            }
+    work->measured[work->count++].method = "adam";
+    for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
+        const char *name = asked->count > 0 ? asked->item[m] : tg_optim_get_method(m)->name;
+        if (strcmp(name, "adam") != 0) {
+            work->measured[work->count++].method = name;
         }
     }
     return CLI_OK;
@@ -160,12 +137,6 @@ static size_t ledger_bytes(const tg_context *ctx, tg_mem_category category) {
            tg_context_memory(ctx, TG_DEVICE).current[category];
 }
 
-/* One step, to its end. */
-static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
-    CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
-    return tg_backend_synchronize(work->ctx);
-}
-
 /* The measurement of a step. Timing its parts slows a device down, so there parts and whole steps
  * are measured in separate runs. */
 typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
@@ -177,7 +148,8 @@ static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
         tg_optim_time_parts(optim, what != ONLY_WHOLE);
         const double start = cli_seconds();
-        CLI_CALL(take_step(work, optim, step));
+        CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
+        CLI_CALL(tg_backend_synchronize(work->ctx));
         const double whole = cli_seconds() - start;
         const tg_optim_times times = tg_optim_get_times(optim);
         const bool is_refresh = tg_optim_get_stats(optim).refreshes > refreshes;
@@ -239,13 +211,13 @@ static tg_status clear_weight(bench_work *work) {
     return status;
 }
 
-static int measure(bench_work *work, const bench_run *run, measurement *m) {
+static int measure(bench_work *work, measurement *m) {
     tg_optim_config config;
     const int code = make_config(work, m->method, &config);
     if (code != CLI_OK) {
         return code;
     }
-    const tg_optim_param param = {.name = "w", .dtype = work->dtype, .shape = run->shape};
+    const tg_optim_param param = {.name = "w", .dtype = work->dtype, .shape = work->shape};
     const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
                                   .groups = &config,
                                   .group_count = 1,
@@ -269,7 +241,8 @@ static int measure(bench_work *work, const bench_run *run, measurement *m) {
 }
 
 /* Gradient number `draw`, made on the host, where the backend computes. */
-static tg_status make_gradient(bench_work *work, const tg_shape *shape, int draw) {
+static tg_status make_gradient(bench_work *work, int draw) {
+    const tg_shape *shape = &work->shape;
     tg_tensor host = {0}, *gradient = &work->gradients[draw];
     tg_status status = tg_tensor_create(work->ctx, TG_MEM_DATA, work->dtype, shape, &host);
     if (status == TG_OK) {
@@ -283,16 +256,25 @@ static tg_status make_gradient(bench_work *work, const tg_shape *shape, int draw
     return status;
 }
 
-/* Makes weight and gradients of the run's shape and measures every method with them. */
-static int measure_run(bench_work *work, bench_run *run) {
-    tg_status status =
-        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &run->shape, &work->weight);
-    for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
-        status = make_gradient(work, &run->shape, i);
+/* Measures every method with one weight and its gradients. All names and settings are read before
+ * anything is measured. */
+static int measure_all(bench_work *work) {
+    tg_optim_config config;
+    int code = CLI_OK;
+    for (int i = 0; code == CLI_OK && i < work->count; i++) {
+        code = make_config(work, work->measured[i].method, &config);
     }
-    int code = cli_code(work->ctx, status);
-    for (int i = 0; code == CLI_OK && i < run->count; i++) {
-        code = measure(work, run, &run->measured[i]);
+    if (code != CLI_OK) {
+        return code;
+    }
+    tg_status status =
+        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &work->shape, &work->weight);
+    for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
+        status = make_gradient(work, i);
+    }
+    code = cli_code(work->ctx, status);
+    for (int i = 0; code == CLI_OK && i < work->count; i++) {
+        code = measure(work, &work->measured[i]);
     }
     tg_tensor_destroy(&work->weight);
     for (int i = 0; i < GRADIENTS; i++) {
@@ -320,15 +302,15 @@ static bool is_absent(double seconds) {
     return !(seconds > 0.0);
 }
 
-static void add_time(cli_table *table, double seconds, double factor) {
+static void add_time(cli_table *table, double seconds) {
     if (is_absent(seconds)) {
         cli_table_cell(table, "-");
     } else {
-        cli_table_cell(table, "%.2f", factor * seconds);
+        cli_table_cell(table, "%.2f", 1e3 * seconds);
     }
 }
 
-static void print_times(const bench_run *run) {
+static void print_times(const bench_work *run) {
     cli_column columns[PARTS + 2] = {{"ms", false}, {"values", true}};
     for (int p = 0; p < PARTS; p++) {
         columns[p + 2] = (cli_column){part_names[p].title, true};
@@ -339,13 +321,13 @@ static void print_times(const bench_run *run) {
         cli_table_cell(&table, "%s", m->method);
         cli_table_cell(&table, "%lld", (long long)m->values);
         for (int p = 0; p < PARTS; p++) {
-            add_time(&table, m->seconds[p], 1e3);
+            add_time(&table, m->seconds[p]);
         }
     }
     cli_table_print(&table, stdout);
 }
 
-static void print_memory(const bench_run *run) {
+static void print_memory(const bench_work *run) {
     static const cli_column columns[] = {{"memory", false},   {"moments", true}, {"factors", true},
                                          {"indices", true},   {"state", true},   {"of dense", true},
                                          {"workspace", true}, {"plan", false}};
@@ -366,47 +348,17 @@ static void print_memory(const bench_run *run) {
     cli_table_print(&table, stdout);
 }
 
-/* How time grows with size. */
-static void print_growth(const bench_work *work) {
-    static const cli_column columns[] = {{"ns per entry", false},
-                                         {"shape", false},
-                                         {"entries", true},
-                                         {"step", true},
-                                         {"warm refresh", true}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
-    for (int m = 0; m < work->runs[0].count; m++) {
-        for (int i = 0; i < work->run_count; i++) {
-            const bench_run *run = &work->runs[i];
-            char shape[160];
-            cli_table_cell(&table, "%s", run->measured[m].method);
-            cli_table_cell(&table, "%s", tg_shape_text(&run->shape, shape, sizeof shape));
-            cli_table_cell(&table, "%lld", (long long)run->entries);
-            add_time(&table, run->measured[m].seconds[STEP], 1e9 / (double)run->entries);
-            add_time(&table, run->measured[m].seconds[WARM], 1e9 / (double)run->entries);
-        }
-    }
-    putchar('\n');
-    cli_table_print(&table, stdout);
-}
-
 static void print_text(const bench_work *work) {
-    for (int i = 0; i < work->run_count; i++) {
-        const bench_run *run = &work->runs[i];
-        char shape[160], bytes[CLI_UNIT_TEXT], backend[CLI_BACKEND_TEXT];
-        printf("%s%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n",
-               i ? "\n" : "", tg_shape_text(&run->shape, shape, sizeof shape),
-               tg_dtype_name(work->dtype), (long long)run->entries,
-               cli_bytes_text((uint64_t)run->entries * tg_dtype_size(work->dtype), bytes),
-               cli_backend_text(work->ctx, backend), tg_context_threads(work->ctx),
-               (long long)work->options->steps);
-        putchar('\n');
-        print_times(run);
-        putchar('\n');
-        print_memory(run);
-    }
-    if (work->run_count > 1) {
-        print_growth(work);
-    }
+    char shape[160], bytes[CLI_UNIT_TEXT], backend[CLI_BACKEND_TEXT];
+    printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
+           tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
+           (long long)work->entries,
+           cli_bytes_text((uint64_t)work->entries * tg_dtype_size(work->dtype), bytes),
+           cli_backend_text(work->ctx, backend), tg_context_threads(work->ctx),
+           (long long)work->options->steps);
+    print_times(work);
+    putchar('\n');
+    print_memory(work);
     printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
            (long long)work->call->common->seed);
 }
@@ -420,70 +372,39 @@ static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
 }
 
 static json_t *json_of_measurement(const measurement *m) {
-    json_t *object = cli_json_object(), *times = cli_json_object();
+    json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
         const double seconds = is_absent(m->seconds[p]) ? (double)NAN : m->seconds[p];
         cli_json_set(times, part_names[p].key, cli_json_real(1e3 * seconds));
     }
-    cli_json_set(object, "name", cli_json_text(m->method));
-    cli_json_set(object, "values", cli_json_integer(m->values));
-    cli_json_set(object, "ms", times);
-    cli_json_set(object, "bytes", json_of_bytes(m->bytes));
-    cli_json_set(object, "state_bytes", cli_json_integer((int64_t)state_bytes(m)));
-    cli_json_set(object, "planned_bytes", json_of_bytes(m->planned));
-    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
-    return object;
+    return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
+                        KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
+                        KV("planned_bytes", json_of_bytes(m->planned)),
+                        KV("as_planned", json_boolean(is_as_planned(m))));
 }
 
 static void print_json(const bench_work *work) {
-    json_t *object = cli_json_object(), *runs = cli_json_array();
-    for (int i = 0; i < work->run_count; i++) {
-        const bench_run *run = &work->runs[i];
-        json_t *entry = cli_json_object(), *methods = cli_json_array();
-        for (int m = 0; m < run->count; m++) {
-            cli_json_append(methods, json_of_measurement(&run->measured[m]));
-        }
-        cli_json_set(entry, "shape", cli_json_shape(&run->shape));
-        cli_json_set(entry, "entries", cli_json_integer(run->entries));
-        cli_json_set(entry, "optimizers", methods);
-        cli_json_append(runs, entry);
+    json_t *runs = cli_json_array(), *methods = cli_json_array();
+    for (int m = 0; m < work->count; m++) {
+        cli_json_append(methods, json_of_measurement(&work->measured[m]));
     }
-    cli_json_set(object, "kind", cli_json_text("optim"));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(work->dtype)));
+    cli_json_append(runs, cli_json_new(KV("shape", cli_json_shape(&work->shape)),
+                                       KV("entries", work->entries), KV("optimizers", methods)));
+    json_t *object = cli_json_new(KV("kind", "optim"), KV("dtype", tg_dtype_name(work->dtype)));
     cli_json_set_backend(object, work->ctx);
-    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(work->ctx)));
-    cli_json_set(object, "steps", cli_json_integer(work->options->steps));
-    cli_json_set(object, "seed", cli_json_integer(work->call->common->seed));
-    cli_json_set(object, "gradients", cli_json_text(CLI_RANDOM_GRADIENT_NAME));
-    cli_json_set(object, "runs", runs);
+    cli_json_put(object, KV("threads", tg_context_threads(work->ctx)),
+                 KV("steps", work->options->steps), KV("seed", work->call->common->seed),
+                 KV("gradients", CLI_RANDOM_GRADIENT_NAME), KV("runs", runs));
     cli_json_print(object);
-}
-
-/* ---- the kind ---- */
-
-static int measure_all(bench_work *work) {
-    tg_optim_config config;
-    int code = CLI_OK;
-    /* Every name and setting is read before anything is measured. */
-    for (int i = 0; code == CLI_OK && i < work->runs[0].count; i++) {
-        code = make_config(work, work->runs[0].measured[i].method, &config);
-    }
-    for (int i = 0; code == CLI_OK && i < work->run_count; i++) {
-        code = measure_run(work, &work->runs[i]);
-    }
-    return code;
 }
 
 int bench_optim(const cli_call *call, const bench_options *options) {
     bench_work work = {.call = call,
                        .options = options,
                        .dtype = strcmp(options->dtype, "f32") == 0 ? TG_F32 : TG_C64};
-    tg_shape shape = {0};
-    int code = parse_shape(&options->shape, &shape);
-    if (code == CLI_OK) {
-        set_sizes(&work, &shape);
-        code = set_methods(&work);
-    }
+    int code = parse_shape(&options->shape, &work.shape);
+    work.entries = tg_shape_numel(&work.shape);
+    code = code == CLI_OK ? set_methods(&work) : code;
     code = code == CLI_OK ? cli_open_context(call->common, true, &work.ctx) : code;
     for (int p = 0; p < PARTS; p++) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));

@@ -12,7 +12,6 @@
 #include "common/model_file.h"
 #include "common/statistics.h"
 #include "common/text.h"
-#include "workbench.h"
 
 enum { MAX_METHODS = 16 };
 
@@ -311,26 +310,25 @@ static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak)
 }
 
 static json_t *json_of_measurement(const measurement *m) {
-    json_t *object = cli_json_object(), *times = cli_json_object();
+    json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
         cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
     }
-    cli_json_set(object, "name", cli_json_text(m->problem.method));
-    cli_json_set(object, "ms", times);
-    cli_json_set(object, "loss", cli_json_real(m->loss));
-    cli_json_set(object, "memory", json_of_bytes(m->bytes, m->peak));
+    json_t *object =
+        cli_json_new(KV("name", m->problem.method), KV("ms", times), KV("loss", m->loss),
+                     KV("memory", json_of_bytes(m->bytes, m->peak)));
     if (m->on_device) {
-        cli_json_set(object, "device", json_of_bytes(m->device.peak, m->device.peak_total));
-        cli_json_set(object, "device_driver", cli_json_integer((int64_t)m->driver));
+        cli_json_put(object, KV("device", json_of_bytes(m->device.peak, m->device.peak_total)),
+                     KV("device_driver", m->driver));
     }
-    cli_json_set(object, "planned", json_of_bytes(m->planned.bytes, m->planned.peak));
-    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
+    cli_json_put(object, KV("planned", json_of_bytes(m->planned.bytes, m->planned.peak)),
+                 KV("as_planned", json_boolean(is_as_planned(m))));
     return object;
 }
 
 static void print_json(const bench_options *options, const measurement *all, int count,
                        const tg_context *ctx) {
-    json_t *object = cli_json_object(), *list = cli_json_array(), *grid = cli_json_array();
+    json_t *list = cli_json_array(), *grid = cli_json_array();
     const cli_problem *problem = &all[0].problem;
     for (int i = 0; i < count; i++) {
         cli_json_append(list, json_of_measurement(&all[i]));
@@ -338,15 +336,11 @@ static void print_json(const bench_options *options, const measurement *all, int
     for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
         cli_json_append(grid, cli_json_integer(problem->data[d]));
     }
-    cli_json_set(object, "kind", cli_json_text("step"));
-    cli_json_set(object, "preset", cli_json_text(problem->name));
+    json_t *object = cli_json_new(KV("kind", "step"), KV("preset", problem->name));
     cli_json_set_backend(object, ctx);
-    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(ctx)));
-    cli_json_set(object, "batch", cli_json_integer(problem->batch));
-    cli_json_set(object, "grid", grid);
-    cli_json_set(object, "parameters", cli_json_integer(all[0].planned.parameters));
-    cli_json_set(object, "steps", cli_json_integer(options->steps));
-    cli_json_set(object, "optimizers", list);
+    cli_json_put(object, KV("threads", tg_context_threads(ctx)), KV("batch", problem->batch),
+                 KV("grid", grid), KV("parameters", all[0].planned.parameters),
+                 KV("steps", options->steps), KV("optimizers", list));
     cli_json_print(object);
 }
 

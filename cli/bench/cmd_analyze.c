@@ -7,32 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boxplot.h"
 #include "common/model_file.h"
+#include "common/options.h"
 #include "common/output.h"
 #include "common/statistics.h"
-#include "common/suggest.h"
 #include "common/tensor_file.h"
 #include "common/text.h"
 
 static struct {
     const char *tensor; /* NULL: the largest */
-    int64_t index;      /* -1: the whole tensor */
     cli_list methods;
-    const char *output;     /* NULL: no box plot */
     const char *checkpoint; /* of a run */
-} opt = {.index = -1, .checkpoint = "last"};
+} opt = {.checkpoint = "last"};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("tensor", 0, &opt.tensor, NULL, "NAME", "the gradient",
                     "the largest float tensor of 2 dims or more"),
-    CLI_OPTION_INT("index", 0, &opt.index, 0, INT64_MAX, "N",
-                   "take entry N of the first dimension, such as a training step", NULL),
     CLI_OPTION_TEXT("checkpoint", 0, &opt.checkpoint, NULL, "best|last|STEP", "checkpoint of RUN",
                     "last"),
     CLI_OPTION_LIST("methods", 0, &opt.methods, "LIST", "which ones, or all", "the first three"),
-    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE.svg",
-                    "draw a box plot of |G - G~| to this file", NULL),
     {0},
 };
 
@@ -104,7 +97,7 @@ typedef struct analysis {
     const char *file;
     char checkpoint[4096]; /* of a run; "": a file */
     tg_model_origin origin;
-    char name[160];     /* of the tensor, "grads[3]" */
+    const char *name;   /* of the tensor */
     tg_tensor gradient; /* f32, f64, c64 or c128 */
     int64_t entries;
     cli_quantiles whole; /* |G| */
@@ -201,46 +194,12 @@ static tg_dtype working_dtype(tg_dtype dtype) {
     return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
 }
 
-/* Entry opt.index of the first dimension, or all, of a tensor in memory. */
-static tg_status take_view(const cli_source *source, const tg_tensor *whole, const tg_shape *shape,
-                           tg_tensor *out) {
-    tg_tensor part = *whole;
-    part.owner = NULL;
-    if (opt.index >= 0) {
-        CLI_CALL(tg_tensor_slice(source->ctx, whole, opt.index, 1, &part));
-    }
-    return tg_tensor_reshape(source->ctx, &part, shape, out);
-}
-
-static tg_status read_gradient(const cli_source *source, int64_t index, tg_dtype dtype,
-                               const tg_shape *shape, tg_tensor *out) {
-    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, out);
-    if (status == TG_OK && source->h5 && opt.index >= 0) { /* the rest of the file is not read */
-        return tg_h5_read_range(source->h5, cli_source_name(source, index), opt.index, 1, dtype,
-                                out->data);
-    }
-    tg_tensor whole = {0}, part = {0};
-    status = status == TG_OK ? cli_source_read(source, index, &whole) : status;
-    status = status == TG_OK ? take_view(source, &whole, shape, &part) : status;
-    status = status == TG_OK ? tg_tensor_convert(source->ctx, &part, out) : status;
-    tg_tensor_destroy(&whole);
-    return status;
-}
-
-/* Removes the dimension of opt.index from the shape; refuses tensors that are no gradient. */
+/* Refuses tensors that are no gradient. */
 static int check_tensor(const cli_source *source, const char *name, tg_dtype dtype,
-                        tg_shape *shape) {
+                        const tg_shape *shape) {
     if (!tg_dtype_is_float(dtype)) {
         return cli_fail("%s: tensor '%s' is %s, expected floating-point numbers", source->path,
                         name, tg_dtype_name(dtype));
-    }
-    if (opt.index >= 0) {
-        if (shape->ndim < 2 || opt.index >= shape->dim[0]) {
-            char text[128];
-            return cli_fail("%s: tensor '%s' is %s, so there is no --index %lld", source->path,
-                            name, tg_shape_text(shape, text, sizeof text), (long long)opt.index);
-        }
-        *shape = tg_shape_of(shape->ndim - 1, shape->dim + 1);
     }
     if (shape->ndim < 1 || tg_shape_numel(shape) < 1) {
         return cli_fail("%s: tensor '%s' has no dimension or no entry", source->path, name);
@@ -256,32 +215,28 @@ static int load(const cli_source *source, analysis *a) {
         CLI_OK) {
         return CLI_FAILED;
     }
-    const char *name = cli_source_name(source, index);
-    tg_status status = cli_source_describe(source, index, &dtype, &shape);
-    if (status != TG_OK) {
-        return cli_fail_status(source->ctx, status);
-    }
-    if (check_tensor(source, name, dtype, &shape) != CLI_OK) {
+    tg_tensor_stats stats;
+    tg_tensor whole = {0};
+    tg_status status = TG_OK;
+    a->name = cli_source_name(source, index);
+    CLI_TRY(cli_source_describe(source, index, &dtype, &shape));
+    if (check_tensor(source, a->name, dtype, &shape) != CLI_OK) {
         return CLI_FAILED;
     }
-    snprintf(a->name, sizeof a->name, "%.120s", name);
-    if (opt.index >= 0) {
-        const size_t used = strlen(a->name);
-        snprintf(a->name + used, sizeof a->name - used, "[%lld]", (long long)opt.index);
-    }
-    tg_tensor_stats stats;
-    status = read_gradient(source, index, working_dtype(dtype), &shape, &a->gradient);
-    status = status == TG_OK ? tg_tensor_get_stats(source->ctx, &a->gradient, &stats) : status;
-    if (status != TG_OK) {
-        return cli_fail_status(source->ctx, status);
-    }
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
+    CLI_TRY(cli_source_read(source, index, &whole));
+    CLI_TRY(tg_tensor_convert(source->ctx, &whole, &a->gradient));
+    CLI_TRY(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));
     if (stats.nan_count + stats.inf_count > 0) {
+        tg_tensor_destroy(&whole);
         return cli_fail("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
                         source->path, a->name, (long long)stats.nan_count,
                         (long long)stats.inf_count);
     }
     a->entries = tg_tensor_numel(&a->gradient);
-    return CLI_OK;
+fail:
+    tg_tensor_destroy(&whole);
+    return cli_code(source->ctx, status);
 }
 
 /* ---- the comparison ---- */
@@ -352,38 +307,6 @@ static double relative_error(const analysis *a, const loss *l) {
     return a->whole.norm > 0.0 ? l->rest.norm / a->whole.norm : 0.0;
 }
 
-/* ---- the picture ---- */
-
-/* The gradient itself, then what each method leaves of it. */
-static int draw(const analysis *a) {
-    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}, .quantiles = &a->whole}};
-    char subtitle[512], shape[128];
-    for (int i = 0; i < a->count; i++) {
-        const loss *l = &a->losses[i];
-        cli_box *box = &boxes[i + 1];
-        box->label[0] = l->method->label[0];
-        box->label[1] = *l->method->label[1] ? l->method->label[1] : NULL;
-        snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
-        box->quantiles = &l->rest;
-    }
-    const char *slash = strrchr(a->file, '/');
-    snprintf(subtitle, sizeof subtitle, "%.160s: %s, %s %s", slash ? slash + 1 : a->file, a->name,
-             tg_shape_text(&a->gradient.shape, shape, sizeof shape),
-             tg_dtype_name(a->gradient.dtype));
-    const cli_boxplot plot = {.title = "What compression loses of a gradient",
-                              .subtitle = subtitle,
-                              .axis = "|G - G~| by entry",
-                              .box = boxes,
-                              .count = a->count + 1};
-    cli_html file = {0};
-    const int code =
-        cli_boxplot_draw(&file, &plot)
-            ? cli_write_file(opt.output, file.text, file.used)
-            : cli_fail("%s: %s is 0 everywhere, so there is nothing to draw", a->file, a->name);
-    cli_html_free(&file);
-    return code;
-}
-
 /* ---- printing ---- */
 
 static void add_row(cli_table *table, const char *name, int64_t kept, double share,
@@ -424,10 +347,6 @@ static void print_text(const analysis *a) {
     }
     add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
     cli_table_print(&table, stdout);
-    if (opt.output) {
-        putchar('\n');
-        cli_say("wrote %s", opt.output);
-    }
 }
 
 static json_t *json_of_quantiles(const cli_quantiles *s) {
@@ -444,15 +363,10 @@ static json_t *json_of_loss(const analysis *a, const loss *l) {
     const method *m = l->method;
     char label[96];
     snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
-    json_t *object = cli_json_object();
-    cli_json_set(object, "name", cli_json_text(m->name));
-    cli_json_set(object, "label", cli_json_text(label));
-    cli_json_set(object, "kept", cli_json_integer(l->kept));
-    cli_json_set(object, "share", cli_json_real((double)l->kept / (double)a->entries));
-    cli_json_set(object, "ranks", cli_json_shape(&l->ranks));
-    cli_json_set(object, "residual", json_of_quantiles(&l->rest));
-    cli_json_set(object, "relative_error", cli_json_real(relative_error(a, l)));
-    return object;
+    return cli_json_new(
+        KV("name", m->name), KV("label", label), KV("kept", l->kept),
+        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
+        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
 }
 
 static void print_json(const tg_context *ctx, const analysis *a) {
@@ -467,26 +381,18 @@ static void print_json(const tg_context *ctx, const analysis *a) {
     if (a->checkpoint[0]) {
         cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
     }
-    cli_json_set(object, "tensor", cli_json_text(a->name));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
-    cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
-    cli_json_set(object, "entries", cli_json_integer(a->entries));
+    cli_json_put(object, KV("tensor", a->name), KV("dtype", tg_dtype_name(a->gradient.dtype)),
+                 KV("shape", cli_json_shape(&a->gradient.shape)), KV("entries", a->entries));
     cli_json_set_backend(object, ctx);
-    cli_json_set(object, "norm", cli_json_real(a->whole.norm));
-    cli_json_set(object, "gradient", json_of_quantiles(&a->whole));
-    cli_json_set(object, "stable_rank", ranks);
-    cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
-    cli_json_set(object, "methods", losses);
-    if (opt.output) {
-        cli_json_set(object, "output", cli_json_text(opt.output));
-    }
+    cli_json_put(object, KV("norm", a->whole.norm), KV("gradient", json_of_quantiles(&a->whole)),
+                 KV("stable_rank", ranks), KV("multilinear_stable_rank", a->multilinear),
+                 KV("methods", losses));
     cli_json_print(object);
 }
 
 static int analyze(tg_context *ctx, const cli_source *source, bool json, analysis *a) {
     int code = load(source, a);
     code = code == CLI_OK ? compare(ctx, a) : code;
-    code = code == CLI_OK && opt.output ? draw(a) : code;
     if (code == CLI_OK && json) {
         print_json(ctx, a);
     } else if (code == CLI_OK) {
@@ -518,9 +424,6 @@ static int run(const cli_call *call) {
     tg_context *ctx = NULL;
     int code = cli_open_context(call->common, true, &ctx);
     code = code == CLI_OK ? choose_methods(ctx, &a) : code;
-    if (code == CLI_OK && opt.output && !cli_ends_with(opt.output, ".svg")) {
-        code = cli_usage("analyze", "-o writes a FILE.svg, not '%.64s'", opt.output);
-    }
     if (code == CLI_OK) {
         cli_source source = {0};
         const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &a, &source)
@@ -554,8 +457,7 @@ const cli_command cli_cmd_analyze = {
         "  galore           25 % by singular vectors of the matrix with the first mode as rows\n"
         "  sum              5 % largest entries and Tucker 20 %, both of G itself\n",
     .examples = "  tgrad analyze runs/darcy --tensor fno_blocks.convs.0.weight.tensor\n"
-                "  tgrad analyze grads.safetensors -o loss.svg\n"
-                "  tgrad analyze grads.h5 --tensor grads --index 3 --methods all\n"
+                "  tgrad analyze grads.h5 --tensor grads --methods all\n"
                 "  tgrad analyze g.npy --json | jq '.methods[] | {name, relative_error}'\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,

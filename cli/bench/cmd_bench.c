@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "bench.h"
+#include "common/options.h"
 #include "common/problem.h"
-#include "common/suggest.h"
 
 static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto", .transport = "auto"};
 
@@ -18,7 +18,6 @@ static const cli_option options[] = {
                     "all; step: adam"),
     CLI_OPTION_INT("steps", 0, &opt.steps, 1, 100000, "N", "measured steps, after a warm-up step",
                    "12"),
-    CLI_OPTION_FLAG("sizes", 0, &opt.sizes, "also a quarter and a half of the largest dimension"),
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
                     "step of a preset, as tgrad plan --help lists them", "ns128"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "the preset's"),
@@ -77,7 +76,6 @@ const cli_command cli_cmd_bench = {
         "cost of the calls.\n",
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
-                "  tgrad bench optim --sizes --json\n"
                 "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
                 "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n"
                 "  mpirun -n 2 tgrad bench comm --steps 20\n"

@@ -64,29 +64,25 @@ static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
 }
 
 static void print_json(const cli_profile *p) {
-    json_t *object = cli_json_object(), *phases = cli_json_array();
-    cli_json_set(object, "name", cli_json_text(p->name));
-    cli_json_set(object, "optimizer", cli_json_text(p->method));
-    cli_json_set(object, "parameters", cli_json_integer(p->run->parameters));
-    cli_json_set(object, "held", json_of_parts(p->held, p->held_total));
-    cli_json_set(object, "refresh", cli_json_integer((int64_t)p->refresh_total));
+    json_t *phases = cli_json_array();
+    json_t *object = cli_json_new(
+        KV("name", p->name), KV("optimizer", p->method), KV("parameters", p->run->parameters),
+        KV("held", json_of_parts(p->held, p->held_total)), KV("refresh", p->refresh_total));
     for (int i = 0; i < p->count; i++) {
         json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
-        cli_json_set(phase, "name", cli_json_text(p->phase[i].phase.name));
-        cli_json_set(phase, "flops", json_real(p->phase[i].phase.flops));
-        cli_json_set(phase, "traffic", json_real(p->phase[i].phase.traffic));
-        cli_json_set(phase, "backward", json_boolean(p->phase[i].phase.is_backward));
-        cli_json_set(phase, "refresh", json_boolean(p->phase[i].is_refresh));
-        cli_json_set(phase, "peak", json_boolean(i == p->peak));
+        cli_json_put(phase, KV("name", p->phase[i].phase.name),
+                     KV("flops", json_real(p->phase[i].phase.flops)),
+                     KV("traffic", json_real(p->phase[i].phase.traffic)),
+                     KV("backward", json_boolean(p->phase[i].phase.is_backward)),
+                     KV("refresh", json_boolean(p->phase[i].is_refresh)),
+                     KV("peak", json_boolean(i == p->peak)));
         cli_json_append(phases, phase);
     }
     cli_json_set(object, "phases", phases);
     if (p->steps > 0) {
-        json_t *measured = cli_json_object();
-        cli_json_set(measured, "steps", cli_json_integer(p->steps));
-        cli_json_set(measured, "step_ms", cli_json_real(p->step_ms));
-        cli_json_set(measured, "ledger", json_of_parts(p->counted, p->counted_peak));
-        cli_json_set(measured, "as_planned", json_boolean(p->as_planned));
+        json_t *measured = cli_json_new(KV("steps", p->steps), KV("step_ms", p->step_ms),
+                                        KV("ledger", json_of_parts(p->counted, p->counted_peak)),
+                                        KV("as_planned", json_boolean(p->as_planned)));
         cli_json_set(object, "measured", measured);
     }
     cli_json_print(object);
@@ -211,22 +207,20 @@ static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const 
 
 static void print_sweep(const cli_sweep *s, bool json) {
     if (json) {
-        json_t *object = cli_json_object(), *list = cli_json_array();
+        json_t *list = cli_json_array();
         for (int i = 0; i < s->values * s->methods; i++) {
             json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
-            cli_json_set(point, "value", cli_json_text(s->point[i].value));
-            cli_json_set(point, "optimizer", cli_json_text(s->point[i].method));
-            cli_json_set(point, "parameter_count", cli_json_integer(s->point[i].parameters));
+            cli_json_put(point, KV("value", s->point[i].value), KV("optimizer", s->point[i].method),
+                         KV("parameter_count", s->point[i].parameters));
             if (s->is_relative) {
                 const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
                 cli_json_set(point, "states_saved_percent", json_real(saved));
             }
             cli_json_append(list, point);
         }
-        cli_json_set(object, s->figure ? "figure" : "sweep",
-                     cli_json_text(s->figure ? s->figure : s->key));
-        cli_json_set(object, "points", list);
-        cli_json_print(object);
+        cli_json_print(
+            cli_json_new(KV(s->figure ? "figure" : "sweep", s->figure ? s->figure : s->key),
+                         KV("points", list)));
         return;
     }
     cli_column named[CLI_PARTS + 3];

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "common/statistics.h"
 #include "common/text.h"
-#include "workbench.h"
 
 const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",
                                                "activations", "gradients",        "workspace"};

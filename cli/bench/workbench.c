@@ -1,5 +1,5 @@
 /* A network, its optimizer and random data, ready for steps to be measured. */
-#include "workbench.h"
+#include "bench.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "model_file.h"
+#include "options.h"
 #include "output.h"
-#include "suggest.h"
 #include "tgrad/tgrad.h"
 
 const cli_command *const cli_commands[] = {

@@ -75,10 +75,10 @@ fail:
 void cli_model_set_json(json_t *object, const cli_model *model) {
     const tg_model_origin origin = tg_model_get_origin(model->model);
     const bool is_known = origin.text[0] != '\0';
-    cli_json_set(object, "checkpoint", cli_json_text(model->path));
-    cli_json_set(object, "epoch", is_known ? cli_json_integer(origin.epoch) : json_null());
-    cli_json_set(object, "epochs", is_known ? cli_json_integer(origin.epochs) : json_null());
-    cli_json_set(object, "best_by", origin.is_best ? cli_json_text(origin.metric) : json_null());
+    cli_json_put(object, KV("checkpoint", model->path),
+                 KV("epoch", is_known ? cli_json_integer(origin.epoch) : json_null()),
+                 KV("epochs", is_known ? cli_json_integer(origin.epochs) : json_null()),
+                 KV("best_by", origin.is_best ? cli_json_text(origin.metric) : json_null()));
 }
 
 void cli_model_close(cli_model *model) {

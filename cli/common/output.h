@@ -11,6 +11,9 @@
 /* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
 void cli_guard_streams(void);
 
+/* Stores the arguments of the program for a restart (see choose_waiting); called first. */
+void cli_remember_call(char **argv);
+
 /* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
 int cli_close_stdout(int code);
 
@@ -81,8 +84,9 @@ int cli_keep_file(const char *input, const char *output);
 
 json_t *cli_json_object(void);
 json_t *cli_json_array(void);
-json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
+json_t *cli_json_text(const char *text); /* null for NULL; invalid UTF-8 becomes U+FFFD */
 json_t *cli_json_real(double value);     /* null for NaN and infinities */
+json_t *cli_json_size(size_t value);
 /* The reverse: NaN for NULL and for values that are no number. */
 static inline double cli_json_number(const json_t *value) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -92,6 +96,17 @@ json_t *cli_json_reals(const double *value, int64_t count);
 json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */
 /* Puts `value` in and gives it away. */
 void cli_json_set(json_t *object, const char *key, json_t *value);
+/* Members of an object: cli_json_put(object, KV("name", name), KV("steps", 3)), and of a new one. A
+ * value is text, a number or a json_t; conditions, which are integers in C, need json_boolean. */
+json_t *cli_json_members(json_t *object, ...);
+json_t *cli_json_itself(json_t *value);
+#define cli_json_put(object, ...) (void)cli_json_members(object, __VA_ARGS__, (char *)NULL)
+#define cli_json_new(...)         cli_json_members(cli_json_object(), __VA_ARGS__, (char *)NULL)
+/* clang-format off */
+#define KV(key, value) (const char *)(key), _Generic((value), \
+        char *: cli_json_text, const char *: cli_json_text, double: cli_json_real, \
+        size_t: cli_json_size, json_t *: cli_json_itself, default: cli_json_integer)(value)
+/* clang-format on */
 void cli_json_append(json_t *array, json_t *value);
 /* "backend" and, where it can be chosen, "math". */
 void cli_json_set_backend(json_t *object, const tg_context *ctx);

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "options.h"
 #include "output.h"
-#include "suggest.h"
 
 /* Elements of an HDF5 dataset that are in memory at once (64 MiB of f64), unless a row has more. */
 enum { CHUNK_ELEMENTS = 8 << 20 };

@@ -41,10 +41,7 @@ static void report_model(const cli_model *before, tg_model *after, const char *p
             cli_say("%s: relative error %.3g", name, errors[l]);
             continue;
         }
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "name", cli_json_text(name));
-        cli_json_set(entry, "relative_error", cli_json_real(errors[l]));
-        cli_json_append(weights, entry);
+        cli_json_append(weights, cli_json_new(KV("name", name), KV("relative_error", errors[l])));
     }
     if (!json) {
         json_decref(weights);
@@ -52,14 +49,9 @@ static void report_model(const cli_model *before, tg_model *after, const char *p
                 (long long)are, (long long)were, 100.0 * (double)are / (double)were);
         return;
     }
-    json_t *object = cli_json_object();
-    cli_json_set(object, "input", cli_json_text(before->path));
-    cli_json_set(object, "output", cli_json_text(path));
-    cli_json_set(object, "factorization", cli_json_text(form));
-    cli_json_set(object, "parameters_before", cli_json_integer(were));
-    cli_json_set(object, "parameters", cli_json_integer(are));
-    cli_json_set(object, "weights", weights);
-    cli_json_print(object);
+    cli_json_print(cli_json_new(KV("input", before->path), KV("output", path),
+                                KV("factorization", form), KV("parameters_before", were),
+                                KV("parameters", are), KV("weights", weights)));
 }
 
 static int convert_form(tg_context *ctx, const cli_model *model, const cli_form *form,
@@ -185,19 +177,13 @@ static void report(const char *input, const char *output, tg_file_format format,
     json_t *tensors = cli_json_array();
     for (int64_t i = 0; i < count; i++) {
         const tg_tensor *tensor = tg_archive_tensor(archive, i);
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "name", cli_json_text(tg_archive_name(archive, i)));
-        cli_json_set(entry, "dtype", cli_json_text(tg_dtype_name(tensor->dtype)));
-        cli_json_set(entry, "shape", cli_json_shape(&tensor->shape));
-        cli_json_append(tensors, entry);
+        cli_json_append(tensors, cli_json_new(KV("name", tg_archive_name(archive, i)),
+                                              KV("dtype", tg_dtype_name(tensor->dtype)),
+                                              KV("shape", cli_json_shape(&tensor->shape))));
     }
-    json_t *object = cli_json_object();
-    cli_json_set(object, "input", cli_json_text(input));
-    cli_json_set(object, "output", cli_json_text(output));
-    cli_json_set(object, "format", cli_json_text(tg_file_format_name(format)));
-    cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
-    cli_json_set(object, "tensors", tensors);
-    cli_json_print(object);
+    cli_json_print(cli_json_new(KV("input", input), KV("output", output),
+                                KV("format", tg_file_format_name(format)), KV("bytes", bytes),
+                                KV("tensors", tensors)));
 }
 
 /* The range of tensors to convert: the one of --dataset, or all. */

@@ -164,18 +164,12 @@ static void print_json(const tg_generator *generator, const char *equation, doub
     json_t *files = cli_json_array();
     tg_generator_file file;
     for (int i = 0; tg_generator_get_file(generator, i, &file); i++) {
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "file", cli_json_text(file.path));
-        cli_json_set(entry, "samples", cli_json_integer(file.samples));
-        cli_json_set(entry, "made", cli_json_integer(file.samples - file.found));
-        cli_json_set(entry, "bytes", cli_json_integer((int64_t)cli_file_bytes(file.path)));
-        cli_json_append(files, entry);
+        cli_json_append(files, cli_json_new(KV("file", file.path), KV("samples", file.samples),
+                                            KV("made", file.samples - file.found),
+                                            KV("bytes", cli_file_bytes(file.path))));
     }
-    json_t *object = cli_json_object();
-    cli_json_set(object, "equation", cli_json_text(equation));
-    cli_json_set(object, "seconds", cli_json_real(seconds));
-    cli_json_set(object, "files", files);
-    cli_json_print(object);
+    cli_json_print(
+        cli_json_new(KV("equation", equation), KV("seconds", seconds), KV("files", files)));
 }
 
 static int generate(tg_context *ctx, const tg_generator_config *config, bool json) {

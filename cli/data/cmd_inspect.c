@@ -49,19 +49,12 @@ static void add_cells(cli_table *table, const row *r) {
 }
 
 static json_t *json_of(const row *r) {
-    json_t *object = cli_json_object();
     const int64_t numel = tg_shape_numel(&r->shape);
-    cli_json_set(object, "name", cli_json_text(r->name));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(r->dtype)));
-    cli_json_set(object, "shape", cli_json_shape(&r->shape));
-    cli_json_set(object, "elements", cli_json_integer(numel));
-    cli_json_set(object, "bytes", cli_json_integer(numel * (int64_t)tg_dtype_size(r->dtype)));
-    cli_json_set(object, "min", cli_json_real(r->stats.min));
-    cli_json_set(object, "max", cli_json_real(r->stats.max));
-    cli_json_set(object, "mean", cli_json_real(r->stats.mean));
-    cli_json_set(object, "nan", cli_json_integer(r->stats.nan_count));
-    cli_json_set(object, "inf", cli_json_integer(r->stats.inf_count));
-    return object;
+    return cli_json_new(KV("name", r->name), KV("dtype", tg_dtype_name(r->dtype)),
+                        KV("shape", cli_json_shape(&r->shape)), KV("elements", numel),
+                        KV("bytes", numel * (int64_t)tg_dtype_size(r->dtype)),
+                        KV("min", r->stats.min), KV("max", r->stats.max), KV("mean", r->stats.mean),
+                        KV("nan", r->stats.nan_count), KV("inf", r->stats.inf_count));
 }
 
 /* ---- the file as data to train on ---- */
@@ -152,8 +145,7 @@ static json_t *json_of_layout(const view *v) {
     const tg_shape grid = tg_shape_of(facts->n_dim, facts->grid);
     json_t *object = cli_json_object();
     if (v->reason[0]) {
-        cli_json_set(object, "name", json_null());
-        cli_json_set(object, "reason", cli_json_text(v->reason));
+        cli_json_put(object, KV("name", json_null()), KV("reason", v->reason));
         return object;
     }
     json_t *arrays = cli_json_array();
@@ -161,19 +153,13 @@ static json_t *json_of_layout(const view *v) {
         cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
     }
     char *text = cli_proposal_text(&v->proposal);
-    cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
-    cli_json_set(object, "arrays", arrays);
-    cli_json_set(object, "left_out", json_names(v, LEFT_OUT));
-    cli_json_set(object, "masks", json_names(v, MASKS));
-    cli_json_set(object, "samples", cli_json_integer(facts->samples));
-    cli_json_set(object, "trajectories", cli_json_integer(facts->trajectories));
-    cli_json_set(object, "times", cli_json_integer(facts->times));
-    cli_json_set(object, "grid", cli_json_shape(&grid));
-    cli_json_set(object, "in_channels", cli_json_integer(facts->in_channels));
-    cli_json_set(object, "out_channels", cli_json_integer(facts->out_channels));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(facts->dtype)));
-    cli_json_set(object, "nonfinite", cli_json_integer(v->nonfinite));
-    cli_json_set(object, "config", v->nonfinite > 0 ? json_null() : cli_json_text(text));
+    cli_json_put(object, KV("name", tg_layout_name(facts->layout)), KV("arrays", arrays),
+                 KV("left_out", json_names(v, LEFT_OUT)), KV("masks", json_names(v, MASKS)),
+                 KV("samples", facts->samples), KV("trajectories", facts->trajectories),
+                 KV("times", facts->times), KV("grid", cli_json_shape(&grid)),
+                 KV("in_channels", facts->in_channels), KV("out_channels", facts->out_channels),
+                 KV("dtype", tg_dtype_name(facts->dtype)), KV("nonfinite", v->nonfinite),
+                 KV("config", v->nonfinite > 0 ? json_null() : cli_json_text(text)));
     free(text);
     return object;
 }
@@ -205,17 +191,15 @@ static void print_text(const cli_source *source, cli_table *table) {
 
 static void print_json(const view *v, json_t *tensors) {
     const cli_source *source = v->source;
-    json_t *object = cli_json_object();
     json_t *meta = cli_json_object();
     for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
         cli_json_set(meta, tg_archive_meta_key(source->archive, i),
                      cli_json_text(tg_archive_meta_value(source->archive, i)));
     }
-    cli_json_set(object, "file", cli_json_text(source->path));
-    cli_json_set(object, "format", cli_json_text(tg_file_format_name(source->format)));
-    cli_json_set(object, "bytes", cli_json_integer((int64_t)cli_file_bytes(source->path)));
-    cli_json_set(object, "metadata", meta);
-    cli_json_set(object, "tensors", json_incref(tensors));
+    json_t *object =
+        cli_json_new(KV("file", source->path), KV("format", tg_file_format_name(source->format)),
+                     KV("bytes", cli_file_bytes(source->path)), KV("metadata", meta),
+                     KV("tensors", json_incref(tensors)));
     if (!only) {
         cli_json_set(object, "layout", json_of_layout(v));
     }

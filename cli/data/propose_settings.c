@@ -4,6 +4,7 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "propose_settings.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,8 @@
 #include "common/run_settings.h"
 #include "common/tensor_file.h"
 #include "common/text.h"
-#include "propose_points.h"
 
-enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+enum { MAX_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
 
 /* Fields as they come have means, steps and noise. The derivatives in h1 outweigh its mean by
  * (2 pi k)^2 for a wave k; l2 counts all waves alike. */
@@ -27,19 +27,98 @@ static const struct {
     const char *name, *precision;
 } state_forms[STATE_FORMS] = {{"adam", NULL}, {"adam", "8bit"}, {"tensorgrad", "8bit"}};
 
+/* ---- radii and latent grid for points of a file ----
+ *
+ * r is the mean distance from a point to its NEIGHBOURS-th nearest. The latent grid has cells of at
+ * least r / REACH: a ball of REACH cells holds about as many of its places (24 in three
+ * dimensions), so that points and grid resolve the same. Cells may be larger, where so fine a grid
+ * would cost too much; balls around places have at least half the diagonal of a cell, so that no
+ * point is lost. */
+
+typedef struct points_fit {
+    int64_t latent_grid;          /* in every dimension */
+    double in_radius, out_radius; /* of the kernels to the grid and to the queries */
+} points_fit;
+
+enum { NEIGHBOURS = 20, SAMPLES = 4, QUERIES = 64 };
+static const double REACH = 1.8; /* radius of the kernel to the queries, in cells */
+
+static const int64_t grid_sizes[] = {8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+static const int64_t finest[] = {256, 64, 32}; /* in one, two and three dimensions */
+
+/* The distance from point `query` to its k-th nearest among points (d, count). */
+static double kth_distance(const float *points, int d, int64_t count, int64_t query, int k) {
+    double nearest[NEIGHBOURS]; /* squared, the first `found` of them in order */
+    int found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double square = 0.0;
+        for (int c = 0; c < d; c++) {
+            const double apart = (double)(points[c * count + i] - points[c * count + query]);
+            square += apart * apart;
+        }
+        if (i == query || (found == k && square >= nearest[k - 1])) {
+            continue;
+        }
+        int at = found < k ? found++ : k - 1;
+        for (; at > 0 && nearest[at - 1] > square; at--) {
+            nearest[at] = nearest[at - 1];
+        }
+        nearest[at] = square;
+    }
+    return sqrt(nearest[k - 1]);
+}
+
+static double mean_distance(const float *points, int d, int64_t count) {
+    const int k = count > NEIGHBOURS ? NEIGHBOURS : (int)count - 1;
+    const int64_t queries = count < QUERIES ? count : QUERIES;
+    double sum = 0.0;
+    for (int64_t i = 0; i < queries && k > 0; i++) {
+        sum += kth_distance(points, d, count, i * count / queries, k);
+    }
+    return k > 0 ? sum / (double)queries : 1.0; /* a point alone: the box */
+}
+
+/* From the distances of neighbours in a few samples. */
+static tg_status measure_points(tg_dataset *dataset, points_fit *out) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int d = (int)facts.in_channels;
+    const int64_t samples = facts.samples < SAMPLES ? facts.samples : SAMPLES;
+    float *points = cli_need(malloc(facts.x_bytes));
+    tg_status status = TG_OK;
+    double radius = 0.0;
+    for (int64_t i = 0; i < samples && status == TG_OK; i++) {
+        const int64_t index = i * facts.samples / samples;
+        status = tg_dataset_read(dataset, &index, 1, points, NULL);
+        radius += status == TG_OK ? mean_distance(points, d, facts.grid[0]) / (double)samples : 0.0;
+    }
+    free(points);
+    out->latent_grid = grid_sizes[0];
+    for (size_t i = 1; i < sizeof grid_sizes / sizeof grid_sizes[0]; i++) {
+        const bool is_wanted = (double)(grid_sizes[i] - 1) * radius <= REACH;
+        out->latent_grid =
+            is_wanted && grid_sizes[i] <= finest[d - 1] ? grid_sizes[i] : out->latent_grid;
+    }
+    const double cell = 1.0 / (double)(out->latent_grid - 1);
+    out->in_radius = fmax(radius, 0.5 * sqrt(d) * cell);
+    out->out_radius = REACH * cell;
+    return status;
+}
+
+/* ---- settings ---- */
+
 static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
     return tg_settings_set(settings, key, text, "init");
 }
 
-/* "[16, 8]": half of the grid, and no more than MOST_MODES. */
+/* "[16, 8]": half of the grid, and no more than MAX_MODES. */
 static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
     size_t used = 0;
     for (int d = 0; d < n_dim; d++) {
         const int64_t half = grid[d] / 2 > 1 ? grid[d] / 2 : 1;
         used += (size_t)snprintf(text + used, 96 - used, "%s%lld", d ? ", " : "[",
-                                 (long long)(half < MOST_MODES ? half : MOST_MODES));
+                                 (long long)(half < MAX_MODES ? half : MAX_MODES));
     }
     snprintf(text + used, 96 - used, "]");
     return text;
@@ -62,7 +141,7 @@ static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) 
 }
 
 /* What a GINO has beside that of other networks. */
-static tg_status set_points(const cli_points_fit *fit, int coordinates, tg_settings *settings) {
+static tg_status set_points(const points_fit *fit, int coordinates, tg_settings *settings) {
     const int64_t n = fit->latent_grid, grid[TG_DATA_MAX_DIMS] = {n, n, n};
     char modes[96], in[32], out[32];
     snprintf(in, sizeof in, "%.3g", fit->in_radius);
@@ -97,7 +176,7 @@ static int64_t tests_of(int64_t samples) {
 /* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
  * on a grid. */
 static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
-                         const char *file, const cli_points_fit *fit, tg_settings *settings) {
+                         const char *file, const points_fit *fit, tg_settings *settings) {
     const bool is_trajectory = facts->trajectories > 0;
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
     const int64_t tests = tests_of(samples);
@@ -260,14 +339,14 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     const char *file = absolute ? absolute : path; /* a missing one is told by its opener */
     tg_dataset *dataset = NULL;
     tg_dataset_config full = *config;
-    cli_points_fit fit;
+    points_fit fit;
     tg_status status = TG_OK;
     CLI_TRY(open_either(ctx, file, at_points, &full, &dataset));
     const bool is_fit = full.coordinates > 0;
     out->coordinates = full.coordinates;
     out->facts = tg_dataset_get_facts(dataset);
     keep_names(dataset, out);
-    CLI_TRY(is_fit ? cli_points_measure(dataset, &fit) : TG_OK);
+    CLI_TRY(is_fit ? measure_points(dataset, &fit) : TG_OK);
     tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
     CLI_TRY(tg_settings_create(ctx, &out->settings));
     CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));

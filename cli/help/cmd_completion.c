@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/commands.h"
+#include "common/options.h"
 #include "common/output.h"
-#include "common/suggest.h"
 
 /* A word on the command line: an option of a command, or a setting. */
 typedef struct word {

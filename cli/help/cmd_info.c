@@ -140,20 +140,15 @@ static void print_rank_text(const facts *f) {
 }
 
 static json_t *json_of_ranks(const facts *f) {
-    json_t *object = cli_json_object(), *list = cli_json_array();
+    json_t *list = cli_json_array();
     for (int i = 0; i < tg_comm_ranks(f->comm); i++) {
         const rank_facts *r = &f->ranks[i];
-        json_t *rank = cli_json_object();
-        cli_json_set(rank, "host", cli_json_text(r->host));
-        cli_json_set(rank, "backend", cli_json_text(r->backend));
-        cli_json_set(rank, "device", cli_json_text(r->device));
-        cli_json_set(rank, "threads", cli_json_integer(r->threads));
+        json_t *rank = cli_json_new(KV("host", r->host), KV("backend", r->backend),
+                                    KV("device", r->device), KV("threads", r->threads));
         cli_json_append(list, rank);
     }
-    cli_json_set(object, "launcher", cli_json_text(f->launch.launcher));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(f->comm).transport));
-    cli_json_set(object, "rank", list);
-    return object;
+    return cli_json_new(KV("launcher", f->launch.launcher),
+                        KV("transport", tg_comm_get_info(f->comm).transport), KV("rank", list));
 }
 
 static void print_text(const facts *f) {
@@ -193,44 +188,33 @@ static void print_text(const facts *f) {
 }
 
 static json_t *json_of_backend(const tg_backend_info *info) {
-    json_t *object = cli_json_object();
-    cli_json_set(object, "name", cli_json_text(info->name));
-    cli_json_set(object, "summary", cli_json_text(info->summary));
-    cli_json_set(object, "available", json_boolean(info->available));
-    cli_json_set(object, "reason", cli_json_text(info->reason));
-    cli_json_set(object, "device", cli_json_text(info->device));
-    cli_json_set(object, "libraries", cli_json_words(info->libraries, ", "));
-    cli_json_set(object, "overrides", cli_json_words(info->overrides, " "));
-    return object;
+    return cli_json_new(KV("name", info->name), KV("summary", info->summary),
+                        KV("available", json_boolean(info->available)), KV("reason", info->reason),
+                        KV("device", info->device),
+                        KV("libraries", cli_json_words(info->libraries, ", ")),
+                        KV("overrides", cli_json_words(info->overrides, " ")));
 }
 
 static void print_json(const facts *f) {
     json_t *build = cli_json_object();
-    cli_json_set(build, "compiler", cli_json_text(f->build.compiler));
-    cli_json_set(build, "type", cli_json_text(f->build.build_type));
-    cli_json_set(build, "features", cli_json_words(f->build.features, " "));
-    json_t *cpu = cli_json_object();
-    cli_json_set(cpu, "cores", cli_json_integer(f->machine.cores));
-    cli_json_set(cpu, "memory_bytes", cli_json_integer(f->machine.memory));
-    cli_json_set(cpu, "features", cli_json_words(f->machine.features, " "));
+    cli_json_put(build, KV("compiler", f->build.compiler), KV("type", f->build.build_type),
+                 KV("features", cli_json_words(f->build.features, " ")));
+    json_t *cpu = cli_json_new(KV("cores", f->machine.cores), KV("memory_bytes", f->machine.memory),
+                               KV("features", cli_json_words(f->machine.features, " ")));
     json_t *backends = cli_json_array();
     for (int i = 0; i < f->count; i++) {
         cli_json_append(backends, json_of_backend(&f->backends[i]));
     }
     const tg_backend_info *gpu = find_gpu(f);
-    json_t *object = cli_json_object();
-    cli_json_set(object, "version", cli_json_text(f->build.version));
-    cli_json_set(object, "build", build);
-    cli_json_set(object, "machine", cpu);
-    cli_json_set(object, "gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null());
-    cli_json_set(object, "libraries", cli_json_words(f->libraries, ", "));
-    cli_json_set(object, "threads", cli_json_integer(f->threads));
-    cli_json_set(object, "backend", cli_json_text(f->backend));
+    json_t *object =
+        cli_json_new(KV("version", f->build.version), KV("build", build), KV("machine", cpu),
+                     KV("gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null()),
+                     KV("libraries", cli_json_words(f->libraries, ", ")), KV("threads", f->threads),
+                     KV("backend", f->backend));
     if (*f->math) {
         cli_json_set(object, "math", cli_json_text(f->math));
     }
-    cli_json_set(object, "ranks", json_of_ranks(f));
-    cli_json_set(object, "backends", backends);
+    cli_json_put(object, KV("ranks", json_of_ranks(f)), KV("backends", backends));
     cli_json_print(object);
 }
 

@@ -315,12 +315,9 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
     }
     json_t *object = cli_json_object();
     cli_model_set_json(object, model);
-    cli_json_set(object, "input", cli_json_text(opt.input));
-    cli_json_set(object, "output", cli_json_text(opt.output));
-    cli_json_set(object, "samples", cli_json_integer(samples));
-    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(y->dtype)));
-    cli_json_set(object, "shape", cli_json_shape(&y->shape));
-    cli_json_set(object, "nonfinite", cli_json_integer(nonfinite));
+    cli_json_put(object, KV("input", opt.input), KV("output", opt.output), KV("samples", samples),
+                 KV("dtype", tg_dtype_name(y->dtype)), KV("shape", cli_json_shape(&y->shape)),
+                 KV("nonfinite", nonfinite));
     cli_json_print(object);
 }
 

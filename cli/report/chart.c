@@ -429,3 +429,136 @@ void cli_svg_begin(cli_html *file, const cli_svg *svg) {
                  "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n",
                  svg->width, svg->height, CLI_SVG_MARGIN, svg->title);
 }
+
+/* ---- box plots: labels on the left, a linear axis beneath the last row ---- */
+
+enum {
+    BOX_LEFT = 172, /* of the axis, labels before it */
+    ROW = 24,       /* height of one */
+    HALF = 7,       /* half of a box's height */
+    LABEL = 21,     /* characters */
+    FOOT = 40       /* numbers of the axis and its name */
+};
+
+static double box_x(double most, double value) {
+    return BOX_LEFT + value / most * (RIGHT - BOX_LEFT);
+}
+
+static void draw_box_axis(cli_html *page, const cli_boxes *boxes, double most, int bottom) {
+    double tick[CLI_MAX_TICKS];
+    const int count = cli_ticks_linear(0.0, most, 5, tick);
+    cli_html_add(page, "<g class=\"axes\">");
+    for (int i = 0; i < count; i++) {
+        const double x = box_x(most, tick[i]);
+        cli_html_add(page,
+                     "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/><text x=\"%.1f\" "
+                     "y=\"%d\" class=\"x\">%.6g</text>",
+                     x, x, TOP, bottom, x, bottom + 18, tick[i]);
+    }
+    cli_html_add(page,
+                 "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"
+                 "<text x=\"%d\" y=\"%d\" class=\"y name\">%s</text></g>",
+                 BOX_LEFT, RIGHT, bottom, bottom, RIGHT, bottom + FOOT - 4, boxes->x_label);
+}
+
+/* One row around the height y. */
+static void draw_box_row(cli_html *page, const cli_boxes *boxes, const cli_box_row *row,
+                         double most, double y) {
+    const cli_quantiles *q = &row->quantiles;
+    const double low = box_x(most, q->min), high = box_x(most, q->max);
+    const double q1 = box_x(most, q->q1), q3 = box_x(most, q->q3);
+    cli_html_add(page, "<g class=\"quartiles c%d\" data-run=\"%s\" data-metric=\"%s\"",
+                 cli_run_colour(row->number), row->name, boxes->metric);
+    cli_html_add(page,
+                 " data-min=\"%.9g\" data-q1=\"%.9g\" data-median=\"%.9g\" data-q3=\"%.9g\" "
+                 "data-max=\"%.9g\"><title>%s: median %.4g, quartiles %.4g and %.4g, from %.4g to "
+                 "%.4g</title>",
+                 q->min, q->q1, q->median, q->q3, q->max, row->name, q->median, q->q1, q->q3,
+                 q->min, q->max);
+    cli_html_add(page, "<text class=\"end\" x=\"0\" y=\"%.1f\">%d</text><text x=\"22\" y=\"%.1f\">",
+                 y + 4.0, row->number, y + 4.0);
+    cli_html_short(page, row->label, LABEL);
+    cli_html_add(page,
+                 "</text><path d=\"M%.1f %.1fH%.1fM%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\"/>"
+                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>",
+                 low, y, q1, q3, y, high, low, y - 4.0, high, y - 4.0, q1, y - HALF, q3 - q1,
+                 2 * HALF);
+    cli_html_add(page, "<path class=\"median\" d=\"M%.1f %.1fv%d\"/></g>", box_x(most, q->median),
+                 y - HALF, 2 * HALF);
+}
+
+void cli_boxes_draw(cli_html *page, const cli_boxes *boxes) {
+    double most = 0.0;
+    for (int i = 0; i < boxes->count; i++) {
+        most = fmax(most, boxes->row[i].quantiles.max);
+    }
+    if (!(most > 0.0)) {
+        return;
+    }
+    const int bottom = TOP + boxes->count * ROW;
+    cli_html_add(page, "<figure class=\"chart\"><figcaption>%s</figcaption>", boxes->title);
+    cli_html_add(page, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s, box plot.", WIDTH,
+                 bottom + FOOT, boxes->title);
+    for (int i = 0; i < boxes->count; i++) {
+        cli_html_add(page, " %s: median %.4g.", boxes->row[i].name, boxes->row[i].quantiles.median);
+    }
+    cli_html_add(page, "\">");
+    draw_box_axis(page, boxes, most, bottom);
+    for (int i = 0; i < boxes->count; i++) {
+        draw_box_row(page, boxes, &boxes->row[i], most, TOP + (i + 0.5) * ROW);
+    }
+    cli_html_add(page, "</svg></figure>\n");
+}
+
+/* ---- colour maps: from lightness, chroma and hue over OKLab to linear sRGB and bytes ---- */
+
+/* Linear sRGB of a lightness 0 .. 1, a chroma and a hue in degrees. */
+static void linear_rgb(double lightness, double chroma, double hue, double rgb[3]) {
+    const double degree = 0.017453292519943295;
+    const double a = chroma * cos(degree * hue), b = chroma * sin(degree * hue);
+    const double l = pow(lightness + 0.3963377774 * a + 0.2158037573 * b, 3.0);
+    const double m = pow(lightness - 0.1055613458 * a - 0.0638541728 * b, 3.0);
+    const double s = pow(lightness - 0.0894841775 * a - 1.2914855480 * b, 3.0);
+    rgb[0] = 4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s;
+    rgb[1] = -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s;
+    rgb[2] = -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s;
+}
+
+static uint32_t byte_of(double linear) {
+    const double clipped = fmin(fmax(linear, 0.0), 1.0);
+    const double encoded =
+        clipped <= 0.0031308 ? 12.92 * clipped : 1.055 * pow(clipped, 1.0 / 2.4) - 0.055;
+    return (uint32_t)lround(255.0 * encoded);
+}
+
+static uint32_t colour_of(double lightness, double chroma, double hue) {
+    double rgb[3];
+    linear_rgb(lightness, chroma, hue, rgb);
+    return byte_of(rgb[0]) << 16 | byte_of(rgb[1]) << 8 | byte_of(rgb[2]);
+}
+
+/* t of 0 .. 1. The chroma is a parabola that stays below what the screen can show on this path:
+ * least in the greenish blue, more towards both ends. */
+static uint32_t field_colour(double t) {
+    const double off = t - 0.45;
+    const double chroma = 0.096 + (off < 0.0 ? 0.14 : 0.28) * off * off;
+    return colour_of(0.24 + 0.70 * t, chroma, 305.0 - 200.0 * t);
+}
+
+/* t of -1 .. 1. */
+static uint32_t error_colour(double t) {
+    return colour_of(0.975 - 0.53 * fabs(t), 0.15 * fabs(t), t < 0.0 ? 256.0 : 30.0);
+}
+
+void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]) {
+    for (int i = 0; i < CLI_MAP_LEVELS; i++) {
+        const double t = (double)i / (CLI_MAP_LEVELS - 1);
+        colour[i] = map == CLI_MAP_FIELD ? field_colour(t) : error_colour(2.0 * t - 1.0);
+    }
+    colour[CLI_MAP_NAN] = 0x8c8c8c;
+}
+
+unsigned char cli_map_level(double t) {
+    return isnan(t) ? CLI_MAP_NAN
+                    : (unsigned char)lround(fmin(fmax(t, 0.0), 1.0) * (CLI_MAP_LEVELS - 1));
+}

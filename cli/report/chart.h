@@ -6,7 +6,9 @@
 #define CLI_REPORT_CHART_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "common/statistics.h"
 #include "html.h"
 
 typedef struct cli_series {
@@ -62,5 +64,45 @@ typedef struct cli_svg {
 
 /* Writes all up to the title; the drawing follows, then "</svg>\n". */
 void cli_svg_begin(cli_html *file, const cli_svg *svg);
+
+/* ---- box plots as inline SVG, a row for each run: a box spans the quartiles, its line is the
+ * median, whiskers reach the least and the largest value; the axis begins at 0 ----
+ *
+ * Every row carries its numbers: data-run, data-metric, data-median and so on. */
+
+typedef struct cli_box_row {
+    const char *name;  /* of the run */
+    const char *label; /* before its row */
+    int number;        /* 1, 2, ..: of the run, chooses the colour */
+    cli_quantiles quantiles;
+} cli_box_row;
+
+typedef struct cli_boxes {
+    const char *title;
+    const char *metric;  /* for data-metric */
+    const char *x_label; /* "relative error" */
+    const cli_box_row *row;
+    int count;
+} cli_boxes;
+
+/* Writes a <figure>; nothing if there is no value above 0. */
+void cli_boxes_draw(cli_html *page, const cli_boxes *boxes);
+
+/* ---- colour maps, made in OKLab, where equal steps look equal ----
+ *
+ * Field: lightness grows on a straight line from a dark violet over blue and green to a light
+ * yellow, so that it reads also in grey and with any colour vision. Error: blue for what is too
+ * low, white for 0, red for what is too high, the same lightness at the same distance from 0. */
+
+typedef enum cli_map { CLI_MAP_FIELD, CLI_MAP_ERROR } cli_map;
+
+/* The levels from the lowest value to the highest, and after them a colour for NaN. */
+enum { CLI_MAP_LEVELS = 255, CLI_MAP_NAN = CLI_MAP_LEVELS, CLI_MAP_COLOURS };
+
+/* The colours, 0xRRGGBB; the middle level of the error map stands for no error. */
+void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]);
+
+/* The level of t in 0 .. 1; beyond it is clipped, NaN gives CLI_MAP_NAN. */
+unsigned char cli_map_level(double t);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "common/output.h"
 #include "report.h"
-#include "sweep/page.h"
+#include "sweep/table.h"
 
 enum { DEFAULT_SAMPLES = 2 };
 
@@ -59,18 +59,12 @@ static void print_result(const cli_run *runs, int count, size_t bytes, bool json
                 cli_bytes_text(bytes, size));
         return;
     }
-    json_t *object = cli_json_object(), *list = cli_json_array();
+    json_t *list = cli_json_array();
     for (int i = 0; i < count; i++) {
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "name", cli_json_text(runs[i].name));
-        cli_json_set(entry, "folder", cli_json_text(runs[i].path));
-        cli_json_set(entry, "epochs", cli_json_integer(runs[i].epoch[runs[i].count - 1].epoch));
-        cli_json_append(list, entry);
+        cli_json_append(list, cli_json_new(KV("name", runs[i].name), KV("folder", runs[i].path),
+                                           KV("epochs", runs[i].epoch[runs[i].count - 1].epoch)));
     }
-    cli_json_set(object, "report", cli_json_text(opt.output));
-    cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
-    cli_json_set(object, "runs", list);
-    cli_json_print(object);
+    cli_json_print(cli_json_new(KV("report", opt.output), KV("bytes", bytes), KV("runs", list)));
 }
 
 /* Leaves out, with a message, folders without a run and runs that cannot be read (CLI_FAILED). */
@@ -97,11 +91,8 @@ static int report_sweep(tg_context *ctx, const char *folder, bool json) {
     size_t bytes = 0;
     const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
     if (bytes > 0 && json) {
-        json_t *object = cli_json_object();
-        cli_json_set(object, "report", cli_json_text(opt.output));
-        cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
-        cli_json_set(object, "sweep", cli_json_text(folder));
-        cli_json_print(object);
+        cli_json_print(
+            cli_json_new(KV("report", opt.output), KV("bytes", bytes), KV("sweep", folder)));
     } else if (bytes > 0) {
         char size[CLI_UNIT_TEXT];
         cli_say("wrote %s: %s", opt.output, cli_bytes_text(bytes, size));

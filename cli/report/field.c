@@ -2,11 +2,12 @@
 #include "field.h"
 
 #include <math.h>
+#include <png.h>
+#include <setjmp.h>
 #include <stdlib.h>
 
 #include "common/output.h"
 #include "common/text.h"
-#include "png_encode.h"
 
 enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
 
@@ -94,6 +95,64 @@ tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const
     return status;
 }
 
+/* ---- PNG by libpng, which no other file sees; the file is put together in memory first, so that a
+ * failing disk is one failing write and never a long jump ---- */
+
+static void append(png_structp png, png_bytep data, size_t size) {
+    cli_bytes_add(png_get_io_ptr(png), data, size);
+}
+
+static void flush_nothing(png_structp png) {
+    (void)png;
+}
+
+static void stay_silent(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void jump_back(png_structp png, png_const_charp message) {
+    (void)message;
+    longjmp(*(jmp_buf *)png_get_error_ptr(png), 1);
+}
+
+typedef struct indexed_picture {
+    int width, height;
+    unsigned char *pixel;              /* (height, width) numbers of colours */
+    uint32_t palette[CLI_MAP_COLOURS]; /* 0xRRGGBB */
+} indexed_picture;
+
+/* 8 bits a pixel: the number of its colour in the palette. */
+static bool encode(const indexed_picture *p, cli_bytes *out) {
+    png_color palette[256];
+    jmp_buf failed;
+    png_structp png =
+        png_create_write_struct(PNG_LIBPNG_VER_STRING, &failed, jump_back, stay_silent);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    if (!info || setjmp(failed)) {
+        png_destroy_write_struct(&png, &info);
+        return false;
+    }
+    for (int i = 0; i < 256; i++) {
+        const uint32_t rgb = p->palette[i];
+        palette[i] = (png_color){(rgb >> 16) & 255, (rgb >> 8) & 255, rgb & 255};
+    }
+    png_set_write_fn(png, out, append, flush_nothing);
+    png_set_IHDR(png, info, (png_uint_32)p->width, (png_uint_32)p->height, 8,
+                 PNG_COLOR_TYPE_PALETTE, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    png_set_PLTE(png, info, palette, 256);
+    png_write_info(png, info);
+    for (int y = 0; y < p->height; y++) {
+        png_write_row(png, p->pixel + (size_t)p->width * (size_t)y);
+    }
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+    return true;
+}
+
+/* ---- pictures ---- */
+
 /* The mean over a block of step x step values, cut off at the edges. */
 static double block_mean(const double *value, int64_t height, int64_t width, int64_t step,
                          int64_t row, int64_t column) {
@@ -120,28 +179,26 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
     const int64_t longest = height > width ? height : width;
     const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
     const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
-    uint32_t colours[CLI_MAP_COLOURS];
     cli_bytes file = {0};
-    cli_map_table(map, colours);
-    const cli_png picture = {.width = columns,
-                             .height = rows,
-                             .pixel = cli_need(malloc((size_t)rows * (size_t)columns)),
-                             .palette = colours};
+    indexed_picture p = {.width = columns,
+                         .height = rows,
+                         .pixel = cli_need(malloc((size_t)rows * (size_t)columns))};
+    cli_map_table(map, p.palette);
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < columns; j++) {
             const double mean = block_mean(value, height, width, step, i, j);
-            picture.pixel[i * columns + j] = cli_map_level(place_between(mean, low, high));
+            p.pixel[i * columns + j] = cli_map_level(place_between(mean, low, high));
         }
     }
-    const int code = cli_png_encode(&picture, alt, &file);
-    if (code == CLI_OK) {
+    const bool is_good = encode(&p, &file);
+    if (is_good) {
         cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
         cli_html_png(page, file.data, file.size);
         cli_html_add(page, "\">");
     }
-    free(picture.pixel);
+    free(p.pixel);
     free(file.data);
-    return code;
+    return is_good ? CLI_OK : cli_fail("%s: the picture could not be made (libpng)", alt);
 }
 
 /* ---- points: each covers the pixels around it, and a pixel shows the nearest point in front ----

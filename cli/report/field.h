@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "colour.h"
+#include "chart.h"
 #include "html.h"
 #include "tgrad/tgrad.h"
 

@@ -1,6 +1,6 @@
 /* The style sheet: system fonts, one column of text, charts and tiles in grids that fold on a
  * narrow screen, colours for light and dark. No rule names anything outside of the page. */
-#include "colour.h"
+#include "chart.h"
 #include "report.h"
 
 /* Run colours c1 .. c8 differ in hue and are dark (light) enough for text on the page. Memory: the

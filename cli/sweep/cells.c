@@ -1,5 +1,5 @@
 /* Rows of a sweep: variants and the product of the axes. */
-#include "builder.h"
+#include "sweep.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -12,8 +12,8 @@
 
 #include "common/run_settings.h"
 #include "common/text.h"
-#include "page.h"
 #include "sweep.h"
+#include "table.h"
 
 static struct {
     const char *out, *scale, *rank, *most_time;
@@ -332,15 +332,11 @@ static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool js
     const cli_experiment *e = job->experiment;
     char time[CLI_UNIT_TEXT];
     if (json) {
-        json_t *object = cli_json_object();
-        cli_json_set(object, "folder", cli_json_text(job->folder));
-        cli_json_set(object, "runs", cli_json_integer(e->trials));
-        cli_json_set(object, "finished", cli_json_integer(end->finished));
-        cli_json_set(object, "kept", cli_json_integer(end->kept));
-        cli_json_set(object, "failed", cli_json_integer(end->failed));
-        cli_json_set(object, "stopped", json_boolean(end->signal || end->is_timed_out));
-        cli_json_set(object, "seconds", cli_json_real(end->seconds));
-        cli_json_print(object);
+        cli_json_print(cli_json_new(KV("folder", job->folder), KV("runs", e->trials),
+                                    KV("finished", end->finished), KV("kept", end->kept),
+                                    KV("failed", end->failed),
+                                    KV("stopped", json_boolean(end->signal || end->is_timed_out)),
+                                    KV("seconds", end->seconds)));
         return;
     }
     cli_say("%d of %d runs finished (%d of them before), %d failed, in %s; %s/results.jsonl",

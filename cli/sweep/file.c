@@ -1,5 +1,5 @@
 /* Sections of the file, and the order of its runs. */
-#include "builder.h"
+#include "sweep.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/suggest.h"
+#include "common/options.h"
 #include "common/text.h"
 
 /* ---- mistakes ---- */

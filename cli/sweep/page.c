@@ -1,5 +1,5 @@
 /* One list of columns, written twice: as Markdown and as HTML. */
-#include "page.h"
+#include "table.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -10,7 +10,6 @@
 
 #include "common/output.h"
 #include "common/text.h"
-#include "report/boxes.h"
 #include "report/chart.h"
 #include "report/report.h"
 #include "sweep.h"

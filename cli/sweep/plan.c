@@ -114,14 +114,11 @@ static json_t *json_of_trials(const cli_experiment *e) {
     for (int i = 0; i < e->trials; i++) {
         const cli_trial *trial = &e->trial[i];
         const cli_cell *cell = &e->cell[trial->cell];
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "name", cli_json_text(trial->name));
-        cli_json_set(entry, "seed", cli_json_integer(trial->seed));
-        cli_json_set(entry, "search", json_boolean(trial->rate != NULL));
-        cli_json_set(entry, "memory", cli_json_integer((int64_t)cell->peak[cell->place]));
-        cli_json_set(entry, "state", cli_json_integer((int64_t)cell->state));
-        cli_json_set(entry, "seconds", cli_json_real(predict_trial(e, trial)));
-        cli_json_append(list, entry);
+        cli_json_append(list, cli_json_new(KV("name", trial->name), KV("seed", trial->seed),
+                                           KV("search", json_boolean(trial->rate != NULL)),
+                                           KV("memory", cell->peak[cell->place]),
+                                           KV("state", cell->state),
+                                           KV("seconds", predict_trial(e, trial))));
     }
     return list;
 }
@@ -145,14 +142,11 @@ void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool
     const double seconds = total_time(e, job);
     char text[CLI_UNIT_TEXT], *words = generate_words(e);
     if (json) {
-        json_t *object = cli_json_object();
-        cli_json_set(object, "title", cli_json_text(e->title));
-        cli_json_set(object, "generate", e->generates > 0 ? cli_json_text(words) : json_null());
-        cli_json_set(object, "jobs", cli_json_integer(job->jobs));
-        cli_json_set(object, "threads", cli_json_integer(job->threads));
-        cli_json_set(object, "seconds", cli_json_real(seconds));
-        cli_json_set(object, "runs", json_of_trials(e));
-        cli_json_print(object);
+        cli_json_print(
+            cli_json_new(KV("title", e->title),
+                         KV("generate", e->generates > 0 ? cli_json_text(words) : json_null()),
+                         KV("jobs", job->jobs), KV("threads", job->threads), KV("seconds", seconds),
+                         KV("runs", json_of_trials(e))));
         free(words);
         return;
     }

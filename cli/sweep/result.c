@@ -34,19 +34,16 @@ static json_t *value_of(const cli_cell *cell, int axis) {
 /* Who the result is about. */
 static json_t *begin(const cli_experiment *e, const cli_trial *trial, const char *rate) {
     const cli_cell *cell = &e->cell[trial->cell];
-    json_t *result = cli_json_object(), *settings = cli_json_object();
+    json_t *settings = cli_json_object();
     for (int a = 0; a < e->axes; a++) {
         cli_json_set(settings, e->axis[a], value_of(cell, a));
     }
     rate = trial->rate ? trial->rate : rate;
-    cli_json_set(result, "name", cli_json_text(trial->name));
-    cli_json_set(result, "cell", cli_json_text(cell->name));
-    cli_json_set(result, "variant", cli_json_text(cell->variant));
-    cli_json_set(result, "settings", settings);
-    cli_json_set(result, "seed", cli_json_integer(trial->seed));
-    cli_json_set(result, "rate", rate ? cli_json_real(strtod(rate, NULL)) : json_null());
-    cli_json_set(result, "search", json_boolean(trial->rate != NULL));
-    return result;
+    return cli_json_new(KV("name", trial->name), KV("cell", cell->name),
+                        KV("variant", cell->variant), KV("settings", settings),
+                        KV("seed", trial->seed),
+                        KV("rate", rate ? cli_json_real(strtod(rate, NULL)) : json_null()),
+                        KV("search", json_boolean(trial->rate != NULL)));
 }
 
 static json_t *errors_of(const cli_run *run) {
@@ -65,9 +62,8 @@ static json_t *errors_of(const cli_run *run) {
 }
 
 static json_t *memory_of(const cli_run *run) {
-    json_t *memory = cli_json_object();
-    cli_json_set(memory, "peak", cli_json_real(run->memory_peak));
-    cli_json_set(memory, "state", cli_json_real(cli_run_optimizer_bytes(run)));
+    json_t *memory =
+        cli_json_new(KV("peak", run->memory_peak), KV("state", cli_run_optimizer_bytes(run)));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         if (isfinite(run->memory[c])) {
             cli_json_set(memory, tg_mem_category_name((tg_mem_category)c),
@@ -142,20 +138,17 @@ json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experimen
         cli_json_set(result, "reason", cli_json_text(reason));
     } else if (cli_run_open(ctx, path, &run) == CLI_OK && run.count > 0) {
         const cli_epoch *last = &run.epoch[run.count - 1];
-        cli_json_set(result, "epochs", cli_json_integer(last->epoch));
-        cli_json_set(result, "steps", cli_json_integer(last->step));
-        cli_json_set(result, "train_loss", cli_json_real(last->loss));
-        cli_json_set(result, "test", errors_of(&run));
+        cli_json_put(result, KV("epochs", last->epoch), KV("steps", last->step),
+                     KV("train_loss", last->loss), KV("test", errors_of(&run)));
         if (isfinite(run.validation[CLI_NORM_L2])) {
             json_t *validation = cli_json_object();
-            cli_json_set(validation, "l2", cli_json_real(run.validation[CLI_NORM_L2]));
-            cli_json_set(validation, "h1", cli_json_real(run.validation[CLI_NORM_H1]));
+            cli_json_put(validation, KV("l2", run.validation[CLI_NORM_L2]),
+                         KV("h1", run.validation[CLI_NORM_H1]));
             cli_json_set(result, "validation", validation);
         }
-        cli_json_set(result, "memory", memory_of(&run));
-        cli_json_set(result, "projection_error", cli_json_real(projection_error(path)));
-        cli_json_set(result, "step_ms", cli_json_real(cli_run_step_ms(&run)));
-        cli_json_set(result, "seconds", cli_json_real(cli_run_seconds(&run)));
+        cli_json_put(result, KV("memory", memory_of(&run)),
+                     KV("projection_error", projection_error(path)),
+                     KV("step_ms", cli_run_step_ms(&run)), KV("seconds", cli_run_seconds(&run)));
     }
     cli_json_set(result, "folder", cli_json_text(path));
     cli_run_close(&run);
@@ -165,11 +158,9 @@ json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experimen
 
 json_t *cli_result_planned(const cli_experiment *e, const cli_trial *trial) {
     const cli_cell *cell = &e->cell[trial->cell];
-    json_t *result = begin(e, trial, NULL), *memory = cli_json_object();
-    cli_json_set(memory, "peak", cli_json_integer((int64_t)cell->peak[cell->place]));
-    cli_json_set(memory, "state", cli_json_integer((int64_t)cell->state));
-    cli_json_set(result, "status", cli_json_text("finished"));
-    cli_json_set(result, "memory", memory);
+    json_t *result = begin(e, trial, NULL);
+    json_t *memory = cli_json_new(KV("peak", cell->peak[cell->place]), KV("state", cell->state));
+    cli_json_put(result, KV("status", "finished"), KV("memory", memory));
     return result;
 }
 
@@ -203,7 +194,7 @@ const char *cli_result_best_rate(const char *folder, const cli_experiment *e, in
 
 /* How the tables are to be made, for `tgrad report DIR`. */
 static json_t *describe(const cli_experiment *e) {
-    json_t *sweep = cli_json_object(), *axes = cli_json_array(), *cells = cli_json_array();
+    json_t *axes = cli_json_array(), *cells = cli_json_array();
     json_t *rates = cli_json_array();
     for (int r = 0; r < e->rates; r++) {
         cli_json_append(rates, cli_json_real(strtod(e->rate[r], NULL)));
@@ -213,27 +204,20 @@ static json_t *describe(const cli_experiment *e) {
     }
     for (int c = 0; c < e->cells; c++) {
         const cli_cell *cell = &e->cell[c];
-        json_t *entry = cli_json_object(), *values = cli_json_array();
+        json_t *values = cli_json_array();
         for (int a = 0; a < e->axes; a++) {
             cli_json_append(values, value_of(cell, a));
         }
-        cli_json_set(entry, "name", cli_json_text(cell->name));
-        cli_json_set(entry, "variant", cli_json_text(cell->variant));
-        cli_json_set(entry, "values", values);
+        json_t *entry = cli_json_new(KV("name", cell->name), KV("variant", cell->variant),
+                                     KV("values", values));
         if (json_object_size(cell->published) > 0) {
             cli_json_set(entry, "published", json_incref(cell->published));
         }
         cli_json_append(cells, entry);
     }
-    cli_json_set(sweep, "title", cli_json_text(e->title));
-    cli_json_set(sweep, "file", cli_json_text(e->file));
-    cli_json_set(sweep, "scale", e->scale ? cli_json_text(e->scale) : json_null());
-    cli_json_set(sweep, "rates", rates);
-    cli_json_set(sweep, "baseline", e->baseline ? cli_json_text(e->baseline) : json_null());
-    cli_json_set(sweep, "metric", e->metric ? cli_json_text(e->metric) : json_null());
-    cli_json_set(sweep, "axes", axes);
-    cli_json_set(sweep, "cells", cells);
-    return sweep;
+    return cli_json_new(KV("title", e->title), KV("file", e->file), KV("scale", e->scale),
+                        KV("rates", rates), KV("baseline", e->baseline), KV("metric", e->metric),
+                        KV("axes", axes), KV("cells", cells));
 }
 
 int cli_results_gather(const char *folder, const cli_experiment *e) {

@@ -6,6 +6,7 @@
 
 #include "common/run_folder.h"
 #include "common/statistics.h"
+#include "report/html.h"
 
 typedef struct cli_table_row {
     const char *name;     /* of the cell */
@@ -45,5 +46,15 @@ void cli_sweep_table_free(cli_sweep_table *table);
 
 /* The row with the least mean of an error; -1: none has one. */
 int cli_sweep_best(const cli_sweep_table *table, cli_norm norm, int test);
+
+/* ---- page.c: a table in Markdown, and a page in HTML with plots ---- */
+
+/* The table with its title and notes; nothing is escaped beyond what Markdown needs. */
+void cli_sweep_markdown(cli_html *out, const cli_sweep_table *table);
+
+/* Writes `path`, in Markdown if it ends in .md; *bytes is its size, 0 if it was not written.
+ * CLI_FAILED after a message, also where only the curves of runs are left out. */
+int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,
+                     size_t *bytes);
 
 #endif

@@ -105,12 +105,9 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
 }
 
 static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
-    json_t *object = cli_json_object();
-    cli_json_set(object, "count", cli_json_integer(ranks));
-    cli_json_set(object, "sent", cli_json_integer((int64_t)m->sent));
-    cli_json_set(object, "sent_dense", cli_json_integer((int64_t)m->sent_dense));
-    cli_json_set(object, "sent_refresh", cli_json_integer((int64_t)m->sent_refresh));
-    cli_json_set(object, "sent_updates", cli_json_integer((int64_t)m->sent_updates));
+    json_t *object =
+        cli_json_new(KV("count", ranks), KV("sent", m->sent), KV("sent_dense", m->sent_dense),
+                     KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates));
     if (at->link > 0.0) {
         cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
     }
@@ -213,28 +210,20 @@ static json_t *json_of_clamped(const tg_clamped_rank *clamped) {
     if (clamped->params == 0) {
         return json_null();
     }
-    json_t *object = cli_json_object();
-    cli_json_set(object, "parameter", cli_json_text(clamped->name));
-    cli_json_set(object, "parameters", cli_json_integer(clamped->params));
-    cli_json_set(object, "asked", cli_json_integer(clamped->asked));
-    cli_json_set(object, "taken", cli_json_integer(clamped->taken));
-    cli_json_set(object, "share", cli_json_real(clamped->share));
-    cli_json_set(object, "note", cli_json_text(clamped->note));
-    return object;
+    return cli_json_new(KV("parameter", clamped->name), KV("parameters", clamped->params),
+                        KV("asked", clamped->asked), KV("taken", clamped->taken),
+                        KV("share", clamped->share), KV("note", clamped->note));
 }
 
 static void print_json(const subject *s, const speeds *at) {
     const tg_train_memory *m = &s->memory;
-    json_t *object = cli_json_object(), *phases = cli_json_array();
-    cli_json_set(object, "name", cli_json_text(s->name));
-    cli_json_set(object, "optimizer", cli_json_text(method_of(s)));
-    cli_json_set(
-        object, "batch",
-        cli_json_integer(strtoll(cli_setting_or(s->settings, "data.batch_size", "16"), NULL, 10)));
-    cli_json_set(object, "grid", json_of_grid(s));
-    cli_json_set(object, "parameters", cli_json_integer(m->parameters));
-    cli_json_set(object, "place", cli_json_text(m->place == TG_HOST ? "host" : "device"));
-    cli_json_set(object, "memory", json_of_phase(peak_of(m, m->place), m->place));
+    json_t *phases = cli_json_array();
+    json_t *object = cli_json_new(
+        KV("name", s->name), KV("optimizer", method_of(s)),
+        KV("batch", strtoll(cli_setting_or(s->settings, "data.batch_size", "16"), NULL, 10)),
+        KV("grid", json_of_grid(s)), KV("parameters", m->parameters),
+        KV("place", m->place == TG_HOST ? "host" : "device"),
+        KV("memory", json_of_phase(peak_of(m, m->place), m->place)));
     for (int i = 0; i < m->count; i++) {
         cli_json_append(phases, json_of_phase(&m->phase[i], m->place));
     }
@@ -242,8 +231,8 @@ static void print_json(const subject *s, const speeds *at) {
     if (m->place != TG_HOST) {
         cli_json_set(object, "host", json_of_phase(peak_of(m, TG_HOST), TG_HOST));
     }
-    cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
-    cli_json_set(object, "clamped_rank", json_of_clamped(&m->clamped));
+    cli_json_put(object, KV("inference", m->inference),
+                 KV("clamped_rank", json_of_clamped(&m->clamped)));
     if (ranks > 1) {
         cli_json_set(object, "ranks", json_of_exchange(m, at));
     }
@@ -256,31 +245,25 @@ static void print_json(const subject *s, const speeds *at) {
 
 static json_t *json_of_proposal(const cli_proposal *p) {
     char text[512];
-    json_t *object = cli_json_object(), *settings = cli_json_object();
+    json_t *settings = cli_json_object();
     for (int i = 0; i < p->count; i++) {
         cli_json_set(settings, p->key[i], cli_json_text(p->value[i]));
     }
-    cli_json_set(object, "settings", settings);
-    cli_json_set(object, "arguments", cli_json_text(cli_proposal_arguments(p, text, sizeof text)));
-    cli_json_set(object, "peak", cli_json_integer((int64_t)p->peak));
-    cli_json_set(object, "moment", cli_json_text(p->phase));
-    cli_json_set(object, "time", cli_json_real(p->time));
-    return object;
+    return cli_json_new(KV("settings", settings),
+                        KV("arguments", cli_proposal_arguments(p, text, sizeof text)),
+                        KV("peak", p->peak), KV("moment", p->phase), KV("time", p->time));
 }
 
 static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool json) {
     char room[CLI_UNIT_TEXT], peak[CLI_UNIT_TEXT], text[512];
     if (json) {
-        json_t *object = cli_json_object(), *list = cli_json_array();
+        json_t *list = cli_json_array();
         for (int i = 0; i < found->count; i++) {
             cli_json_append(list, json_of_proposal(&found->proposal[i]));
         }
-        cli_json_set(object, "name", cli_json_text(s->name));
-        cli_json_set(object, "fit", cli_json_integer((int64_t)bytes));
-        cli_json_set(object, "fits", json_boolean(found->now.peak <= bytes));
-        cli_json_set(object, "peak", cli_json_integer((int64_t)found->now.peak));
-        cli_json_set(object, "proposals", list);
-        cli_json_print(object);
+        cli_json_print(cli_json_new(KV("name", s->name), KV("fit", bytes),
+                                    KV("fits", json_boolean(found->now.peak <= bytes)),
+                                    KV("peak", found->now.peak), KV("proposals", list)));
         return;
     }
     cli_bytes_text(bytes, room);

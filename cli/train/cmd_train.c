@@ -14,7 +14,7 @@
 #include "common/run_settings.h"
 #include "common/screen_line.h"
 #include "common/text.h"
-#include "help/help_keys.h"
+#include "help/help.h"
 
 static const char *run_folder;
 static const char *resume;
@@ -205,10 +205,12 @@ static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
 
 static void print_start(const tg_trainer *trainer, bool resumed) {
     const tg_train_end at = tg_trainer_end(trainer);
-    if (resumed) {
+    if (resumed && at.epoch >= at.epochs) {
+        cli_say("resumed after step %lld; all %lld epochs are done, from %s", (long long)at.step,
+                (long long)at.epochs, at.checkpoint);
+    } else if (resumed) {
         cli_say("resumed after step %lld, in epoch %lld of %lld, from %s", (long long)at.step,
-                (long long)(at.epoch < at.epochs ? at.epoch + 1 : at.epochs), (long long)at.epochs,
-                at.checkpoint);
+                (long long)at.epoch + 1, (long long)at.epochs, at.checkpoint);
     } else {
         cli_say("no checkpoint yet: starting from the beginning");
     }
@@ -234,13 +236,9 @@ static void print_time(const tg_train_time *t) {
 
 static json_t *json_of_processes(const tg_comm *comm) {
     const tg_comm_stats stats = tg_comm_get_info(comm).stats;
-    json_t *object = cli_json_object();
-    cli_json_set(object, "count", cli_json_integer(tg_comm_ranks(comm)));
-    cli_json_set(object, "transport", cli_json_text(tg_comm_get_info(comm).transport));
-    cli_json_set(object, "reduced", cli_json_integer(stats.reduced));
-    cli_json_set(object, "copied", cli_json_integer(stats.copied));
-    cli_json_set(object, "seconds", cli_json_real(stats.seconds));
-    return object;
+    return cli_json_new(
+        KV("count", tg_comm_ranks(comm)), KV("transport", tg_comm_get_info(comm).transport),
+        KV("reduced", stats.reduced), KV("copied", stats.copied), KV("seconds", stats.seconds));
 }
 
 static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_train_end *end,
@@ -253,13 +251,10 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
         cli_json_set(validates ? object : test, last->test[i].grid, errors);
     }
     cli_json_set_backend(object, ctx);
-    cli_json_set(object, "finished", json_boolean(end->is_finished));
-    cli_json_set(object, "diverged", json_boolean(end->has_diverged));
-    cli_json_set(object, "epoch", cli_json_integer(end->epoch));
-    cli_json_set(object, "step", cli_json_integer(end->step));
-    cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
-    cli_json_set(object, "skipped", cli_json_integer(end->skipped));
-    cli_json_set(object, "test", test);
+    cli_json_put(object, KV("finished", json_boolean(end->is_finished)),
+                 KV("diverged", json_boolean(end->has_diverged)), KV("epoch", end->epoch),
+                 KV("step", end->step), KV("train_loss", last->train_loss),
+                 KV("skipped", end->skipped), KV("test", test));
     if (tg_comm_get_info(comm).stats.calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
@@ -316,8 +311,10 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
                 (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
         cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
     } else {
-        print_memory(&s.last);
-        print_time(&s.time);
+        if (s.last.epoch > 0) { /* resumed with an epoch left */
+            print_memory(&s.last);
+            print_time(&s.time);
+        }
         print_communication(comm, end.step - before);
         if (s.last.epoch < s.last.epochs) {
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",

@@ -7,6 +7,7 @@
 #include "tgrad/context.h"
 #include "tgrad/data.h"
 #include "tgrad/fno.h"
+#include "tgrad/function.h"
 #include "tgrad/gno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"

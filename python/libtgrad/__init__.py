@@ -30,13 +30,15 @@ _LAZY = {
 }
 
 # Packages that a module needs: without them its names are not listed, and say so when they are used.
-_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "neuralop": ["torch", "neuralop"]}
+_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "nn": ["torch"],
+          "neuralop": ["torch", "neuralop"]}
 _missing = {name for names in _NEEDS.values() for name in names if not importlib.util.find_spec(name)}
 
 __all__ = ["Error", "__version__",
            *[name for name, module in _LAZY.items() if not _missing.intersection(_NEEDS.get(module, []))]]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run what is below
+    from . import nn as nn
     from .generators import Samples as Samples, equations as equations, generate as generate
     from .models import Model as Model, TestErrors as TestErrors
     from .neuralop import (Normalized as Normalized, from_neuralop as from_neuralop,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run wh
     from .training import Run as Run, train as train
 else:
     def __getattr__(name):
+        if name == "nn":  # modules of PyTorch
+            return importlib.import_module(".nn", __name__)
         if name not in _LAZY:
             raise AttributeError(f"module 'libtgrad' has no attribute '{name}'")
         try:

@@ -18,6 +18,7 @@ _STATE = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_BF16: torch.bfl
           c.TG_F16: torch.float16, c.TG_C64: torch.complex64, c.TG_C128: torch.complex128,
           c.TG_CF16: torch.complex32, c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8,
           c.TG_I64: torch.int64, c.TG_U64: torch.int64}
+FORMAT = 1  # of saved states
 _STRIDED = torch.strided
 _NUMPY = {c.TG_F32: "<f4", c.TG_F64: "<f8", c.TG_C64: "<c8", c.TG_C128: "<c16"}
 _STREAM_LEGACY = 1  # cudaStreamLegacy, which torch calls 0
@@ -79,7 +80,7 @@ def _torch_memory(device):
     return c.tg_allocator(types["alloc"](alloc), types["release"](release))
 
 
-def _make_context(device, stream):
+def make_context(device, stream, math=None):
     def log(level, line):
         _log.log(_LEVELS[level], line)
 
@@ -87,7 +88,7 @@ def _make_context(device, stream):
         return Context("cpu", threads=torch.get_num_threads(), log=log)
     with torch.cuda.device(device):
         return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
-                       allocator=_torch_memory(device))
+                       allocator=_torch_memory(device), math=math)
 
 
 def describe(tensor):
@@ -96,10 +97,9 @@ def describe(tensor):
 
 def check_param(param, name):
     """Refuses what no optimizer state can be made for."""
-    # DTensors, and what the older FullyShardedDataParallel puts on its parameters
-    if any(hasattr(param, mark) for mark in ("device_mesh", "_is_flat_param", "_fsdp_flattened")):
-        raise Error(f"weight of {name}: it is a part of a tensor that several processes share (DTensor, "
-                    "FSDP); TensorGRaD takes whole ones: opt.distributed averages what it compresses")
+    if any(hasattr(param, mark) for mark in ("_is_flat_param", "_fsdp_flattened")):
+        raise Error(f"weight of {name}: FullyShardedDataParallel (FSDP 1) has flattened it, so that its shape "
+                    "is lost; torch.distributed.fsdp.fully_shard (FSDP2) keeps it")
     if param.layout is not torch.strided:
         raise Error(f"weight of {name}: it is {param.layout}; dense tensors are needed")
     if param.device.type not in ("cpu", "cuda"):
@@ -107,7 +107,8 @@ def check_param(param, name):
     if param.dtype not in DTYPES:
         raise Error(f"weight of {name}: it is {param.dtype}; float32, float64, bfloat16, float16, "
                     "complex64, complex128 and complex32 are possible", c.TG_E_DTYPE)
-    check_memory(param, name)
+    if not hasattr(param, "device_mesh"):  # shards of DTensors are copied
+        check_memory(param, name)
 
 
 def _is_array(weight):
@@ -184,7 +185,7 @@ class Engine:
         self.is_cuda = self.device.type == "cuda"
         self.stream = torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else None
         self._guard = self.on_device()
-        self.context = _make_context(self.device, self.stream)
+        self.context = make_context(self.device, self.stream)
         self.place = lib.tg_backend_place(self.context)
         self._backend = self.context.memory(self.place).get("workspace", 0)
         self._list_groups()
@@ -472,7 +473,7 @@ class Engine:
                     self._add(archive, row, part, tensor, kinds, alive)
                 counters = parts.get("counters")
                 steps += int(counters[0]) if torch.is_tensor(counters) and len(counters) else 0
-            self.context.check(lib.tg_archive_set_meta(archive, b"optim.format", b"1"))
+            self.context.check(lib.tg_archive_set_meta(archive, b"optim.format", b"%d" % FORMAT))
             totals = torch.tensor([steps, 0, numpy.uint64(self.seed).astype(numpy.int64)], device="cpu")
             self._add_tensor(archive, "optim.totals", c.TG_I64, totals, alive)
             with self.on_device():
@@ -484,6 +485,10 @@ class Engine:
         name = f"optim.{row.name}.{part}"
         if not torch.is_tensor(tensor):
             raise Error(f"optimizer state: {name} is no tensor", c.TG_E_FORMAT)
+        if hasattr(tensor, "device_mesh"):
+            raise Error(f"optimizer state: {name} is split over {tensor.device_mesh}, its parameter is not; "
+                        "get_optimizer_state_dict with full_state_dict=True saves whole tensors",
+                        c.TG_E_FORMAT)
         tensor = tensor.detach().cpu().contiguous()
         if part == "method" and tensor.dtype == torch.uint8:
             self.context.check(lib.tg_archive_set_meta(archive, name.encode(), bytes(tensor.tolist())))
@@ -505,6 +510,10 @@ class Engine:
         self.context.check(lib.tg_archive_add_view(archive, name.encode(), view))
 
     # ---- what it knows ----
+
+    def dense_bytes(self):
+        """Of AdamW's moments."""
+        return sum(2 * row.param.numel() * row.param.element_size() for row in self.rows)
 
     def memory(self):
         """Bytes by category. Scratch of the backend, the same for any network, is not workspace."""

@@ -90,12 +90,15 @@ def _sentence(context, status):
 class Context:
     """A tg_context. Stands for itself in calls; `check` turns a status into an Error."""
 
-    def __init__(self, backend=None, threads=0, log=None, device=-1, stream=None, allocator=None):
+    def __init__(self, backend=None, threads=0, log=None, device=-1, stream=None, allocator=None,
+                 math=None):
         config = c.tg_context_config()
         lib.tg_context_config_init(config, ctypes.sizeof(config))
         config.threads = self.threads = threads
         config.device = device
         config.stream = stream
+        if math is not None:
+            config.math = math
         if log:
             config.log = self._log = c.tg_log_fn(lambda _, level, message: log(level, text(message)))
             config.log_level = c.TG_LOG_INFO

@@ -134,8 +134,10 @@ def planned_state(group, dtype, shape):
     context = Context("cpu")
     config = config_of(group, tuple(shape), not lib.tg_dtype_is_complex(dtype))
     param = c.tg_optim_param(b"it", dtype, shape_of(shape), 0)
+    number = ctypes.c_int(0)  # of a longer list, in which others may be large enough for 8 bits
     setup = c.tg_optim_setup(size=ctypes.sizeof(c.tg_optim_setup), groups=ctypes.pointer(config),
-                             group_count=1, params=ctypes.pointer(param), param_count=1)
+                             group_count=1, params=ctypes.pointer(param), param_count=1,
+                             numbers=ctypes.pointer(number))
     sizes = (ctypes.c_size_t * c.TG_MEM_CATEGORIES)()
     context.check(lib.tg_optim_plan(context, setup, sizes))
     return sizes[c.TG_MEM_OPTIMIZER] + sizes[c.TG_MEM_FACTORS] + sizes[c.TG_MEM_INDICES]

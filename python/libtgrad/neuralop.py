@@ -6,34 +6,23 @@ import pathlib
 import tempfile
 
 import torch
-from torch.nn import functional
 
 from . import _arrays
 from ._library import Error, c
 from .models import Model, open_context
+from .nn_settings import ACTIVATIONS, SHARED, check_common, settings_of
 
 try:
-    from neuralop.layers.embeddings import GridEmbeddingND
-    from neuralop.layers.spectral_convolution import SpectralConv
     from neuralop.models import FNO, TFNO
 except ModuleNotFoundError as error:
     if error.name != "neuralop":
         raise
     raise ImportError("networks of neuraloperator need that package: pip install neuraloperator") from error
 
-# Arguments of neuraloperator's FNO that are settings of ours under the same names.
-_SHARED = ("in_channels", "out_channels", "hidden_channels", "n_layers", "lifting_channel_ratio",
-           "projection_channel_ratio", "norm", "complex_data", "use_channel_mlp", "channel_mlp_dropout",
-           "channel_mlp_expansion", "channel_mlp_skip", "fno_skip", "stabilizer", "preactivation",
-           "factorization", "rank", "implementation", "separable")
-# What they must be, since the library knows nothing else.
-_FIXED = {"resolution_scaling_factor": None, "conv_module": SpectralConv}
-_ACTIVATIONS = {"gelu": functional.gelu, "relu": functional.relu, "silu": functional.silu, "tanh": torch.tanh}
-_MODULES = {"gelu": torch.nn.GELU, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU, "tanh": torch.nn.Tanh}
 _EPSILON = 1e-7  # of normalizers: (value - mean) / (std + epsilon)
 
 
-def _arguments(network):
+def arguments_of(network):
     """What the network was constructed with, defaults included."""
     parameters = inspect.signature(FNO).parameters
     plain = {name: parameter.default for name, parameter in parameters.items()}
@@ -43,70 +32,22 @@ def _arguments(network):
     return {**plain, **given, **dict(zip(parameters, network._init_kwargs["args"]))}
 
 
-def _check_common(settings, dims):
-    """Refuses networks of which neuraloperator 2.0 makes something else than the library."""
-    if not settings["use_channel_mlp"]:
-        raise Error("use_channel_mlp: without it neuraloperator 2.0 applies GELU twice in a block, and the "
-                    "library once", c.TG_E_UNSUPPORTED)
-    if settings["complex_data"] and dims > 1:
-        raise Error(f"complex_data: of complex data in {dims} dimensions neuraloperator 2.0 keeps "
-                    "frequencies that depend on the grid, and the library the lowest ones",
-                    c.TG_E_UNSUPPORTED)
-    if settings["complex_data"] and settings["norm"]:
-        raise Error(f"norm: of complex data neuraloperator 2.0 mixes both parts in its {settings['norm']}, "
-                    "and the library normalizes each by itself", c.TG_E_UNSUPPORTED)
-
-
-def _embedding(value, dims):
-    if value is None or value == "grid":
-        return value
-    if isinstance(value, GridEmbeddingND) and all(list(map(float, b)) == [0.0, 1.0]
-                                                  for b in value.grid_boundaries[:dims]):
-        return "grid"
-    raise Error("positional_embedding: coordinates from 0 to 1, 'grid', or None are supported",
-                c.TG_E_UNSUPPORTED)
-
-
-def _activation(given):
-    found = given["non_linearity"]
-    for name, function in _ACTIVATIONS.items():
-        is_module = type(found) is _MODULES[name] and getattr(found, "approximate", "none") == "none"
-        if is_module or found in (function, getattr(functional, name), getattr(torch, name, function)):
-            return name
-    raise Error(f"non_linearity: {found} has no counterpart here; it is one of {', '.join(_ACTIVATIONS)}",
-                c.TG_E_UNSUPPORTED)
-
-
-def _ranks(rank, form, dims):
-    """A rank of neuraloperator as ours. The whole number 1 is a rank there and a share here."""
-    if isinstance(rank, int) and rank == 1 and form:
-        return {"tucker": [1] * (dims + 2), "tt": [1] * (dims + 3)}.get(form.lower(), rank)
-    return rank
-
-
-def _settings_of(network):
+def settings_of_network(network):
     """Section fno for a network, or an Error that names what has no counterpart here."""
-    given = _arguments(network)
-    for name, value in _FIXED.items():
-        found = given.get(name, value)
-        if found is not value and found != value:
-            raise Error(f"{name}: networks with {found} have no counterpart here; it must be {value}",
-                        c.TG_E_UNSUPPORTED)
+    given = arguments_of(network)
     modes = list(network.n_modes)
-    _check_common(given, len(modes))
-    if given["max_n_modes"] is not None or modes != list(given["n_modes"]):
+    if modes != list(given["n_modes"]):
         raise Error(f"max_n_modes: weights for {given['max_n_modes'] or given['n_modes']} modes, of which "
                     f"{modes} are used, have no counterpart here", c.TG_E_UNSUPPORTED)
-    padding = given.get("domain_padding") or 0
-    padding = list(map(float, padding)) if isinstance(padding, (list, tuple)) else float(padding)
-    settings = {name: given[name] for name in _SHARED}
-    settings.update(n_modes=modes, domain_padding=padding, domain_padding_mode="symmetric",
-                    non_linearity=_activation(given), fixed_rank_modes=given["fixed_rank_modes"] or [],
-                    positional_embedding=_embedding(given["positional_embedding"], len(modes)),
-                    rank=_ranks(given["rank"], given["factorization"], len(modes)))
-    if given["complex_data"] and len(modes) == 1:
-        settings["complex_modes"] = "nonnegative"
-    return {"fno": settings}
+    return settings_of(given)
+
+
+def check_kind(network, what):
+    """Refuses subclasses that compute something of their own."""
+    kind = type(network)
+    if kind.__init__ not in (FNO.__init__, TFNO.__init__) or kind.forward is not FNO.forward:
+        raise Error(f"{what}: a {kind.__name__} has an __init__ or forward of its own, which has no "
+                    "counterpart here", c.TG_E_UNSUPPORTED)
 
 
 def from_neuralop(network: FNO, *, backend: str | None = None, threads: int = 0) -> Model:
@@ -118,11 +59,8 @@ def from_neuralop(network: FNO, *, backend: str | None = None, threads: int = 0)
     """
     if not isinstance(network, FNO):
         raise Error(f"from_neuralop: a {type(network).__name__} is no FNO of neuraloperator", c.TG_E_ARGUMENT)
-    kind = type(network)
-    if kind.__init__ not in (FNO.__init__, TFNO.__init__) or kind.forward is not FNO.forward:
-        raise Error(f"from_neuralop: a {kind.__name__} has an __init__ or forward of its own, which has no "
-                    "counterpart here", c.TG_E_UNSUPPORTED)
-    settings = _settings_of(network)
+    check_kind(network, "from_neuralop")
+    settings = {"fno": settings_of_network(network)}
     weights = {name: _arrays.to_numpy(value) for name, value in network.state_dict().items()
                if isinstance(value, torch.Tensor)}
     with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +107,7 @@ def to_neuralop(model: Model) -> torch.nn.Module:
         raise Error("fno.incremental_n_modes: state_dict() of neuraloperator does not tell the modes in use; "
                     "train until all are", c.TG_E_UNSUPPORTED)
     modes = settings["n_modes"] if isinstance(settings["n_modes"], list) else [settings["n_modes"]]
-    _check_common(settings, len(modes))
+    check_common(settings, len(modes))
     if settings["complex_data"] and len(modes) == 1 and settings["complex_modes"] != "nonnegative":
         raise Error("fno.complex_modes: neuraloperator keeps the frequencies 0 .. K - 1 of one-dimensional "
                     "complex data (nonnegative)", c.TG_E_UNSUPPORTED)
@@ -177,9 +115,9 @@ def to_neuralop(model: Model) -> torch.nn.Module:
         settings["rank"] = 1.0  # a share, where the whole number would be a rank
     network = FNO(n_modes=tuple(modes), positional_embedding=settings["positional_embedding"],
                   domain_padding=settings["domain_padding"] or None,
-                  non_linearity=_ACTIVATIONS[settings.get("non_linearity", "gelu")],
+                  non_linearity=ACTIVATIONS[settings.get("non_linearity", "gelu")],
                   fixed_rank_modes=settings.get("fixed_rank_modes") or False,
-                  **{name: settings[name] for name in _SHARED if name in settings})
+                  **{name: settings[name] for name in SHARED if name in settings})
     weights = {name: torch.from_numpy(value) for name, value in model.weights().items()}
     network.load_state_dict(weights, assign=True)
     normalizers = _normalizers(model)

@@ -15,8 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim import optimizer
 
 from . import _settings
-from ._engine import Engine, Moved, Row, check_param
-from ._library import Error, c
+from ._engine import FORMAT, Engine, Moved, Row, check_param
+from ._library import Error, c, lib, text
+from ._shards import Shards, is_sharded, mesh_of
 
 __all__ = ["TensorGRaD"]
 
@@ -121,12 +122,27 @@ class TensorGRaD(torch.optim.Optimizer):
         try:
             _settings.check_keys(group)
             _settings.config_of(group)
+            self._check_sharded(group, self._options)
         except Error:
             self.param_groups.pop()
             raise
         self._hook(group["params"])
         if self._process_group is not None:
             self._broadcast(group["params"])
+
+    @staticmethod
+    def _check_sharded(group, options):
+        """Refuses what DTensors are not updated with."""
+        if not any(map(is_sharded, group["params"])):
+            return
+        for key, reason in (("in_backward", "their gradients are complete when the backward pass has ended, "
+                             "and already divided over the ranks"),
+                            ("distributed", "fully_shard averages their gradients")):
+            if options[key]:
+                raise Error(f"{key}: not with DTensors (FSDP2); {reason}: call step() alone", c.TG_E_CONFIG)
+        if group.get("memory_budget"):
+            raise Error("memory_budget: not with DTensors (FSDP2); it is divided over all parameters, and no "
+                        "process holds them all: set rank and sparse_ratio", c.TG_E_CONFIG)
 
     def _named_alike(self, params):
         """Parameters of a further group: torch wants names of all groups or of none. Where the first
@@ -155,19 +171,21 @@ class TensorGRaD(torch.optim.Optimizer):
 
     def _prepare(self):
         """Makes the state of every trainable parameter that has none yet."""
-        by_device = {}
+        by_place = {}
         for number, name, param, group in self._named():
             if id(param) in self._where or not param.requires_grad or is_lazy(param):
                 continue
             check_param(param, name)
             if param.numel():
-                by_device.setdefault(param.device, []).append(Row(param, number, name, group))
-        for rows in by_device.values():
-            engine = Engine(rows, self.param_groups, self.param_groups[0]["seed"],
-                            self._options["accumulate"])
+                place = mesh_of(param, name) if is_sharded(param) else param.device
+                by_place.setdefault(place, []).append(Row(param, number, name, group))
+        for place, rows in by_place.items():
+            seed = self.param_groups[0]["seed"]
+            engine = (Engine(rows, self.param_groups, seed, self._options["accumulate"])
+                      if isinstance(place, torch.device) else Shards(rows, self.param_groups, seed, place))
             states = {row.number: self._pending[id(row.param)][1] for row in rows
                       if id(row.param) in self._pending}
-            if states:
+            if states or (self._loading and isinstance(engine, Shards)):  # a rank may lack them
                 engine.load(states)
             self._engines.append(engine)
             for i, row in enumerate(engine.rows):
@@ -420,6 +438,8 @@ class TensorGRaD(torch.optim.Optimizer):
         DistributedDataParallel.
         """
         import torch.distributed as dist
+        for group in self.param_groups:
+            self._check_sharded(group, {**self._options, "distributed": True})
         self._process_group = process_group if process_group is not None else dist.group.WORLD
         self._options.update(accumulate=True, distributed=True)
         for group in self.param_groups:
@@ -438,13 +458,17 @@ class TensorGRaD(torch.optim.Optimizer):
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """State of all parameters as tensors on the host; nothing of it is shared."""
+        """State of all parameters as tensors on the host, of DTensors as DTensors on their mesh (then
+        all ranks call it); nothing of it is shared."""
         held = self.state
         self.state = defaultdict(dict, self._export())
         try:
-            return super().state_dict()
+            found = super().state_dict()
         finally:
             self.state = held
+        for group in found["param_groups"]:
+            group["format"] = FORMAT
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         state_dict = state_dict.copy()
@@ -456,6 +480,11 @@ class TensorGRaD(torch.optim.Optimizer):
                 if key not in group:
                     raise Error(f"optimizer state: a parameter group has no '{key}'; this is no state of "
                                 "TensorGRaD", c.TG_E_FORMAT)
+            if group.get("format", FORMAT) != FORMAT:
+                raise Error(f"optimizer state: it has format {group['format']}, libtgrad {text(lib.tg_build().version)} reads "
+                            f"{FORMAT}; take the version that saved it, or a new optimizer", c.TG_E_FORMAT)
+        state_dict["param_groups"] = [{key: value for key, value in group.items() if key != "format"}
+                                      for group in state_dict["param_groups"]]
         before = (self._engines, self._where, self._pending, self.param_groups, self.state)
         hooks = self._optimizer_load_state_dict_pre_hooks
         self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # they were called
@@ -494,7 +523,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._forget_engines()
         self._pending = {id(params[old]): (params[old], parts)
                          for old, parts in loading["state"].items() if old in params and parts}
-        if self._pending:
+        if self._pending or any(map(is_sharded, params.values())):
             self._prepare()
 
     # ---- what it knows ----
@@ -510,8 +539,7 @@ class TensorGRaD(torch.optim.Optimizer):
             for category, size in engine.memory().items():
                 found[category] = found.get(category, 0) + size
         state = sum(found.get(part, 0) for part in ("optimizer", "factors", "indices"))
-        dense = sum(2 * row.param.numel() * row.param.element_size()
-                    for engine in self._engines for row in engine.rows)
+        dense = sum(engine.dense_bytes() for engine in self._engines)
         return {**found, "state": state, "total": sum(found.values()), "adamw": dense}
 
     def projection_errors(self) -> dict[str, float]:
@@ -522,5 +550,5 @@ class TensorGRaD(torch.optim.Optimizer):
     def stats(self) -> dict[str, int]:
         """Updates made and skipped for NaN or Inf, refreshes and failed decompositions."""
         found = [engine.stats() for engine in self._engines]
-        return {key: sum(stats[key] for stats in found)
+        return {key: sum(stats.get(key, 0) for stats in found)
                 for key in ("steps", "skipped", "refreshes", "failures")}

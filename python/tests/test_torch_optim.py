@@ -476,6 +476,10 @@ def test_states_of_other_optimizers_are_refused():
     run(other, params, 1)
     with pytest.raises(libtgrad.Error, match="a parameter group has no 'seed'; this is no state of TensorGRaD"):
         opt.load_state_dict(other.state_dict())
+    later = opt.state_dict()
+    later["param_groups"][0]["format"] = 2
+    with pytest.raises(libtgrad.Error, match="it has format 2, libtgrad .* reads 1; take the version that saved it"):
+        opt.load_state_dict(later)
     run(opt, params, 1)
 
 

@@ -245,6 +245,55 @@ static inline void tg_scratch_raise(tg_scratch_need *most, tg_scratch_need other
     most->host = other.host > most->host ? other.host : most->host;
 }
 
+/* The k entries of a set of which n is given; words, ranks and count are set. Ties by lowest
+ * index. */
+typedef enum tg_select_kind {
+    TG_SELECT_TOPK,     /* of largest modulus, by |x|^2 in f64; NaN counts as larger than Inf */
+    TG_SELECT_RANDOM,   /* uniformly without replacement */
+    TG_SELECT_WEIGHTED, /* without replacement with weights |x|: the smallest exponential(i) /
+                           |x_i|, where |x_i| = sqrt(|x_i|^2) in f64; zero weights come last, NaN
+                           counts as Inf (first) */
+    TG_SELECT_GIVEN     /* whose bits are set in words: only ranks and count are set */
+} tg_select_kind;
+
+typedef struct tg_select {
+    tg_select_kind kind;
+    tg_bitmap *bitmap;
+    int64_t k;
+    tg_dtype dtype; /* of x */
+    const void *x;  /* (n) */
+    tg_rng rng;
+} tg_select;
+
+/* ---- Random numbers ---- */
+
+/* Element i depends only on (rng, first + i); complex: re and im are elements 2i and 2i + 1. */
+typedef enum tg_random_law {
+    TG_RANDOM_UNIFORM, /* in [a, b) */
+    TG_RANDOM_NORMAL   /* of mean a and deviation b */
+} tg_random_law;
+
+typedef struct tg_random {
+    tg_random_law law;
+    tg_dtype dtype;
+    tg_rng rng;
+    uint64_t first;
+    double a, b;
+    int64_t n;
+    void *x;
+} tg_random;
+
+/* ---- Quantization ---- */
+
+/* n values of f32 to tg_quantized_bytes(n) bytes (quantize.h), which begin at an allocation or a
+ * multiple of 16 bytes from it, or back if `restores`. The same bits on every backend. */
+typedef struct tg_quantization {
+    int64_t n;
+    bool restores;
+    const void *from;
+    void *to;
+} tg_quantization;
+
 typedef struct tg_norms {
     double sum_squares; /* of the finite elements */
     double max_abs;     /* likewise */
@@ -315,6 +364,11 @@ struct tg_backend_ops {
     tg_status (*copy)(tg_backend *be, void *dst, const void *src, size_t bytes);
     tg_status (*synchronize)(tg_backend *be);
 
+    /* -- slots of one operand: work on arrays, which a backend with a stream only queues -- */
+#define TG_SLOT(name, type) tg_status (*name)(tg_backend * be, const type *op);
+#include "backend/slots.def"
+#undef TG_SLOT
+
     /* -- elementwise -- */
     tg_status (*fill)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
     /* Float dtypes only; real -> complex sets im 0, complex -> real keeps re. */
@@ -323,10 +377,6 @@ struct tg_backend_ops {
     tg_status (*axpy)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                       void *y); /* y += alpha x */
     tg_status (*scale)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
-    /* n values of f32 to tg_quantized_bytes(n) bytes and back (quantize.h), which begin at an
-     * allocation or a multiple of 16 bytes from it. The same bits on every backend. */
-    tg_status (*quantize)(tg_backend *be, int64_t n, const float *x, void *bytes);
-    tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
@@ -337,7 +387,6 @@ struct tg_backend_ops {
                                  uint32_t *count);
 
     /* -- dense algebra -- */
-    tg_status (*gemm)(tg_backend *be, const tg_gemm *gemm);
     /* Gram matrix of one mode: x is (left, dim, right); out is (dim, dim) in f64 or c128,
      * out[i][j] = sum over left, right of x[l,i,r] conj(x[l,j,r]), accumulated in f64. Entries of
      * `mask` (over left * dim * right; NULL: none) count as 0. */
@@ -384,20 +433,8 @@ struct tg_backend_ops {
     tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
                              double scale, const void *spectrum, void *x);
 
-    /* -- index sets; select_* set words, ranks and count of a bitmap whose n is given -- */
-    /* The k entries of largest modulus, ties by lowest index. The order is that of |x|^2 in f64;
-     * NaN counts as larger than Inf. */
-    tg_status (*select_topk)(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                             tg_bitmap *bitmap);
-    /* k entries uniformly without replacement. */
-    tg_status (*select_random)(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap);
-    /* k entries without replacement with weights |x|: the k smallest exponential(i) / |x_i|, where
-     * |x_i| = sqrt(|x_i|^2) in f64; ties and zero weights (last) by lowest index; NaN counts as Inf
-     * (first). */
-    tg_status (*select_weighted)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
-                                 int64_t k, tg_bitmap *bitmap);
-    /* Fills ranks and count from words. */
-    tg_status (*bitmap_rank)(tg_backend *be, tg_bitmap *bitmap);
+    /* -- index sets -- */
+    tg_status (*select)(tg_backend *be, const tg_select *op);
     tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                               const void *x,
                               void *out); /* out = x with the kept entries 0; out may be x */
@@ -424,19 +461,8 @@ struct tg_backend_ops {
      * are ignored. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
-    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
-     * real ones, 16-bit formats computed with in f32); see backend/nn.h -- */
-    tg_status (*box_copy)(tg_backend *be, const tg_box *op);
-    tg_status (*grid_embed)(tg_backend *be, const tg_embed *op);
-    /* Planes of n numbers to interleaved pairs and back. */
-    tg_status (*planes_join)(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
-                             const void *im, void *pairs);
-    tg_status (*planes_split)(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
-                              void *re, void *im);
-    tg_status (*act_forward)(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n, const void *x,
-                             void *y); /* y = act(x); y may be x */
-    tg_status (*act_backward)(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n, const void *x,
-                              const void *dy, void *dx); /* dx = dy act'(x); dx may be x or dy */
+    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes and activate:
+     * the real ones, 16-bit formats computed with in f32); see backend/nn.h -- */
     size_t (*skip_workspace)(tg_backend *be, const tg_skip *op,
                              bool backward); /* bytes; sizes only */
     tg_status (*skip_forward)(tg_backend *be, const tg_skip *op);
@@ -455,12 +481,6 @@ struct tg_backend_ops {
     tg_status (*block_backward)(tg_backend *be, const tg_block_back *op);
     tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
-    tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
-    tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
-    tg_status (*sobolev_squares)(tg_backend *be, const tg_sobolev *op);
-    tg_status (*residual)(tg_backend *be, const tg_residual *op);
-    tg_status (*vorticity_map)(tg_backend *be, const tg_vorticity_spectra *op);
-    tg_status (*vorticity_points)(tg_backend *be, const tg_vorticity_points *op);
     /* Neighbours of queries among points, see backend/neighbours.h; in the same order on every
      * backend. The bytes follow from the numbers of points and queries: of arrays laid out by
      * tg_neighbours_place and, after them, of scratch. Coordinates may be on the host. */
@@ -472,25 +492,6 @@ struct tg_backend_ops {
     size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
     tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);
     tg_status (*gno_backward)(tg_backend *be, const tg_gno *op);
-
-    /* -- flow in two dimensions, f64; see backend/flow.h. Arrays must not alias -- */
-    /* velocity (flows, 2, 2K + 1, K + 1) complex: i q2 w / q^2 and -i q1 w / q^2, 0 at q = 0. */
-    tg_status (*flow_velocity)(tg_backend *be, const tg_flow *flow, const double *w,
-                               double *velocity);
-    /* (u, v) in values becomes (u v, v^2 - u^2); speed[flow] = the largest |u| + |v|, NaN if one
-     * is NaN. */
-    tg_status (*flow_products)(tg_backend *be, const tg_flow *flow, double *values, double *speed);
-    /* decay (flows, 2K + 1): e^{-viscosity q^2 dt / 2}, q of wave number k = -K .. K. */
-    tg_status (*flow_decay)(tg_backend *be, const tg_flow *flow, double viscosity, const double *dt,
-                            double *decay);
-    tg_status (*flow_stage)(tg_backend *be, const tg_flow *flow, const tg_flow_stage *op);
-
-    /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
-     * elements 2i and 2i + 1 -- */
-    tg_status (*random_uniform)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                                double low, double high, int64_t n, void *x);
-    tg_status (*random_normal)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                               double mean, double deviation, int64_t n, void *x);
 
     /* -- factorized weights; see backend/nn.h -- */
     /* Whether the backend has a fused kernel for two modes of these sizes; NULL: never. Otherwise
@@ -515,6 +516,12 @@ struct tg_backend {
     double *cell; /* (8) in the backend's memory: results in transit to the host */
     void *state;  /* of the backend */
 };
+
+/* Fills ranks and count from words. */
+static inline tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
+    return be->ops->select(be, &op);
+}
 
 /* The context's backend, choosing the best one if none is chosen. */
 TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);

@@ -161,11 +161,11 @@ tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc) {
     return TG_OK;
 }
 
-tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg_bitmap *bitmap) {
-    return k >= 0 && k <= bitmap->n
+tg_status tg_check_select(tg_context *ctx, const tg_select *op) {
+    return op->k >= 0 && op->k <= op->bitmap->n
                ? TG_OK
-               : tg_fail(ctx, TG_E_ARGUMENT, "%s: %lld of %lld entries cannot be kept", slot,
-                         (long long)k, (long long)bitmap->n);
+               : tg_fail(ctx, TG_E_ARGUMENT, "select: %lld of %lld entries cannot be kept",
+                         (long long)op->k, (long long)op->bitmap->n);
 }
 
 tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {

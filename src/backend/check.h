@@ -36,8 +36,7 @@ TG_NODISCARD tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm);
 TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
 
 /* 0 <= k <= bitmap->n. */
-TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
-                                       const tg_bitmap *bitmap);
+TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const tg_select *op);
 
 /* A float dtype; 16-bit ones only as storage of f32 or c64. */
 TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);

@@ -51,6 +51,24 @@ typedef struct tg_embed {
     void *y;
 } tg_embed;
 
+/* Planes from = {re, im} of n numbers to interleaved pairs to = {pairs}; or back, if from[1] is
+ * NULL. Real dtypes. */
+typedef struct tg_planes {
+    tg_dtype dtype;
+    int64_t n;
+    const void *from[2];
+    void *to[2];
+} tg_planes;
+
+/* y = act(x), or y = dy act'(x) if there is a dy. y may be x or dy. */
+typedef struct tg_activation {
+    tg_dtype dtype;
+    tg_act act;
+    int64_t n;
+    const void *x, *dy;
+    void *y;
+} tg_activation;
+
 /* S u, the linear map of a skip connection at a pixel. */
 typedef enum tg_skip_map {
     TG_SKIP_MAP_NONE,     /* 0: only the bias */

@@ -363,9 +363,14 @@ static tg_status start_by_sketches(const decomposition *dc, const void *x, const
         const tg_multimode modes = sketching(dc, k);
         for (int j = 0; j < plan->ndim; j++) {
             if (j != k) {
-                const int64_t count = modes.dim[j] * modes.rank[j];
-                TG_CALL(dc->be->ops->random_normal(dc->be, plan->dtype, rng, (uint64_t)j << 32, 0.0,
-                                                   1.0, count, dc->sketch[j]));
+                const tg_random op = {.law = TG_RANDOM_NORMAL,
+                                      .dtype = plan->dtype,
+                                      .rng = *rng,
+                                      .first = (uint64_t)j << 32,
+                                      .b = 1.0,
+                                      .n = modes.dim[j] * modes.rank[j],
+                                      .x = dc->sketch[j]};
+                TG_CALL(dc->be->ops->random(dc->be, &op));
             }
         }
         TG_CALL(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));

@@ -512,6 +512,6 @@ int64_t nn_projection_hidden(const tg_fno_config *config) {
     return at_least_one(config->projection_channel_ratio * (double)config->hidden_channels);
 }
 
-int64_t nn_mlp_hidden(const tg_fno_config *config) {
-    return at_least_one(nearbyint(config->channel_mlp_expansion * (double)config->hidden_channels));
+int64_t nn_mlp_hidden(const tg_fno_config *config, int64_t channels) {
+    return at_least_one(nearbyint(config->channel_mlp_expansion * (double)channels));
 }

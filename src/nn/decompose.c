@@ -15,10 +15,9 @@ static tg_status multiply(tg_backend *be, tg_dtype dtype, tg_op op_a, tg_op op_b
     return be->ops->gemm(be, &gemm);
 }
 
-static tg_shape dense_shape(const nn_model *model) {
-    const int64_t channels = model->config.hidden_channels;
-    tg_shape shape = {2 + model->config.n_dim, {channels, channels}};
-    memcpy(shape.dim + 2, model->modes, sizeof model->modes);
+static tg_shape dense_shape(const nn_model *model, const nn_conv *conv) {
+    tg_shape shape = {2 + model->config.n_dim, {conv->in, conv->out}};
+    memcpy(shape.dim + 2, conv->modes, sizeof conv->modes);
     return shape;
 }
 
@@ -132,10 +131,10 @@ fail:
     return status;
 }
 
-tg_status nn_compose(const nn_model *model, tg_backend *be, const tg_tensor *factor,
-                     tg_tensor *dense) {
+tg_status nn_compose(const nn_model *model, tg_backend *be, const nn_conv *conv,
+                     const tg_tensor *factor, tg_tensor *dense) {
     const tg_factorization form = model->config.factorization;
-    const tg_shape shape = dense_shape(model);
+    const tg_shape shape = dense_shape(model, conv);
     chain c = {.made = NULL};
     tg_status status = TG_OK;
     *dense = (tg_tensor){0};
@@ -155,10 +154,10 @@ fail:
 
 /* ---- factors of W ---- */
 
-static tg_status decompose_tucker(const nn_model *model, const tg_tensor *dense,
-                                  tg_tensor *factor) {
+static tg_status decompose_tucker(const nn_model *model, const nn_conv *conv,
+                                  const tg_tensor *dense, tg_tensor *factor) {
     tg_tucker_result result;
-    TG_CALL(tg_tucker(model->ctx, dense, model->factors.shape[0].dim, SWEEPS, TG_SVD_TRUNCATED, 0,
+    TG_CALL(tg_tucker(model->ctx, dense, conv->factors.shape[0].dim, SWEEPS, TG_SVD_TRUNCATED, 0,
                       &result));
     factor[0] = result.core;
     memcpy(factor + 1, result.factor, (size_t)dense->shape.ndim * sizeof *factor);
@@ -211,14 +210,14 @@ fail:
     return status;
 }
 
-static tg_status decompose_tt(const nn_model *model, tg_backend *be, const tg_tensor *dense,
-                              tg_tensor *factor) {
+static tg_status decompose_tt(const nn_model *model, tg_backend *be, const nn_conv *conv,
+                              const tg_tensor *dense, tg_tensor *factor) {
     const int last = dense->shape.ndim - 1;
     tg_tensor left = {0}, next = {0};
     tg_status status = TG_OK;
     for (int k = 0; k <= last; k++) {
-        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, dense->dtype,
-                                &model->factors.shape[k], &factor[k]));
+        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, dense->dtype, &conv->factors.shape[k],
+                                &factor[k]));
     }
     for (int k = 0; k < last; k++) {
         TG_TRY(split(model, be, k == 0 ? dense : &left, &factor[k], &next));
@@ -233,13 +232,13 @@ fail:
     return status;
 }
 
-tg_status nn_decompose(const nn_model *model, tg_backend *be, const tg_tensor *dense,
-                       tg_tensor *factor) {
+tg_status nn_decompose(const nn_model *model, tg_backend *be, const nn_conv *conv,
+                       const tg_tensor *dense, tg_tensor *factor) {
     switch (model->config.factorization) {
     case TG_FACTORIZATION_TUCKER:
-        return decompose_tucker(model, dense, factor);
+        return decompose_tucker(model, conv, dense, factor);
     case TG_FACTORIZATION_TT:
-        return decompose_tt(model, be, dense, factor);
+        return decompose_tt(model, be, conv, dense, factor);
     case TG_FACTORIZATION_CP:
         return tg_fail(model->ctx, TG_E_CONFIG,
                        "fno.factorization: cp has no decomposition, only fits that iterations "

@@ -230,14 +230,12 @@ static void make_separable(const weight *w, double deviation, nn_factors *f) {
     set_deviation(f, deviation);
 }
 
-tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, const int64_t *modes,
-                          nn_factors *out) {
+tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, int64_t in, int64_t out,
+                          const int64_t *modes, nn_factors *factors) {
     const tg_factorization form = config->factorization;
-    const double channels = (double)config->hidden_channels, deviation = sqrt(1.0 / channels);
-    weight w = {.ndim = 2 + config->n_dim,
-                .dim = {config->hidden_channels, config->hidden_channels},
-                .numbers = channels * channels};
-    *out = (nn_factors){0};
+    const double deviation = sqrt(2.0 / (double)(in + out));
+    weight w = {.ndim = 2 + config->n_dim, .dim = {in, out}, .numbers = (double)in * (double)out};
+    *factors = (nn_factors){0};
     for (int d = 0; d < config->n_dim; d++) {
         w.dim[2 + d] = modes[d];
         w.numbers *= (double)modes[d];
@@ -248,7 +246,7 @@ tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, const in
                            "fno.separable: such a weight is small as it is: take "
                            "fno.factorization null");
         }
-        make_separable(&w, deviation, out);
+        make_separable(&w, deviation, factors);
         return TG_OK;
     }
     if (form == TG_FACTORIZATION_DENSE) {
@@ -257,7 +255,7 @@ tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, const in
     TG_CALL(take_ranks(ctx, config, &w));
     (form == TG_FACTORIZATION_TUCKER ? make_tucker
      : form == TG_FACTORIZATION_TT   ? make_tt
-                                     : make_cp)(&w, deviation, out);
+                                     : make_cp)(&w, deviation, factors);
     return TG_OK;
 }
 

@@ -45,9 +45,9 @@ typedef struct nn_factors {
     nn_link link[TG_FNO_MAX_DIMS];
 } nn_factors;
 
-/* For a network with these settings and modes. */
-TG_NODISCARD tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config,
-                                       const int64_t *modes, nn_factors *out);
+/* For a weight (in, out, modes) of a network with these settings. */
+TG_NODISCARD tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, int64_t in,
+                                       int64_t out, const int64_t *modes, nn_factors *factors);
 
 /* The name of a parameter, appended to its module's: "weight.core", "weight.factors.factor_2". */
 void nn_factors_name(tg_factorization form, int param, char *text, size_t capacity);

@@ -12,14 +12,20 @@ static tg_status init_param(tg_fno *fno, int number) {
     const tg_backend_ops *ops = fno->be->ops;
     const tg_rng rng = {.seed = fno->seed, .purpose = TG_RNG_INIT, .step = (uint32_t)param->stream};
     const int64_t n = tg_shape_numel(&param->shape);
+    const bool is_uniform = param->init == NN_INIT_UNIFORM;
     void *w = nn_weight(fno, number);
+    const tg_random op = {.law = is_uniform ? TG_RANDOM_UNIFORM : TG_RANDOM_NORMAL,
+                          .dtype = param->dtype,
+                          .rng = rng,
+                          .a = is_uniform ? -param->scale : 0.0,
+                          .b = param->scale,
+                          .n = n,
+                          .x = w};
     switch (param->init) {
     case NN_INIT_SPECTRAL:
     case NN_INIT_NORMAL:
-        return ops->random_normal(fno->be, param->dtype, &rng, 0, 0.0, param->scale, n, w);
     case NN_INIT_UNIFORM:
-        return ops->random_uniform(fno->be, param->dtype, &rng, 0, -param->scale, param->scale, n,
-                                   w);
+        return ops->random(fno->be, &op);
     case NN_INIT_CONST:
         break;
     }

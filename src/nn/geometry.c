@@ -1,19 +1,26 @@
-/* Padding of a grid, and the frequencies of the weights it has. */
+/* Grids: that of the data, its padding, and the frequencies that a grid has of a spectrum's. */
 #include <math.h>
+#include <string.h>
 
 #include "base/minmax.h"
 #include "nn/config.h"
+#include "nn/list.h"
 #include "nn/program.h"
 
-/* Zeros appended to dimension d, on each side if `symmetric`. */
-static int64_t zeros_of(const tg_fno_config *config, int d, int64_t grid) {
+/* ---- padding ---- */
+
+/* With zeros appended to dimension d, on each side if `symmetric`. */
+static int64_t padded_size(const tg_fno_config *config, int d, int64_t grid) {
     const double share = config->n_padding_of > 0 ? config->padding_of[d] : config->domain_padding;
-    return (int64_t)nearbyint(share * (double)grid);
+    const int64_t zeros = (int64_t)nearbyint(share * (double)grid);
+    return grid + (config->domain_padding_mode == TG_PADDING_SYMMETRIC ? 2 : 1) * zeros;
 }
 
-static int64_t padded_size(const tg_fno_config *config, int d, int64_t grid) {
-    const bool both = config->domain_padding_mode == TG_PADDING_SYMMETRIC;
-    return grid + (both ? 2 : 1) * zeros_of(config, d, grid);
+nn_grid nn_padded(const nn_model *model, nn_grid grid) {
+    for (int d = 0; d < model->config.n_dim; d++) {
+        grid.size[d] = padded_size(&model->config, d, grid.size[d]);
+    }
+    return grid;
 }
 
 void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
@@ -31,33 +38,12 @@ void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
     }
 }
 
-/* Kept frequencies of dimension d: -(K/2) .. ceil(K/2) - 1 with the middle of the weight's modes;
- * the halved last dimension of real data keeps 0 .. K - 1 with the first ones; `nonnegative`
- * complex data 0 .. K - 1 with the middle. */
-static void keep(const nn_model *model, nn_geometry *g, int d) {
-    const tg_fno_config *config = &model->config;
-    const bool is_halved = !config->complex_data && d == config->n_dim - 1;
-    const int64_t grid = g->padded[d], modes = model->modes[d];
-    int64_t used = modes;
-    if (config->n_incremental > 0) {
-        const int64_t wanted = config->incremental_n_modes[d];
-        used = is_halved ? wanted / 2 + 1 : wanted;
-    }
-    if (is_halved) {
-        g->kept[d] = tg_min(used, grid / 2 + 1);
-        return;
-    }
-    g->kept[d] = tg_min(used, grid);
-    g->window[d] = (modes - g->kept[d]) / 2;
-    if (!config->complex_data || config->complex_modes == TG_MODES_CENTERED) {
-        g->first[d] = -(g->kept[d] / 2);
-    }
-}
+/* ---- the data ---- */
 
-tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
-                           nn_geometry *out) {
+tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *grid,
+                         nn_domain *out) {
     const tg_fno_config *config = &model->config;
-    nn_geometry g = {.kept_count = 1, .pixels = 1, .padded_pixels = 1};
+    nn_domain domain = {.pixels = 1};
     tg_shape widest = {.ndim = 2 + config->n_dim, .dim = {2 * batch, config->hidden_channels}};
     for (int d = 0; d < config->n_dim; d++) {
         if (grid[d] < 1 || grid[d] > (int64_t)1 << 30) {
@@ -65,50 +51,97 @@ tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *
                            "grid: size %lld of dimension %d is not in 1 .. %d", (long long)grid[d],
                            d, 1 << 30);
         }
-        const int64_t zeros = zeros_of(config, d, grid[d]);
-        g.grid[d] = grid[d];
-        g.padded[d] = padded_size(config, d, grid[d]);
-        g.pad_before[d] = config->domain_padding_mode == TG_PADDING_SYMMETRIC ? zeros : 0;
-        g.pads = g.pads || zeros > 0;
-        widest.dim[2 + d] = g.padded[d];
-        keep(model, &g, d);
-        g.windowed = g.windowed || g.kept[d] < model->modes[d];
+        domain.grid.size[d] = grid[d];
+        widest.dim[2 + d] = padded_size(config, d, grid[d]);
     }
     if (batch < 1 || tg_shape_numel(&widest) < 0) {
         return tg_fail(model->ctx, TG_E_SHAPE,
                        "batch: %lld samples on this grid are none or too many", (long long)batch);
     }
     for (int d = 0; d < config->n_dim; d++) {
-        g.pixels *= g.grid[d];
-        g.padded_pixels *= g.padded[d];
-        g.kept_count *= g.kept[d];
+        domain.pixels *= grid[d];
     }
-    g.points = g.queries = g.pixels;
+    domain.points = domain.queries = domain.pixels;
     if (config->architecture == TG_ARCHITECTURE_GINO) {
-        g.points = grid[config->n_dim];
-        g.queries = grid[config->n_dim + 1];
-        if (g.points < 1 || g.queries < 1 || g.points > TG_NEIGHBOURS_MAX ||
-            g.queries > TG_NEIGHBOURS_MAX) {
+        domain.points = grid[config->n_dim];
+        domain.queries = grid[config->n_dim + 1];
+        if (domain.points < 1 || domain.queries < 1 || domain.points > TG_NEIGHBOURS_MAX ||
+            domain.queries > TG_NEIGHBOURS_MAX) {
             return tg_fail(model->ctx, TG_E_SHAPE,
                            "points: %lld of them and %lld queries; 1 .. %d of each are possible",
-                           (long long)g.points, (long long)g.queries, TG_NEIGHBOURS_MAX);
+                           (long long)domain.points, (long long)domain.queries, TG_NEIGHBOURS_MAX);
         }
     }
-    *out = g;
+    *out = domain;
     return TG_OK;
 }
 
-tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images) {
-    tg_fft_desc desc = {.dtype = model->config.dtype,
-                        .complex = model->config.complex_data,
-                        .ndim = model->config.n_dim,
-                        .howmany = images * model->config.hidden_channels,
-                        .grid_store = model->stores.activation,
-                        .kept_store = model->stores.spectrum};
-    for (int d = 0; d < desc.ndim; d++) {
-        desc.grid[d] = g->padded[d];
-        desc.kept[d] = g->kept[d];
-        desc.first[d] = g->first[d];
+/* ---- transforms ---- */
+
+/* Kept frequencies of dimension d: -(K/2) .. ceil(K/2) - 1 with the middle of the spectrum's modes;
+ * the halved last dimension of real data keeps 0 .. K - 1 with the first ones; `nonnegative`
+ * complex data 0 .. K - 1 with the middle. */
+static void keep(const nn_model *model, nn_transform *t, int d) {
+    const tg_fno_config *config = &model->config;
+    const bool is_halved = !config->complex_data && d == config->n_dim - 1;
+    const int64_t grid = t->desc.grid[d], modes = t->modes[d];
+    int64_t used = modes, window = 0;
+    if (config->n_incremental > 0) {
+        const int64_t wanted = config->incremental_n_modes[d];
+        used = is_halved ? wanted / 2 + 1 : wanted;
     }
-    return desc;
+    const int64_t kept = tg_min(used, is_halved ? grid / 2 + 1 : grid);
+    if (!is_halved) {
+        window = (modes - kept) / 2;
+        const bool is_centered =
+            !config->complex_data || config->complex_modes == TG_MODES_CENTERED;
+        t->desc.first[d] = is_centered ? -(kept / 2) : 0;
+    }
+    t->desc.kept[d] = kept;
+    t->span[d][0] = (nn_span){kept, window, 0};
+}
+
+static bool is_same(const nn_transform *a, const nn_transform *b) {
+    return memcmp(a->desc.grid, b->desc.grid, sizeof a->desc.grid) == 0 &&
+           memcmp(a->modes, b->modes, sizeof a->modes) == 0 &&
+           memcmp(a->span, b->span, sizeof a->span) == 0;
+}
+
+/* Its number in the list, where it is added unless there is the same. */
+static int find(nn_program *p, nn_transform t) {
+    t.mode_count = t.kept_count = 1;
+    for (int d = 0; d < t.desc.ndim; d++) {
+        t.mode_count *= t.modes[d];
+        t.kept_count *= t.desc.kept[d];
+        t.is_windowed = t.is_windowed || t.span[d][0].count != t.modes[d];
+    }
+    for (int i = 0; i < p->transform_count; i++) {
+        if (is_same(&p->transforms[i], &t)) {
+            p->transforms[i].desc.howmany = tg_max(p->transforms[i].desc.howmany, t.desc.howmany);
+            return i;
+        }
+    }
+    const tg_status status = NN_GROW(p, transforms, transform);
+    if (status != TG_OK) {
+        p->status = p->status == TG_OK ? status : p->status;
+        return 0;
+    }
+    p->transforms[p->transform_count] = t;
+    return p->transform_count++;
+}
+
+int nn_transform_on(nn_program *p, nn_grid grid, const int64_t *modes, int64_t channels) {
+    const nn_model *model = p->model;
+    nn_transform t = {.desc = {.dtype = model->config.dtype,
+                               .complex = model->config.complex_data,
+                               .ndim = model->config.n_dim,
+                               .howmany = p->images * channels,
+                               .grid_store = model->stores.activation,
+                               .kept_store = model->stores.spectrum}};
+    for (int d = 0; d < t.desc.ndim; d++) {
+        t.desc.grid[d] = grid.size[d];
+        t.modes[d] = modes[d];
+        keep(model, &t, d);
+    }
+    return find(p, t);
 }

@@ -28,11 +28,10 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
         return -1;
     }
     if (numel < 0 || (uint64_t)numel > (SIZE_MAX / 4 - model->weight_bytes) / size) {
-        model->status =
-            tg_fail(model->ctx, TG_E_CONFIG,
-                    "fno.hidden_channels and fno.n_modes: %lld channels and %lld modes are too "
-                    "many for one weight",
-                    (long long)model->config.hidden_channels, (long long)model->mode_count);
+        char shape[96];
+        model->status = tg_fail(model->ctx, TG_E_CONFIG,
+                                "fno.hidden_channels and fno.n_modes: a weight of %s is too large",
+                                tg_shape_text(&param.shape, shape, sizeof shape));
         return -1;
     }
     va_list args;
@@ -79,35 +78,35 @@ void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hid
     }
 }
 
-void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip) {
+void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, int64_t in, int64_t out,
+                     nn_skip *skip) {
     static const tg_skip_map kinds[] = {[TG_SKIP_LINEAR] = TG_SKIP_MAP_LINEAR,
                                         [TG_SKIP_IDENTITY] = TG_SKIP_MAP_IDENTITY,
                                         [TG_SKIP_SOFT_GATING] = TG_SKIP_MAP_GATE};
-    const int64_t channels = model->config.hidden_channels;
     *skip = (nn_skip){.kind = kinds[kind], .param = {-1, -1}};
     for (int part = 0; kind != TG_SKIP_IDENTITY && part < model->planes; part++) {
         nn_param param = {.dtype = model->config.dtype,
-                          .shape = {2 + model->config.n_dim, {1, channels, 1, 1, 1}},
+                          .shape = {2 + model->config.n_dim, {1, out, 1, 1, 1}},
                           .init = NN_INIT_CONST,
                           .scale = 1.0,
                           .stream = part == 0 ? model->param_count : skip->param[0]};
         if (kind == TG_SKIP_LINEAR) {
-            param.shape = (tg_shape){3, {channels, channels, 1}};
+            param.shape = (tg_shape){3, {out, in, 1}};
             param.init = NN_INIT_UNIFORM;
-            param.scale = 1.0 / sqrt((double)channels);
+            param.scale = 1.0 / sqrt((double)in);
         }
         skip->param[part] = add_param(model, param, "%s%s.%s", module, part_name(model, part),
                                       kind == TG_SKIP_LINEAR ? "conv.weight" : "weight");
     }
 }
 
-void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm) {
+void nn_declare_norm(nn_model *model, const char *module, int64_t channels, nn_norm *norm) {
     *norm = (nn_norm){-1, -1};
     if (model->config.norm != TG_NORM_GROUP) {
         return;
     }
     nn_param param = {.dtype = model->config.dtype,
-                      .shape = {1, {model->config.hidden_channels}},
+                      .shape = {1, {channels}},
                       .init = NN_INIT_CONST,
                       .scale = 1.0};
     norm->weight = add_param(model, param, "%s.weight", module);
@@ -136,8 +135,7 @@ void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *co
 }
 
 /* Declares the parameters of a factorized weight; returns the number of the first. */
-static int declare_factors(nn_model *model, const char *module) {
-    const nn_factors *factors = &model->factors;
+static int declare_factors(nn_model *model, const char *module, const nn_factors *factors) {
     const tg_factorization form = model->config.factorization;
     const int first = model->param_count;
     for (int i = 0; i < factors->params; i++) {
@@ -155,31 +153,39 @@ static int declare_factors(nn_model *model, const char *module) {
     return first;
 }
 
-static int declare_dense(nn_model *model, const char *module) {
+static int declare_dense(nn_model *model, const char *module, const nn_conv *conv) {
     const tg_fno_config *config = &model->config;
-    const int64_t channels = config->hidden_channels;
     nn_param spectral = {.dtype = tg_stored(tg_dtype_complex(config->dtype), model->stores.weight),
-                         .shape = {2 + config->n_dim, {channels, channels}},
+                         .shape = {2 + config->n_dim, {conv->in, conv->out}},
                          .spectral = true,
                          .factored = true,
                          .init = NN_INIT_SPECTRAL,
-                         .scale = sqrt(0.5 / (double)channels),
+                         .scale = sqrt(1.0 / (double)(conv->in + conv->out)),
                          .stream = model->param_count};
-    memcpy(spectral.shape.dim + 2, model->modes, sizeof model->modes);
+    memcpy(spectral.shape.dim + 2, conv->modes, sizeof conv->modes);
     return add_param(model, spectral, "%s.weight.tensor", module);
 }
 
-void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias) {
+void nn_declare_conv(nn_model *model, const char *module, int64_t in, int64_t out,
+                     const int64_t *n_modes, nn_conv *conv) {
     const tg_fno_config *config = &model->config;
-    const int64_t channels = config->hidden_channels;
-    *weight =
-        model->factors.params > 0 ? declare_factors(model, module) : declare_dense(model, module);
+    *conv = (nn_conv){.in = in, .out = out, .mode_count = 1};
+    for (int d = 0; d < config->n_dim; d++) {
+        const bool halved = d == config->n_dim - 1 && !config->complex_data;
+        conv->modes[d] = halved ? n_modes[d] / 2 + 1 : n_modes[d];
+        conv->mode_count *= conv->modes[d]; /* at most 2^60: the config is checked */
+    }
+    if (failed(model, nn_factors_make(model->ctx, config, in, out, conv->modes, &conv->factors))) {
+        return;
+    }
+    conv->weight = conv->factors.params > 0 ? declare_factors(model, module, &conv->factors)
+                                            : declare_dense(model, module, conv);
     const nn_param real = {.dtype = config->dtype,
-                           .shape = {1 + config->n_dim, {channels, 1, 1, 1}},
+                           .shape = {1 + config->n_dim, {out, 1, 1, 1}},
                            .init = NN_INIT_NORMAL,
-                           .scale = sqrt(1.0 / (double)channels),
+                           .scale = sqrt(2.0 / (double)(in + out)),
                            .stream = model->param_count};
-    *bias = add_param(model, real, "%s.bias", module);
+    conv->bias = add_param(model, real, "%s.bias", module);
 }
 
 /* ---- the model ---- */
@@ -193,16 +199,8 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
     TG_TRY(tg_fno_config_check(ctx, config));
     model.act = nn_act_of(config);
     model.planes = config->complex_data ? 2 : 1;
-    const int last = config->n_dim - 1;
     model.architecture = nn_architecture_of(config);
     model.stores = nn_stores_of(config);
-    model.mode_count = 1;
-    for (int d = 0; d <= last; d++) {
-        const bool halved = d == last && !config->complex_data;
-        model.modes[d] = halved ? config->n_modes[d] / 2 + 1 : config->n_modes[d];
-        model.mode_count *= model.modes[d]; /* at most 2^60: checked above */
-    }
-    TG_TRY(nn_factors_make(ctx, config, model.modes, &model.factors));
     model.embedded_channels = config->in_channels;
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         model.embedded_channels = config->fno_in_channels + config->latent_feature_channels;

@@ -13,7 +13,7 @@
 /* Channels of the hidden layers. */
 int64_t nn_lifting_hidden(const tg_fno_config *config);
 int64_t nn_projection_hidden(const tg_fno_config *config);
-int64_t nn_mlp_hidden(const tg_fno_config *config);
+int64_t nn_mlp_hidden(const tg_fno_config *config, int64_t channels); /* of a block */
 
 /* The function between layers. */
 tg_act nn_act_of(const tg_fno_config *config);
@@ -71,8 +71,19 @@ typedef struct nn_gno {
     int param;  /* the first: weight (out, in) and bias of each layer */
 } nn_gno;
 
+/* A spectral convolution: a weight (in, out, modes) and a bias (out). */
+typedef struct nn_conv {
+    int64_t in, out;
+    int64_t modes[TG_FNO_MAX_DIMS]; /* the last one is halved for real data */
+    int64_t mode_count;
+    nn_factors factors;
+    int weight, bias; /* of a factorized weight the first parameter */
+} nn_conv;
+
 typedef struct nn_block {
-    int weight, bias; /* of the spectral convolution; of a factorized one, the first */
+    int number;     /* from 0 */
+    bool activates; /* before its MLP and, unless activations come first, at its end */
+    nn_conv conv;
     nn_skip fno_skip, mlp_skip;
     nn_mlp mlp;
     nn_norm norm[2];
@@ -94,11 +105,8 @@ typedef struct nn_model {
     tg_fno_config config;
     const nn_architecture *architecture;
     nn_stores stores;
-    tg_act act;                     /* between layers: fno.non_linearity */
-    int planes;                     /* 1; 2 for complex data */
-    int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
-    int64_t mode_count;
-    nn_factors factors;        /* of every spectral weight */
+    tg_act act;                /* between layers: fno.non_linearity */
+    int planes;                /* 1; 2 for complex data */
     int64_t embedded_channels; /* in_channels and coordinates; GINO: the input of the lifting */
     nn_mlp lifting, projection;
     nn_gno gno[NN_SIDES];
@@ -118,10 +126,12 @@ void nn_model_destroy(nn_model *model);
 /* For architectures; `module` is neuraloperator's name. Failures stay in model->status. */
 void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
                     nn_mlp *mlp);
-void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip);
-void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm);
+void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, int64_t in, int64_t out,
+                     nn_skip *skip);
+void nn_declare_norm(nn_model *model, const char *module, int64_t channels, nn_norm *norm);
 void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *config, nn_side side,
                     nn_gno *gno);
-void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias);
+void nn_declare_conv(nn_model *model, const char *module, int64_t in, int64_t out,
+                     const int64_t *n_modes, nn_conv *conv);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct nn_run {
     int64_t whole;        /* samples of the step */
     int64_t first, batch; /* the part of them in flight */
     nn_program program;
-    tg_fft_plan *fft;                          /* of program.images images, C transforms each */
+    tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
     void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
@@ -53,6 +53,8 @@ struct tg_fno {
     nn_model model;
     uint64_t seed, step;
     char *weights; /* (model.weight_bytes) where the backend computes */
+    const void *
+        *bound; /* during a call of a tg_function: the caller's weights, in place of these */
     nn_run run;
     tg_shared_workspace shared; /* bytes to be shared from the next preparation for training on */
     int64_t preparations; /* number of times the buffers of `run` were created; earlier captured
@@ -60,7 +62,11 @@ struct tg_fno {
 };
 
 static inline void *nn_weight(const tg_fno *fno, int param) {
-    return param < 0 ? NULL : fno->weights + fno->model.params[param].offset;
+    if (param < 0) {
+        return NULL;
+    }
+    return fno->bound ? (void *)(uintptr_t)fno->bound[param]
+                      : fno->weights + fno->model.params[param].offset;
 }
 
 /* The address `count` elements of a dtype after x. */
@@ -71,6 +77,9 @@ static inline void *nn_element(tg_dtype dtype, const void *x, int64_t count) {
 /* Fails for an outline, which has no weights. */
 TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
 
+/* Makes the program for a batch and a grid, with its transforms and the buffer of gradients: all of
+ * tg_fno_prepare but the arenas. On failure the caller frees the run. */
+TG_NODISCARD tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool training);
 /* Frees what tg_fno_prepare allocated. */
 void nn_run_free(tg_fno *fno);
 
@@ -92,7 +101,7 @@ void *nn_gradient(const tg_fno *fno, int param);
 /* ---- places of a GINO (places.c) ---- */
 
 /* Bytes allocated for them; 0 without them. */
-size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *geometry);
+size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *domain);
 TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
@@ -129,7 +138,12 @@ void *nn_output_gradient(const tg_fno *fno);
  * the backend (NULL: discard it). */
 TG_NODISCARD tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx);
 
-/* The host's part of a pass that was queued from a captured graph. */
+/* tg_fno_backward that can also write dL/dx. */
+TG_NODISCARD tg_status nn_backward_from(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink,
+                                        const tg_tensor *dx);
+
+/* The host's part of a pass whose results are there: it was queued from a captured graph, or made
+ * by another call with the same activations. */
 void nn_forward_replayed(tg_fno *fno, int64_t batch);
 void nn_backward_replayed(tg_fno *fno);
 /* Undoes a backward none of which was run. */

@@ -91,11 +91,12 @@ int nn_add_join(nn_program *program, int x);
 int nn_add_mlp(nn_program *program, const nn_mlp *mlp, nn_role role, int x);
 int nn_add_channel_mlp(nn_program *program, const nn_mlp *mlp, int module, int x);
 int nn_add_pad(nn_program *program, int x);
-int nn_add_crop(nn_program *program, int x);
-int nn_add_transform(nn_program *program, int x);
-int nn_add_contract(nn_program *program, int weight, int spectrum);
-int nn_add_factorized(nn_program *program, int weight, int spectrum);
+int nn_add_crop(nn_program *program, nn_grid grid, int x);
+/* To modes (per dimension; of real data the last one halved), and to the grid of the transform. */
+int nn_add_transform(nn_program *program, const int64_t *modes, int x);
 int nn_add_inverse(nn_program *program, int spectrum);
+int nn_add_contract(nn_program *program, const nn_conv *conv, int spectrum);
+int nn_add_factorized(nn_program *program, const nn_conv *conv, int spectrum);
 int nn_add_bias(nn_program *program, int bias, int x);
 int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */
 int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
@@ -103,10 +104,9 @@ int nn_add_activation(nn_program *program, int x);
 int nn_add_gno(nn_program *program, const nn_gno *gno, bool with_tanh, int x);
 int nn_add_features(nn_program *program, int x);
 
-/* The arguments of a block's slot, without pointers; `desc` describes its transform. */
-tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);
-tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op,
-                                 const tg_fft_desc *desc);
+/* The arguments of a block's slot, without pointers. */
+tg_block nn_block_call(const nn_program *program, const nn_op *op);
+tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op);
 /* Whether the backend accepts the X of an MLP's backward op quantized to 8 bits, as it is here. */
 bool nn_mlp_back_accepts_quantized(const nn_program *program, tg_backend *be, const nn_op *op);
 /* Operations of a transform of one image of a value on the grid. */

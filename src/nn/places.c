@@ -6,11 +6,11 @@
 
 /* ---- memory ---- */
 
-static int64_t latent_count(const nn_model *model, const nn_geometry *g) {
+static int64_t latent_count(const nn_model *model, const nn_domain *g) {
     return g->pixels * model->config.n_dim;
 }
 
-size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *g) {
+size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *g) {
     return model->gno[NN_TO_GRID].layers == 0
                ? 0
                : be->ops->neighbours_bytes(be, g->points, g->pixels) +
@@ -19,19 +19,19 @@ size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry 
 }
 
 /* i / (N - 1) along each axis. */
-static double coordinate(const nn_geometry *g, int dim, int64_t at) {
+static double coordinate(const nn_domain *g, int dim, int64_t at) {
     int64_t i = at / dim;
     for (int d = dim - 1; d > at % dim; d--) {
-        i /= g->grid[d];
+        i /= g->grid.size[d];
     }
-    const int64_t size = g->grid[at % dim];
+    const int64_t size = g->grid.size[at % dim];
     return size > 1 ? (double)(i % size) / (double)(size - 1) : 0.0;
 }
 
 static tg_status make_latent(const tg_fno *fno) {
     enum { PIECE = 1024 };
     double piece[PIECE];
-    const nn_geometry *g = &fno->run.program.geometry;
+    const nn_domain *g = &fno->run.program.domain;
     const int64_t count = latent_count(&fno->model, g);
     for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t left = tg_min(count - first, PIECE);
@@ -45,7 +45,7 @@ static tg_status make_latent(const tg_fno *fno) {
 }
 
 tg_status nn_places_lay_out(tg_fno *fno, void *memory) {
-    const nn_geometry *g = &fno->run.program.geometry;
+    const nn_domain *g = &fno->run.program.domain;
     const tg_backend_ops *ops = fno->be->ops;
     const int dim = fno->model.config.n_dim;
     char *next = memory;
@@ -85,10 +85,10 @@ tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tenso
     TG_NEED(fno->ctx, points, queries);
     nn_run *run = &fno->run;
     TG_CALL(check_gino(fno));
-    const nn_geometry *g = &run->program.geometry;
+    const nn_domain *g = &run->program.domain;
     const int dim = fno->model.config.n_dim;
     tg_shape grid = {.ndim = dim + 1};
-    memcpy(grid.dim, g->grid, sizeof g->grid);
+    memcpy(grid.dim, g->grid.size, sizeof g->grid.size);
     grid.dim[dim] = dim;
     TG_CALL(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
     TG_CALL(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
@@ -117,7 +117,7 @@ tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features) {
         .dtype = config->dtype,
         .shape = {.ndim = 2 + config->n_dim, .dim = {batch, config->latent_feature_channels}},
         .or_host = true};
-    memcpy(wanted.shape.dim + 2, fno->run.program.geometry.grid,
+    memcpy(wanted.shape.dim + 2, fno->run.program.domain.grid.size,
            (size_t)config->n_dim * sizeof *wanted.shape.dim);
     TG_CALL(tg_tensor_check(fno->be, features, &wanted));
     fno->run.features = *features;

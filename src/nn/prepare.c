@@ -1,12 +1,30 @@
 /* The memory of a network's steps: planned (tg_fno_plan) and allocated (tg_fno_prepare) from the
  * same program. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/minmax.h"
 #include "nn/ops.h"
 
 static size_t workspace_held(const tg_context *ctx, tg_place place) {
     return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
+}
+
+static void destroy_transforms(tg_backend *be, const nn_program *program, tg_fft_plan ***fft) {
+    for (int i = 0; *fft && i < program->transform_count; i++) {
+        be->ops->fft_destroy(be, &(*fft)[i]);
+    }
+    if (*fft) {
+        TG_FREE(program->ctx, *fft);
+    }
+}
+
+static tg_status create_transforms(tg_backend *be, const nn_program *program, tg_fft_plan ***fft) {
+    TG_CALL(TG_NEW(program->ctx, TG_MEM_OTHER, *fft, program->transform_count));
+    for (int i = 0; i < program->transform_count; i++) {
+        TG_CALL(be->ops->fft_create(be, &program->transforms[i].desc, &(*fft)[i]));
+    }
+    return TG_OK;
 }
 
 static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
@@ -16,7 +34,7 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     tg_backend *be = NULL;
     nn_model model = {0};
     nn_program program = {0};
-    tg_fft_plan *fft = NULL;
+    tg_fft_plan **fft = NULL;
     *out = (tg_fno_memory){0};
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
@@ -24,23 +42,20 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     /* the size of a transform's own workspace is known once it exists */
     const tg_place place = be->ops->place;
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
-    const tg_fft_desc desc = nn_geometry_fft(&model, &program.geometry, program.images);
-    TG_TRY(be->ops->fft_create(be, &desc, &fft));
+    TG_TRY(create_transforms(be, &program, &fft));
     out->parameters = model.parameters;
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
     out->bytes[TG_MEM_WORKSPACE] =
-        program.workspace.bytes + out->transforms + nn_places_bytes(&model, be, &program.geometry);
+        program.workspace.bytes + out->transforms + nn_places_bytes(&model, be, &program.domain);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
     }
 fail:
-    if (be) {
-        be->ops->fft_destroy(be, &fft);
-    }
+    destroy_transforms(be, &program, &fft);
     nn_program_free(&program);
     nn_model_destroy(&model);
     return status;
@@ -121,7 +136,7 @@ fail:
 void nn_run_free(tg_fno *fno) {
     nn_run *run = &fno->run;
     const tg_backend_ops *ops = fno->be->ops;
-    ops->fft_destroy(fno->be, &run->fft);
+    destroy_transforms(fno->be, &run->program, &run->fft);
     nn_loss_work_free(fno->be, &run->loss_work);
     ops->release(fno->be, run->activations);
     ops->release(fno->be, run->workspace);
@@ -136,14 +151,10 @@ static tg_status take(tg_backend *be, tg_mem_category category, size_t bytes, vo
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
-static bool fits(const tg_fno *fno, int64_t batch, const nn_geometry *geometry, bool training) {
+static bool fits(const tg_fno *fno, int64_t batch, const nn_domain *domain, bool training) {
     const nn_program *program = &fno->run.program;
-    bool same = fno->run.ready && program->training == training && program->whole >= batch;
-    for (int d = 0; d < fno->model.config.n_dim; d++) {
-        same = same && program->geometry.grid[d] == geometry->grid[d];
-    }
-    same = same && program->geometry.points == geometry->points &&
-           program->geometry.queries == geometry->queries;
+    const bool same = fno->run.ready && program->training == training && program->whole >= batch &&
+                      memcmp(&program->domain, domain, sizeof *domain) == 0;
     return same && (!training || (program->shared.dense_bytes >= fno->shared.dense_bytes &&
                                   program->shared.work_bytes >= fno->shared.work_bytes));
 }
@@ -154,37 +165,41 @@ const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shar
     return &fno->run.program.shared;
 }
 
+tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+    nn_run *run = &fno->run;
+    nn_program *program = &run->program;
+    TG_CALL(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
+    TG_CALL(create_transforms(fno->be, program, &run->fft));
+    run->loss_work.samples = program->batch;
+    return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)
+                    : TG_OK;
+}
+
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, grid);
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     nn_program *program = &run->program;
-    nn_geometry geometry;
+    nn_domain domain;
     status = nn_check_weights(fno);
     if (status == TG_OK) {
-        status = nn_geometry_make(&fno->model, batch, grid, &geometry);
+        status = nn_domain_make(&fno->model, batch, grid, &domain);
     }
-    if (status != TG_OK || fits(fno, batch, &geometry, training)) {
+    if (status != TG_OK || fits(fno, batch, &domain, training)) {
         return status;
     }
     nn_run_free(fno);
     fno->preparations++;
-    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
-    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, program->images);
-    TG_TRY(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
+    TG_TRY(nn_run_make(fno, batch, grid, training));
     TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, program->activations.bytes, &run->activations));
     TG_TRY(take(fno->be, TG_MEM_WORKSPACE, program->workspace.bytes, &run->workspace));
-    if (training) {
-        TG_TRY(take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients));
-    }
-    const size_t places = nn_places_bytes(&fno->model, fno->be, &geometry);
+    const size_t places = nn_places_bytes(&fno->model, fno->be, &domain);
     if (places > 0) {
         TG_TRY(take(fno->be, TG_MEM_WORKSPACE, places, &run->places));
         TG_TRY(nn_places_lay_out(fno, run->places));
     }
     nn_program_bind(program, run->activations, run->workspace);
-    run->loss_work.samples = program->batch;
     run->ready = true;
 fail:
     if (status != TG_OK) {

@@ -35,6 +35,15 @@ int nn_value_like(nn_program *program, int value) {
     return nn_value_add(program, copy);
 }
 
+void nn_value_set_grid(nn_program *program, int value, nn_grid grid) {
+    nn_value *v = &program->values[value];
+    v->grid = grid;
+    v->points = 1;
+    for (int d = 0; d < program->model->config.n_dim; d++) {
+        v->points *= grid.size[d];
+    }
+}
+
 int nn_boundary(nn_program *program, int value) {
     program->values[value].is_boundary = true;
     return value;
@@ -93,7 +102,6 @@ nn_op nn_op_make(nn_kind kind) {
                    .scratch = {-1, -1},
                    .reads = -1,
                    .param = -1,
-                   .weight = -1,
                    .bias = -1,
                    .gate = -1};
 }
@@ -231,8 +239,9 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .activations = {.ctx = model->ctx},
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};
-    TG_TRY(nn_geometry_make(model, batch, grid, &p->geometry));
-    TG_TRY(NN_GROW(p, values, value));
+    TG_TRY(nn_domain_make(model, batch, grid, &p->domain));
+    TG_TRY(NN_GROW(p, values, value)); /* number 0 exists, whatever fails later */
+    TG_TRY(NN_GROW(p, transforms, transform));
     model->architecture->build(model, p);
     p->forward_end = p->backward_begin = p->op_count;
     if (training && p->status == TG_OK) {
@@ -269,6 +278,7 @@ void nn_program_free(nn_program *program) {
         nn_arena_free(&program->workspace);
         tg_mem_free(program->ctx, program->values);
         tg_mem_free(program->ctx, program->ops);
+        tg_mem_free(program->ctx, program->transforms);
         tg_mem_free(program->ctx, program->phases);
     }
     *program = (nn_program){0};

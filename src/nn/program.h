@@ -1,9 +1,11 @@
 /* A network as a static program: the list of ops of one step, for one model, batch and grid.
  *
- *   value    an array (planes, batch, channels, points) with a role, which decides its storage
- * format; written once (a value that an op adds to becomes a new value, in its memory) op       a
- * kind with attributes, the values it reads and writes, and its parameters program  forward ops,
- * the loss, backward ops, hand-overs of gradients to the sink
+ *   value      an array (planes, batch, channels, points) on a grid of its own, with a role, which
+ *              decides its storage format; written once (a value that an op adds to becomes a new
+ *              value, in its memory)
+ *   transform  between a grid and kept modes
+ *   op         a kind with attributes, the values it reads and writes, and its parameters
+ *   program    forward ops, the loss, backward ops, hand-overs of gradients to the sink
  *
  * A model's builder (models/) lists the forward ops. The passes (passes/) then write the backward
  * ops, fuse what a backend computes in one call, insert recomputation for checkpointing, choose
@@ -15,23 +17,38 @@
 #include "nn/arena.h"
 #include "nn/model.h"
 
-/* ---- the geometry of a grid (geometry.c) ---- */
+/* ---- grids and transforms (geometry.c) ---- */
 
-typedef struct nn_geometry {
-    int64_t grid[3], pixels;          /* of the data */
-    int64_t padded[3], padded_pixels; /* inside the blocks */
-    int64_t pad_before[3];            /* zeros in front, per dimension */
-    bool pads;
-    int64_t kept[3], kept_count; /* of this grid */
-    int64_t first[3];            /* lowest of them, signed */
-    int64_t window[3];           /* where they start in the weight's modes */
-    bool windowed;               /* the grid has fewer frequencies than the weight */
-    int64_t points, queries;     /* of a GINO, whose grid is the latent one; otherwise the grid's */
-} nn_geometry;
+typedef struct nn_grid {
+    int64_t size[TG_FNO_MAX_DIMS]; /* 0 beyond its dimensions */
+} nn_grid;
 
-TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
-                                        nn_geometry *out);
-tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images);
+/* Where the data are. */
+typedef struct nn_domain {
+    nn_grid grid;
+    int64_t pixels;
+    int64_t points, queries; /* of a GINO, whose grid is the latent one; otherwise the grid's */
+} nn_domain;
+
+TG_NODISCARD tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *grid,
+                                      nn_domain *out);
+
+/* A grid with domain padding. */
+nn_grid nn_padded(const nn_model *model, nn_grid grid);
+
+/* Modes `mode` .. + count - 1 of one dimension of a spectrum, stored from number `kept` on among
+ * those that the grid keeps. */
+typedef struct nn_span {
+    int64_t count, mode, kept;
+} nn_span;
+
+/* Between a grid and the modes of a spectrum. Modes without a frequency of the grid are 0. */
+typedef struct nn_transform {
+    tg_fft_desc desc;
+    int64_t modes[TG_FNO_MAX_DIMS], mode_count, kept_count;
+    nn_span span[TG_FNO_MAX_DIMS][2];
+    bool is_windowed; /* the spectrum is not just the kept modes */
+} nn_transform;
 
 /* ---- values ---- */
 
@@ -49,6 +66,8 @@ typedef struct nn_value {
     nn_role role;
     int planes;
     int64_t channels, points;
+    nn_grid grid;      /* of the points, as far as they are on one */
+    int transform;     /* of a spectrum: that from its grid */
     tg_dtype dtype;    /* in memory; set by the pass of formats. u8: quantized, with scales */
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
     bool is_transient; /* never kept for backward: in the workspace */
@@ -96,8 +115,10 @@ typedef struct nn_op {
     const nn_skip *skip;
     const nn_norm *norm;
     const nn_gno *gno;
-    int weight, bias, gate; /* parameters; -1: none */
-    int module;             /* number of a channel MLP, for dropout */
+    const nn_conv *conv;
+    int transform;
+    int bias, gate; /* parameters; -1: none */
+    int module;     /* number of a channel MLP, for dropout */
     double dropout;
     double scale;       /* of a transform */
     tg_act act;         /* reads X as act(X) .. */
@@ -118,7 +139,7 @@ typedef struct nn_phase {
 typedef struct nn_program {
     tg_context *ctx;
     const nn_model *model;
-    nn_geometry geometry;
+    nn_domain domain;
     bool training;
     int64_t whole;  /* largest number of samples of a step .. */
     int64_t batch;  /* .. and of those in flight together (fno.micro_batch) */
@@ -127,6 +148,9 @@ typedef struct nn_program {
     int value_count, op_count, phase_count;
     int64_t value_capacity, op_capacity, phase_capacity;
     nn_op *ops;
+    nn_transform *transforms;
+    int transform_count;
+    int64_t transform_capacity;
     int forward_end, backward_begin; /* the loss is between them */
     int backward_end;                /* then: the hand-overs at the end, once for the whole batch */
     nn_phase *phases;
@@ -164,6 +188,11 @@ static inline bool nn_in_parts(const nn_program *program) {
 /* A new value, like another one or of a new shape. */
 int nn_value_add(nn_program *program, nn_value value);
 int nn_value_like(nn_program *program, int value);
+/* Gives a value another grid. */
+void nn_value_set_grid(nn_program *program, int value, nn_grid grid);
+
+/* The transform between a grid and modes, for this many channels: a new one, or one there is. */
+int nn_transform_on(nn_program *program, nn_grid grid, const int64_t *modes, int64_t channels);
 
 /* Marks a value as lying between two blocks; returns it. */
 int nn_boundary(nn_program *program, int value);

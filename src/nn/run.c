@@ -17,9 +17,9 @@ static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tens
                             config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype,
                         .shape = {.ndim = 2 + config->n_dim, .dim = {batch, channels}},
                         .or_host = true};
-    const nn_geometry *g = &fno->run.program.geometry;
+    const nn_domain *g = &fno->run.program.domain;
     for (int d = 0; d < config->n_dim; d++) {
-        wanted.shape.dim[2 + d] = g->grid[d];
+        wanted.shape.dim[2 + d] = g->grid.size[d];
     }
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         wanted.shape.ndim = 3;
@@ -166,6 +166,7 @@ fail:
 void nn_forward_replayed(tg_fno *fno, int64_t batch) {
     fno->run.whole = batch;
     fno->run.saved = fno->run.has_dout = true;
+    take_part(&fno->run, 0);
 }
 
 void nn_backward_replayed(tg_fno *fno) {
@@ -192,9 +193,8 @@ tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
                                : ops->copy(fno->be, y->data, out, bytes);
 }
 
-tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
-    TG_NEED(NULL, fno);
-    TG_NEED(fno->ctx, sink);
+tg_status nn_backward_from(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink,
+                           const tg_tensor *dx) {
     TG_CALL(check_saved(fno));
     TG_CALL(check_sink(fno, sink));
     if (dy) {
@@ -206,7 +206,14 @@ tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *
                        "backward needs dL/dy, or a forward that made the loss: "
                        "tg_fno_loss_backward");
     }
-    return nn_backward(fno, sink, NULL);
+    TG_CALL(dx ? check_tensor(fno, "dx", dx, fno->run.whole, NN_AT_INPUT) : TG_OK);
+    return nn_backward(fno, sink, dx ? dx->data : NULL);
+}
+
+tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, sink);
+    return nn_backward_from(fno, dy, sink, NULL);
 }
 
 tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "backend/tensor.h"
-#include "optim/shard.h"
+#include "optim/ranks.h"
 #include "optim/step.h"
 
 /* sum = gradient, or sum += gradient. */

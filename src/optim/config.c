@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/sized.h"
-#include "optim/config.h"
 #include "optim/optim.h"
 
 _Static_assert(sizeof(tg_rank) == sizeof(tg_list_double), "a rank is a list of numbers");
@@ -183,10 +182,68 @@ static void share_with_second(tg_projector_config *config) {
     config->second.side = config->first.side;
 }
 
+/* ---- whole methods by name (methods.def) ---- */
+
+enum {
+#define TG_METHOD(id, word, text, ...) METHOD_##id,
+#include "optim/methods.def"
+    METHODS
+};
+
+static const tg_optim_method methods[METHODS] = {
+#define TG_METHOD(id, word, text, ...) {.name = (word), .summary = (text), __VA_ARGS__},
+#include "optim/methods.def"
+};
+
+static const tg_choice method_choices[] = {
+#define TG_METHOD(id, word, text, ...) {word, METHOD_##id},
+#include "optim/methods.def"
+    {NULL, 0}};
+
+const tg_setting tg_optim_method_row = {"name",
+                                        TG_SETTING_ENUM,
+                                        0,
+                                        method_choices,
+                                        1,
+                                        0,
+                                        "method: Adam, or which part of the gradients it sees"};
+
+const tg_optim_method *tg_optim_get_method(int index) {
+    return index >= 0 && index < METHODS ? &methods[index] : NULL;
+}
+
+/* The share sets the ranks or the sparse ratio, whichever the branch has. */
+static void set_branch(tg_branch_config *branch, tg_branch_type type, double share) {
+    branch->type = type;
+    if (tg_branch_has_rank(branch)) {
+        branch->rank = (tg_rank){.count = 1, .value = {share}};
+    } else {
+        branch->sparse_ratio = share;
+    }
+}
+
+static tg_status set_method(tg_context *ctx, tg_optim_config *config, const char *name) {
+    int index = 0;
+    TG_CALL(tg_setting_set(ctx, "opt", &tg_optim_method_row, 1, &index, "name", name));
+    const tg_optim_method *method = &methods[index];
+    const tg_branch_config usual = tg_projector_config_default().first;
+    config->is_projected = method->is_projected;
+    config->projector.scheme = method->scheme;
+    config->projector.first.rank = usual.rank;
+    config->projector.first.sparse_ratio = usual.sparse_ratio;
+    set_branch(&config->projector.first, method->first, method->first_share);
+    if (method->scheme != TG_SCHEME_SINGLE) {
+        set_branch(&config->projector.second, method->second, method->second_share);
+    }
+    return TG_OK;
+}
+
+/* ---- settings by key ---- */
+
 static tg_status set_key(tg_context *ctx, tg_optim_config *config, const char *key,
                          const char *value) {
     if (strcmp(key, "name") == 0) {
-        return tg_optim_method_set(ctx, config, value);
+        return set_method(ctx, config, value);
     }
     if (strcmp(key, "lambda_sparse") == 0) { /* the golden files' short name */
         key = "tensorgrad_sum_lambda_sparse";
@@ -225,10 +282,6 @@ static tg_status require(tg_context *ctx, bool holds, const char *key, double va
                  : tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", key, expected, value);
 }
 
-static bool has_rank(const tg_branch_config *branch) {
-    return branch->type == TG_BRANCH_LOW_RANK || branch->type == TG_BRANCH_MATRIX;
-}
-
 tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     TG_CALL(require(ctx, c->learning_rate >= 0.0 && isfinite(c->learning_rate), "learning_rate",
                     c->learning_rate, "a finite number >= 0"));
@@ -260,8 +313,8 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                     "state_precision", (double)c->state_precision, "a state format"));
     TG_CALL(require(ctx, (unsigned)c->state_rounding <= TG_ROUND_NEAREST, "state_rounding",
                     (double)c->state_rounding, "a rounding"));
-    if (c->is_projected && c->memory_budget > 0.0 && !has_rank(&c->projector.first) &&
-        (c->projector.scheme == TG_SCHEME_SINGLE || !has_rank(&c->projector.second))) {
+    if (c->is_projected && c->memory_budget > 0.0 && !tg_branch_has_rank(&c->projector.first) &&
+        (c->projector.scheme == TG_SCHEME_SINGLE || !tg_branch_has_rank(&c->projector.second))) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.memory_budget: it sets ranks, and a sparse projection has none; take "
                        "opt.sparse_ratio");
@@ -269,6 +322,63 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
     return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
                    "total_steps", (double)c->total_steps,
                    "a positive number of steps for a gap schedule");
+}
+
+/* ---- the keys that a method reads ---- */
+
+/* Whether a list of words separated by blanks (NULL: empty) has this one. */
+static bool lists(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = words; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, word, length) == 0 && (at[length] == ' ' || !at[length])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool branch_reads(const tg_branch_config *branch, const char *key) {
+    const tg_branch_kind *kind = tg_branch_kind_of(branch->type);
+    return kind && lists(kind->keys, key);
+}
+
+static bool is_of_branches(const char *key) {
+    bool is_one = false;
+    for (int type = 0; type < TG_BRANCH_TYPES; type++) {
+        is_one = is_one || lists(tg_branch_kind_of((tg_branch_type)type)->keys, key);
+    }
+    return is_one;
+}
+
+bool tg_optim_config_reads(const tg_optim_config *c, const char *key) {
+    const bool has_second = c->is_projected && c->projector.scheme != TG_SCHEME_SINGLE;
+    const bool is_second = strncmp(key, "second_", 7) == 0;
+    const char *name = is_second ? key + 7 : key;
+    char other[64];
+    if (strcmp(key, "state_rounding") == 0) {
+        return c->state_precision != TG_STATES_FULL;
+    }
+    if (lists("update_proj_gap_end total_steps", key)) {
+        return c->is_projected && c->update_proj_gap_mode != TG_GAP_FIXED;
+    }
+    if (lists("second_proj_type second_scale tensorgrad_sum_lambda_sparse", key)) {
+        return has_second;
+    }
+    if (is_of_branches(name)) {
+        const bool in_second = has_second && branch_reads(&c->projector.second, name);
+        snprintf(other, sizeof other, "second_%s", name);
+        const bool is_shared = !tg_setting_find(table, ROWS, other); /* by both branches */
+        if (is_second || (is_shared && in_second)) {
+            return in_second;
+        }
+        return c->is_projected ? branch_reads(&c->projector.first, name)
+                               : lists(tg_rules[c->rule]->keys, name);
+    }
+    return c->is_projected || lists(tg_rules[c->rule]->keys, key) ||
+           !lists("optimizer_type proj_type scale memory_budget min_entries update_proj_gap "
+                  "update_proj_gap_mode moments_on_refresh",
+                  key);
 }
 
 /* ---- settings of an optimizer at work ---- */

@@ -3,6 +3,7 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "backend/tensor.h"
+#include "base/setting.h"
 #include "optim/in_flight.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
@@ -146,5 +147,77 @@ TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_conf
 
 /* Checks the settings of one group. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
+
+/* ---- learning-rate schedules, advanced once per epoch (schedule.c) ---- */
+
+typedef enum tg_lr_schedule_type {
+    TG_LR_CONSTANT,
+    TG_LR_STEP,    /* StepLR: times gamma every step_size epochs */
+    TG_LR_COSINE,  /* CosineAnnealingLR: to 0 over T_max epochs, then back up */
+    TG_LR_PLATEAU, /* ReduceLROnPlateau: times gamma after `patience` epochs without gain */
+} tg_lr_schedule_type;
+
+typedef struct tg_lr_schedule_config {
+    tg_lr_schedule_type scheduler; /* scheduler: StepLR | CosineAnnealingLR | .. */
+    double learning_rate;          /* at the start */
+    int64_t step_size;             /* step_size: 100 */
+    double gamma;                  /* gamma: 0.5 */
+    int64_t scheduler_T_max;       /* scheduler_T_max: 300 */
+    int64_t scheduler_patience;    /* scheduler_patience: 50 */
+    int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
+} tg_lr_schedule_config;
+
+/* State of a schedule: plain data, to be saved as it is. */
+typedef struct tg_lr_schedule {
+    tg_lr_schedule_config config;
+    int64_t epoch;  /* epochs finished */
+    double factor;  /* plateau: product of the reductions so far */
+    double best;    /* plateau: lowest metric so far */
+    int64_t waited; /* plateau: epochs since then */
+} tg_lr_schedule;
+
+tg_lr_schedule_config tg_lr_schedule_config_default(void);
+/* As for tg_optim_config. */
+TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config,
+                                                 const char *key, const char *value);
+int tg_lr_schedule_config_count(void);
+const char *tg_lr_schedule_config_key(int index);
+const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
+                                      size_t capacity);
+/* Checks the settings and begins before the first epoch. */
+TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
+                                            tg_lr_schedule *out);
+/* The rate for training step `step` (0-based, over the whole run) of the current epoch. */
+double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step);
+/* Ends an epoch; `metric` (lower is better) matters to the plateau schedule. */
+void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
+
+/* ---- the tables of settings of optimizer and schedule; and the key `name`, which sets a whole
+ * method and has no field ---- */
+
+/* The value of a key as text that tg_optim_config_set reads back. */
+const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
+                                size_t capacity);
+int tg_optim_config_count(void);
+const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
+extern const tg_setting tg_optim_method_row;
+
+/* Whether a key changes the contents or format of an optimizer's state. */
+bool tg_optim_config_shapes_state(const char *key);
+
+/* Whether the method, or the schedule, reads a key of its table. */
+bool tg_optim_config_reads(const tg_optim_config *config, const char *key);
+bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char *key);
+
+/* A caller's setup converted to this library's, and checked (setup.c). *out has its own groups;
+ * free them even after an error. */
+TG_NODISCARD tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given,
+                                           tg_optim_setup *out);
+void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup);
+
+/* Ranks set above the largest that a weight's shape allows (setup.c). */
+TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
+                                            tg_clamped_rank *out);
 
 #endif

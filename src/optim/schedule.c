@@ -1,7 +1,7 @@
 /* Learning-rate schedules per epoch and refresh-gap schedules per step. */
 #include <math.h>
+#include <string.h>
 
-#include "optim/config.h"
 #include "optim/optim.h"
 
 static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
@@ -42,6 +42,15 @@ int tg_lr_schedule_config_count(void) {
 
 const char *tg_lr_schedule_config_key(int index) {
     return index >= 0 && index < ROWS ? table[index].key : NULL;
+}
+
+bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char *key) {
+    const tg_lr_schedule_type type = config->scheduler;
+    return strcmp(key, "step_size") == 0            ? type == TG_LR_STEP
+           : strcmp(key, "gamma") == 0              ? type == TG_LR_STEP || type == TG_LR_PLATEAU
+           : strcmp(key, "scheduler_T_max") == 0    ? type == TG_LR_COSINE
+           : strcmp(key, "scheduler_patience") == 0 ? type == TG_LR_PLATEAU
+                                                    : true;
 }
 
 const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,

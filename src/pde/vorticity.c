@@ -184,7 +184,8 @@ static tg_status pull(tg_vorticity *v) {
 /* values = velocity of w at the points. */
 static tg_status velocity_of(tg_vorticity *v, const double *w) {
     const tg_backend_ops *ops = v->be->ops;
-    TG_CALL(ops->flow_velocity(v->be, &v->flow, w, v->at.pair));
+    const tg_flow_op op = {.of = v->flow, .part = TG_FLOW_VELOCITY, .w = w, .velocity = v->at.pair};
+    TG_CALL(ops->flow(v->be, &op));
     return ops->fft_inverse(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0, v->at.pair,
                             v->at.values);
 }
@@ -194,21 +195,24 @@ static tg_status products_of(tg_vorticity *v, const double *w) {
     const tg_backend_ops *ops = v->be->ops;
     const double points = (double)(v->flow.grid * v->flow.grid);
     TG_CALL(velocity_of(v, w));
-    TG_CALL(ops->flow_products(v->be, &v->flow, v->at.values, v->at.speed));
+    const tg_flow_op op = {
+        .of = v->flow, .part = TG_FLOW_PRODUCTS, .values = v->at.values, .speed = v->at.speed};
+    TG_CALL(ops->flow(v->be, &op));
     return ops->fft_forward(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
                             v->at.values, v->at.pair);
 }
 
 static tg_status run_stage(tg_vorticity *v, int stage) {
-    const tg_flow_stage op = {.stage = stage,
-                              .dt = v->at.dt,
-                              .decay = v->at.decay,
-                              .products = v->at.pair,
-                              .forcing = v->at.forcing,
-                              .state = v->at.state,
-                              .next = v->at.next,
-                              .sum = v->at.sum};
-    return v->be->ops->flow_stage(v->be, &v->flow, &op);
+    const tg_flow_op op = {.of = v->flow,
+                           .part = (tg_flow_part)(TG_FLOW_STAGE_0 + stage),
+                           .dt = v->at.dt,
+                           .decay = v->at.decay,
+                           .products = v->at.pair,
+                           .forcing = v->at.forcing,
+                           .state = v->at.state,
+                           .next = v->at.next,
+                           .sum = v->at.sum};
+    return v->be->ops->flow(v->be, &op);
 }
 
 static void set_step(tg_vorticity *v, int64_t flow, double dt) {
@@ -221,7 +225,12 @@ static tg_status finish_step(tg_vorticity *v) {
     const tg_backend_ops *ops = v->be->ops;
     if (!v->has_decay) {
         TG_CALL(ops->upload(v->be, v->at.dt, v->dt, (size_t)v->flow.flows * sizeof *v->dt));
-        TG_CALL(ops->flow_decay(v->be, &v->flow, v->desc.viscosity, v->at.dt, v->at.decay));
+        const tg_flow_op op = {.of = v->flow,
+                               .part = TG_FLOW_DECAY,
+                               .viscosity = v->desc.viscosity,
+                               .dt = v->at.dt,
+                               .decay = v->at.decay};
+        TG_CALL(ops->flow(v->be, &op));
         v->has_decay = true;
     }
     TG_CALL(run_stage(v, 0));

@@ -18,8 +18,12 @@ const tg_choice tg_branch_choices[] = {
 #include "project/kinds.def"
     {NULL, 0}};
 
+const tg_branch_kind *tg_branch_kind_of(tg_branch_type type) {
+    return (int)type >= 0 && type < TG_BRANCH_TYPES ? kinds[type].kind : NULL;
+}
+
 const char *tg_branch_type_title(tg_branch_type type) {
-    return (int)type >= 0 && type < TG_BRANCH_TYPES ? kinds[type].title : NULL;
+    return tg_branch_kind_of(type) ? kinds[type].title : NULL;
 }
 
 tg_branch_config tg_branch_config_default(void) {
@@ -66,11 +70,11 @@ void tg_workspace_release(tg_workspace *workspace) {
 tg_status tg_branch_plan(tg_context *ctx, tg_backend *be, const tg_branch_config *config,
                          const char *key, tg_dtype dtype, const tg_shape *shape, tg_branch *out) {
     *out = (tg_branch){.config = *config, .key = key, .be = be, .dtype = dtype, .shape = *shape};
-    if ((int)config->type < 0 || config->type >= TG_BRANCH_TYPES) {
+    out->kind = tg_branch_kind_of(config->type);
+    if (!out->kind) {
         return tg_fail(ctx, TG_E_CONFIG, "%sproj_type: number %d does not exist", key,
                        (int)config->type);
     }
-    out->kind = kinds[config->type].kind;
     out->name = kinds[config->type].name;
     if (out->kind->is_sparse && !(config->sparse_ratio > 0.0 && config->sparse_ratio <= 1.0)) {
         return tg_fail(ctx, TG_E_CONFIG, "%ssparse_ratio: %g is not in (0, 1]", key,

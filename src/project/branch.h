@@ -2,7 +2,7 @@
  *
  * A low-rank branch fills `modes` (factors), a sparse branch fills `bitmap`; projecting and mapping
  * back is the same for all of them and is done by the backend's compress and expand slots
- * (projector.c). A new kind is one row in kinds.def and one file. */
+ * (projector.c). A new kind is one row in kinds.def and one tg_branch_kind. */
 #ifndef TG_PROJECT_BRANCH_H
 #define TG_PROJECT_BRANCH_H
 
@@ -35,9 +35,10 @@ void tg_workspace_release(tg_workspace *workspace);
 
 typedef struct tg_branch_kind {
     bool is_sparse;
+    const char *keys; /* of section opt, read by such branches alone */
     /* Sets sizes of modes and count from config, dtype and shape; touches no memory. */
     tg_status (*plan)(tg_context *ctx, tg_branch *branch);
-    /* Bytes of scratch that refresh needs, on the backend and on the host. */
+    /* Bytes of scratch that refresh needs, on the backend and on the host; NULL: none. */
     void (*scratch)(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
     /* Further scratch that refresh allocates while it runs; NULL: none. */
     tg_scratch_need (*scratch_need)(const tg_branch *branch);
@@ -71,15 +72,15 @@ struct tg_branch {
 #define TG_BRANCH_KIND(id, word, title, table) extern const tg_branch_kind table;
 #include "project/kinds.def"
 
-/* Shared by the low-rank kinds (tucker.c). */
-void tg_low_rank_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
-tg_scratch_need tg_low_rank_scratch_need(const tg_branch *branch);
-TG_NODISCARD tg_status tg_low_rank_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                           const tg_bitmap *mask, void *scratch,
-                                           void *host_scratch);
-
 /* The words of opt.proj_type. */
 extern const tg_choice tg_branch_choices[];
+
+/* The kind of a branch, NULL for a type that does not exist; and whether its size is a rank. */
+const tg_branch_kind *tg_branch_kind_of(tg_branch_type type);
+static inline bool tg_branch_has_rank(const tg_branch_config *branch) {
+    const tg_branch_kind *kind = tg_branch_kind_of(branch->type);
+    return kind && !kind->is_sparse;
+}
 
 /* Checks the configuration and plans sizes; `key` is the config prefix for errors ("opt." or
  * "opt.second_"). Allocates nothing. */

@@ -84,7 +84,9 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
     *host_bytes = 0;
     for (int i = 0; i < p->branches; i++) {
         size_t scratch = 0, host = 0;
-        p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
+        if (p->branch[i].kind->scratch) {
+            p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
+        }
         if (i == 1 && is_low_rank_first(p)) { /* the dense residual and a core come first */
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));

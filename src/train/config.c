@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "data/layouts.h"
-#include "train/published_keys.h"
 
 #define LOOP(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)

@@ -4,8 +4,10 @@
 
 #include "base/setting.h"
 #include "nn/config.h"
-#include "optim/config.h"
+#include "optim/optim.h"
 #include "tgrad/comm.h"
+#include "tgrad/optim.h"
+#include "tgrad/settings.h"
 #include "tgrad/train.h"
 
 /* Section opt, the keys of the loop. */
@@ -25,11 +27,12 @@ typedef struct tg_loop_config {
     int64_t eval_interval;    /* epochs between evaluations; the last epoch is always evaluated */
     int64_t save_every;       /* epochs between checkpoints */
     int64_t keep_checkpoints; /* newest ones kept, >= 1, besides the best */
-    bool track_stable_rank;   /* of gradients, at every evaluation (stable_ranks.c) */
-    char best_metric[64];    /* [SET.]NORM of the best checkpoint (best_metric.c); "": as trained */
-    int64_t early_stopping;  /* evaluations without a lower error that end the run; 0: off */
-    int64_t nonfinite_limit; /* non-finite losses in a row that end the run */
-    char loss_scale[32];     /* text for tg_loss_scale_config_parse */
+    bool track_stable_rank;   /* of gradients, at every evaluation (gradients.c) */
+    char best_metric[64]; /* [SET.]NORM of the best checkpoint (choose_checkpoint.c); "": as trained
+                           */
+    int64_t early_stopping;      /* evaluations without a lower error that end the run; 0: off */
+    int64_t nonfinite_limit;     /* non-finite losses in a row that end the run */
+    char loss_scale[32];         /* text for tg_loss_scale_config_parse */
     int64_t loss_scale_interval; /* steps without overflow before it is doubled */
     char init[1024];             /* file of initial weights; "": from the seed */
     bool naive_galore;           /* published switch for the matrix projection */
@@ -183,5 +186,54 @@ TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config 
 /* Every key of a run with its value, stages included: as in config.yaml and checkpoints. */
 TG_NODISCARD tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings,
                                              tg_settings **out);
+
+/* ---- the phases of a run: the trainer executes them, the plan adds up their memory ---- */
+
+typedef enum tg_phase {
+    TG_PHASE_OPEN,     /* the data of the next stage */
+    TG_PHASE_TRAIN,    /* the steps of an epoch */
+    TG_PHASE_EVALUATE, /* on every test set */
+    TG_PHASE_RECORD,   /* ends the epoch: metrics and checkpoints */
+    TG_PHASE_SAMPLES,  /* predictions for the report */
+    TG_PHASE_END
+} tg_phase;
+
+/* The position of a run. */
+typedef struct tg_run_position {
+    const tg_loop_config *loop; /* of the stage */
+    int64_t epoch;              /* epochs finished in it, counted by TG_PHASE_RECORD */
+    bool is_last_stage;
+    bool is_stopped; /* early: remaining epochs are skipped */
+} tg_run_position;
+
+/* The phase after `done`; the first phase of a run that is started or resumed at this position. */
+tg_phase tg_phase_after(tg_phase done, const tg_run_position *at);
+tg_phase tg_phase_first(const tg_run_position *at);
+
+/* Whether the record of this epoch, the `epoch`th of a stage, includes a checkpoint. */
+bool tg_phase_saves(const tg_loop_config *loop, int64_t epoch);
+
+/* Bytes by place. */
+typedef struct tg_amounts {
+    size_t at[TG_PLACES][TG_MEM_CATEGORIES];
+} tg_amounts;
+
+/* ---- keys of the published programs (published_keys.c) ---- */
+
+/* The name here of a renamed key ("fno.data_channels": "fno.in_channels"), or `key`. */
+const char *tg_published_name(const char *key);
+
+/* Whether it is such a key. TG_E_CONFIG, naming the alternative, if the value asks for something
+ * unsupported; other values have no effect. */
+TG_NODISCARD tg_status tg_published_check(tg_context *ctx, const char *key, const char *value,
+                                          bool *is_published);
+
+/* Whether setting number `index` is replaced by a later one, such as from the command line:
+ * data.set replaces the data files, and opt.name a method that a run's config.yaml or a published
+ * file describes by its parts, so that the two are not mixed. */
+bool tg_setting_is_replaced(const tg_settings *settings, int64_t index);
+
+/* A size that is set for a part that the method does not have; NULL: none. */
+const char *tg_method_unused(const tg_optim_config *opt);
 
 #endif

@@ -1,4 +1,8 @@
-/* Checks and completes settings across keys and sections. */
+/* Checks and completes settings across keys and sections; and those that affect a run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/optim.h"
 #include "train/config.h"
 
 #include "optim/loss_scale.h"
@@ -119,4 +123,37 @@ tg_status tg_run_config_complete(tg_context *ctx, bool has_data, tg_run_config *
                                        tg_fno_passes_f16(&config->fno), &config->loss_scale));
     config->loss_scale.interval = config->loop.loss_scale_interval;
     return TG_OK;
+}
+
+/* ---- the settings that affect a run ---- */
+
+/* Keys that its method and schedule do not read get their defaults, so that two runs are the same
+ * exactly if their texts are. */
+tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    TG_NEED_OUT(ctx, out, ctx, settings);
+    const tg_run_config usual = tg_run_config_default();
+    tg_run_config config;
+    char key[128], value[256];
+    tg_status status = TG_OK;
+    TG_CALL(tg_run_config_read(ctx, settings, 1, false, &config));
+    config.loop.naive_galore = false; /* it has already set the type of the first branch */
+    TG_CALL(tg_run_config_write(ctx, &config, settings, out));
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        if (!tg_optim_config_reads(&config.opt, tg_optim_config_key(i))) {
+            snprintf(key, sizeof key, "opt.%s", tg_optim_config_key(i));
+            tg_optim_config_get(&usual.opt, i, value, sizeof value);
+            TG_TRY(tg_settings_set(*out, key, value, NULL));
+        }
+    }
+    for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
+        if (!tg_lr_schedule_config_reads(&config.schedule, tg_lr_schedule_config_key(i))) {
+            snprintf(key, sizeof key, "opt.%s", tg_lr_schedule_config_key(i));
+            tg_lr_schedule_config_get(&usual.schedule, i, value, sizeof value);
+            TG_TRY(tg_settings_set(*out, key, value, NULL));
+        }
+    }
+    return TG_OK;
+fail:
+    tg_settings_destroy(out);
+    return status;
 }

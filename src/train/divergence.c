@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "tensor/element.h"
+#include "train/run_datasets.h"
 #include "train/trainer.h"
 
 /* Whether a weight of the network has a NaN or Inf. */
@@ -100,4 +101,54 @@ tg_status tg_trainer_check_divergence(tg_trainer *t) {
                          "the run has diverged: %s; a lower opt.learning_rate or opt.max_grad_norm "
                          "may help%s",
                          signs[t->progress.diverged], tg_trainer_last_good(t, good));
+}
+
+/* ---- the sample of a batch that has a NaN or Inf ----
+ *
+ * A cached set is searched in place; a streamed one is opened again, once per stage, since the
+ * prefetching thread is reading the other one. */
+
+/* The first of `count` samples with one; `text` is unchanged if all are finite. */
+static tg_status look(tg_context *ctx, tg_dataset *dataset, const int64_t *indices, int64_t count,
+                      char text[TG_NONFINITE_TEXT]) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    char *x = NULL, *y = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, x, facts.x_bytes));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, y, facts.y_bytes));
+    for (int64_t i = 0; i < count; i++) {
+        TG_TRY(tg_dataset_read(dataset, &indices[i], 1, x, y));
+        if (tg_dataset_find_nonfinite(dataset, TG_DATA_X, indices[i], x, text) ||
+            tg_dataset_find_nonfinite(dataset, TG_DATA_Y, indices[i], y, text)) {
+            break;
+        }
+    }
+fail:
+    TG_FREE(ctx, x);
+    TG_FREE(ctx, y);
+    return status;
+}
+
+static tg_status find(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
+    tg_context *ctx = &t->searcher;
+    tg_run_config config = t->model->config;
+    const bool is_cached = tg_dataset_get_facts(t->train).cached;
+    int64_t *indices = NULL, count = 0;
+    tg_status status = TG_OK;
+    config.data.cache = 0;
+    const tg_run_set set = tg_run_train_set(&config);
+    if (!is_cached && !t->searched) {
+        TG_TRY(tg_run_open_set(ctx, ctx, &config, &set, &t->searched));
+    }
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, indices, set.batch));
+    TG_TRY(tg_loader_indices(t->loader, t->progress.epoch, batch, indices, &count));
+    TG_TRY(look(ctx, is_cached ? t->train : t->searched, indices, count, text));
+fail:
+    TG_FREE(ctx, indices);
+    return status;
+}
+
+void tg_trainer_find_nonfinite(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
+    text[0] = '\0';
+    (void)find(t, batch, text); /* the run goes on if the sample cannot be found */
 }

@@ -14,8 +14,8 @@
 #include "data/dataset.h"
 #include "data/normalizer.h"
 #include "nn/spectral_loss.h"
+#include "train/model.h"
 #include "train/run_datasets.h"
-#include "train/weights.h"
 
 enum { SLOTS = 2, NORMS = 2 }; /* L2, H1 */
 

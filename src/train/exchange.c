@@ -1,8 +1,7 @@
 /* Exchanges gradient sums between ranks. */
 #include "train/exchange.h"
 
-#include "optim/shard.h"
-#include "optim/shared_refresh.h"
+#include "optim/ranks.h"
 #include "optim/state.h"
 #include "optim/step.h"
 

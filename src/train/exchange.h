@@ -6,7 +6,7 @@
  * which decomposes it and sends factors, index set and projected sum to all: layers are spread over
  * the ranks, which decompose them in parallel.
  *
- * With state spread over ranks (optim/shard.h), sums go to the owners of the moments, which send
+ * With state spread over ranks (optim/ranks.h), sums go to the owners of the moments, which send
  * updates back: the same number of bytes. */
 #ifndef TG_TRAIN_EXCHANGE_H
 #define TG_TRAIN_EXCHANGE_H

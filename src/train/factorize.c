@@ -27,8 +27,8 @@ static void passage_end(passage *p) {
     tg_tensor_destroy(&p->again);
 }
 
-static int params_of(const nn_model *model) {
-    return model->factors.params > 0 ? model->factors.params : 1;
+static int params_of(const nn_conv *conv) {
+    return conv->factors.params > 0 ? conv->factors.params : 1;
 }
 
 /* A parameter of the weight of layer l, in the arithmetic's dtype. */
@@ -55,18 +55,18 @@ static tg_status compare(const passage *p, double *error) {
 /* Adds the converted weight of layer l to the archive of the new network. */
 static tg_status pass_weight(passage *p, int l, const tg_archive *from, tg_archive *to,
                              double *error) {
-    const int first = p->to->blocks[l].weight;
+    const nn_conv *before = &p->from->blocks[l].conv, *after = &p->to->blocks[l].conv;
     tg_status status = TG_OK;
-    for (int i = 0; i < params_of(p->from); i++) {
-        TG_TRY(read_factor(p, p->from, from, p->from->blocks[l].weight + i, &p->before[i]));
+    for (int i = 0; i < params_of(before); i++) {
+        TG_TRY(read_factor(p, p->from, from, before->weight + i, &p->before[i]));
     }
-    TG_TRY(nn_compose(p->from, p->be, p->before, &p->dense));
-    TG_TRY(nn_decompose(p->to, p->be, &p->dense, p->after));
-    for (int i = 0; i < params_of(p->to); i++) {
-        TG_TRY(tg_archive_add(to, p->to->params[first + i].name, &p->after[i]));
+    TG_TRY(nn_compose(p->from, p->be, before, p->before, &p->dense));
+    TG_TRY(nn_decompose(p->to, p->be, after, &p->dense, p->after));
+    for (int i = 0; i < params_of(after); i++) {
+        TG_TRY(tg_archive_add(to, p->to->params[after->weight + i].name, &p->after[i]));
     }
     if (error) {
-        TG_TRY(nn_compose(p->to, p->be, p->after, &p->again));
+        TG_TRY(nn_compose(p->to, p->be, after, p->after, &p->again));
         TG_TRY(compare(p, error));
     }
 fail:

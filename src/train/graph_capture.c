@@ -10,8 +10,12 @@ static const int64_t launch_bound = (int64_t)64 << 20;
 /* A graph replays the same neighbours, but those of a GINO differ from sample to sample. */
 static bool is_wanted(const tg_capture *c) {
     const nn_program *program = &c->fno->run.program;
-    const int64_t elements = c->fno->model.planes * program->batch *
-                             c->fno->model.config.hidden_channels * program->geometry.padded_pixels;
+    int64_t elements = 0; /* of the largest activation */
+    for (int i = 0; i < program->value_count; i++) {
+        const nn_value *v = &program->values[i];
+        const int64_t size = v->planes * program->batch * v->channels * v->points;
+        elements = v->role == NN_ACTIVATION && size > elements ? size : elements;
+    }
     return !c->has_failed && c->fno->model.gno[NN_TO_GRID].layers == 0 &&
            (c->graphs == TG_GRAPHS_ON || (c->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
 }

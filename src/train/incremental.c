@@ -35,7 +35,7 @@ static int64_t frequency_of(const nn_model *model, int d, int64_t at) {
     if (!config->complex_data && d == config->n_dim - 1) {
         return at <= used / 2 ? at : -1;
     }
-    const int64_t within = at - (model->modes[d] - used) / 2;
+    const int64_t within = at - (model->blocks[0].conv.modes[d] - used) / 2;
     const int64_t signed_one = config->complex_modes == TG_MODES_NONNEGATIVE && config->complex_data
                                    ? within
                                    : within - used / 2;
@@ -50,8 +50,8 @@ static void add_energy(const nn_model *model, const tg_tensor *weight,
         int64_t rest = i, k[TG_FNO_MAX_DIMS] = {0};
         bool is_used = true;
         for (int d = n_dim - 1; d >= 0; d--) {
-            k[d] = frequency_of(model, d, rest % model->modes[d]);
-            rest /= model->modes[d];
+            k[d] = frequency_of(model, d, rest % model->blocks[0].conv.modes[d]);
+            rest /= model->blocks[0].conv.modes[d];
             is_used = is_used && k[d] >= 0;
         }
         const tg_scalar w = tg_load(weight->dtype, weight->data, i);
@@ -77,10 +77,11 @@ static tg_status look_at_weights(const tg_trainer *t, growth *g) {
     tg_tensor copy = {0};
     tg_status status = TG_OK;
     for (int d = 0; d < g->config->n_dim; d++) {
-        TG_TRY(TG_NEW(t->ctx, TG_MEM_OTHER, sums[d], model->modes[d] + 1));
+        TG_TRY(TG_NEW(t->ctx, TG_MEM_OTHER, sums[d], model->blocks[0].conv.modes[d] + 1));
     }
     for (int l = 0; l < (int)g->config->n_layers; l++) {
-        const tg_tensor weight = tg_fno_get_param(t->model->fno, model->blocks[l].weight).weight;
+        const tg_tensor weight =
+            tg_fno_get_param(t->model->fno, model->blocks[l].conv.weight).weight;
         TG_TRY(tg_backend_download(t->model->be, &weight, NULL, &copy));
         add_energy(model, &copy, sums);
         tg_tensor_destroy(&copy);

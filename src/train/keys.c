@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "nn/config.h"
-#include "optim/config.h"
+#include "optim/optim.h"
 #include "train/config.h"
 
 enum { TABLES = 7 };

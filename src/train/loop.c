@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "base/timer.h"
+#include "train/config.h"
 #include "train/graph_capture.h"
-#include "train/phases.h"
 #include "train/rollout.h"
-#include "train/run_setup.h"
 #include "train/trainer.h"
 
 /* Prepares for training steps; called before each epoch, since evaluation uses other sizes. */

@@ -3,7 +3,7 @@
 #define TG_TRAIN_MODEL_H
 
 #include "backend/backend.h"
-#include "train/phases.h"
+#include "train/config.h"
 
 struct tg_model {
     tg_context *ctx;
@@ -90,5 +90,12 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
 
 /* Normalizes the input on the host and copies both sides to the backend. */
 TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count);
+
+/* Reads only weights into a model. Checks every name and shape first; the error lists mismatches.
+ * Notes in the model whether they came from another program. */
+TG_NODISCARD tg_status tg_weights_read(tg_model *model, const char *path);
+
+/* Warns once that weights of neuraloperator treat an odd grid differently here. */
+void tg_weights_check_grid(tg_model *model, const int64_t *grid);
 
 #endif

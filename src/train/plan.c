@@ -1,4 +1,4 @@
-/* Estimates the memory of a run before training, by walking through its phases (phases.h).
+/* Estimates the memory of a run before training, by walking through its phases (config.h).
  *
  * The file that allocates memory also computes its size, from the shapes of network, data files and
  * optimizer; every total that could be the highest is recorded. All categories are exact except
@@ -10,10 +10,9 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 #include "nn/network.h"
-#include "optim/shard.h"
+#include "optim/ranks.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
-#include "train/run_setup.h"
 #include "train/trainer.h"
 
 /* A data set and its memory. */

@@ -7,7 +7,6 @@
 #include "backend/tensor.h"
 #include "base/memory.h"
 #include "train/model.h"
-#include "train/weights.h"
 
 bool tg_run_on_points(const tg_run_config *config) {
     return config->fno.architecture == TG_ARCHITECTURE_GINO;

@@ -1,13 +1,14 @@
 /* Settings of the published programs that have no field here. Their configurations are accepted
  * as long as they ask for this program's behaviour; other values are refused, so that a run never
  * silently differs from its configuration. */
-#include "train/published_keys.h"
+#include "train/config.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/setting.h"
 #include "io/settings.h"
+#include "optim/optim.h"
 
 static const struct {
     const char *theirs, *ours;
@@ -192,23 +193,22 @@ bool tg_setting_is_replaced(const tg_settings *settings, int64_t index) {
     return is_described && tg_settings_outdoes(settings, name, index);
 }
 
-static bool has_ranks(const tg_branch_config *branch) {
-    return branch->type == TG_BRANCH_LOW_RANK || branch->type == TG_BRANCH_MATRIX;
-}
-
 const char *tg_method_unused(const tg_optim_config *opt) {
-    const tg_branch_config usual = tg_projector_config_default().first;
-    const tg_branch_config *first = &opt->projector.first, *second = &opt->projector.second;
-    const bool is_single = opt->projector.scheme == TG_SCHEME_SINGLE;
-    const bool is_usual = first->rank.count == 1 && first->rank.value[0] == usual.rank.value[0];
-    if (opt->is_projected && !has_ranks(first) && !is_usual) {
-        return is_single || !has_ranks(second) ? "opt.rank"
-                                               : "opt.rank (it is opt.second_rank here)";
-    }
-    if (opt->is_projected && has_ranks(first) && first->sparse_ratio != usual.sparse_ratio) {
-        return is_single || has_ranks(second)
-                   ? "opt.sparse_ratio"
-                   : "opt.sparse_ratio (it is opt.second_sparse_ratio here)";
+    static const struct {
+        const char *key, *second, *plain, *hint;
+    } sizes[] = {{"rank", "second_rank", "opt.rank", "opt.rank (it is opt.second_rank here)"},
+                 {"sparse_ratio", "second_sparse_ratio", "opt.sparse_ratio",
+                  "opt.sparse_ratio (it is opt.second_sparse_ratio here)"}};
+    const tg_optim_config usual = tg_optim_config_default();
+    for (int i = 0; i < 2 && opt->is_projected; i++) {
+        const tg_setting *row =
+            tg_setting_find(tg_optim_config_rows(), tg_optim_config_count(), sizes[i].key);
+        char set[256], unset[256];
+        tg_setting_get(row, opt, set, sizeof set);
+        tg_setting_get(row, &usual, unset, sizeof unset);
+        if (strcmp(set, unset) != 0 && !tg_optim_config_reads(opt, sizes[i].key)) {
+            return tg_optim_config_reads(opt, sizes[i].second) ? sizes[i].hint : sizes[i].plain;
+        }
     }
     return NULL;
 }

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "nn/network.h"
-#include "optim/config.h"
+#include "optim/optim.h"
+#include "train/model.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 /* Whether a key affects the network, its data or the random numbers; keys that only affect how a
  * step uses memory may change. */

@@ -3,7 +3,7 @@
 #define TG_TRAIN_ROLLOUT_H
 
 #include "tgrad/step.h"
-#include "train/phases.h"
+#include "train/config.h"
 
 typedef struct tg_rollout tg_rollout;
 

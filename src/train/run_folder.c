@@ -10,14 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "io/file.h"
-#include "tgrad/backend.h"
-#include "train/config.h"
-#include "train/json_line.h"
+#include "io/name_index.h"
 
 /* Creates a folder and its missing parents. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
@@ -218,280 +217,86 @@ fail:
     return status;
 }
 
-/* ---- metrics ---- */
+/* ---- the lock: one process trains in the folder at a time ----
+ *
+ * It is the system's lock on DIR/.lock, not the existence of the file, so it ends with the process,
+ * however that dies. The file names its holder and is never removed: otherwise a third process
+ * could lock a new file while a second one waits for the old. */
 
-/* Rewrites a text file with the lines that `keeps` accepts. */
-static tg_status filter_lines(const tg_run_folder *folder, const char *name, int64_t last,
-                              tg_line_filter *keeps) {
-    char path[TG_PATH];
-    tg_atomic_file writer = {0};
-    void *bytes = NULL;
-    size_t size = 0;
-    int64_t damaged = 0;
-    tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_file(folder, name, path));
-    if (access(path, F_OK) != 0) {
+enum { HOST = 64 };
+
+static void own_host(char host[HOST]) {
+    host[HOST - 1] = '\0';
+    if (gethostname(host, HOST - 1) != 0 || !host[0]) {
+        snprintf(host, HOST, "localhost");
+    }
+}
+
+/* The error for a folder that another process holds. Between locking and signing, the file still
+ * names the previous holder: a process of this host that is gone is not named. */
+static tg_status refuse(const tg_run_folder *folder, int fd) {
+    char text[128] = "", host[HOST] = "", own[HOST], quoted[TG_QUOTE];
+    long pid = 0;
+    const ssize_t got = pread(fd, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = '\0';
+    own_host(own);
+    const bool is_signed = sscanf(text, "%ld %63s", &pid, host) == 2 && pid > 0;
+    if (is_signed && (strcmp(host, own) != 0 || tg_process_is_alive(pid))) {
+        return tg_fail(folder->ctx, TG_E_IO,
+                       "%s: process %ld on %s is training in this folder; wait for its end, or "
+                       "choose another folder",
+                       folder->path, pid, tg_quote(host, quoted));
+    }
+    return tg_fail(folder->ctx, TG_E_IO,
+                   "%s: another process is training in this folder; wait for its end, or choose "
+                   "another folder",
+                   folder->path);
+}
+
+tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
+    char path[TG_PATH], text[128];
+    if (folder->lock >= 0 || folder->has_no_locks) {
         return TG_OK;
     }
-    TG_TRY(tg_file_read(folder->ctx, path, SIZE_MAX / 2, &bytes, &size));
-    size = tg_lines_keep(bytes, size, keeps, last, &damaged);
-    if (damaged > 0) {
-        tg_log(folder->ctx, TG_LOG_WARN, "%s: lines with NUL bytes are left out: %" PRId64, path,
-               damaged);
+    TG_CALL(tg_run_folder_file(folder, ".lock", path));
+    const int fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
+    if (fd < 0 && makes) {
+        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot open: %s", path,
+                       tg_system_reason(errno, text));
     }
-    TG_TRY(tg_atomic_open(folder->ctx, path, &writer));
-    TG_TRY(tg_atomic_write(&writer, bytes, size));
-    status = tg_atomic_commit(&writer);
-    writer = (tg_atomic_file){0};
-fail:
-    if (writer.ctx) {
-        tg_atomic_abort(&writer);
+    if (fd < 0) {
+        return TG_OK;
     }
-    tg_mem_free(folder->ctx, bytes);
-    return status;
-}
-
-static bool keeps_csv(const char *line, int64_t epoch) {
-    int64_t found = 0;
-    return strncmp(line, "epoch,", 6) == 0 ||
-           (sscanf(line, "%" SCNd64, &found) == 1 && found <= epoch);
-}
-
-static bool keeps_step(const char *line, int64_t step) {
-    int64_t found = 0;
-    return sscanf(line, "{\"step\":%" SCNd64, &found) == 1 && found <= step;
-}
-
-tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
-    TG_CALL(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
-    TG_CALL(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
-    TG_CALL(filter_lines(folder, "stable_ranks.jsonl", epoch, tg_line_keeps_epoch));
-    return filter_lines(folder, "projections.jsonl", step, keeps_step);
-}
-
-/* Allocates room for any line about an epoch; the caller frees text. */
-static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, tg_line *out) {
-    *out = (tg_line){.capacity = 4096};
-    for (int i = 0; i < e->tests; i++) {
-        out->capacity += 5 * TG_GRID_TEXT + 40 * (size_t)e->test[i].channels + 200;
+    int error;
+    do {
+        error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error == 0) {
+        folder->lock = fd;
+        return TG_OK;
     }
-    return TG_ALLOC(ctx, TG_MEM_OTHER, out->text, out->capacity);
-}
-
-static void add_list(tg_line *l, const char *key, const double *value, int64_t count) {
-    tg_line_add(l, "\"%s\":[", key);
-    for (int64_t i = 0; i < count; i++) {
-        tg_line_add(l, "%s", i ? "," : "");
-        tg_line_real(l, value[i]);
-    }
-    tg_line_add(l, "]");
-}
-
-/* "16":{"l2":..,"h1":..} */
-static void add_errors(tg_line *l, const tg_test_errors *errors) {
-    tg_line_add(l, "\"%s\":{\"l2\":", errors->grid);
-    tg_line_real(l, errors->l2);
-    tg_line_add(l, ",\"h1\":");
-    tg_line_real(l, errors->h1);
-    if (errors->channels > 1) {
-        tg_line_add(l, ",");
-        add_list(l, "l2_channels", errors->l2_channels, errors->channels);
-        tg_line_add(l, ",");
-        add_list(l, "h1_channels", errors->h1_channels, errors->channels);
-    }
-    tg_line_add(l, "}");
-}
-
-/* ,"quantiles":{"16":[..]}: minimum, quartiles and maximum of the samples' L2 errors */
-static void add_quantiles(tg_line *l, const tg_train_epoch *e) {
-    tg_line_add(l, ",\"quantiles\":{");
-    for (int i = 0; i < e->test_count; i++) {
-        tg_line_add(l, "%s", i ? "," : "");
-        add_list(l, e->test[i].grid, e->test[i].l2_quantiles, TG_QUANTILES);
-    }
-    tg_line_add(l, "}");
-}
-
-static void add_time(tg_line *l, const tg_train_time *time) {
-    const struct {
-        const char *name;
-        double seconds;
-    } parts[] = {{"prepare", time->prepare},
-                 {"steps", time->steps},
-                 {"data", time->data},
-                 {"evaluation", time->evaluation},
-                 {"checkpoint", time->checkpoint}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        tg_line_add(l, "%s\"%s\":", i ? "," : ",\"time\":{", parts[i].name);
-        tg_line_real(l, parts[i].seconds);
-    }
-    tg_line_add(l, "}");
-}
-
-/* Every line names the backend: a run may be resumed on another one. */
-static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l) {
-    tg_line_add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
-    tg_line_real(l, e->learning_rate);
-    tg_line_add(l, ",\"train\":{\"loss\":");
-    tg_line_real(l, e->train_loss);
-    const int last = e->test_count - 1;
-    const bool validates = last >= 0 && strcmp(e->test[last].grid, TG_VALIDATION) == 0;
-    tg_line_add(l, "},\"test\":{");
-    for (int i = 0; i < e->test_count - validates; i++) {
-        tg_line_add(l, "%s", i ? "," : "");
-        add_errors(l, &e->test[i]);
-    }
-    tg_line_add(l, "}");
-    if (validates) {
-        tg_line_add(l, ",");
-        add_errors(l, &e->test[last]);
-    }
-    tg_line_add(l, ",\"step_ms\":");
-    tg_line_real(l, e->step_ms);
-    tg_line_add(l, ",\"seconds\":");
-    tg_line_real(l, e->seconds);
-    tg_line_add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
-    tg_line_real(l, e->loss_scale);
-    tg_line_add(l, ",\"overflows\":%" PRId64, e->overflows);
-    tg_line_add(l, ",\"memory\":{\"peak\":%zu", e->memory.peak_total);
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        tg_line_add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
-    }
-    tg_line_add(l, "},\"backend\":\"%s\"", tg_backend_name(ctx));
-    if (*tg_backend_math(ctx)) {
-        tg_line_add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
-    }
-    add_time(l, &e->time);
-    if (e->test_count > 0) {
-        add_quantiles(l, e);
-    }
-    tg_line_add(l, "}\n");
-}
-
-static void csv_header(const tg_train_epoch *e, tg_line *l) {
-    tg_line_add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
-    for (int i = 0; i < e->tests; i++) {
-        tg_line_add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
-    }
-    tg_line_add(l, "\n");
-}
-
-/* A row for the file's header. A later stage may have other tests, and some epochs have none:
- * fields without a value stay empty. */
-static void csv_row(const tg_train_epoch *e, const char *header, tg_line *l) {
-    tg_line_add(l, "%" PRId64 ",%" PRId64 ",%.9g,%.9g,%.6g,%zu", e->epoch, e->step,
-                e->learning_rate, e->train_loss, e->step_ms, e->memory.peak_total);
-    for (const char *at = strstr(header, ",l2_"); at; at = strchr(at + 1, ',')) {
-        const size_t length = strcspn(at + 4, ",\n");
-        tg_line_add(l, ",");
-        for (int i = 0; i < e->test_count; i++) {
-            const tg_test_errors *test = &e->test[i];
-            if (strlen(test->grid) == length && memcmp(test->grid, at + 4, length) == 0) {
-                tg_line_add(l, "%.9g", at[1] == 'l' ? test->l2 : test->h1);
-            }
-        }
-    }
-    tg_line_add(l, "\n");
-}
-
-tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, const char *text,
-                               size_t size) {
-    char path[TG_PATH];
-    TG_CALL(tg_run_folder_file(folder, name, path));
-    return tg_file_append(folder->ctx, path, text, size);
-}
-
-tg_status tg_run_folder_sync(const tg_run_folder *folder) {
-    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl",
-                                        "stable_ranks.jsonl"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[TG_PATH], text[128];
-        tg_status status = tg_run_folder_file(folder, names[i], path);
-        const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* a missing file has no lines */
-        if (fd >= 0) {
-            close(fd);
-        }
-        if (error != 0 && error != EINVAL) { /* EINVAL: the file cannot be synced */
-            status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot sync: %s", path,
-                             tg_system_reason(error, text));
-        }
-        if (status != TG_OK) {
-            return status;
-        }
-    }
-    return TG_OK;
-}
-
-static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
-    char path[TG_PATH], tag[TG_GRID_TEXT + 16];
-    if (!folder->events) {
-        TG_CALL(tg_run_folder_file(folder, "events", path));
-        TG_CALL(tg_events_open(folder->ctx, path, &folder->events));
-    }
-    TG_CALL(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
-    TG_CALL(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
-    if (e->loss_scale != 1.0) {
-        TG_CALL(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
-    }
-    TG_CALL(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
-    TG_CALL(
-        tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
-    for (int i = 0; i < e->test_count; i++) {
-        snprintf(tag, sizeof tag, "test/l2_%s", e->test[i].grid);
-        TG_CALL(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].l2));
-        snprintf(tag, sizeof tag, "test/h1_%s", e->test[i].grid);
-        TG_CALL(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].h1));
-    }
-    return tg_events_flush(folder->events);
-}
-
-/* The first line of a file; "" if there is none. */
-static tg_status read_header(tg_context *ctx, const char *path, tg_line *l) {
-    char text[128];
-    FILE *file = fopen(path, "r");
-    if (!file && errno != ENOENT) {
-        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, text));
-    }
-    if (!file || !fgets(l->text, (int)l->capacity, file)) {
-        l->text[0] = '\0';
-    }
-    if (file) {
-        fclose(file);
-    }
-    l->used = strlen(l->text);
-    return TG_OK;
-}
-
-static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
-    char path[TG_PATH];
-    tg_line header = {0}, row = {0};
-    TG_TRY(make_line(folder->ctx, e, &header));
-    TG_TRY(make_line(folder->ctx, e, &row));
-    TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    TG_TRY(read_header(folder->ctx, path, &header));
-    if (header.used == 0) {
-        csv_header(e, &header);
-        tg_line_add(&row, "%s", header.text);
+    if (error == EWOULDBLOCK) {
+        status = refuse(folder, fd);
+    } else {
+        folder->has_no_locks = true;
+        tg_log(folder->ctx, TG_LOG_WARN,
+               "%s: cannot be locked (%s): nothing keeps a second run out of this folder", path,
+               tg_system_reason(error, text));
     }
-    csv_row(e, header.text, &row);
-    TG_TRY(tg_run_folder_append(folder, "metrics.csv", row.text, row.used));
-fail:
-    TG_FREE(folder->ctx, header.text);
-    TG_FREE(folder->ctx, row.text);
+    close(fd);
     return status;
 }
 
-tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) {
-    tg_status status = TG_OK;
-    tg_line json = {0};
-    TG_TRY(make_line(folder->ctx, epoch, &json));
-    json_line(folder->ctx, epoch, &json);
-    TG_TRY(tg_run_folder_append(folder, "metrics.jsonl", json.text, json.used));
-    TG_TRY(log_csv(folder, epoch));
-    TG_TRY(log_events(folder, epoch));
-fail:
-    TG_FREE(folder->ctx, json.text);
-    return status;
+void tg_run_folder_sign(const tg_run_folder *folder) {
+    char line[128], host[HOST];
+    if (folder->lock < 0) {
+        return;
+    }
+    own_host(host);
+    const int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
+    if (ftruncate(folder->lock, 0) != 0 || pwrite(folder->lock, line, (size_t)length, 0) < 0) {
+        tg_log(folder->ctx, TG_LOG_WARN, "%s/.lock: cannot be written: %s", folder->path,
+               strerror(errno));
+    }
 }

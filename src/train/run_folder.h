@@ -3,7 +3,11 @@
 #define TG_TRAIN_RUN_FOLDER_H
 
 #include "io/events.h"
+#include "tgrad/status.h"
 #include "tgrad/train.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { TG_PATH = 1024 };
 
@@ -19,7 +23,7 @@ typedef struct tg_run_folder {
 TG_NODISCARD tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out);
 void tg_run_folder_close(tg_run_folder *folder); /* also releases the lock */
 
-/* Locks out all other processes, or fails and names the one that has the lock (run_lock.c). A
+/* Locks out all other processes, or fails and names the one that has the lock. A
  * folder without a lock file is locked only if `makes`; warns without file locks. */
 TG_NODISCARD tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes);
 /* Names this process in the lock file. */
@@ -49,7 +53,7 @@ TG_NODISCARD tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t
 TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep);
 
 /* If the disk has no room for a checkpoint of `bytes` bytes, removes older ones except the newest,
- * and counts them in *dropped (disk_room.c). */
+ * and counts them in *dropped (saving.c). */
 TG_NODISCARD tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint64_t bytes,
                                                int *dropped);
 
@@ -58,13 +62,24 @@ TG_NODISCARD tg_status tg_run_folder_make_room(const tg_run_folder *folder, uint
 TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch,
                                             int64_t step);
 
-/* Adds whole lines, or none. */
-TG_NODISCARD tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name,
-                                            const char *text, size_t size);
 /* Syncs appended lines to disk: before a checkpoint that relies on them. */
 TG_NODISCARD tg_status tg_run_folder_sync(const tg_run_folder *folder);
 
-/* One line each in metrics.jsonl and metrics.csv, and the scalars of TensorBoard. */
+/* One line each in metrics.jsonl and metrics.csv, and the scalars of TensorBoard (metrics.c). */
 TG_NODISCARD tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch);
+
+/* ---- lines of a run that goes back to an earlier epoch (metrics.c) ---- */
+
+/* Whether a line is about an epoch or a step up to `last`. */
+typedef bool tg_line_filter(const char *line, int64_t last);
+
+/* Of metrics.jsonl: {"epoch":N,.. */
+bool tg_line_keeps_epoch(const char *line, int64_t last);
+
+/* Moves the lines that `keeps` accepts to the front of `text` and returns their length. Drops the
+ * damage of a system crash: a last line that is cut off, and lines with NUL bytes, which stand for
+ * blocks that never reached the disk; *damaged counts those. */
+size_t tg_lines_keep(char *text, size_t size, tg_line_filter *keeps, int64_t last,
+                     int64_t *damaged);
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/sized.h"
-#include "optim/shared_refresh.h"
+#include "optim/ranks.h"
 #include "train/exchange.h"
 #include "train/graph_capture.h"
 #include "train/rollout.h"

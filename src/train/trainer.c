@@ -9,7 +9,6 @@
 #include "tgrad/tgrad.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
-#include "train/run_setup.h"
 
 /* ---- data of a stage ---- */
 
@@ -49,6 +48,7 @@ static void close_stage(tg_trainer *t) {
     tg_prefetch_destroy(&t->prefetch);
     tg_loader_destroy(&t->loader);
     tg_dataset_close(&t->train);
+    tg_dataset_close(&t->searched);
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_dataset_close(&t->tests[i].dataset);
     }
@@ -190,6 +190,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     t->comm = comm;
     TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
     t->reader = tg_context_branch(ctx);
+    t->searcher = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     for (int stage = t->stages; stage >= 1; stage--) { /* bad keys of later stages are found now */

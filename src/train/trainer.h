@@ -3,6 +3,7 @@
 #ifndef TG_TRAIN_TRAINER_H
 #define TG_TRAIN_TRAINER_H
 
+#include "train/config.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -40,8 +41,9 @@ typedef enum tg_entry { TG_ENTRY_NONE, TG_ENTRY_START, TG_ENTRY_REPLACE, TG_ENTR
 
 struct tg_trainer {
     tg_context *ctx;
-    tg_context reader; /* a branch, for the training data */
-    tg_comm *comm;     /* of ranks that train together; NULL: none */
+    tg_context reader;   /* a branch, for the training data */
+    tg_context searcher; /* a branch, for `searched` */
+    tg_comm *comm;       /* of ranks that train together; NULL: none */
     tg_model *model;
     tg_optim *optim;
     size_t planned[TG_MEM_CATEGORIES]; /* bytes of its highest phase, by its plan */
@@ -56,6 +58,7 @@ struct tg_trainer {
 
     /* of the current stage */
     tg_dataset *train;
+    tg_dataset *searched; /* a streamed set, opened again to find a NaN; NULL: not needed yet */
     tg_loader *loader;
     tg_prefetch *prefetch;
     test_set tests[TG_MAX_TESTS];
@@ -89,7 +92,7 @@ TG_NODISCARD tg_status tg_trainer_agree(const tg_trainer *t, tg_status status);
 TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
 
 /* Finds the test set of opt.best_metric among those of the stage; and its error in an epoch, NaN if
- * not evaluated (best_metric.c). */
+ * not evaluated (choose_checkpoint.c). */
 TG_NODISCARD tg_status tg_trainer_choose_metric(tg_trainer *t);
 double tg_trainer_best_error(const tg_trainer *t, const tg_train_epoch *epoch);
 
@@ -108,7 +111,7 @@ const char *tg_trainer_last_good(tg_trainer *t, char text[TG_GOOD_TEXT]);
 TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t, int64_t epochs_left);
 
 /* Fails if the disk has too little room for the run's checkpoints, or warns if it is tight
- * (disk_room.c). */
+ * (saving.c). */
 TG_NODISCARD tg_status tg_trainer_check_room(const tg_trainer *t, int64_t epochs_left);
 
 #define TG_BEST "checkpoints/best.safetensors"
@@ -131,15 +134,17 @@ void tg_trainer_close_saving(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
 
 /* File, array and position of the first NaN or Inf in a batch of this epoch; "" if none is found
- * (nonfinite_batch.c). */
-void tg_trainer_find_nonfinite(const tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]);
+ * (divergence.c). */
+void tg_trainer_find_nonfinite(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]);
 
-/* Logs refreshes since the last call in projections.jsonl (projection_log.c). */
+/* Logs refreshes since the last call in projections.jsonl (metrics.c). */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
 /* With opt.track_stable_rank: writes a line of stable_ranks.jsonl after `epoch` epochs
- * (stable_ranks.c). */
+ * (gradients.c); the line itself (metrics.c). */
 TG_NODISCARD tg_status tg_trainer_log_stable_ranks(tg_trainer *t, int64_t epoch);
+TG_NODISCARD tg_status tg_trainer_write_ranks(const tg_trainer *t, int64_t epoch,
+                                              const double (*rank)[TG_MAX_NDIM]);
 /* Bytes for this, without the network's buffers but with those of the batch. */
 TG_NODISCARD tg_status tg_stable_ranks_add_bytes(tg_backend *be, const tg_run_config *config,
                                                  const tg_dataset_facts *facts, int64_t batch,
@@ -152,5 +157,34 @@ TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_read_origin(tg_trainer *t);
 /* Whether those of this step are in the folder. */
 bool tg_trainer_has_samples(const tg_trainer *t);
+
+/* ---- the optimizer's parameters, and the memory of a run (run_setup.c) ---- */
+
+/* Two groups: spectral weights, projected if the method does, and all others, dense. */
+typedef struct tg_run_setup {
+    tg_optim_config groups[2];
+    tg_optim_param *params;
+    tg_optim_setup setup; /* points to the two above */
+} tg_run_setup;
+
+/* Takes the parameters of `fno` (an outline will do) and keeps pointers to their names; *out must
+ * not move. To be freed. */
+TG_NODISCARD tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config,
+                                         const tg_fno *fno, int64_t updates_per_epoch,
+                                         tg_run_setup *out);
+void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup);
+
+/* Adds to an error about lack of memory how much the run plans to hold, how much the device has,
+ * and which settings need less. Leaves other errors alone; returns `status`. */
+TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config,
+                                      const size_t *planned, tg_status status);
+
+/* Refuses a run whose plan exceeds the memory left on the host or the device, with the amount, the
+ * phase, and settings that need less; warns if it needs nearly all. `planned` gets the bytes by
+ * category of the backend's highest phase, `checkpoint` those of a checkpoint, with the parts of
+ * all ranks. */
+TG_NODISCARD tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
+                                           const tg_run_config *config,
+                                           size_t planned[TG_MEM_CATEGORIES], size_t *checkpoint);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * neuraloperator 2.0 undoes its shift of frequencies by fftshift, which is one mode off in every
  * shifted dimension of odd size; on such grids its outputs differ from those made here. */
-#include "train/weights.h"
+#include "train/model.h"
 
 #include <stdio.h>
 #include <string.h>

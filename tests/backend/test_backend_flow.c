@@ -1,4 +1,4 @@
-/* The slots for flow in two dimensions, of every backend: by their definitions where these are
+/* The slot for flow in two dimensions, of every backend: by their definitions where these are
  * short, against ref for the rest. */
 #include <math.h>
 
@@ -25,7 +25,9 @@ static void velocity(t_side *s) {
         t_note(s, "size %d", i);
         const double *w = t_host_random(s, TG_F64, reals);
         double *out = t_output(s, TG_F64, 2 * reals);
-        t_ok(s, s->ops->flow_velocity(s->be, f, t_input(s, TG_F64, reals, w), out));
+        const tg_flow_op op = {
+            .of = *f, .part = TG_FLOW_VELOCITY, .w = t_input(s, TG_F64, reals, w), .velocity = out};
+        t_ok(s, s->ops->flow(s->be, &op));
         t_keep_close(s, out, 1.0);
         const double *found = t_download(s, out);
         for (int64_t r = 0; r < f->flows * rows; r++) {
@@ -56,7 +58,9 @@ static void products(t_side *s) {
                 x[reals - 2] = -(double)NAN;
             }
             double *values = t_inout(s, TG_F64, reals, x), *speed = t_output(s, TG_F64, f->flows);
-            t_ok(s, s->ops->flow_products(s->be, f, values, speed));
+            const tg_flow_op op = {
+                .of = *f, .part = TG_FLOW_PRODUCTS, .values = values, .speed = speed};
+            t_ok(s, s->ops->flow(s->be, &op));
             const double *found = t_download(s, values), *speeds = t_download(s, speed);
             t_keep_same(s, speed);
             for (int64_t flow = 0; flow < f->flows; flow++) {
@@ -85,7 +89,12 @@ static void decay(t_side *s) {
         const int64_t rows = 2 * f->modes + 1;
         const double *dt = t_host_random(s, TG_F64, f->flows);
         double *out = t_output(s, TG_F64, f->flows * rows);
-        t_ok(s, s->ops->flow_decay(s->be, f, 0.02, t_input(s, TG_F64, f->flows, dt), out));
+        const tg_flow_op op = {.of = *f,
+                               .part = TG_FLOW_DECAY,
+                               .viscosity = 0.02,
+                               .dt = t_input(s, TG_F64, f->flows, dt),
+                               .decay = out};
+        t_ok(s, s->ops->flow(s->be, &op));
         const double *found = t_download(s, out);
         for (int64_t r = 0; r < f->flows * rows; r++) {
             const double q = 2.0 * PI / f->length * (double)(r % rows - f->modes);
@@ -103,8 +112,9 @@ static void stages(t_side *s) {
         const int64_t reals = spectrum_reals(f), rows = 2 * f->modes + 1;
         for (int stage = 0; stage < 4; stage++) {
             t_note(s, "size %d, stage %d", i, stage);
-            const tg_flow_stage op = {
-                .stage = stage,
+            const tg_flow_op op = {
+                .of = *f,
+                .part = (tg_flow_part)(TG_FLOW_STAGE_0 + stage),
                 .dt = t_random(s, TG_F64, f->flows),
                 .decay = t_random(s, TG_F64, f->flows * rows),
                 .products = t_random(s, TG_F64, 2 * reals),
@@ -114,7 +124,7 @@ static void stages(t_side *s) {
                 .sum = stage == 0 ? t_output(s, TG_F64, reals)
                                   : t_inout(s, TG_F64, reals, t_host_random(s, TG_F64, reals)),
             };
-            t_ok(s, s->ops->flow_stage(s->be, f, &op));
+            t_ok(s, s->ops->flow(s->be, &op));
             t_keep_close(s, op.state, 1.0);
             t_keep_close(s, op.sum, 1.0);
             if (stage < 3) {
@@ -134,16 +144,20 @@ static void standstill(t_side *s) {
     double zeros[3] = {0.0, 0.0, 0.0};
     const double *w = t_host_random(s, TG_F64, reals);
     double *dt = t_input(s, TG_F64, f->flows, zeros), *held = t_output(s, TG_F64, f->flows * rows);
-    t_ok(s, s->ops->flow_decay(s->be, f, 0.3, dt, held));
-    tg_flow_stage op = {.dt = dt,
-                        .decay = held,
-                        .products = t_random(s, TG_F64, 2 * reals),
-                        .forcing = t_random(s, TG_F64, reals),
-                        .state = t_inout(s, TG_F64, reals, w),
-                        .next = t_output(s, TG_F64, reals),
-                        .sum = t_output(s, TG_F64, reals)};
-    for (op.stage = 0; op.stage < 4; op.stage++) {
-        t_ok(s, s->ops->flow_stage(s->be, f, &op));
+    tg_flow_op op = {.of = *f,
+                     .part = TG_FLOW_DECAY,
+                     .viscosity = 0.3,
+                     .dt = dt,
+                     .decay = held,
+                     .products = t_random(s, TG_F64, 2 * reals),
+                     .forcing = t_random(s, TG_F64, reals),
+                     .state = t_inout(s, TG_F64, reals, w),
+                     .next = t_output(s, TG_F64, reals),
+                     .sum = t_output(s, TG_F64, reals)};
+    t_ok(s, s->ops->flow(s->be, &op));
+    for (int stage = 0; stage < 4; stage++) {
+        op.part = (tg_flow_part)(TG_FLOW_STAGE_0 + stage);
+        t_ok(s, s->ops->flow(s->be, &op));
     }
     t_true(s, t_first_difference(TG_F64, reals, t_download(s, op.state), w) == -1);
 }

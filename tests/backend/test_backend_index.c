@@ -108,6 +108,11 @@ static double key_of(const t_side *s, bool weighted, const void *host, int64_t i
                               : 0.0;
 }
 
+static tg_status run(t_side *s, tg_select_kind kind, const tg_rng *stream, const void *x, int64_t k,
+                     tg_bitmap *bitmap) {
+    return s->ops->select(s->be, &(tg_select){kind, bitmap, k, s->dtype, x, *stream});
+}
+
 static void select_by_value(t_side *s, bool weighted) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
@@ -120,8 +125,7 @@ static void select_by_value(t_side *s, bool weighted) {
             const void *host = make_values(s, (values)(v % value_count(n)), n);
             const void *x = t_input(s, s->dtype, n, host);
             tg_bitmap bitmap = t_bitmap_output(s, n);
-            t_ok(s, weighted ? s->ops->select_weighted(s->be, s->dtype, &rng, x, k, &bitmap)
-                             : s->ops->select_topk(s->be, s->dtype, x, k, &bitmap));
+            t_ok(s, run(s, weighted ? TG_SELECT_WEIGHTED : TG_SELECT_TOPK, &rng, x, k, &bitmap));
             t_true(s, bitmap.n == n && bitmap.count == k);
             keep_bitmap(s, &bitmap);
             if (n < 200) {
@@ -156,7 +160,7 @@ static void select_random(t_side *s) {
             const int64_t k = cut(n, c);
             t_note(s, "%lld of %lld", (long long)k, (long long)n);
             tg_bitmap bitmap = t_bitmap_output(s, n);
-            t_ok(s, s->ops->select_random(s->be, &rng, k, &bitmap));
+            t_ok(s, run(s, TG_SELECT_RANDOM, &rng, NULL, k, &bitmap));
             t_true(s, bitmap.count == k);
             const uint64_t *words = t_download(s, bitmap.words);
             for (int64_t i = 0; i < k; i++) {
@@ -178,7 +182,7 @@ static void random_is_uniform(t_side *s) {
     for (uint32_t step = 0; step < DRAWS; step++) {
         tg_bitmap bitmap = t_bitmap_output(s, N);
         const tg_rng stream = {.seed = 5, .purpose = TG_RNG_SELECT, .step = step};
-        t_ok(s, s->ops->select_random(s->be, &stream, K, &bitmap));
+        t_ok(s, run(s, TG_SELECT_RANDOM, &stream, NULL, K, &bitmap));
         const uint64_t *words = t_bitmap_check(s, &bitmap);
         for (int i = 0; i < N; i++) {
             times[i] += t_bit(words, i);
@@ -210,7 +214,7 @@ static void weights_are_odds(t_side *s) {
     int times[3] = {0};
     for (uint32_t step = 0; step < DRAWS; step++) {
         const tg_rng stream = {.seed = 6, .purpose = TG_RNG_SELECT, .step = step};
-        t_ok(s, s->ops->select_weighted(s->be, s->dtype, &stream, x, 1, &bitmap));
+        t_ok(s, run(s, TG_SELECT_WEIGHTED, &stream, x, 1, &bitmap));
         uint64_t word = 0;
         t_ok(s, s->ops->download(s->be, &word, bitmap.words, sizeof word));
         for (int i = 0; i < 3; i++) {
@@ -252,7 +256,7 @@ static void bitmap_rank(t_side *s) {
             t_note(s, "n %lld, share %g", (long long)n, shares[p]);
             tg_bitmap bitmap = t_bitmap_output(s, n);
             bitmap.words = t_input(s, TG_U64, tg_bitmap_words(n), random_words(s, n, shares[p]));
-            t_ok(s, s->ops->bitmap_rank(s->be, &bitmap));
+            t_ok(s, tg_bitmap_rank(s->be, &bitmap));
             keep_bitmap(s, &bitmap);
             t_release(s);
         }
@@ -312,12 +316,17 @@ static void refusals(t_side *s) {
     for (int i = 0; i < 2; i++) {
         const int64_t k = i ? -1 : n + 1;
         t_note(s, "k %lld of 7", (long long)k);
-        t_refused(s, TG_E_ARGUMENT, s->ops->select_topk(s->be, TG_F32, x, k, &bitmap));
-        t_refused(s, TG_E_ARGUMENT, s->ops->select_random(s->be, &rng, k, &bitmap));
-        t_refused(s, TG_E_ARGUMENT, s->ops->select_weighted(s->be, TG_F32, &rng, x, k, &bitmap));
+        for (int kind = TG_SELECT_TOPK; kind <= TG_SELECT_WEIGHTED; kind++) {
+            const tg_select op = {
+                .kind = (tg_select_kind)kind, .bitmap = &bitmap, .k = k, .dtype = TG_F32, .x = x};
+            t_refused(s, TG_E_ARGUMENT, s->ops->select(s->be, &op));
+        }
     }
-    t_refused(s, TG_E_DTYPE, s->ops->select_topk(s->be, TG_I32, x, 1, &bitmap));
-    t_refused(s, TG_E_DTYPE, s->ops->select_weighted(s->be, TG_I32, &rng, x, 1, &bitmap));
+    tg_select op = {.bitmap = &bitmap, .k = 1, .dtype = TG_I32, .x = x};
+    op.kind = TG_SELECT_TOPK;
+    t_refused(s, TG_E_DTYPE, s->ops->select(s->be, &op));
+    op.kind = TG_SELECT_WEIGHTED;
+    t_refused(s, TG_E_DTYPE, s->ops->select(s->be, &op));
     t_refused(s, TG_E_DTYPE, s->ops->bitmap_clear(s->be, TG_I32, &bitmap, x, x));
     t_keep_same(s, x);
     t_keep_same(s, bitmap.words);
@@ -325,17 +334,15 @@ static void refusals(t_side *s) {
 
 static void out_of_memory(t_side *s) {
     const int64_t n = 1025;
-    for (int slot = 0; slot < 3; slot++) {
+    for (int kind = TG_SELECT_TOPK; kind <= TG_SELECT_WEIGHTED; kind++) {
         tg_status status = TG_E_MEMORY;
         for (long a = 1; status != TG_OK; a++) {
-            t_note(s, "selection %d, allocation %ld fails", slot, a);
+            t_note(s, "selection %d, allocation %ld fails", kind, a);
             const void *x = t_random(s, s->dtype, n);
             tg_bitmap bitmap = t_bitmap_output(s, n);
             const size_t before = tg_context_memory(s->be->ctx, TG_HOST).blocks;
             tg_mem_test_fail_at(a);
-            status = slot == 0   ? s->ops->select_topk(s->be, s->dtype, x, 9, &bitmap)
-                     : slot == 1 ? s->ops->select_weighted(s->be, s->dtype, &rng, x, 9, &bitmap)
-                                 : s->ops->select_random(s->be, &rng, 9, &bitmap);
+            status = run(s, (tg_select_kind)kind, &rng, x, 9, &bitmap);
             tg_mem_test_fail_at(0);
             t_true(s, status == TG_OK || status == TG_E_MEMORY);
             t_true(s, tg_context_memory(s->be->ctx, TG_HOST).blocks == before);

@@ -14,11 +14,16 @@ static void *bytes_of(t_side *s, int64_t n) {
     return bytes;
 }
 
+static void quantize_both_ways(t_side *s, int64_t n, const float *x, void *bytes, float *y) {
+    const void *from = t_input(s, TG_F32, n, x);
+    t_ok(s, s->ops->quantize(s->be, &(tg_quantization){n, false, from, bytes}));
+    t_ok(s, s->ops->quantize(s->be, &(tg_quantization){n, true, bytes, y}));
+}
+
 /* There and back; what came out, on the host. */
 static const float *round_trip(t_side *s, int64_t n, const float *x) {
     void *bytes = bytes_of(s, n), *y = t_output(s, TG_F32, n);
-    t_ok(s, s->ops->quantize(s->be, n, t_input(s, TG_F32, n, x), bytes));
-    t_ok(s, s->ops->dequantize(s->be, n, bytes, y));
+    quantize_both_ways(s, n, x, bytes, y);
     t_keep_same(s, bytes);
     t_keep_same(s, y);
     return t_download(s, y);
@@ -84,8 +89,7 @@ static void not_finite(t_side *s) {
             float *x = t_host_random(s, TG_F32, N);
             x[at] = bad[k];
             void *bytes = bytes_of(s, N), *y = t_output(s, TG_F32, N);
-            t_ok(s, s->ops->quantize(s->be, N, t_input(s, TG_F32, N, x), bytes));
-            t_ok(s, s->ops->dequantize(s->be, N, bytes, y));
+            quantize_both_ways(s, N, x, bytes, y);
             const float *out = t_download(s, y);
             for (int i = 0; i < N; i++) {
                 const bool is_beside = i / TG_QUANTIZED_BLOCK == at / TG_QUANTIZED_BLOCK;

@@ -7,11 +7,12 @@
 
 static const tg_rng rng = {.seed = 0x123456789ABCDEFu, .purpose = TG_RNG_TEST, .step = 7};
 
-/* Runs one of the two slots: uniform in [a, b), or normal of mean a and deviation b. */
+/* Uniform in [a, b), or normal of mean a and deviation b. */
 static void *draw(t_side *s, bool normal, uint64_t first, double a, double b, int64_t n) {
     void *x = t_output(s, s->dtype, n);
-    t_ok(s, normal ? s->ops->random_normal(s->be, s->dtype, &rng, first, a, b, n, x)
-                   : s->ops->random_uniform(s->be, s->dtype, &rng, first, a, b, n, x));
+    const tg_random op = {
+        normal ? TG_RANDOM_NORMAL : TG_RANDOM_UNIFORM, s->dtype, rng, first, a, b, n, x};
+    t_ok(s, s->ops->random(s->be, &op));
     return x;
 }
 
@@ -125,15 +126,19 @@ static void streams_differ(t_side *s) {
     for (int i = 0; i < T_COUNT(others); i++) {
         t_note(s, "stream %d", i);
         void *x = t_output(s, s->dtype, n);
-        t_ok(s, s->ops->random_uniform(s->be, s->dtype, &others[i], 0, 0.0, 1.0, n, x));
+        const tg_random op = {TG_RANDOM_UNIFORM, s->dtype, others[i], 0, 0.0, 1.0, n, x};
+        t_ok(s, s->ops->random(s->be, &op));
         t_true(s, (t_first_difference(s->dtype, n, base, t_download(s, x)) == -1) == (i == 0));
     }
 }
 
 static void refusals(t_side *s) {
     void *x = t_output(s, TG_I32, 3);
-    t_refused(s, TG_E_DTYPE, s->ops->random_uniform(s->be, TG_I32, &rng, 0, 0.0, 1.0, 3, x));
-    t_refused(s, TG_E_DTYPE, s->ops->random_normal(s->be, TG_I32, &rng, 0, 0.0, 1.0, 3, x));
+    for (int normal = 0; normal < 2; normal++) {
+        const tg_random op = {
+            normal ? TG_RANDOM_NORMAL : TG_RANDOM_UNIFORM, TG_I32, rng, 0, 0.0, 1.0, 3, x};
+        t_refused(s, TG_E_DTYPE, s->ops->random(s->be, &op));
+    }
     t_keep_same(s, x);
 }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/options.h"
-#include "common/suggest.h"
 #include "common/text.h"
 #include "support/cmocka.h"
 

@@ -165,7 +165,7 @@ typedef struct back_case {
 /* A copy of n values in bytes. */
 static void *in_bytes(t_side *s, int64_t n, const void *x) {
     void *bytes = t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n));
-    t_ok(s, s->ops->quantize(s->be, n, x, bytes));
+    t_ok(s, s->ops->quantize(s->be, &(tg_quantization){n, false, x, bytes}));
     return bytes;
 }
 

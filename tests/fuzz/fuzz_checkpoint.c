@@ -7,7 +7,7 @@
 #include "fuzz.h"
 #include "io/settings.h"
 #include "train/checkpoint.h"
-#include "train/run_setup.h"
+#include "train/trainer.h"
 
 static const char settings_text[] =
     "fno: {n_modes: [2, 2], hidden_channels: 3, n_layers: 1, use_channel_mlp: false}\n"

@@ -6,8 +6,8 @@
 #include "data/dataset.h"
 #include "fuzz.h"
 #include "nn/config.h"
-#include "optim/config.h"
 #include "optim/loss_scale.h"
+#include "optim/optim.h"
 
 enum { TEXT = 512 };
 

@@ -5,7 +5,7 @@
 #include "common/output.h"
 #include "common/run_folder.h"
 #include "fuzz.h"
-#include "train/json_line.h"
+#include "train/run_folder.h"
 
 enum { LAST = 5 }; /* epoch that the run goes back to */
 

@@ -61,7 +61,7 @@ static void make_scene(scene *s, const char *backend, int shape, tg_dtype dtype,
         s->value[i] = masked ? (tg_scalar){0} : v;
         s->words[i / 64] |= (uint64_t)masked << (i % 64);
     }
-    net_ok(s->ctx, s->be->ops->bitmap_rank(s->be, &s->mask));
+    net_ok(s->ctx, tg_bitmap_rank(s->be, &s->mask));
 }
 
 /* Entry (row, column) of the unfolding. */

@@ -63,6 +63,24 @@ static tg_status drop(void *user, const tg_gradient *gradient) {
     return TG_OK;
 }
 
+/* The network as a function, in memory of the library. */
+static void make_function(void) {
+    tg_context *ctx = world.ctx;
+    size_t activations = 0, workspace = 0;
+    tg_fno_config config = world.network;
+    config.input_gradient = true;
+    set_ok(ctx, tg_function_create(ctx, &config, BATCH, world.grid, true, &world.function));
+    set_ok(ctx, tg_function_sizes(world.function, &activations, &workspace));
+    assert_true(activations + workspace <= BUFFER);
+    for (int i = 0; i < tg_fno_param_count(world.fno); i++) {
+        world.weights[i] = tg_fno_get_param(world.fno, i).weight.data;
+    }
+    world.call = (tg_function_call){.weights = world.weights,
+                                    .gradients = world.gradients,
+                                    .activations = world.buffer,
+                                    .workspace = (char *)world.buffer + activations};
+}
+
 static void make_network(void) {
     tg_context *ctx = world.ctx;
     world.grid[0] = world.grid[1] = POINTS;
@@ -100,6 +118,7 @@ static void make_network(void) {
         const tg_fno_param param = tg_fno_get_param(world.fno, i);
         set_ok(ctx, tg_optim_bind(world.optim, i, &param.weight));
     }
+    make_function();
     world.loss_config = tg_loss_config_default();
     world.step_config = (tg_step_config){.size = sizeof(tg_step_config),
                                          .fno = world.fno,
@@ -195,8 +214,9 @@ void world_make(void) {
                                       .threads = 1}; /* calls are made in forked children */
     assert_int_equal(tg_context_create(&config, &world.ctx), TG_OK);
     set_ok(world.ctx, tg_backend_select(world.ctx, "cpu"));
-    world.buffer = calloc(1, BUFFER);
+    world.buffer = aligned_alloc(64, BUFFER);
     assert_non_null(world.buffer);
+    memset(world.buffer, 0, BUFFER);
     world.indices[1] = 1;
     name_files();
     make_data();
@@ -215,6 +235,7 @@ void world_end(void) {
     tg_projector_destroy(&world.projector);
     tg_step_destroy(&world.step);
     tg_optim_destroy(&world.optim);
+    tg_function_destroy(&world.function);
     tg_fno_destroy(&world.fno);
     tg_archive_destroy(&world.archive);
     tg_tensor_destroy(&world.x);

@@ -10,6 +10,7 @@ typedef struct misuse_world {
     tg_archive *archive;
     tg_settings *settings;
     tg_fno *fno;
+    tg_function *function;
     tg_optim *optim;
     tg_projector *projector;
     tg_normalizer *normalizer;
@@ -39,6 +40,9 @@ typedef struct misuse_world {
     tg_gradient gradient;     /* dense, for the projector */
     tg_gradient factored;     /* of a parameter of the network */
     tg_grad_sink sink;
+    tg_function_call call; /* with gradients of no parameter */
+    const void *weights[32];
+    void *gradients[32];
     tg_shared_workspace shared;
     tg_tensor weight, spectral_weight; /* of parameter 0, and of that of `factored` */
     tg_tensor whole, small, scalar;    /* of the projector, and an f64 */

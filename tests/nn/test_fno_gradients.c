@@ -246,11 +246,12 @@ static void build_web(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "lifting", "lifting");
     const int x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, nn_add_embed(p, nn_add_input(p)));
     nn_scope(p, 1, "block 1");
-    const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(model, p, 0, x)));
+    const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(p, &b[0], x)));
     const int mixed = nn_add_channel_mlp(p, &b[0].mlp, 0, h);
     nn_scope(p, 2, "block 2");
-    int z = nn_add_inverse(p, nn_add_contract(p, b[1].weight, nn_add_transform(p, x)));
-    z = nn_add_skip(p, &b[1].fno_skip, h, nn_add_bias(p, b[1].bias, z));
+    int z =
+        nn_add_inverse(p, nn_add_contract(p, &b[1].conv, nn_add_transform(p, b[1].conv.modes, x)));
+    z = nn_add_skip(p, &b[1].fno_skip, h, nn_add_bias(p, b[1].conv.bias, z));
     z = nn_add_channel_mlp(p, &b[1].mlp, 1, nn_add_activation(p, nn_boundary(p, z)));
     z = nn_add_skip(p, &b[0].mlp_skip, mixed, z);
     z = nn_add_skip(p, &b[1].mlp_skip, x, z);
@@ -457,7 +458,7 @@ static void convolution_adjoint(void **state) {
         net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
         net_ok(ctx, tg_fno_prepare(fno, 2, list[i / 2].grid, true));
         const int64_t n =
-            2 * fno->model.planes * config.hidden_channels * fno->run.program.geometry.pixels;
+            2 * fno->model.planes * config.hidden_channels * fno->run.program.domain.pixels;
         double *arrays = calloc((size_t)(4 * n), sizeof *arrays);
         assert_non_null(arrays);
         double *x = arrays, *g = arrays + n, *y = arrays + 2 * n, *gx = arrays + 3 * n;

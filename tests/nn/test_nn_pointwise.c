@@ -136,9 +136,9 @@ static void planes(t_side *s) {
         const void *z = t_host_random(s, tg_dtype_complex(s->dtype), n);
         const void *pairs = t_input(s, tg_dtype_complex(s->dtype), n, z);
         void *re = t_output(s, s->dtype, n), *im = t_output(s, s->dtype, n);
-        t_ok(s, s->ops->planes_split(s->be, s->dtype, n, pairs, re, im));
+        t_ok(s, s->ops->planes(s->be, &(tg_planes){s->dtype, n, {pairs}, {re, im}}));
         void *again = t_output(s, tg_dtype_complex(s->dtype), n);
-        t_ok(s, s->ops->planes_join(s->be, s->dtype, n, re, im, again));
+        t_ok(s, s->ops->planes(s->be, &(tg_planes){s->dtype, n, {re, im}, {again}}));
         t_keep_same(s, re);
         t_keep_same(s, im);
         t_true(s, t_first_difference(tg_dtype_complex(s->dtype), n, t_download(s, again), z) < 0);
@@ -156,6 +156,11 @@ static double act_value(tg_act act, double x) {
                                 : x;
 }
 
+static tg_status activate(t_side *s, tg_dtype dtype, int act, int64_t n, const void *x,
+                          const void *dy, void *y) {
+    return s->ops->activate(s->be, &(tg_activation){dtype, (tg_act)act, n, x, dy, y});
+}
+
 /* Over the whole range where they bend, beyond it, and at zero: within 1e-6 of the exact ones. */
 static void act_values(t_side *s) {
     enum { N = 20011 };
@@ -169,8 +174,8 @@ static void act_values(t_side *s) {
         }
         const void *in = t_input(s, s->dtype, N, x), *dy = t_input(s, s->dtype, N, ones);
         void *y = t_output(s, s->dtype, N), *dx = t_output(s, s->dtype, N);
-        t_ok(s, s->ops->act_forward(s->be, s->dtype, (tg_act)a, N, in, y));
-        t_ok(s, s->ops->act_backward(s->be, s->dtype, (tg_act)a, N, in, dy, dx));
+        t_ok(s, activate(s, s->dtype, a, N, in, NULL, y));
+        t_ok(s, activate(s, s->dtype, a, N, in, dy, dx));
         const void *value = t_download(s, y), *slope = t_download(s, dx);
         double error = 0.0, slope_error = 0.0;
         for (int i = 0; i < N; i++) {
@@ -202,13 +207,11 @@ static void act_places(t_side *s) {
         const void *x = t_host_random(s, s->dtype, n), *dy = t_host_random(s, s->dtype, n);
         for (int a = TG_ACT_NONE; a <= TG_ACT_SILU; a++) {
             void *same = t_inout(s, s->dtype, n, x);
-            t_ok(s, s->ops->act_forward(s->be, s->dtype, (tg_act)a, n, same, same));
+            t_ok(s, activate(s, s->dtype, a, n, same, NULL, same));
             t_keep_close(s, same, 20.0);
             void *over_x = t_inout(s, s->dtype, n, x), *over_dy = t_inout(s, s->dtype, n, dy);
-            t_ok(s, s->ops->act_backward(s->be, s->dtype, (tg_act)a, n, over_x,
-                                         t_input(s, s->dtype, n, dy), over_x));
-            t_ok(s, s->ops->act_backward(s->be, s->dtype, (tg_act)a, n, t_input(s, s->dtype, n, x),
-                                         over_dy, over_dy));
+            t_ok(s, activate(s, s->dtype, a, n, over_x, t_input(s, s->dtype, n, dy), over_x));
+            t_ok(s, activate(s, s->dtype, a, n, t_input(s, s->dtype, n, x), over_dy, over_dy));
             t_keep_close(s, over_x, 20.0);
             t_keep_close(s, over_dy, 20.0);
         }
@@ -310,10 +313,11 @@ static void refusals(t_side *s) {
     const tg_spectral weights = {.dtype = TG_C128, .weight_store = TG_STORE_F16};
     t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &wide));
     t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &weights));
-    t_refused(s, TG_E_DTYPE, s->ops->act_forward(s->be, TG_CBF16, TG_ACT_GELU, 1, x, y));
-    t_refused(s, TG_E_DTYPE, s->ops->act_backward(s->be, TG_C64, TG_ACT_GELU, 1, x, x, y));
-    t_refused(s, TG_E_DTYPE, s->ops->planes_join(s->be, TG_I32, 1, x, y, z));
-    t_refused(s, TG_E_DTYPE, s->ops->planes_split(s->be, TG_C64, 1, z, x, y));
+    t_refused(s, TG_E_DTYPE, activate(s, TG_CBF16, TG_ACT_GELU, 1, x, NULL, y));
+    t_refused(s, TG_E_DTYPE, activate(s, TG_C64, TG_ACT_GELU, 1, x, x, y));
+    const tg_planes join = {TG_I32, 1, {x, y}, {z}}, split = {TG_C64, 1, {z}, {x, y}};
+    t_refused(s, TG_E_DTYPE, s->ops->planes(s->be, &join));
+    t_refused(s, TG_E_DTYPE, s->ops->planes(s->be, &split));
 }
 
 int main(void) {

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "io/formats.h"
-#include "optim/config.h"
 #include "optim/optim.h"
 #include "support/cmocka.h"
 #include "support/compare.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/config.h"
+#include "optim/optim.h"
 #include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 

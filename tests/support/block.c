@@ -82,10 +82,10 @@ tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     TG_TRY(be->ops->skip_forward(be, &skip));
     TG_TRY(op->hidden > 0 ? be->ops->mlp_forward(be, &mlp) : TG_OK);
     /* results last: they may lie where x does */
-    TG_TRY(op->z1_quantized ? be->ops->quantize(be, n, (float *)(void *)z1, op->z1)
+    TG_TRY(op->z1_quantized ? be->ops->quantize(be, &(tg_quantization){n, false, z1, op->z1})
            : op->z1         ? be->ops->copy(be, op->z1, z1, bytes)
                             : TG_OK);
-    TG_TRY(op->z2_quantized ? be->ops->quantize(be, n, (float *)(void *)z2, op->z2)
+    TG_TRY(op->z2_quantized ? be->ops->quantize(be, &(tg_quantization){n, false, z2, op->z2})
            : op->z2         ? be->ops->copy(be, op->z2, z2, bytes)
                             : TG_OK);
     TG_TRY(op->activated ? be->ops->copy(be, op->activated, activated, bytes) : TG_OK);
@@ -132,7 +132,7 @@ tg_status t_mlp_back_by_parts(tg_backend *be, const tg_mlp *op) {
         call.x = op->workspace;
         call.workspace = (char *)op->workspace + whole((size_t)n * sizeof(float));
         call.x_quantized = false;
-        status = be->ops->dequantize(be, n, op->x, op->workspace);
+        status = be->ops->quantize(be, &(tg_quantization){n, true, op->x, op->workspace});
     }
     return status == TG_OK ? be->ops->mlp_backward(be, &call) : status;
 }
@@ -165,7 +165,7 @@ tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
         const int64_t n = op->batch * op->channels * pixels_of(op->desc);
         linear.x = gate.x = x;
         linear.workspace = gate.workspace = (char *)x + whole(gradient_bytes(op));
-        TG_TRY(be->ops->dequantize(be, n, op->x, x));
+        TG_TRY(be->ops->quantize(be, &(tg_quantization){n, true, op->x, x}));
     }
     TG_TRY(be->ops->fft_inverse(be, op->fft, op->batch * op->channels, TG_FFT_ADJOINT, op->scale,
                                 op->spectrum, dx));

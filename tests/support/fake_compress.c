@@ -135,32 +135,10 @@ static tg_status fake_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitm
 
 /* ---- index sets that are chosen: answers for the host ---- */
 
-static tg_status fake_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                                  tg_bitmap *bitmap) {
+static tg_status fake_select(tg_backend *be, const tg_select *op) {
     tg_status status = TG_OK;
     tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->select_topk(host, dtype, x, k, bitmap)) : status;
-}
-
-static tg_status fake_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
-                                    tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->select_random(host, rng, k, bitmap)) : status;
-}
-
-static tg_status fake_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                      const void *x, int64_t k, tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->select_weighted(host, dtype, rng, x, k, bitmap))
-                : status;
-}
-
-static tg_status fake_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->bitmap_rank(host, bitmap)) : status;
+    return host ? fake_leave(be, host->ops->select(host, op)) : status;
 }
 
 /* What lies between is written over: nobody may read it. */
@@ -174,10 +152,7 @@ static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project
 }
 
 void fake_fill_compress(tg_backend_ops *ops) {
-    ops->select_topk = fake_select_topk;
-    ops->select_random = fake_select_random;
-    ops->select_weighted = fake_select_weighted;
-    ops->bitmap_rank = fake_bitmap_rank;
+    ops->select = fake_select;
     ops->bitmap_clear = fake_bitmap_clear;
     ops->compress_workspace = fake_compress_workspace;
     ops->compress = fake_compress;

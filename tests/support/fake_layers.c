@@ -1,18 +1,9 @@
-/* Slots of the fake device (fake_slots.c) for layers, graph kernels, factorized weights and flows.
- */
+/* Slots of the fake device (fake_slots.c) for layers, graph kernels and factorized weights. */
 #include "support/block.h"
 #include "support/factorized.h"
 #include "support/fake_device.h"
 
 /* ---- layers ---- */
-
-static tg_status run_grid_embed(tg_backend *host, void *op) {
-    return host->ops->grid_embed(host, op);
-}
-
-static tg_status fake_grid_embed(tg_backend *be, const tg_embed *op) {
-    return fake_submit(be, run_grid_embed, op, sizeof *op);
-}
 
 static tg_status run_skip_forward(tg_backend *host, void *op) {
     return host->ops->skip_forward(host, op);
@@ -60,54 +51,6 @@ static tg_status run_norm_backward(tg_backend *host, void *op) {
 
 static tg_status fake_norm_backward(tg_backend *be, const tg_norm *op) {
     return fake_submit(be, run_norm_backward, op, sizeof *op);
-}
-
-static tg_status run_spectral_contract(tg_backend *host, void *op) {
-    return host->ops->spectral_contract(host, op);
-}
-
-static tg_status fake_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    return fake_submit(be, run_spectral_contract, op, sizeof *op);
-}
-
-static tg_status run_loss(tg_backend *host, void *op) {
-    return host->ops->loss(host, op);
-}
-
-static tg_status fake_loss(tg_backend *be, const tg_loss_op *op) {
-    return fake_submit(be, run_loss, op, sizeof *op);
-}
-
-static tg_status run_sobolev_squares(tg_backend *host, void *op) {
-    return host->ops->sobolev_squares(host, op);
-}
-
-static tg_status fake_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
-    return fake_submit(be, run_sobolev_squares, op, sizeof *op);
-}
-
-static tg_status run_residual(tg_backend *host, void *op) {
-    return host->ops->residual(host, op);
-}
-
-static tg_status fake_residual(tg_backend *be, const tg_residual *op) {
-    return fake_submit(be, run_residual, op, sizeof *op);
-}
-
-static tg_status run_vorticity_map(tg_backend *host, void *op) {
-    return host->ops->vorticity_map(host, op);
-}
-
-static tg_status fake_vorticity_map(tg_backend *be, const tg_vorticity_spectra *op) {
-    return fake_submit(be, run_vorticity_map, op, sizeof *op);
-}
-
-static tg_status run_vorticity_points(tg_backend *host, void *op) {
-    return host->ops->vorticity_points(host, op);
-}
-
-static tg_status fake_vorticity_points(tg_backend *be, const tg_vorticity_points *op) {
-    return fake_submit(be, run_vorticity_points, op, sizeof *op);
 }
 
 static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
@@ -285,61 +228,7 @@ static tg_status fake_mapped_gradients(tg_backend *be, const tg_map_gradients *o
     return fake_submit(be, run_mapped_gradients, op, sizeof *op);
 }
 
-/* ---- flow ---- */
-
-typedef struct flow_args { /* as far as a call has them */
-    tg_flow flow;
-    tg_flow_stage stage;
-    double viscosity;
-    const double *in;
-    double *out, *more;
-} flow_args;
-
-static tg_status run_flow_velocity(tg_backend *host, void *arguments) {
-    const flow_args *a = arguments;
-    return host->ops->flow_velocity(host, &a->flow, a->in, a->out);
-}
-
-static tg_status fake_flow_velocity(tg_backend *be, const tg_flow *flow, const double *w,
-                                    double *velocity) {
-    const flow_args a = {.flow = *flow, .in = w, .out = velocity};
-    return fake_submit(be, run_flow_velocity, &a, sizeof a);
-}
-
-static tg_status run_flow_products(tg_backend *host, void *arguments) {
-    const flow_args *a = arguments;
-    return host->ops->flow_products(host, &a->flow, a->out, a->more);
-}
-
-static tg_status fake_flow_products(tg_backend *be, const tg_flow *flow, double *values,
-                                    double *speed) {
-    const flow_args a = {.flow = *flow, .out = values, .more = speed};
-    return fake_submit(be, run_flow_products, &a, sizeof a);
-}
-
-static tg_status run_flow_decay(tg_backend *host, void *arguments) {
-    const flow_args *a = arguments;
-    return host->ops->flow_decay(host, &a->flow, a->viscosity, a->in, a->out);
-}
-
-static tg_status fake_flow_decay(tg_backend *be, const tg_flow *flow, double viscosity,
-                                 const double *dt, double *decay) {
-    const flow_args a = {.flow = *flow, .viscosity = viscosity, .in = dt, .out = decay};
-    return fake_submit(be, run_flow_decay, &a, sizeof a);
-}
-
-static tg_status run_flow_stage(tg_backend *host, void *arguments) {
-    const flow_args *a = arguments;
-    return host->ops->flow_stage(host, &a->flow, &a->stage);
-}
-
-static tg_status fake_flow_stage(tg_backend *be, const tg_flow *flow, const tg_flow_stage *op) {
-    const flow_args a = {.flow = *flow, .stage = *op};
-    return fake_submit(be, run_flow_stage, &a, sizeof a);
-}
-
 void fake_fill_layers(tg_backend_ops *ops) {
-    ops->grid_embed = fake_grid_embed;
     ops->skip_workspace = fake_skip_workspace;
     ops->skip_forward = fake_skip_forward;
     ops->skip_backward = fake_skip_backward;
@@ -353,26 +242,16 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->block_backward = fake_block_backward;
     ops->norm_forward = fake_norm_forward;
     ops->norm_backward = fake_norm_backward;
-    ops->spectral_contract = fake_spectral_contract;
     ops->two_modes_takes = fake_two_modes_takes;
     ops->two_modes_forward = fake_two_modes_forward;
     ops->two_modes_backward = fake_two_modes_backward;
     ops->mapped_takes = fake_mapped_takes;
     ops->mapped_contract = fake_mapped_contract;
     ops->mapped_gradients = fake_mapped_gradients;
-    ops->loss = fake_loss;
-    ops->sobolev_squares = fake_sobolev_squares;
-    ops->residual = fake_residual;
-    ops->vorticity_map = fake_vorticity_map;
-    ops->vorticity_points = fake_vorticity_points;
     ops->neighbours_bytes = fake_neighbours_bytes;
     ops->neighbours_build = fake_neighbours_build;
     ops->neighbours_list = fake_neighbours_list;
     ops->gno_workspace = fake_gno_workspace;
     ops->gno_forward = fake_gno_forward;
     ops->gno_backward = fake_gno_backward;
-    ops->flow_velocity = fake_flow_velocity;
-    ops->flow_products = fake_flow_products;
-    ops->flow_decay = fake_flow_decay;
-    ops->flow_stage = fake_flow_stage;
 }

@@ -10,9 +10,8 @@ typedef struct array_args { /* as far as a call has them */
     tg_dtype dtype, dst_dtype;
     int64_t n;
     tg_scalar value;
-    const void *x, *y;
-    void *out, *more;
-    tg_act act;
+    const void *x;
+    void *out;
     uint32_t *count;
 } array_args;
 
@@ -67,122 +66,6 @@ static tg_status fake_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n,
                                       uint32_t *count) {
     const array_args a = {.dtype = dtype, .n = n, .x = x, .count = count};
     return fake_submit(be, run_count_nonfinite, &a, sizeof a);
-}
-
-static tg_status run_quantize(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->quantize(host, a->n, a->x, a->out);
-}
-
-static tg_status fake_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
-    const array_args a = {.n = n, .x = x, .out = bytes};
-    return fake_submit(be, run_quantize, &a, sizeof a);
-}
-
-static tg_status run_dequantize(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->dequantize(host, a->n, a->x, a->out);
-}
-
-static tg_status fake_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x) {
-    const array_args a = {.n = n, .x = bytes, .out = x};
-    return fake_submit(be, run_dequantize, &a, sizeof a);
-}
-
-static tg_status run_planes_join(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->planes_join(host, a->dtype, a->n, a->x, a->y, a->out);
-}
-
-static tg_status fake_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
-                                  const void *im, void *pairs) {
-    const array_args a = {.dtype = dtype, .n = n, .x = re, .y = im, .out = pairs};
-    return fake_submit(be, run_planes_join, &a, sizeof a);
-}
-
-static tg_status run_planes_split(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->planes_split(host, a->dtype, a->n, a->x, a->out, a->more);
-}
-
-static tg_status fake_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
-                                   void *re, void *im) {
-    const array_args a = {.dtype = dtype, .n = n, .x = pairs, .out = re, .more = im};
-    return fake_submit(be, run_planes_split, &a, sizeof a);
-}
-
-static tg_status run_act_forward(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->act_forward(host, a->dtype, a->act, a->n, a->x, a->out);
-}
-
-static tg_status fake_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                  const void *x, void *y) {
-    const array_args a = {.dtype = dtype, .act = act, .n = n, .x = x, .out = y};
-    return fake_submit(be, run_act_forward, &a, sizeof a);
-}
-
-static tg_status run_act_backward(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->act_backward(host, a->dtype, a->act, a->n, a->x, a->y, a->out);
-}
-
-static tg_status fake_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                   const void *x, const void *dy, void *dx) {
-    const array_args a = {.dtype = dtype, .act = act, .n = n, .x = x, .y = dy, .out = dx};
-    return fake_submit(be, run_act_backward, &a, sizeof a);
-}
-
-/* ---- random numbers ---- */
-
-typedef struct random_args {
-    tg_dtype dtype;
-    tg_rng rng;
-    uint64_t first;
-    double a, b;
-    int64_t n;
-    void *x;
-} random_args;
-
-static tg_status run_random_uniform(tg_backend *host, void *arguments) {
-    const random_args *r = arguments;
-    return host->ops->random_uniform(host, r->dtype, &r->rng, r->first, r->a, r->b, r->n, r->x);
-}
-
-static tg_status fake_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                     uint64_t first, double low, double high, int64_t n, void *x) {
-    const random_args r = {dtype, *rng, first, low, high, n, x};
-    return fake_submit(be, run_random_uniform, &r, sizeof r);
-}
-
-static tg_status run_random_normal(tg_backend *host, void *arguments) {
-    const random_args *r = arguments;
-    return host->ops->random_normal(host, r->dtype, &r->rng, r->first, r->a, r->b, r->n, r->x);
-}
-
-static tg_status fake_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                    uint64_t first, double mean, double deviation, int64_t n,
-                                    void *x) {
-    const random_args r = {dtype, *rng, first, mean, deviation, n, x};
-    return fake_submit(be, run_random_normal, &r, sizeof r);
-}
-
-/* ---- products and boxes ---- */
-
-static tg_status run_gemm(tg_backend *host, void *op) {
-    return host->ops->gemm(host, op);
-}
-
-static tg_status fake_gemm(tg_backend *be, const tg_gemm *op) {
-    return fake_submit(be, run_gemm, op, sizeof *op);
-}
-
-static tg_status run_box_copy(tg_backend *host, void *op) {
-    return host->ops->box_copy(host, op);
-}
-
-static tg_status fake_box_copy(tg_backend *be, const tg_box *op) {
-    return fake_submit(be, run_box_copy, op, sizeof *op);
 }
 
 /* ---- Fourier transforms ---- */
@@ -400,7 +283,22 @@ static tg_status fake_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, v
     return status;
 }
 
+/* ---- slots of one operand ---- */
+
+#define TG_SLOT(name, type)                                                                        \
+    static tg_status run_##name(tg_backend *host, void *op) {                                      \
+        return host->ops->name(host, op);                                                          \
+    }                                                                                              \
+    static tg_status fake_##name(tg_backend *be, const type *op) {                                 \
+        return fake_submit(be, run_##name, op, sizeof *op);                                        \
+    }
+#include "backend/slots.def"
+#undef TG_SLOT
+
 void fake_fill_slots(tg_backend_ops *ops) {
+#define TG_SLOT(name, type) ops->name = fake_##name;
+#include "backend/slots.def"
+#undef TG_SLOT
     fake_fill_layers(ops);
     fake_fill_compress(ops);
     ops->fill = fake_fill;
@@ -409,7 +307,6 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->scale = fake_scale;
     ops->norms = fake_norms;
     ops->count_nonfinite = fake_count_nonfinite;
-    ops->gemm = fake_gemm;
     ops->gram = fake_gram;
     ops->slice_norms = fake_slice_norms;
     ops->column_squares = fake_column_squares;
@@ -423,13 +320,4 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->fft_destroy = fake_fft_destroy;
     ops->fft_forward = fake_fft_forward;
     ops->fft_inverse = fake_fft_inverse;
-    ops->box_copy = fake_box_copy;
-    ops->planes_join = fake_planes_join;
-    ops->planes_split = fake_planes_split;
-    ops->act_forward = fake_act_forward;
-    ops->act_backward = fake_act_backward;
-    ops->quantize = fake_quantize;
-    ops->dequantize = fake_dequantize;
-    ops->random_uniform = fake_random_uniform;
-    ops->random_normal = fake_random_normal;
 }

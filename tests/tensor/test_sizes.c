@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "optim/config.h"
+#include "optim/optim.h"
 #include "support/network.h"
 #include "tgrad/step.h"
 

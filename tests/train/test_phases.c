@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "support/cmocka.h"
-#include "train/phases.h"
+#include "train/config.h"
 
 /* A run from an epoch of a stage on: T(rain), E(valuate), R(ecord), S: record with a checkpoint,
  * O(pen), P(redict samples). */

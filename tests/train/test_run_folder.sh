@@ -89,6 +89,14 @@ train 0 --run parts --resume auto --opt.n_epochs 4
 says out "resumed after step 4, in epoch 3 of 4, from parts/checkpoints/step-0000000004.safetensors" \
     "finished: 4 epochs, 8 steps"
 cmp -s whole/$final parts/$final || complain "a run that was extended has other weights"
+# interrupted after its last epoch, resumed with fewer
+cp -r parts fewer
+rm fewer/samples.safetensors
+train 0 --run fewer --resume auto --opt.n_epochs 3
+says out "resumed after step 8; all 3 epochs are done, from fewer/checkpoints/step-0000000008.safetensors" \
+    "finished: 4 epochs, 8 steps"
+! grep -q -e "peak memory" -e "in epoch" out || complain "a run without an epoch reports memory or an epoch"
+
 train 0 config.yaml --run frugal --opt.n_epochs 2
 unchanged 1 frugal --resume auto --opt.n_epochs 4 --opt.state_precision half --opt.beta1 0.8
 says err "made with other settings: opt.state_precision (full there, half here)"

@@ -6,8 +6,7 @@
 #include "support/cmocka.h"
 #include "tgrad/backend.h"
 #include "train/config.h"
-#include "train/published_keys.h"
-#include "train/run_setup.h"
+#include "train/trainer.h"
 
 /* Steps in all that the optimizer is told. */
 static int64_t total_steps(tg_context *ctx, const char *more, int64_t updates_per_epoch) {

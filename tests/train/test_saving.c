@@ -196,7 +196,9 @@ static void empty_disk(void *user, const tg_train_epoch *epoch) {
     if (epoch->epoch == 1) {
         fill_weight(8.0);
     }
-    atomic_store(&pieces_left, epoch->epoch == 3 ? -1 : atomic_load(&pieces_left));
+    if (epoch->epoch == 3) {
+        atomic_store(&pieces_left, -1);
+    }
 }
 
 /* A best one that cannot be written is a warning, and its error is not the one to beat: a later one

@@ -434,6 +434,29 @@ static void test_refused_batches_do_not_count(void **state) {
     }
 }
 
+/* A streamed set is opened once to find the samples: they are named after its file is gone, too. */
+static int named;
+
+static void hear(void *user, tg_log_level level, const char *message) {
+    (void)user;
+    (void)level;
+    if (strstr(message, "lost_train_16.safetensors: y: sample")) {
+        unlink(test_path("lost_train_16.safetensors"));
+        named++;
+    }
+}
+
+static void test_refused_batches_are_named(void **state) {
+    (void)state;
+    run_record record = {0};
+    named = 0;
+    set_ok(ctx,
+           run_train(ctx, "lost", "lost",
+                     MORE("opt.n_epochs", "2", "opt.nonfinite_limit", "3", "data.cache", "0", RAW),
+                     false, &record));
+    assert_int_equal(named, 4);
+}
+
 /* The row goes on after a resume, and ends with a good batch. */
 static void test_rows_of_refused_batches(void **state) {
     (void)state;
@@ -528,16 +551,17 @@ static void write_spared(void) {
 static int setup(void **state) {
     (void)state;
     const tg_context_config config = {
-        .size = sizeof(tg_context_config), .device = -1, .threads = 1};
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1, .log = hear};
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     set_ok(ctx, tg_backend_select(ctx, "cpu"));
-    static const char *const sets[] = {"good", "broken", "spread", "spared"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const sets[] = {"good", "broken", "spread", "spared", "lost"};
+    for (int i = 0; i < 5; i++) {
         run_write_set(ctx, sets[i], "test", 16, 6, 2, NULL);
     }
     run_write_set(ctx, "good", "train", 16, 20, 1, NULL);
     run_write_set(ctx, "broken", "train", 16, 20, 1, (const int64_t[]){5, 10, -1});
     run_write_set(ctx, "spread", "train", 16, 20, 1, (const int64_t[]){5, 12, -1});
+    run_write_set(ctx, "lost", "train", 16, 20, 1, (const int64_t[]){5, 10, -1});
     write_spared();
     return 0;
 }
@@ -564,6 +588,7 @@ int main(void) {
         cmocka_unit_test(test_the_best_model_is_written_once),
         cmocka_unit_test(test_when_it_evaluates_and_saves),
         cmocka_unit_test(test_refused_batches_do_not_count),
+        cmocka_unit_test(test_refused_batches_are_named),
         cmocka_unit_test(test_rows_of_refused_batches),
         cmocka_unit_test(test_time_of_the_target),
     };

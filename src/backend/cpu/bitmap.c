@@ -23,7 +23,7 @@ static tg_range words_of(const tg_bitmap *bitmap, int parts, int part) {
     return (tg_range){r.begin / 64, tg_bitmap_words(r.end)};
 }
 
-tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     cpu_partial *partials = cpu_state_of(be)->partials;
     const int parts = parts_for(be, bitmap);
@@ -49,7 +49,6 @@ tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
             count += k->popcount(words, bitmap->words + w);
         }
     }
-    return TG_OK;
 }
 
 /* Zeros for the kept entries of words [begin, end), elements of `size` bytes. */

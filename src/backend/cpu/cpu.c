@@ -27,49 +27,18 @@ typedef struct slot_row {
 #define SLOT(name)                                                                                 \
     { #name, offsetof(tg_backend_ops, name) }
 static const slot_row slots[] = {
-    SLOT(copy),
-    SLOT(fill),
-    SLOT(convert),
-    SLOT(axpy),
-    SLOT(scale),
-    SLOT(quantize),
-    SLOT(dequantize),
-    SLOT(norms),
-    SLOT(gemm),
-    SLOT(gram),
-    SLOT(slice_norms),
-    SLOT(column_squares),
-    SLOT(scale_columns),
-    SLOT(transpose),
-    SLOT(eigh),
-    SLOT(qr),
-    SLOT(fft_forward),
-    SLOT(fft_inverse),
-    SLOT(select_topk),
-    SLOT(select_random),
-    SLOT(select_weighted),
-    SLOT(bitmap_rank),
-    SLOT(bitmap_clear),
-    SLOT(compress),
-    SLOT(expand),
-    SLOT(sample),
-    SLOT(grad_dense),
-    SLOT(adam),
-    SLOT(random_uniform),
-    SLOT(random_normal),
-    SLOT(box_copy),
-    SLOT(grid_embed),
-    SLOT(planes_join),
-    SLOT(planes_split),
-    SLOT(act_forward),
-    SLOT(act_backward),
-    SLOT(skip_forward),
-    SLOT(skip_backward),
-    SLOT(mlp_forward),
-    SLOT(mlp_backward),
-    SLOT(norm_forward),
-    SLOT(norm_backward),
-    SLOT(spectral_contract),
+    SLOT(copy),          SLOT(fill),           SLOT(convert),
+    SLOT(axpy),          SLOT(scale),          SLOT(quantize),
+    SLOT(norms),         SLOT(gemm),           SLOT(gram),
+    SLOT(slice_norms),   SLOT(column_squares), SLOT(scale_columns),
+    SLOT(transpose),     SLOT(eigh),           SLOT(qr),
+    SLOT(fft_forward),   SLOT(fft_inverse),    SLOT(select),
+    SLOT(bitmap_clear),  SLOT(compress),       SLOT(expand),
+    SLOT(sample),        SLOT(grad_dense),     SLOT(adam),
+    SLOT(random),        SLOT(box_copy),       SLOT(grid_embed),
+    SLOT(planes),        SLOT(activate),       SLOT(skip_forward),
+    SLOT(skip_backward), SLOT(mlp_forward),    SLOT(mlp_backward),
+    SLOT(norm_forward),  SLOT(norm_backward),  SLOT(spectral_contract),
     SLOT(loss),
 };
 #undef SLOT
@@ -218,7 +187,6 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->axpy = cpu_axpy;
     ops->scale = cpu_scale;
     ops->quantize = cpu_quantize;
-    ops->dequantize = cpu_dequantize;
     ops->norms = cpu_norms;
     ops->gemm = cpu_gemm;
     ops->gram = cpu_gram;
@@ -233,14 +201,10 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->fft_destroy = cpu_fft_destroy;
     ops->fft_forward = cpu_fft_forward;
     ops->fft_inverse = cpu_fft_inverse;
-    ops->select_topk = cpu_select_topk;
-    ops->select_random = cpu_select_random;
-    ops->select_weighted = cpu_select_weighted;
-    ops->bitmap_rank = cpu_bitmap_rank;
+    ops->select = cpu_select;
     ops->bitmap_clear = cpu_bitmap_clear;
     cpu_fill_compress(ops);
-    ops->random_uniform = cpu_random_uniform;
-    ops->random_normal = cpu_random_normal;
+    ops->random = cpu_random;
     cpu_fill_nn(ops);
     list_overrides(&before, ops);
 }

@@ -194,8 +194,7 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
 tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                    void *y);
 tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
-tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes);
-tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x);
+tg_status cpu_quantize(tg_backend *be, const tg_quantization *op);
 tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
 tg_status cpu_gemm(tg_backend *be, const tg_gemm *gemm);
@@ -219,12 +218,9 @@ tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_f
 tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
                           double scale, const void *spectrum, void *x);
 
-tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                          tg_bitmap *bitmap);
-tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap);
-tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
-                              int64_t k, tg_bitmap *bitmap);
-tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
+tg_status cpu_select(tg_backend *be, const tg_select *op);
+/* Fills ranks and count from words. */
+void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
 tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                            void *out);
 
@@ -234,9 +230,6 @@ void cpu_fill_compress(tg_backend_ops *ops);
 /* Neural operators, see backend/cpu/nn.h. */
 void cpu_fill_nn(tg_backend_ops *ops);
 
-tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                             double low, double high, int64_t n, void *x);
-tg_status cpu_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                            double mean, double deviation, int64_t n, void *x);
+tg_status cpu_random(tg_backend *be, const tg_random *op);
 
 #endif

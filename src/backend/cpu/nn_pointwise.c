@@ -22,47 +22,33 @@ static tg_storage storage_of(tg_dtype dtype) {
 
 enum { CHUNK = 1024 }; /* 16-bit numbers converted at once */
 
-/* y = act(x), or with dy: y = dy act'(x), on the reals of a range. */
-static void act_range(tg_backend *be, tg_storage store, tg_act act, tg_range range, const void *x,
-                      const void *dy, void *y) {
+static void act_range(tg_backend *be, const tg_activation *op, tg_range range) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const tg_storage store = storage_of(op->dtype);
     float room[2][CHUNK];
     for (int64_t i = range.begin, some; i < range.end; i += some) {
         some = range.end - i;
         some = store == TG_STORE_FULL || some < CHUNK ? some : CHUNK;
-        const float *in = cpu_read(k, store, x, i, some, room[0]);
-        float *out = cpu_result(store, y, i, room[0]);
-        if (dy) {
-            cpu_nn_of(be)->act_back(act, some, in, cpu_read(k, store, dy, i, some, room[1]), out);
+        const float *in = cpu_read(k, store, op->x, i, some, room[0]);
+        float *out = cpu_result(store, op->y, i, room[0]);
+        if (op->dy) {
+            const float *dy = cpu_read(k, store, op->dy, i, some, room[1]);
+            cpu_nn_of(be)->act_back(op->act, some, in, dy, out);
         } else {
-            cpu_nn_of(be)->act(act, some, in, out);
+            cpu_nn_of(be)->act(op->act, some, in, out);
         }
-        cpu_write(k, store, some, out, y, i);
+        cpu_write(k, store, some, out, op->y, i);
     }
 }
 
-static tg_status cpu_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                 const void *x, void *y) {
-    if (!is_tuned(dtype)) {
-        return be->ref->act_forward(be, dtype, act, n, x, y);
+static tg_status cpu_activate(tg_backend *be, const tg_activation *op) {
+    if (!is_tuned(op->dtype)) {
+        return be->ref->activate(be, op);
     }
-    const int parts = cpu_parts(be, n, GRAIN);
+    const int parts = cpu_parts(be, op->n, GRAIN);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
-        act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, NULL, y);
-    }
-    return TG_OK;
-}
-
-static tg_status cpu_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                  const void *x, const void *dy, void *dx) {
-    if (!is_tuned(dtype)) {
-        return be->ref->act_backward(be, dtype, act, n, x, dy, dx);
-    }
-    const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, dy, dx);
+        act_range(be, op, tg_partition(op->n, LINE, parts, p));
     }
     return TG_OK;
 }
@@ -90,28 +76,20 @@ static void split_range(size_t size, tg_range r, const void *pairs, void *re, vo
     }
 }
 
-static tg_status cpu_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
-                                 const void *im, void *pairs) {
-    if (!is_tuned(dtype)) {
-        return be->ref->planes_join(be, dtype, n, re, im, pairs);
+static tg_status cpu_planes(tg_backend *be, const tg_planes *op) {
+    if (!is_tuned(op->dtype)) {
+        return be->ref->planes(be, op);
     }
-    const int parts = cpu_parts(be, n, GRAIN);
+    const size_t size = tg_dtype_size(op->dtype);
+    const int parts = cpu_parts(be, op->n, GRAIN);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
-        join_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), re, im, pairs);
-    }
-    return TG_OK;
-}
-
-static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
-                                  void *re, void *im) {
-    if (!is_tuned(dtype)) {
-        return be->ref->planes_split(be, dtype, n, pairs, re, im);
-    }
-    const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        split_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), pairs, re, im);
+        const tg_range range = tg_partition(op->n, LINE, parts, p);
+        if (op->from[1]) {
+            join_range(size, range, op->from[0], op->from[1], op->to[0]);
+        } else {
+            split_range(size, range, op->from[0], op->to[0], op->to[1]);
+        }
     }
     return TG_OK;
 }
@@ -200,10 +178,8 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
 }
 
 void cpu_fill_nn(tg_backend_ops *ops) {
-    ops->act_forward = cpu_act_forward;
-    ops->act_backward = cpu_act_backward;
-    ops->planes_join = cpu_planes_join;
-    ops->planes_split = cpu_planes_split;
+    ops->activate = cpu_activate;
+    ops->planes = cpu_planes;
     ops->box_copy = cpu_box_copy;
     ops->grid_embed = cpu_grid_embed;
     cpu_fill_nn_skip(ops);

@@ -13,10 +13,9 @@ static size_t values_in(int64_t n, int64_t block) {
     return (size_t)(left < TG_QUANTIZED_BLOCK ? left : TG_QUANTIZED_BLOCK);
 }
 
-tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
+static void quantize(tg_backend *be, int64_t n, const float *x, uint8_t *byte) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int64_t blocks = tg_quantized_blocks(n);
-    uint8_t *byte = bytes;
     float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
@@ -29,13 +28,11 @@ tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
         }
         scale[b] = k->quantize_block(is_whole ? x + at : last, byte + at);
     }
-    return TG_OK;
 }
 
-tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x) {
+static void dequantize(tg_backend *be, int64_t n, const uint8_t *byte, float *x) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int64_t blocks = tg_quantized_blocks(n);
-    const uint8_t *byte = bytes;
     const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
@@ -48,6 +45,14 @@ tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x)
         float last[TG_QUANTIZED_BLOCK];
         k->dequantize_block(scale[b], byte + at, last);
         memcpy(x + at, last, count * sizeof *x);
+    }
+}
+
+tg_status cpu_quantize(tg_backend *be, const tg_quantization *op) {
+    if (op->restores) {
+        dequantize(be, op->n, op->from, op->to);
+    } else {
+        quantize(be, op->n, op->from, op->to);
     }
     return TG_OK;
 }

@@ -27,31 +27,23 @@ static void fill_part(const cpu_kernels *k, tg_dtype real, cpu_law law, const tg
 }
 
 /* A pair takes two numbers. */
-static tg_status fill_random(tg_backend *be, tg_dtype dtype, cpu_law law, const tg_rng *rng,
-                             uint64_t first, double offset, double factor, int64_t n, void *x) {
-    tg_status status = tg_check_float(be->ctx, "random", dtype);
-    if (status != TG_OK || n <= 0) {
+tg_status cpu_random(tg_backend *be, const tg_random *op) {
+    tg_status status = tg_check_float(be->ctx, "random", op->dtype);
+    if (status != TG_OK || op->n <= 0) {
         return status;
     }
     const cpu_kernels *k = cpu_state_of(be)->kernels;
-    const tg_dtype real = tg_dtype_real(dtype);
-    const int64_t pair = tg_dtype_is_complex(dtype) ? 2 : 1, reals = pair * n;
+    const bool is_normal = op->law == TG_RANDOM_NORMAL;
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    const int64_t pair = tg_dtype_is_complex(op->dtype) ? 2 : 1, reals = pair * op->n;
     const int parts = cpu_parts(be, reals, 4 * BLOCK);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(reals, BLOCK, parts, p);
-        fill_part(k, real, law, rng, (uint64_t)pair * first + (uint64_t)r.begin, offset, factor,
-                  r.end - r.begin, (char *)x + (size_t)r.begin * tg_dtype_size(real));
+        fill_part(k, real, is_normal ? CPU_NORMAL : CPU_UNIFORM, &op->rng,
+                  (uint64_t)pair * op->first + (uint64_t)r.begin, op->a,
+                  is_normal ? op->b : op->b - op->a, r.end - r.begin,
+                  (char *)op->x + (size_t)r.begin * tg_dtype_size(real));
     }
     return TG_OK;
-}
-
-tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                             double low, double high, int64_t n, void *x) {
-    return fill_random(be, dtype, CPU_UNIFORM, rng, first, low, high - low, n, x);
-}
-
-tg_status cpu_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                            double mean, double deviation, int64_t n, void *x) {
-    return fill_random(be, dtype, CPU_NORMAL, rng, first, mean, deviation, n, x);
 }

@@ -216,44 +216,41 @@ static void set_all(tg_bitmap *bitmap, bool value) {
     }
 }
 
-/* Selects the k largest keys for the slot of that name. */
-static tg_status select_largest(tg_backend *be, const char *slot, tg_dtype dtype, const tg_rng *rng,
-                                const void *x, int64_t k, tg_bitmap *bitmap) {
-    TG_CALL(tg_check_float(be->ctx, slot, dtype));
-    TG_CALL(tg_check_select(be->ctx, slot, k, bitmap));
-    if (k == 0 || k == bitmap->n) {
-        set_all(bitmap, k > 0);
-        return cpu_bitmap_rank(be, bitmap);
+/* Selects the k largest keys. */
+static void select_largest(tg_backend *be, const tg_select *op) {
+    tg_bitmap *bitmap = op->bitmap;
+    if (op->k == 0 || op->k == bitmap->n) {
+        set_all(bitmap, op->k > 0);
+        return;
     }
     select_task task = {.be = be,
                         .kernels = cpu_state_of(be)->kernels,
-                        .dtype = dtype,
-                        .rng = rng,
-                        .x = x,
+                        .dtype = op->dtype,
+                        .rng = op->kind == TG_SELECT_WEIGHTED ? &op->rng : NULL,
+                        .x = op->x,
                         .bitmap = bitmap,
                         .parts = cpu_parts(be, bitmap->n, 8 * CHUNK)};
-    mark(&task, find_threshold(&task, k));
-    return cpu_bitmap_rank(be, bitmap);
-}
-
-tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                          tg_bitmap *bitmap) {
-    return select_largest(be, "select_topk", dtype, NULL, x, k, bitmap);
-}
-
-tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
-                              int64_t k, tg_bitmap *bitmap) {
-    return select_largest(be, "select_weighted", dtype, rng, x, k, bitmap);
+    mark(&task, find_threshold(&task, op->k));
 }
 
 /* Bits are set in any order, with the same result. */
-tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap) {
-    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
-    set_all(bitmap, false);
-#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, k, CHUNK))) schedule(static)
-    for (int64_t i = 0; i < k; i++) {
-        const uint64_t at = tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i);
-        __atomic_fetch_or(&bitmap->words[at / 64], (uint64_t)1 << at % 64, __ATOMIC_RELAXED);
+static void select_random(tg_backend *be, const tg_select *op) {
+    set_all(op->bitmap, false);
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, op->k, CHUNK))) schedule(static)
+    for (int64_t i = 0; i < op->k; i++) {
+        const uint64_t at = tg_rng_permute(&op->rng, (uint64_t)op->bitmap->n, (uint64_t)i);
+        __atomic_fetch_or(&op->bitmap->words[at / 64], (uint64_t)1 << at % 64, __ATOMIC_RELAXED);
     }
-    return cpu_bitmap_rank(be, bitmap);
+}
+
+tg_status cpu_select(tg_backend *be, const tg_select *op) {
+    TG_CALL(tg_check_select(be->ctx, op));
+    if (op->kind == TG_SELECT_RANDOM) {
+        select_random(be, op);
+    } else if (op->kind != TG_SELECT_GIVEN) {
+        TG_CALL(tg_check_float(be->ctx, "select", op->dtype));
+        select_largest(be, op);
+    }
+    cpu_bitmap_rank(be, op->bitmap);
+    return TG_OK;
 }

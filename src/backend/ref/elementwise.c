@@ -70,32 +70,23 @@ static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, 
  * number, in double. */
 typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
 
-static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, const tg_rng *rng,
-                             uint64_t first, double offset, double factor, int64_t n, void *x) {
-    TG_CALL(tg_check_float(be->ctx, "random", dtype));
-    for (int64_t i = 0; i < n; i++) {
-        const uint64_t index = first + (uint64_t)i;
+static tg_status ref_random(tg_backend *be, const tg_random *op) {
+    const bool is_normal = op->law == TG_RANDOM_NORMAL;
+    const number_fn number = is_normal ? tg_rng_normal : tg_rng_uniform;
+    const double offset = op->a, factor = is_normal ? op->b : op->b - op->a;
+    TG_CALL(tg_check_float(be->ctx, "random", op->dtype));
+    for (int64_t i = 0; i < op->n; i++) {
+        const uint64_t index = op->first + (uint64_t)i;
         tg_scalar v = {0};
-        if (tg_dtype_is_complex(dtype)) {
-            v.re = offset + factor * number(rng, 2 * index);
-            v.im = offset + factor * number(rng, 2 * index + 1);
+        if (tg_dtype_is_complex(op->dtype)) {
+            v.re = offset + factor * number(&op->rng, 2 * index);
+            v.im = offset + factor * number(&op->rng, 2 * index + 1);
         } else {
-            v.re = offset + factor * number(rng, index);
+            v.re = offset + factor * number(&op->rng, index);
         }
-        tg_store(dtype, x, i, v);
+        tg_store(op->dtype, op->x, i, v);
     }
     return TG_OK;
-}
-
-static tg_status ref_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                    uint64_t first, double low, double high, int64_t n, void *x) {
-    return fill_random(be, dtype, tg_rng_uniform, rng, first, low, high - low, n, x);
-}
-
-static tg_status ref_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                   uint64_t first, double mean, double deviation, int64_t n,
-                                   void *x) {
-    return fill_random(be, dtype, tg_rng_normal, rng, first, mean, deviation, n, x);
 }
 
 void ref_fill_elementwise(tg_backend_ops *ops) {
@@ -105,6 +96,5 @@ void ref_fill_elementwise(tg_backend_ops *ops) {
     ops->scale = ref_scale;
     ops->norms = ref_norms;
     ops->count_nonfinite = ref_count_nonfinite;
-    ops->random_uniform = ref_random_uniform;
-    ops->random_normal = ref_random_normal;
+    ops->random = ref_random;
 }

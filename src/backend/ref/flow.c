@@ -1,4 +1,4 @@
-/* Flow in two dimensions, see backend/flow.h. The cpu backend inherits these slots, hence the
+/* Flow in two dimensions, see backend/flow.h. The cpu backend inherits this slot, hence the
  * threads: ref uses one. */
 #include <math.h>
 
@@ -23,15 +23,14 @@ static double wave(const tg_flow *f, int64_t k) {
     return 2.0 * 3.14159265358979323846 / f->length * (double)k;
 }
 
-static tg_status ref_flow_velocity(tg_backend *be, const tg_flow *f, const double *w,
-                                   double *velocity) {
-    const int threads = be->threads;
+static void velocity_of(const tg_flow_op *op, int threads) {
+    const tg_flow *f = &op->of;
     const int64_t reals = 2 * (2 * f->modes + 1) * (f->modes + 1); /* of a spectrum */
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < row_count(f); r++) {
         const row here = row_of(f, r);
-        const double *from = w + 2 * here.at, q1 = wave(f, here.k1);
-        double *across = velocity + 2 * here.at + here.flow * reals, *along = across + reals;
+        const double *from = op->w + 2 * here.at, q1 = wave(f, here.k1);
+        double *across = op->velocity + 2 * here.at + here.flow * reals, *along = across + reals;
         for (int64_t c = 0; c <= f->modes; c++) {
             const double q2 = wave(f, c), square = q1 * q1 + q2 * q2;
             const double inverse = square > 0.0 ? 1.0 / square : 0.0;
@@ -42,21 +41,18 @@ static tg_status ref_flow_velocity(tg_backend *be, const tg_flow *f, const doubl
             along[2 * c + 1] = -q1 * re;
         }
     }
-    return TG_OK;
 }
 
-static tg_status ref_flow_products(tg_backend *be, const tg_flow *f, double *values,
-                                   double *speed) {
-    const int threads = be->threads;
-    const int64_t n = f->grid;
-    for (int64_t flow = 0; flow < f->flows; flow++) {
+static void products_of(const tg_flow_op *op, int threads) {
+    const int64_t n = op->of.grid;
+    for (int64_t flow = 0; flow < op->of.flows; flow++) {
         double most = 0.0;
         bool lost = false;
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(max                       \
                                                                          : most) reduction(||      \
                                                                                            : lost)
         for (int64_t i = 0; i < n; i++) {
-            double *first = values + (2 * flow * n + i) * n, *second = first + n * n;
+            double *first = op->values + (2 * flow * n + i) * n, *second = first + n * n;
             for (int64_t j = 0; j < n; j++) {
                 const double across = first[j], along = second[j];
                 const double sum = fabs(across) + fabs(along);
@@ -66,24 +62,21 @@ static tg_status ref_flow_products(tg_backend *be, const tg_flow *f, double *val
                 second[j] = along * along - across * across;
             }
         }
-        speed[flow] = lost ? (double)NAN : most;
+        op->speed[flow] = lost ? (double)NAN : most;
     }
-    return TG_OK;
 }
 
-static tg_status ref_flow_decay(tg_backend *be, const tg_flow *f, double viscosity,
-                                const double *dt, double *decay) {
-    (void)be;
+static void decay_of(const tg_flow_op *op) {
+    const tg_flow *f = &op->of;
     for (int64_t r = 0; r < row_count(f); r++) {
         const row here = row_of(f, r);
         const double q = wave(f, here.k1);
-        decay[r] = exp(-0.5 * dt[here.flow] * viscosity * q * q);
+        op->decay[r] = exp(-0.5 * op->dt[here.flow] * op->viscosity * q * q);
     }
-    return TG_OK;
 }
 
-static tg_status ref_flow_stage(tg_backend *be, const tg_flow *f, const tg_flow_stage *op) {
-    const int threads = be->threads, stage = op->stage;
+static void run_stage(const tg_flow_op *op, int threads) {
+    const tg_flow *f = &op->of;
     const int64_t modes = f->modes, reals = 2 * (2 * modes + 1) * (modes + 1);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < row_count(f); r++) {
@@ -98,13 +91,13 @@ static tg_status ref_flow_stage(tg_backend *be, const tg_flow *f, const tg_flow_
             const double q2 = wave(f, i / 2), e = decay[here.k1 + modes] * decay[modes + i / 2];
             const double slope =
                 force[i] + q1 * q2 * difference[i] + (q1 * q1 - q2 * q2) * product[i];
-            if (stage == 0) {
+            if (op->part == TG_FLOW_STAGE_0) {
                 next[i] = e * (w[i] + 0.5 * dt * slope);
                 sum[i] = e * e * (w[i] + dt / 6.0 * slope);
-            } else if (stage == 1) {
+            } else if (op->part == TG_FLOW_STAGE_1) {
                 next[i] = e * w[i] + 0.5 * dt * slope;
                 sum[i] += e * dt / 3.0 * slope;
-            } else if (stage == 2) {
+            } else if (op->part == TG_FLOW_STAGE_2) {
                 next[i] = e * (e * w[i] + dt * slope);
                 sum[i] += e * dt / 3.0 * slope;
             } else {
@@ -112,12 +105,25 @@ static tg_status ref_flow_stage(tg_backend *be, const tg_flow *f, const tg_flow_
             }
         }
     }
+}
+
+static tg_status ref_flow(tg_backend *be, const tg_flow_op *op) {
+    switch (op->part) {
+    case TG_FLOW_VELOCITY:
+        velocity_of(op, be->threads);
+        break;
+    case TG_FLOW_PRODUCTS:
+        products_of(op, be->threads);
+        break;
+    case TG_FLOW_DECAY:
+        decay_of(op);
+        break;
+    default:
+        run_stage(op, be->threads);
+    }
     return TG_OK;
 }
 
 void ref_fill_flow(tg_backend_ops *ops) {
-    ops->flow_velocity = ref_flow_velocity;
-    ops->flow_products = ref_flow_products;
-    ops->flow_decay = ref_flow_decay;
-    ops->flow_stage = ref_flow_stage;
+    ops->flow = ref_flow;
 }

@@ -48,8 +48,7 @@ static void set_bit(tg_bitmap *bitmap, int64_t i) {
     bitmap->words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-static tg_status ref_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
-    (void)be;
+static void rank(tg_bitmap *bitmap) {
     bitmap->count = 0;
     for (int64_t i = 0; i < bitmap->n; i++) {
         if (i % 512 == 0) {
@@ -57,44 +56,6 @@ static tg_status ref_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
         }
         bitmap->count += is_set(bitmap, i);
     }
-    return TG_OK;
-}
-
-/* Sets the bits of the k entries that come first; sorts `entries` (bitmap->n). */
-static tg_status keep_first(tg_backend *be, entry *entries, int64_t k, tg_bitmap *bitmap) {
-    qsort(entries, (size_t)bitmap->n, sizeof *entries, by_key_then_index);
-    clear_words(bitmap);
-    for (int64_t i = 0; i < k; i++) {
-        set_bit(bitmap, entries[i].index);
-    }
-    return ref_bitmap_rank(be, bitmap);
-}
-
-static tg_status ref_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                                 tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    entry *entries = NULL; /* (n) */
-    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
-    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, entries, bitmap->n));
-    for (int64_t i = 0; i < bitmap->n; i++) {
-        /* Complemented: the largest modulus comes first. */
-        entries[i] = (entry){~order_bits(ref_abs2(tg_load(dtype, x, i))), i};
-    }
-    TG_TRY(keep_first(be, entries, k, bitmap));
-fail:
-    TG_FREE(be->ctx, entries);
-    return status;
-}
-
-static tg_status ref_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
-                                   tg_bitmap *bitmap) {
-    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
-    clear_words(bitmap);
-    for (int64_t i = 0; i < k; i++) {
-        set_bit(bitmap, (int64_t)tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i));
-    }
-    return ref_bitmap_rank(be, bitmap);
 }
 
 /* exponential(index) / |v|: Inf (last) for weight 0, 0 (first) for Inf and NaN. */
@@ -106,20 +67,43 @@ static double waiting_time(const tg_rng *rng, int64_t index, tg_scalar v) {
     return isfinite(weight) ? tg_rng_exponential(rng, (uint64_t)index) / weight : 0.0;
 }
 
-static tg_status ref_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                     const void *x, int64_t k, tg_bitmap *bitmap) {
+/* Sets the bits of the k entries of largest modulus or shortest waiting time. */
+static tg_status select_by_value(tg_backend *be, const tg_select *op) {
+    tg_bitmap *bitmap = op->bitmap;
     tg_status status = TG_OK;
     entry *entries = NULL; /* (n) */
-    TG_TRY(tg_check_float(be->ctx, "select_weighted", dtype));
-    TG_TRY(tg_check_select(be->ctx, "select_weighted", k, bitmap));
+    TG_TRY(tg_check_float(be->ctx, "select", op->dtype));
     TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, entries, bitmap->n));
     for (int64_t i = 0; i < bitmap->n; i++) {
-        entries[i] = (entry){order_bits(waiting_time(rng, i, tg_load(dtype, x, i))), i};
+        const tg_scalar v = tg_load(op->dtype, op->x, i);
+        /* Complemented: the largest modulus comes first. */
+        entries[i] = (entry){op->kind == TG_SELECT_TOPK ? ~order_bits(ref_abs2(v))
+                                                        : order_bits(waiting_time(&op->rng, i, v)),
+                             i};
     }
-    TG_TRY(keep_first(be, entries, k, bitmap));
+    qsort(entries, (size_t)bitmap->n, sizeof *entries, by_key_then_index);
+    clear_words(bitmap);
+    for (int64_t i = 0; i < op->k; i++) {
+        set_bit(bitmap, entries[i].index);
+    }
 fail:
     TG_FREE(be->ctx, entries);
     return status;
+}
+
+static tg_status ref_select(tg_backend *be, const tg_select *op) {
+    TG_CALL(tg_check_select(be->ctx, op));
+    if (op->kind == TG_SELECT_RANDOM) {
+        clear_words(op->bitmap);
+        for (int64_t i = 0; i < op->k; i++) {
+            set_bit(op->bitmap,
+                    (int64_t)tg_rng_permute(&op->rng, (uint64_t)op->bitmap->n, (uint64_t)i));
+        }
+    } else if (op->kind != TG_SELECT_GIVEN) {
+        TG_CALL(select_by_value(be, op));
+    }
+    rank(op->bitmap);
+    return TG_OK;
 }
 
 static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
@@ -132,9 +116,6 @@ static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitma
 }
 
 void ref_fill_index(tg_backend_ops *ops) {
-    ops->select_topk = ref_select_topk;
-    ops->select_random = ref_select_random;
-    ops->select_weighted = ref_select_weighted;
-    ops->bitmap_rank = ref_bitmap_rank;
+    ops->select = ref_select;
     ops->bitmap_clear = ref_bitmap_clear;
 }

@@ -50,22 +50,14 @@ static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
     return TG_OK;
 }
 
-static tg_status ref_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
-                                 const void *im, void *pairs) {
-    TG_CALL(tg_check_real_float(be->ctx, "planes_join", dtype));
-    for (int64_t i = 0; i < n; i++) {
-        ref_put(dtype, pairs, 2 * i, ref_get(dtype, re, i));
-        ref_put(dtype, pairs, 2 * i + 1, ref_get(dtype, im, i));
-    }
-    return TG_OK;
-}
-
-static tg_status ref_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
-                                  void *re, void *im) {
-    TG_CALL(tg_check_real_float(be->ctx, "planes_split", dtype));
-    for (int64_t i = 0; i < n; i++) {
-        ref_put(dtype, re, i, ref_get(dtype, pairs, 2 * i));
-        ref_put(dtype, im, i, ref_get(dtype, pairs, 2 * i + 1));
+static tg_status ref_planes(tg_backend *be, const tg_planes *op) {
+    TG_CALL(tg_check_real_float(be->ctx, "planes", op->dtype));
+    for (int64_t i = 0; i < 2 * op->n; i++) {
+        if (op->from[1]) {
+            ref_put(op->dtype, op->to[0], i, ref_get(op->dtype, op->from[i % 2], i / 2));
+        } else {
+            ref_put(op->dtype, op->to[i % 2], i / 2, ref_get(op->dtype, op->from[0], i));
+        }
     }
     return TG_OK;
 }
@@ -103,20 +95,13 @@ double ref_act_slope(tg_act act, double x) {
     return 1.0;
 }
 
-static tg_status ref_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                 const void *x, void *y) {
-    TG_CALL(tg_check_real_float(be->ctx, "act_forward", dtype));
-    for (int64_t i = 0; i < n; i++) {
-        ref_put(dtype, y, i, ref_act(act, ref_get(dtype, x, i)));
-    }
-    return TG_OK;
-}
-
-static tg_status ref_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
-                                  const void *x, const void *dy, void *dx) {
-    TG_CALL(tg_check_real_float(be->ctx, "act_backward", dtype));
-    for (int64_t i = 0; i < n; i++) {
-        ref_put(dtype, dx, i, ref_get(dtype, dy, i) * ref_act_slope(act, ref_get(dtype, x, i)));
+static tg_status ref_activate(tg_backend *be, const tg_activation *op) {
+    TG_CALL(tg_check_real_float(be->ctx, "activate", op->dtype));
+    for (int64_t i = 0; i < op->n; i++) {
+        const double x = ref_get(op->dtype, op->x, i);
+        ref_put(op->dtype, op->y, i,
+                op->dy ? ref_get(op->dtype, op->dy, i) * ref_act_slope(op->act, x)
+                       : ref_act(op->act, x));
     }
     return TG_OK;
 }
@@ -124,10 +109,8 @@ static tg_status ref_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, in
 void ref_fill_nn(tg_backend_ops *ops) {
     ops->box_copy = ref_box_copy;
     ops->grid_embed = ref_grid_embed;
-    ops->planes_join = ref_planes_join;
-    ops->planes_split = ref_planes_split;
-    ops->act_forward = ref_act_forward;
-    ops->act_backward = ref_act_backward;
+    ops->planes = ref_planes;
+    ops->activate = ref_activate;
     ref_fill_nn_layers(ops);
     ref_fill_nn_spectral(ops);
     ref_fill_nn_loss(ops);

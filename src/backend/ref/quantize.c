@@ -11,9 +11,7 @@ static uint32_t modulus_bits(float x) {
     return bits & 0x7FFFFFFFu;
 }
 
-static tg_status ref_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
-    (void)be;
-    uint8_t *byte = bytes;
+static void quantize(int64_t n, const float *x, uint8_t *byte) {
     float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
     for (int64_t block = 0; block < tg_quantized_blocks(n); block++) {
         const int64_t first = block * TG_QUANTIZED_BLOCK, end = first + TG_QUANTIZED_BLOCK;
@@ -27,20 +25,25 @@ static tg_status ref_quantize(tg_backend *be, int64_t n, const float *x, void *b
         }
         scale[block] = q.scale;
     }
-    return TG_OK;
 }
 
-static tg_status ref_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x) {
-    (void)be;
-    const uint8_t *byte = bytes;
+static void dequantize(int64_t n, const uint8_t *byte, float *x) {
     const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
     for (int64_t i = 0; i < n; i++) {
         x[i] = tg_dequantize(byte[i], scale[i / TG_QUANTIZED_BLOCK]);
+    }
+}
+
+static tg_status ref_quantize(tg_backend *be, const tg_quantization *op) {
+    (void)be;
+    if (op->restores) {
+        dequantize(op->n, op->from, op->to);
+    } else {
+        quantize(op->n, op->from, op->to);
     }
     return TG_OK;
 }
 
 void ref_fill_quantize(tg_backend_ops *ops) {
     ops->quantize = ref_quantize;
-    ops->dequantize = ref_dequantize;
 }

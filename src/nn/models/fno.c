@@ -25,39 +25,40 @@
 void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
+    const int layers = (int)config->n_layers;
     nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
                    &model->lifting);
     model->lifting.act = model->act;
-    for (int l = 0; l < (int)config->n_layers; l++) {
-        declare_block(model, l);
+    for (int l = 0; l < layers; l++) {
+        const nn_block_shape shape = {"fno_blocks", l, channels, channels, config->n_modes};
+        model->blocks[l] = (nn_block){.number = l, .activates = l + 1 < layers};
+        declare_block(model, &shape, &model->blocks[l]);
     }
     nn_declare_mlp(model, "projection", channels, nn_projection_hidden(config),
                    config->out_channels, &model->projection);
     model->projection.act = model->act;
 }
 
-void nn_fno_declare_convolution(nn_model *model, int l) {
-    nn_block *block = &model->blocks[l];
-    char module[48];
-    snprintf(module, sizeof module, "fno_blocks.convs.%d", l);
-    nn_declare_convolution(model, module, &block->weight, &block->bias);
-    snprintf(module, sizeof module, "fno_blocks.fno_skips.%d", l);
-    nn_declare_skip(model, module, model->config.fno_skip, &block->fno_skip);
+void nn_fno_declare_conv(nn_model *model, const nn_block_shape *shape, nn_block *block) {
+    char module[64];
+    snprintf(module, sizeof module, "%s.convs.%d", shape->module, shape->index);
+    nn_declare_conv(model, module, shape->in, shape->out, shape->n_modes, &block->conv);
+    snprintf(module, sizeof module, "%s.fno_skips.%d", shape->module, shape->index);
+    nn_declare_skip(model, module, model->config.fno_skip, shape->in, shape->out, &block->fno_skip);
 }
 
-void nn_fno_declare_block(nn_model *model, int l) {
+void nn_fno_declare_block(nn_model *model, const nn_block_shape *shape, nn_block *block) {
     const tg_fno_config *config = &model->config;
-    const int64_t channels = config->hidden_channels;
-    nn_block *block = &model->blocks[l];
-    char module[48];
-    nn_fno_declare_convolution(model, l);
-    snprintf(module, sizeof module, "fno_blocks.channel_mlp.%d", l);
-    nn_declare_mlp(model, module, channels, nn_mlp_hidden(config), channels, &block->mlp);
-    snprintf(module, sizeof module, "fno_blocks.channel_mlp_skips.%d", l);
-    nn_declare_skip(model, module, config->channel_mlp_skip, &block->mlp_skip);
+    const int64_t out = shape->out;
+    char module[64];
+    nn_fno_declare_conv(model, shape, block);
+    snprintf(module, sizeof module, "%s.channel_mlp.%d", shape->module, shape->index);
+    nn_declare_mlp(model, module, out, nn_mlp_hidden(config, out), out, &block->mlp);
+    snprintf(module, sizeof module, "%s.channel_mlp_skips.%d", shape->module, shape->index);
+    nn_declare_skip(model, module, config->channel_mlp_skip, shape->in, out, &block->mlp_skip);
     for (int n = 0; n < 2; n++) {
-        snprintf(module, sizeof module, "fno_blocks.norm.%d", 2 * l + n);
-        nn_declare_norm(model, module, &block->norm[n]);
+        snprintf(module, sizeof module, "%s.norm.%d", shape->module, 2 * shape->index + n);
+        nn_declare_norm(model, module, out, &block->norm[n]);
     }
 }
 
@@ -67,41 +68,39 @@ static void declare(nn_model *model) {
 
 /* ---- the program ---- */
 
-int nn_fno_activate(const nn_model *model, nn_program *p, int l, int x) {
-    return l + 1 < (int)model->config.n_layers ? nn_add_activation(p, x) : x;
+int nn_fno_activate(nn_program *p, const nn_block *block, int x) {
+    return block->activates ? nn_add_activation(p, x) : x;
 }
 
-int nn_fno_preactivate(const nn_model *model, nn_program *p, int l, int x) {
-    if (!model->config.preactivation) {
+int nn_fno_preactivate(nn_program *p, const nn_block *block, int x) {
+    if (!p->model->config.preactivation) {
         return x;
     }
     nn_phase_begin(p, "transform", "skips");
-    return nn_add_norm(p, &model->blocks[l].norm[0], nn_add_activation(p, x));
+    return nn_add_norm(p, &block->norm[0], nn_add_activation(p, x));
 }
 
-int nn_fno_convolve(const nn_model *model, nn_program *p, int l, int x) {
-    const nn_block *block = &model->blocks[l];
+int nn_fno_convolve(nn_program *p, const nn_block *block, int x) {
+    const nn_conv *conv = &block->conv;
     nn_phase_begin(p, "transform", "skips");
-    int z = nn_add_transform(p, x);
+    int z = nn_add_transform(p, conv->modes, x);
     nn_phase_begin(p, "product with the weight", "transforms");
-    z = (model->factors.params > 0 ? nn_add_factorized : nn_add_contract)(p, block->weight, z);
+    z = (conv->factors.params > 0 ? nn_add_factorized : nn_add_contract)(p, conv, z);
     nn_phase_begin(p, "inverse transform", "transforms");
-    z = nn_add_inverse(p, z);
-    z = nn_add_bias(p, block->bias, z);
-    z = model->config.preactivation ? z : nn_add_norm(p, &block->norm[0], z);
+    z = nn_add_bias(p, conv->bias, nn_add_inverse(p, z));
+    z = p->model->config.preactivation ? z : nn_add_norm(p, &block->norm[0], z);
     nn_phase_begin(p, "inverse transform", "skips");
     return nn_add_skip(p, &block->fno_skip, x, z);
 }
 
-int nn_fno_build_block(const nn_model *model, nn_program *p, int l, int x) {
-    const nn_block *block = &model->blocks[l];
-    const bool is_pre = model->config.preactivation;
-    x = nn_fno_preactivate(model, p, l, x);
-    int z = nn_fno_convolve(model, p, l, x);
+int nn_fno_build_block(nn_program *p, const nn_block *block, int x) {
+    const bool is_pre = p->model->config.preactivation;
+    x = nn_fno_preactivate(p, block, x);
+    int z = nn_fno_convolve(p, block, x);
     nn_phase_begin(p, "mixing", "mixing");
-    z = nn_fno_activate(model, p, l, z);
+    z = nn_fno_activate(p, block, z);
     z = is_pre ? nn_add_norm(p, &block->norm[1], z) : z;
-    z = nn_add_channel_mlp(p, &block->mlp, l, z);
+    z = nn_add_channel_mlp(p, &block->mlp, block->number, z);
     nn_phase_begin(p, "mixing", "skips");
     z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, x, z));
     if (is_pre) {
@@ -109,7 +108,7 @@ int nn_fno_build_block(const nn_model *model, nn_program *p, int l, int x) {
     }
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_boundary(p, nn_add_norm(p, &block->norm[1], z));
-    return nn_fno_activate(model, p, l, z);
+    return nn_fno_activate(p, block, z);
 }
 
 int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
@@ -117,18 +116,17 @@ int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn 
     const int layers = (int)model->config.n_layers;
     nn_phase_begin(p, "lifting", "lifting");
     x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x);
-    if (p->geometry.pads) { /* otherwise lifting again is cheap */
-        x = nn_boundary(p, nn_add_pad(p, x));
-    }
+    const nn_grid grid = p->values[x].grid;
+    x = nn_add_pad(p, x);
     for (int l = 0; l < layers; l++) {
         char name[24];
         snprintf(name, sizeof name, "block %d", l + 1);
         nn_scope(p, l + 1, name);
-        x = build_block(model, p, l, x);
+        x = build_block(p, &model->blocks[l], x);
     }
     nn_scope(p, layers + 1, NULL);
     nn_phase_begin(p, "projection", "projection");
-    return nn_add_crop(p, x);
+    return nn_add_crop(p, grid, x);
 }
 
 void nn_fno_build(const nn_model *model, nn_program *p, nn_build_block_fn *build_block) {

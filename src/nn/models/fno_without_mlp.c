@@ -9,21 +9,22 @@
 
 #include "nn/models/models.h"
 
-void nn_fno_declare_block_without_mlp(nn_model *model, int l) {
-    char module[48];
-    nn_fno_declare_convolution(model, l);
-    snprintf(module, sizeof module, "fno_blocks.norm.%d", l);
-    nn_declare_norm(model, module, &model->blocks[l].norm[0]);
+void nn_fno_declare_block_without_mlp(nn_model *model, const nn_block_shape *shape,
+                                      nn_block *block) {
+    char module[64];
+    nn_fno_declare_conv(model, shape, block);
+    snprintf(module, sizeof module, "%s.norm.%d", shape->module, shape->index);
+    nn_declare_norm(model, module, shape->out, &block->norm[0]);
 }
 
 static void declare(nn_model *model) {
     nn_fno_declare(model, nn_fno_declare_block_without_mlp);
 }
 
-int nn_fno_build_block_without_mlp(const nn_model *model, nn_program *p, int l, int x) {
-    const int u = nn_fno_preactivate(model, p, l, x);
-    const int z = nn_boundary(p, nn_fno_convolve(model, p, l, u));
-    return model->config.preactivation ? z : nn_fno_activate(model, p, l, z);
+int nn_fno_build_block_without_mlp(nn_program *p, const nn_block *block, int x) {
+    const int u = nn_fno_preactivate(p, block, x);
+    const int z = nn_boundary(p, nn_fno_convolve(p, block, u));
+    return p->model->config.preactivation ? z : nn_fno_activate(p, block, z);
 }
 
 static void build(const nn_model *model, nn_program *p) {

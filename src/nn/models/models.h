@@ -13,9 +13,17 @@ extern const nn_architecture nn_architecture_gino;
 
 /* ---- shared by the Fourier neural operators (fno.c) ---- */
 
-/* Parameters of block l, and the block: with a channel MLP, or without. */
-typedef void nn_declare_block_fn(nn_model *model, int l);
-typedef int nn_build_block_fn(const nn_model *model, nn_program *program, int l, int x);
+/* Sizes and names of the parameters of a block: "<module>.convs.<index>". */
+typedef struct nn_block_shape {
+    const char *module;
+    int index;
+    int64_t in, out;
+    const int64_t *n_modes;
+} nn_block_shape;
+
+/* Parameters of a block, and the block: with a channel MLP, or without. */
+typedef void nn_declare_block_fn(nn_model *model, const nn_block_shape *shape, nn_block *block);
+typedef int nn_build_block_fn(nn_program *program, const nn_block *block, int x);
 nn_declare_block_fn nn_fno_declare_block, nn_fno_declare_block_without_mlp;
 nn_build_block_fn nn_fno_build_block, nn_fno_build_block_without_mlp;
 
@@ -27,13 +35,13 @@ int nn_fno_build_blocks(const nn_model *model, nn_program *program, nn_build_blo
 /* Embedding, lifting, all blocks, projection. */
 void nn_fno_build(const nn_model *model, nn_program *program, nn_build_block_fn *build_block);
 
-/* Parameters of the convolution of block l and of the skip around it. */
-void nn_fno_declare_convolution(nn_model *model, int l);
+/* Parameters of the convolution of a block and of the skip around it. */
+nn_declare_block_fn nn_fno_declare_conv;
 /* norm(act(x)) with fno.preactivation, otherwise x. */
-int nn_fno_preactivate(const nn_model *model, nn_program *program, int l, int x);
-/* norm(convolution(x)) + skip(x) of block l; with fno.preactivation without a norm. */
-int nn_fno_convolve(const nn_model *model, nn_program *program, int l, int x);
+int nn_fno_preactivate(nn_program *program, const nn_block *block, int x);
+/* norm(convolution(x)) + skip(x); with fno.preactivation without a norm. */
+int nn_fno_convolve(nn_program *program, const nn_block *block, int x);
 /* act(x), or x in the last block. */
-int nn_fno_activate(const nn_model *model, nn_program *program, int l, int x);
+int nn_fno_activate(nn_program *program, const nn_block *block, int x);
 
 #endif

@@ -13,12 +13,12 @@ static bool is_quantized(const nn_program *p, int value) {
     return value >= 0 && p->values[value].dtype == TG_U8;
 }
 
-tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
+tg_block nn_block_call(const nn_program *p, const nn_op *op) {
     return (tg_block){.dtype = p->model->config.dtype,
                       .batch = p->batch,
                       .channels = p->values[op->in[NN_X]].channels,
                       .hidden = op->mlp ? op->mlp->hidden : 0,
-                      .desc = desc,
+                      .desc = &p->transforms[op->transform].desc,
                       .scale = op->scale,
                       .act = op->act,
                       .act1 = op->inner_act,
@@ -30,10 +30,9 @@ tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const nn_program *p = &fno->run.program;
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    tg_block call = nn_block_call(p, op, &desc);
+    tg_block call = nn_block_call(p, op);
     call.batch = fno->run.batch;
-    call.fft = fno->run.fft;
+    call.fft = fno->run.fft[op->transform];
     call.spectrum = nn_data(fno, op->in[NN_MODES]);
     call.x = nn_data(fno, op->in[NN_X]);
     call.skip = nn_weight(fno, op->skip->param[0]);
@@ -54,8 +53,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
 }
 
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block call = nn_block_call(p, op, &desc);
+    const tg_block call = nn_block_call(p, op);
     be->ops->block_workspace(be, &call, &bytes[0]);
 }
 
@@ -77,11 +75,11 @@ const nn_kind_row nn_kind_block = {.name = "block",
 
 /* ---- backward ---- */
 
-tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
+tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op) {
     return (tg_block_back){.dtype = p->model->config.dtype,
                            .batch = p->batch,
                            .channels = p->values[op->in[NN_X]].channels,
-                           .desc = desc,
+                           .desc = &p->transforms[op->transform].desc,
                            .scale = op->scale,
                            .act = op->act,
                            .through = op->through,
@@ -91,10 +89,9 @@ tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op, const tg_
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
     const nn_program *p = &fno->run.program;
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    tg_block_back call = nn_block_back_call(p, op, &desc);
+    tg_block_back call = nn_block_back_call(p, op);
     call.batch = fno->run.batch;
-    call.fft = fno->run.fft;
+    call.fft = fno->run.fft[op->transform];
     call.spectrum = nn_data(fno, op->in[NN_MODES]);
     call.x = nn_data(fno, op->in[NN_X]);
     call.skip = nn_weight(fno, op->skip->param[0]);
@@ -110,8 +107,7 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
 }
 
 static void back_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block_back call = nn_block_back_call(p, op, &desc);
+    const tg_block_back call = nn_block_back_call(p, op);
     be->ops->block_back_workspace(be, &call, &bytes[0]);
 }
 

@@ -34,7 +34,8 @@ int nn_add_input(nn_program *p) {
     p->input = op.out[0] = nn_value_add(p, (nn_value){.role = NN_DATA,
                                                       .planes = p->model->planes,
                                                       .channels = p->model->config.in_channels,
-                                                      .points = p->geometry.points,
+                                                      .points = p->domain.points,
+                                                      .grid = p->domain.grid,
                                                       .before_act = -1});
     return nn_op_add(p, op);
 }
@@ -47,10 +48,12 @@ static tg_status split_input(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t data = x->channels * x->points, sample = y->channels * y->points;
     for (int64_t b = 0; b < fno->run.batch; b++) {
-        TG_CALL(fno->be->ops->planes_split(
-            fno->be, x->dtype, data, nn_element(x->dtype, x->data, 2 * b * data),
-            nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
-            nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)));
+        const tg_planes split = {x->dtype,
+                                 data,
+                                 {nn_element(x->dtype, x->data, 2 * b * data)},
+                                 {nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
+                                  nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)}};
+        TG_CALL(fno->be->ops->planes(fno->be, &split));
     }
     return TG_OK;
 }
@@ -68,7 +71,7 @@ static tg_status run_embed(tg_fno *fno, const nn_op *op) {
                           .unit = q == 0 ? 1.0 : 0.0,
                           .x = pairs ? NULL : nn_data(fno, op->in[NN_X]),
                           .y = nn_plane(fno, op->out[0], q)};
-        memcpy(embed.grid, fno->run.program.geometry.grid, sizeof embed.grid);
+        memcpy(embed.grid, fno->run.program.domain.grid.size, sizeof embed.grid);
         TG_CALL(fno->be->ops->grid_embed(fno->be, &embed));
     }
     return TG_OK;
@@ -83,11 +86,14 @@ static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
     for (int64_t b = 0; b < fno->run.batch; b++) {
         const void *re = nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 0), b * sample);
         void *to = nn_element(dx->dtype, dx->data, planes * b * data);
+        const tg_planes join = {
+            dx->dtype,
+            data,
+            {re, nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], planes - 1), b * sample)},
+            {to}};
         TG_CALL(planes == 1
                     ? fno->be->ops->copy(fno->be, to, re, (size_t)data * tg_dtype_size(dx->dtype))
-                    : fno->be->ops->planes_join(
-                          fno->be, dx->dtype, data, re,
-                          nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 1), b * sample), to));
+                    : fno->be->ops->planes(fno->be, &join));
     }
     return TG_OK;
 }
@@ -112,25 +118,28 @@ int nn_add_embed(nn_program *p, int x) {
 
 static tg_status run_join(tg_fno *fno, const nn_op *op) {
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
-    return fno->be->ops->planes_join(fno->be, x->dtype, fno->run.batch * x->channels * x->points,
-                                     x->data, nn_plane(fno, op->in[NN_X], 1),
-                                     nn_data(fno, op->out[0]));
+    const tg_planes join = {x->dtype,
+                            fno->run.batch * x->channels * x->points,
+                            {x->data, nn_plane(fno, op->in[NN_X], 1)},
+                            {nn_data(fno, op->out[0])}};
+    return fno->be->ops->planes(fno->be, &join);
 }
 
 static tg_status run_split(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
-    return fno->be->ops->planes_split(fno->be, y->dtype, fno->run.batch * y->channels * y->points,
-                                      nn_data(fno, op->in[NN_X]), y->data,
-                                      nn_plane(fno, op->out[0], 1));
+    const tg_planes split = {y->dtype,
+                             fno->run.batch * y->channels * y->points,
+                             {nn_data(fno, op->in[NN_X])},
+                             {y->data, nn_plane(fno, op->out[0], 1)}};
+    return fno->be->ops->planes(fno->be, &split);
 }
 
 const nn_kind_row nn_kind_join = {.name = "join",
-                                  .slot = NN_SLOT(planes_join),
+                                  .slot = NN_SLOT(planes),
                                   .run = run_join,
                                   .back = nn_back_of_dy,
                                   .backward = NN_SPLIT};
-const nn_kind_row nn_kind_split = {
-    .name = "split", .slot = NN_SLOT(planes_split), .run = run_split};
+const nn_kind_row nn_kind_split = {.name = "split", .slot = NN_SLOT(planes), .run = run_split};
 
 int nn_add_join(nn_program *p, int x) {
     if (p->model->planes == 1) {
@@ -167,7 +176,6 @@ static tg_status find_x(tg_fno *fno, const void **out) {
 static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, void *dpred) {
     const nn_call *call = &fno->run.call;
     nn_loss_work *work = &fno->run.loss_work;
-    const nn_geometry *geometry = &fno->run.program.geometry;
     nn_physics physics = {.config = call->loss_config,
                           .dtype = call->x->dtype,
                           .batch = fno->run.batch,
@@ -177,7 +185,7 @@ static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, 
                           .value = call->loss,
                           .grad_scale = call->grad_scale,
                           .dpred = dpred};
-    memcpy(physics.grid, geometry->grid, sizeof physics.grid);
+    memcpy(physics.grid, fno->run.program.domain.grid.size, sizeof physics.grid);
     TG_CALL(find_x(fno, &physics.x));
     TG_CALL(nn_residual_prepare(fno->be, &physics, work->samples, &work->residual));
     return nn_physics_add(fno->be, &work->residual, &physics);

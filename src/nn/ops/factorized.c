@@ -38,15 +38,15 @@ typedef struct arrays {
     const nn_op *op;
     const nn_factors *f;
     tg_dtype dtype;
-    int64_t batch, channels, modes;
-    void *x, *y;                 /* copies of 16-bit spectra */
-    void *made[TG_FNO_MAX_DIMS]; /* by the links of the chain; the last is W' */
-    void *inner_x, *inner_y;     /* x' and y'; of an adjoint dx' and dy' */
-    void *inner_dx, *inner_dy;   /* FACTORS_BACK has all four; y' and dx' share memory.. */
-    bool is_mapped;              /* ..unless they were kept */
-    void *gradient[2];           /* along the chain, taking turns */
-    int first;                   /* number of links in one call; 0: none */
-    bool in_one;                 /* both maps and the product between them are one call */
+    int64_t batch, in, out, modes; /* in, out: channels of the weight */
+    void *x, *y;                   /* copies of 16-bit spectra */
+    void *made[TG_FNO_MAX_DIMS];   /* by the links of the chain; the last is W' */
+    void *inner_x, *inner_y;       /* x' and y'; of an adjoint dx' and dy' */
+    void *inner_dx, *inner_dy;     /* FACTORS_BACK has all four; y' and dx' share memory.. */
+    bool is_mapped;                /* ..unless they were kept */
+    void *gradient[2];             /* along the chain, taking turns */
+    int first;                     /* number of links in one call; 0: none */
+    bool in_one;                   /* both maps and the product between them are one call */
 } arrays;
 
 /* The arguments for the first two links, sizes only. */
@@ -71,7 +71,7 @@ static bool takes_two(const arrays *a) {
 static tg_mapped mapped_of(const arrays *a) {
     return (tg_mapped){.dtype = a->dtype,
                        .batch = a->batch,
-                       .channels = a->channels,
+                       .channels = a->in,
                        .in = a->f->inner_in,
                        .out = a->f->inner_out,
                        .modes = a->modes};
@@ -79,8 +79,8 @@ static tg_mapped mapped_of(const arrays *a) {
 
 static bool takes_mapped(const arrays *a) {
     const tg_mapped call = mapped_of(a);
-    return a->f->in >= 0 && a->f->out >= 0 && !a->f->is_separable && a->be->ops->mapped_takes &&
-           a->be->ops->mapped_takes(a->be, &call);
+    return a->in == a->out && a->f->in >= 0 && a->f->out >= 0 && !a->f->is_separable &&
+           a->be->ops->mapped_takes && a->be->ops->mapped_takes(a->be, &call);
 }
 
 static void take_chain(room *r, arrays *a) {
@@ -104,7 +104,7 @@ static void take_chain(room *r, arrays *a) {
 
 static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const nn_program *p = r->p;
-    const nn_factors *f = &p->model->factors;
+    const nn_factors *f = &op->conv->factors;
     const int x = op->in[NN_X], y = op->kind == NN_FACTORIZED ? op->out[0] : op->in[NN_DY];
     const bool is_back = op->kind == NN_FACTORS_BACK;
     const int mapped = is_back ? op->in[NN_MAPPED] : op->out[MAPPED];
@@ -114,16 +114,21 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
                 .f = f,
                 .dtype = tg_dtype_complex(p->model->config.dtype),
                 .batch = batch,
-                .channels = p->values[x].channels,
-                .modes = p->model->mode_count,
+                .in = op->conv->in,
+                .out = op->conv->out,
+                .modes = op->conv->mode_count,
                 .is_mapped = is_back && mapped >= 0};
     const int64_t most = tg_max(f->inner_in, f->inner_out);
     const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all micro-batches */
-    const int64_t spectrum = samples * a.channels * a.modes, inner = samples * most * a.modes;
+    const int64_t inner = samples * most * a.modes;
     a.first = takes_two(&a) ? 2 : 0;
     a.in_one = takes_mapped(&a);
-    a.x = p->values[x].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
-    a.y = p->values[y].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
+    a.x = p->values[x].dtype != a.dtype
+              ? take(r, a.dtype, samples * p->values[x].channels * a.modes)
+              : NULL;
+    a.y = p->values[y].dtype != a.dtype
+              ? take(r, a.dtype, samples * p->values[y].channels * a.modes)
+              : NULL;
     a.inner_x = f->in >= 0 ? take_plane(r, mapped, 0, a.dtype, inner) : NULL;
     a.inner_y = f->out >= 0 ? take_plane(r, mapped, 1, a.dtype, inner) : NULL;
     if (is_back) {
@@ -154,20 +159,20 @@ static arrays arrays_at(const tg_fno *fno, const nn_op *op) {
 
 /* Parameter number `factor` of the weight, and its gradient. */
 static const void *weight_of(const arrays *a, int factor) {
-    return nn_weight(a->fno, a->op->weight + factor);
+    return nn_weight(a->fno, a->op->conv->weight + factor);
 }
 
 static void *gradient_of(const arrays *a, int factor) {
-    return nn_gradient(a->fno, a->op->weight + factor);
+    return nn_gradient(a->fno, a->op->conv->weight + factor);
 }
 
 /* A spectrum in full width. */
 static tg_status widen(const arrays *a, int value, void *copy, const void **out) {
     const void *stored = nn_data(a->fno, value);
+    const nn_value *v = &a->fno->run.program.values[value];
     *out = copy ? copy : stored;
-    return copy ? a->be->ops->convert(a->be, a->batch * a->channels * a->modes,
-                                      a->fno->run.program.values[value].dtype, stored, a->dtype,
-                                      copy)
+    return copy ? a->be->ops->convert(a->be, a->batch * v->channels * a->modes, v->dtype, stored,
+                                      a->dtype, copy)
                 : TG_OK;
 }
 
@@ -266,7 +271,7 @@ static tg_status contract(const arrays *a, bool is_adjoint, const void *from, vo
 static tg_status map_in(const arrays *a, const void **x) {
     const nn_factors *f = a->f;
     if (f->in >= 0) {
-        TG_CALL(map(a, f->in, TG_OP_T, f->inner_in, a->channels, f->inner_in, *x, a->inner_x));
+        TG_CALL(map(a, f->in, TG_OP_T, f->inner_in, a->in, f->inner_in, *x, a->inner_x));
         *x = a->inner_x;
     }
     return TG_OK;
@@ -276,7 +281,7 @@ static tg_status map_out_adjoint(const arrays *a, const void **dy) {
     const nn_factors *f = a->f;
     void *to = a->inner_dy ? a->inner_dy : a->inner_y;
     if (f->out >= 0) {
-        TG_CALL(map(a, f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out, *dy, to));
+        TG_CALL(map(a, f->out, TG_OP_H, f->inner_out, a->out, f->inner_out, *dy, to));
         *dy = to;
     }
     return TG_OK;
@@ -302,14 +307,13 @@ static tg_status multiply_by_parts(const arrays *a, const void *x, void *y) {
         void *to = f->out >= 0 ? a->inner_y : y;
         TG_CALL(map_in(a, &x));
         TG_CALL(contract(a, false, x, to));
-        TG_CALL(f->out >= 0
-                    ? map(a, f->out, TG_OP_N, f->inner_out, f->inner_out, a->channels, to, y)
-                    : TG_OK);
+        TG_CALL(f->out >= 0 ? map(a, f->out, TG_OP_N, f->inner_out, f->inner_out, a->out, to, y)
+                            : TG_OK);
     } else {
         void *to = f->in >= 0 ? a->inner_x : y;
         TG_CALL(map_out_adjoint(a, &x));
         TG_CALL(contract(a, true, x, to));
-        TG_CALL(f->in >= 0 ? map(a, f->in, TG_OP_CONJ, f->inner_in, f->inner_in, a->channels, to, y)
+        TG_CALL(f->in >= 0 ? map(a, f->in, TG_OP_CONJ, f->inner_in, f->inner_in, a->in, to, y)
                            : TG_OK);
     }
     return TG_OK;
@@ -317,14 +321,14 @@ static tg_status multiply_by_parts(const arrays *a, const void *x, void *y) {
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const arrays a = arrays_at(fno, op);
-    const int y = op->out[0];
-    void *full = a.y ? a.y : nn_data(fno, y);
+    const nn_value *y = &fno->run.program.values[op->out[0]];
+    void *full = a.y ? a.y : nn_data(fno, op->out[0]);
     const void *x = NULL;
     TG_CALL(op->in[NN_INNER] < 0 ? make_chain(&a, a.f->links) : TG_OK);
     TG_CALL(widen(&a, op->in[NN_X], a.x, &x));
     TG_CALL((a.in_one ? multiply_in_one : multiply_by_parts)(&a, x, full));
-    return a.y ? a.be->ops->convert(a.be, a.batch * a.channels * a.modes, a.dtype, full,
-                                    fno->run.program.values[y].dtype, nn_data(fno, y))
+    return a.y ? a.be->ops->convert(a.be, a.batch * y->channels * a.modes, a.dtype, full, y->dtype,
+                                    nn_data(fno, op->out[0]))
                : TG_OK;
 }
 
@@ -332,10 +336,11 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
 
 /* gradient (channels, inner) = the sum over samples of left (channels, modes) right (inner,
  * modes)^T, one of them conjugated. */
-static tg_status correlate(const arrays *a, int factor, int64_t inner, side left, side right) {
-    left.stride = a->channels * a->modes;
+static tg_status correlate(const arrays *a, int factor, int64_t channels, int64_t inner, side left,
+                           side right) {
+    left.stride = channels * a->modes;
     right.stride = inner * a->modes;
-    return multiply(a, a->batch, a->channels, inner, a->modes, left, right, gradient_of(a, factor),
+    return multiply(a, a->batch, channels, inner, a->modes, left, right, gradient_of(a, factor),
                     inner, 0);
 }
 
@@ -412,12 +417,12 @@ static tg_status maps_back_by_parts(const arrays *a, const void *x, const void *
     }
     if (f->out >= 0) { /* y = U y' */
         TG_CALL(a->is_mapped ? TG_OK : contract(a, false, inner_x, a->inner_y));
-        TG_CALL(correlate(a, f->out, f->inner_out, (side){TG_OP_N, dy, a->modes, 0},
+        TG_CALL(correlate(a, f->out, a->out, f->inner_out, (side){TG_OP_N, dy, a->modes, 0},
                           (side){TG_OP_H, a->inner_y, a->modes, 0}));
     }
     if (f->in >= 0) { /* x' = U^T x */
         TG_CALL(a->is_mapped ? TG_OK : contract(a, true, inner_dy, a->inner_dx));
-        TG_CALL(correlate(a, f->in, f->inner_in, (side){TG_OP_CONJ, x, a->modes, 0},
+        TG_CALL(correlate(a, f->in, a->in, f->inner_in, (side){TG_OP_CONJ, x, a->modes, 0},
                           (side){TG_OP_T, a->inner_dx, a->modes, 0}));
     }
     return inner_back(a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy);
@@ -427,7 +432,7 @@ static tg_status maps_back_in_one(const arrays *a, const void *x, const void *dy
     const nn_factors *f = a->f;
     const tg_map_gradients call = {.dtype = a->dtype,
                                    .batch = a->batch,
-                                   .channels = a->channels,
+                                   .channels = a->in,
                                    .in = f->inner_in,
                                    .out = f->inner_out,
                                    .modes = a->modes,
@@ -457,34 +462,33 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
 
 /* Maps and the product; the chain is small beside them. */
 static double flops(const nn_program *p, const nn_op *op) {
-    const nn_factors *f = &p->model->factors;
+    const nn_factors *f = &op->conv->factors;
     const nn_value *x = &p->values[op->in[NN_X]];
-    const double in = (double)f->inner_in, out = (double)f->inner_out, c = (double)x->channels;
-    const double maps = (f->in >= 0 ? c * in : 0.0) + (f->out >= 0 ? c * out : 0.0);
+    const double in = (double)f->inner_in, out = (double)f->inner_out;
+    const double maps = (f->in >= 0 ? (double)op->conv->in * in : 0.0) +
+                        (f->out >= 0 ? (double)op->conv->out * out : 0.0);
     return 8.0 * (double)p->batch * (double)x->points * (maps + (f->is_separable ? in : in * out));
 }
 
 /* Whether an op keeps its intermediate results for others. */
-static bool keeps(const nn_program *p) {
+static bool keeps(const nn_program *p, const nn_factors *f) {
     const nn_model *model = p->model;
-    const nn_factors *f = &model->factors;
     return p->training && (f->in >= 0 || f->out >= 0) && !nn_in_parts(p) &&
            model->config.activation_checkpoint == TG_CHECKPOINT_OFF &&
            model->stores.saved == TG_PRECISION_FULL;
 }
 
 /* Both planes of mapped channels. */
-static int add_mapped(nn_program *p) {
-    const nn_factors *f = &p->model->factors;
+static int add_mapped(nn_program *p, const nn_conv *conv) {
+    const nn_factors *f = &conv->factors;
     return nn_value_add(p, (nn_value){.role = NN_INNER_ARRAY,
                                       .planes = 2,
                                       .channels = tg_max(f->inner_in, f->inner_out),
-                                      .points = p->model->mode_count,
+                                      .points = conv->mode_count,
                                       .before_act = -1});
 }
 
-static int add_inner(nn_program *p) {
-    const nn_factors *f = &p->model->factors;
+static int add_inner(nn_program *p, const nn_factors *f) {
     return nn_value_add(p, (nn_value){.role = NN_INNER_ARRAY,
                                       .planes = 1,
                                       .channels = 1,
@@ -493,19 +497,22 @@ static int add_inner(nn_program *p) {
                                       .is_single = true});
 }
 
-static nn_op make(nn_program *p, int weight, bool is_adjoint, int x) {
+static nn_op make(nn_program *p, const nn_conv *conv, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_FACTORIZED, x);
-    op.weight = op.reads = weight;
-    op.read_count = p->model->factors.params;
+    op.conv = conv;
+    op.reads = conv->weight;
+    op.read_count = conv->factors.params;
     op.is_adjoint = is_adjoint;
-    op.out[MAPPED] = keeps(p) ? add_mapped(p) : -1;
+    op.out[MAPPED] = keeps(p, &conv->factors) ? add_mapped(p, conv) : -1;
     p->values[op.out[0]].is_transient = true;
+    p->values[op.out[0]].channels = is_adjoint ? conv->in : conv->out;
     return op;
 }
 
-int nn_add_factorized(nn_program *p, int weight, int spectrum) {
-    nn_op op = make(p, weight, false, spectrum);
-    op.out[INNER] = keeps(p) && p->model->factors.links > 0 ? add_inner(p) : -1;
+int nn_add_factorized(nn_program *p, const nn_conv *conv, int spectrum) {
+    const nn_factors *f = &conv->factors;
+    nn_op op = make(p, conv, false, spectrum);
+    op.out[INNER] = keeps(p, f) && f->links > 0 ? add_inner(p, f) : -1;
     return nn_op_add(p, op);
 }
 
@@ -513,7 +520,7 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
     if (!ask.wanted) {
         return -1;
     }
-    nn_op adjoint = make(p, op->weight, true, ask.dy);
+    nn_op adjoint = make(p, op->conv, true, ask.dy);
     adjoint.in[NN_INNER] = op->out[INNER];
     return nn_op_add(p, adjoint);
 }
@@ -522,7 +529,7 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
 static void end(const nn_program *p, const nn_op *op, nn_op *at_end) {
     for (int i = p->forward_end; i < p->op_count; i++) {
         const nn_op *adjoint = &p->ops[i];
-        if (adjoint->kind == NN_FACTORIZED && adjoint->weight == op->weight &&
+        if (adjoint->kind == NN_FACTORIZED && adjoint->conv == op->conv &&
             adjoint->out[MAPPED] >= 0) {
             at_end->in[NN_MAPPED] = op->out[MAPPED];
             at_end->in[NN_MAPPED_DY] = adjoint->out[MAPPED];

@@ -12,7 +12,7 @@
 
 /* Arguments common to both directions, without pointers. */
 static tg_gno slot_op(const nn_program *p, const nn_op *op) {
-    const int64_t *counts[] = {&p->geometry.points, &p->geometry.pixels, &p->geometry.queries};
+    const int64_t *counts[] = {&p->domain.points, &p->domain.pixels, &p->domain.queries};
     return (tg_gno){.dtype = p->model->config.dtype,
                     .config = &op->gno->config,
                     .batch = p->batch,
@@ -94,7 +94,7 @@ int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
     op.is_stabilized = with_tanh;
     y->role = NN_DATA;
     y->channels = gno->config.out_channels;
-    y->points = gno->side == NN_TO_GRID ? p->geometry.pixels : p->geometry.queries;
+    y->points = gno->side == NN_TO_GRID ? p->domain.pixels : p->domain.queries;
     return nn_op_add(p, op);
 }
 

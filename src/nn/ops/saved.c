@@ -14,7 +14,8 @@ static tg_status run_save(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t n = nn_numbers(fno, op->in[NN_X]);
     return y->dtype == TG_U8
-               ? ops->quantize(fno->be, n, nn_data(fno, op->in[NN_X]), nn_data(fno, op->out[0]))
+               ? ops->quantize(fno->be, &(tg_quantization){n, false, nn_data(fno, op->in[NN_X]),
+                                                           nn_data(fno, op->out[0])})
                : ops->convert(fno->be, n, x->dtype, nn_data(fno, op->in[NN_X]), y->dtype,
                               nn_data(fno, op->out[0]));
 }
@@ -25,11 +26,12 @@ static tg_status run_restore(tg_fno *fno, const nn_op *op) {
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t n = nn_numbers(fno, op->out[0]);
     return x->dtype == TG_U8
-               ? ops->dequantize(fno->be, n, nn_data(fno, op->in[NN_X]), nn_data(fno, op->out[0]))
+               ? ops->quantize(fno->be, &(tg_quantization){n, true, nn_data(fno, op->in[NN_X]),
+                                                           nn_data(fno, op->out[0])})
                : ops->convert(fno->be, n, x->dtype, nn_data(fno, op->in[NN_X]), y->dtype,
                               nn_data(fno, op->out[0]));
 }
 
 const nn_kind_row nn_kind_save = {.name = "save", .slot = NN_SLOT(quantize), .run = run_save};
 const nn_kind_row nn_kind_restore = {
-    .name = "restore", .slot = NN_SLOT(dequantize), .run = run_restore};
+    .name = "restore", .slot = NN_SLOT(quantize), .run = run_restore};

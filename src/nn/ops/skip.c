@@ -10,11 +10,11 @@
 #include "nn/parts.h"
 
 static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, int value) {
-    const nn_value *v = &p->values[value];
+    const nn_value *v = &p->values[value], *x = op->in[NN_X] < 0 ? v : &p->values[op->in[NN_X]];
     return (tg_skip){.dtype = p->model->config.dtype,
                      .kind = kind,
                      .batch = p->batch,
-                     .in = v->channels,
+                     .in = x->channels,
                      .out = v->channels,
                      .pixels = v->points,
                      .act = op->act,
@@ -82,11 +82,12 @@ static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, s
 
 static double flops(const nn_program *p, const nn_op *op) {
     const nn_value *v = &p->values[op->kind == NN_SKIP ? op->out[0] : op->in[NN_DY]];
-    const double channels = (double)v->channels, points = (double)p->batch * (double)v->points;
+    const double maps = (double)v->channels * (double)p->values[op->in[NN_X]].channels;
+    const double points = (double)p->batch * (double)v->points;
     const double both = op->kind == NN_SKIP_BACK ? 2.0 : 1.0; /* of weight and input */
     return op->skip->kind != TG_SKIP_MAP_LINEAR
                ? 0.0
-               : both * 2.0 * p->model->planes * p->model->planes * points * channels * channels;
+               : both * 2.0 * p->model->planes * p->model->planes * points * maps;
 }
 
 const nn_kind_row nn_kind_skip = {.name = "skip",

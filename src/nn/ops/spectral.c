@@ -6,10 +6,11 @@
  *   STABILIZER_BACK  dx *= stabilizer'(act(x))
  *   CONTRACT         product[b,o,k] = sum_i spectrum[b,i,k] weight[i,o,k], or the adjoint
  *
- * They also join and split pairs, and move the spectra of a grid with too few frequencies into the
- * weight's window. The host works image by image, which stays in the caches; a device takes all
+ * They also join and split pairs, and move the modes that a grid keeps to their places in the
+ * spectrum. The host works image by image, which stays in the caches; a device takes all
  * images of the batch at once. */
 #include <math.h>
+#include <string.h>
 
 #include "nn/ops.h"
 
@@ -28,26 +29,30 @@ static int64_t images_from(const tg_fno *fno, int64_t b) {
     return left < fno->run.program.images ? left : fno->run.program.images;
 }
 
-/* Copies between the modes of this grid and the weight's. */
-static tg_status window(const tg_fno *fno, int spectrum, bool inwards, int64_t images,
-                        const void *src, void *dst) {
-    const nn_geometry *g = &fno->run.program.geometry;
-    const nn_value *v = &fno->run.program.values[spectrum];
-    tg_box box = {.dtype = v->dtype,
-                  .ndim = fno->model.config.n_dim,
-                  .howmany = images * v->channels,
-                  .clear = inwards,
+/* Copies between the modes that the grid keeps and the spectrum's, span by span. */
+static tg_status window(const tg_fno *fno, const nn_transform *t, const nn_value *spectrum,
+                        bool inwards, int64_t images, const void *src, void *dst) {
+    tg_box box = {.dtype = spectrum->dtype,
+                  .ndim = t->desc.ndim,
+                  .howmany = images * spectrum->channels,
+                  .clear = true,
                   .src = src,
                   .dst = dst};
-    for (int d = 0; d < box.ndim; d++) {
-        const int64_t modes = fno->model.modes[d];
-        box.size[d] = g->kept[d];
-        box.src_dim[d] = inwards ? g->kept[d] : modes;
-        box.src_at[d] = inwards ? 0 : g->window[d];
-        box.dst_dim[d] = inwards ? modes : g->kept[d];
-        box.dst_at[d] = inwards ? g->window[d] : 0;
+    for (int corner = 0; corner < 1 << box.ndim; corner++) {
+        bool is_empty = false;
+        for (int d = 0; d < box.ndim; d++) {
+            const nn_span *span = &t->span[d][corner >> d & 1];
+            box.size[d] = span->count;
+            box.src_dim[d] = inwards ? t->desc.kept[d] : t->modes[d];
+            box.src_at[d] = inwards ? span->kept : span->mode;
+            box.dst_dim[d] = inwards ? t->modes[d] : t->desc.kept[d];
+            box.dst_at[d] = inwards ? span->mode : span->kept;
+            is_empty = is_empty || span->count == 0;
+        }
+        TG_CALL(is_empty ? TG_OK : fno->be->ops->box_copy(fno->be, &box));
+        box.clear = box.clear && is_empty; /* by the first box only */
     }
-    return fno->be->ops->box_copy(fno->be, &box);
+    return TG_OK;
 }
 
 static tg_fft_weight weighting(const nn_op *op) {
@@ -58,26 +63,31 @@ static tg_status run_transform(tg_fno *fno, const nn_op *op) {
     const tg_backend_ops *ops = fno->be->ops;
     const int x = op->in[NN_X], spectrum = op->out[0];
     const nn_value *v = &fno->run.program.values[x];
-    const bool pairs = v->planes == 2, windowed = fno->run.program.geometry.windowed;
+    const nn_transform *t = &fno->run.program.transforms[op->transform];
+    const bool pairs = v->planes == 2;
     void *work = nn_data(fno, op->scratch[IMAGE]);
     for (int64_t b = 0, images; b < fno->run.batch; b += images) {
         images = images_from(fno, b);
         const int64_t size = images * v->channels * v->points;
         const void *image = image_at(fno, x, 0, b);
         if (pairs) {
-            TG_CALL(ops->planes_join(fno->be, v->dtype, size, image, image_at(fno, x, 1, b), work));
+            const tg_planes join = {v->dtype, size, {image, image_at(fno, x, 1, b)}, {work}};
+            TG_CALL(ops->planes(fno->be, &join));
             image = work;
         }
         if (op->is_stabilized) {
-            TG_CALL(ops->act_forward(fno->be, v->dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
-                                     work));
+            const tg_activation tanh = {v->dtype, TG_ACT_TANH, pairs ? 2 * size : size,
+                                        image,    NULL,        work};
+            TG_CALL(ops->activate(fno->be, &tanh));
             image = work;
         }
         void *whole = image_at(fno, spectrum, 0, b);
-        void *kept = windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
-        TG_CALL(ops->fft_forward(fno->be, fno->run.fft, images * v->channels, weighting(op),
-                                 op->scale, image, kept));
-        TG_CALL(windowed ? window(fno, spectrum, true, images, kept, whole) : TG_OK);
+        void *kept = t->is_windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
+        TG_CALL(ops->fft_forward(fno->be, fno->run.fft[op->transform], images * v->channels,
+                                 weighting(op), op->scale, image, kept));
+        TG_CALL(t->is_windowed
+                    ? window(fno, t, &fno->run.program.values[spectrum], true, images, kept, whole)
+                    : TG_OK);
     }
     return TG_OK;
 }
@@ -86,21 +96,26 @@ static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
     const tg_backend_ops *ops = fno->be->ops;
     const int spectrum = op->in[NN_X], y = op->out[0];
     const nn_value *v = &fno->run.program.values[y];
+    const nn_transform *t = &fno->run.program.transforms[op->transform];
     const bool pairs = v->planes == 2;
     for (int64_t b = 0, images; b < fno->run.batch; b += images) {
         images = images_from(fno, b);
         const void *kept = image_at(fno, spectrum, 0, b);
-        if (fno->run.program.geometry.windowed) {
+        if (t->is_windowed) {
             void *narrow = nn_data(fno, op->scratch[KEPT]);
-            TG_CALL(window(fno, spectrum, false, images, kept, narrow));
+            TG_CALL(
+                window(fno, t, &fno->run.program.values[spectrum], false, images, kept, narrow));
             kept = narrow;
         }
         void *image = pairs ? nn_data(fno, op->scratch[IMAGE]) : image_at(fno, y, 0, b);
-        TG_CALL(ops->fft_inverse(fno->be, fno->run.fft, images * v->channels, weighting(op),
-                                 op->scale, kept, image));
+        TG_CALL(ops->fft_inverse(fno->be, fno->run.fft[op->transform], images * v->channels,
+                                 weighting(op), op->scale, kept, image));
         if (pairs) {
-            TG_CALL(ops->planes_split(fno->be, v->dtype, images * v->channels * v->points, image,
-                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
+            const tg_planes split = {v->dtype,
+                                     images * v->channels * v->points,
+                                     {image},
+                                     {image_at(fno, y, 0, b), image_at(fno, y, 1, b)}};
+            TG_CALL(ops->planes(fno->be, &split));
         }
     }
     return TG_OK;
@@ -115,10 +130,11 @@ static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
             images = images_from(fno, b);
             const int64_t size = images * x->channels * x->points;
             void *gradient = image_at(fno, op->out[0], q, b);
-            TG_CALL(ops->act_forward(fno->be, x->dtype, op->act, size,
-                                     image_at(fno, op->in[NN_X], q, b), activated));
-            TG_CALL(ops->act_backward(fno->be, x->dtype, TG_ACT_TANH, size, activated, gradient,
-                                      gradient));
+            const void *input = image_at(fno, op->in[NN_X], q, b);
+            const tg_activation act = {x->dtype, op->act, size, input, NULL, activated};
+            const tg_activation back = {x->dtype, TG_ACT_TANH, size, activated, gradient, gradient};
+            TG_CALL(ops->activate(fno->be, &act));
+            TG_CALL(ops->activate(fno->be, &back));
         }
     }
     return TG_OK;
@@ -133,10 +149,11 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
         bytes[IMAGE] =
             (size_t)(p->images * v->planes * v->channels * v->points) * tg_dtype_size(v->dtype);
     }
-    if (p->geometry.windowed && op->kind != NN_STABILIZER_BACK) {
+    if (op->kind != NN_STABILIZER_BACK && p->transforms[op->transform].is_windowed) {
         const nn_value *spectrum = &p->values[outwards ? op->in[NN_X] : op->out[0]];
-        bytes[KEPT] = (size_t)(p->images * spectrum->channels * p->geometry.kept_count) *
-                      tg_dtype_size(spectrum->dtype);
+        bytes[KEPT] =
+            (size_t)(p->images * spectrum->channels * p->transforms[op->transform].kept_count) *
+            tg_dtype_size(spectrum->dtype);
     }
 }
 
@@ -153,43 +170,51 @@ static double transform_flops(const nn_program *p, const nn_op *op) {
 
 /* ---- builders and rules ---- */
 
-static int add_transform(nn_program *p, int x, double scale, bool is_adjoint, bool is_stabilized) {
+static int add_transform(nn_program *p, int transform, int x, double scale, bool is_adjoint,
+                         bool is_stabilized) {
     nn_op op = nn_op_on(p, NN_TRANSFORM, x);
+    op.transform = transform;
     op.scale = scale;
     op.is_adjoint = is_adjoint;
     op.is_stabilized = is_stabilized;
     nn_value *v = &p->values[op.out[0]];
     v->role = NN_SPECTRUM;
     v->planes = 1;
-    v->points = p->model->mode_count;
+    v->points = p->transforms[transform].mode_count;
+    v->transform = transform;
     return nn_op_add(p, op);
 }
 
-static int add_inverse(nn_program *p, int spectrum, double scale, bool is_adjoint) {
+static int add_inverse(nn_program *p, int transform, int spectrum, double scale, bool is_adjoint) {
     nn_op op = nn_op_on(p, NN_INVERSE, spectrum);
+    nn_grid grid = {{0}};
+    memcpy(grid.size, p->transforms[transform].desc.grid, sizeof grid.size);
+    op.transform = transform;
     op.scale = scale;
     op.is_adjoint = is_adjoint;
     nn_value *v = &p->values[op.out[0]];
     v->role = NN_ACTIVATION;
     v->planes = p->model->planes;
-    v->points = p->geometry.padded_pixels;
+    nn_value_set_grid(p, op.out[0], grid);
     return nn_op_add(p, op);
 }
 
-int nn_add_transform(nn_program *p, int x) {
-    return add_transform(p, x, 1.0 / (double)p->geometry.padded_pixels, false,
+int nn_add_transform(nn_program *p, const int64_t *modes, int x) {
+    const nn_value *v = &p->values[x];
+    const int transform = nn_transform_on(p, v->grid, modes, v->channels);
+    return add_transform(p, transform, x, 1.0 / (double)v->points, false,
                          p->model->config.stabilizer == TG_STABILIZER_TANH);
 }
 
 int nn_add_inverse(nn_program *p, int spectrum) {
-    return add_inverse(p, spectrum, 1.0, false);
+    return add_inverse(p, p->values[spectrum].transform, spectrum, 1.0, false);
 }
 
 static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
     if (!ask.wanted) {
         return -1;
     }
-    const int dx = add_inverse(p, ask.dy, op->scale, true);
+    const int dx = add_inverse(p, op->transform, ask.dy, op->scale, true);
     if (!op->is_stabilized) {
         return dx;
     }
@@ -201,7 +226,7 @@ static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
 }
 
 static int back_inverse(nn_program *p, const nn_op *op, nn_request ask) {
-    return ask.wanted ? add_transform(p, ask.dy, op->scale, true, false) : -1;
+    return ask.wanted ? add_transform(p, op->transform, ask.dy, op->scale, true, false) : -1;
 }
 
 const nn_kind_row nn_kind_transform = {.name = "transform",
@@ -217,7 +242,7 @@ const nn_kind_row nn_kind_inverse = {.name = "inverse transform",
                                      .scratch = scratch,
                                      .flops = transform_flops};
 const nn_kind_row nn_kind_stabilizer_back = {.name = "backward of a stabilizer",
-                                             .slot = NN_SLOT(act_backward),
+                                             .slot = NN_SLOT(activate),
                                              .loads = true,
                                              .run = run_stabilizer_back,
                                              .scratch = scratch};
@@ -229,10 +254,10 @@ static tg_status run_contract(tg_fno *fno, const nn_op *op) {
     const tg_spectral call = {.dtype = tg_dtype_complex(fno->model.config.dtype),
                               .adjoint = op->is_adjoint,
                               .batch = fno->run.batch,
-                              .in = x->channels,
-                              .out = x->channels,
+                              .in = op->conv->in,
+                              .out = op->conv->out,
                               .modes = x->points,
-                              .weight = nn_weight(fno, op->weight),
+                              .weight = nn_weight(fno, op->conv->weight),
                               .src = nn_data(fno, op->in[NN_X]),
                               .dst = nn_data(fno, op->out[0]),
                               .weight_store = fno->model.stores.weight,
@@ -245,21 +270,23 @@ static double contract_flops(const nn_program *p, const nn_op *op) {
     return 8.0 * (double)p->batch * (double)x->channels * (double)y->channels * (double)x->points;
 }
 
-static int add_contract(nn_program *p, int weight, bool is_adjoint, int x) {
+static int add_contract(nn_program *p, const nn_conv *conv, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_CONTRACT, x);
-    op.weight = op.reads = weight;
+    op.conv = conv;
+    op.reads = conv->weight;
     op.read_count = 1;
     op.is_adjoint = is_adjoint;
     p->values[op.out[0]].is_transient = true;
+    p->values[op.out[0]].channels = is_adjoint ? conv->in : conv->out;
     return nn_op_add(p, op);
 }
 
-int nn_add_contract(nn_program *p, int weight, int spectrum) {
-    return add_contract(p, weight, false, spectrum);
+int nn_add_contract(nn_program *p, const nn_conv *conv, int spectrum) {
+    return add_contract(p, conv, false, spectrum);
 }
 
 static int back_contract(nn_program *p, const nn_op *op, nn_request ask) {
-    return ask.wanted ? add_contract(p, op->weight, true, ask.dy) : -1;
+    return ask.wanted ? add_contract(p, op->conv, true, ask.dy) : -1;
 }
 
 const nn_kind_row nn_kind_contract = {.name = "contraction",

@@ -9,6 +9,13 @@
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
+/* Whether a transform and a skip suit the slots: all of a spectrum, and a square linear map. */
+static bool suits(const nn_program *p, const nn_op *inverse, const nn_op *skip, int y) {
+    return !p->transforms[inverse->transform].is_windowed &&
+           skip->skip->kind == TG_SKIP_MAP_LINEAR &&
+           p->values[skip->in[NN_X]].channels == p->values[y].channels;
+}
+
 /* Whether the MLP reads the result of the skip, and can add only the skip's input to its own. */
 static bool is_of_block(const nn_op *mlp, const nn_op *skip) {
     const int added = mlp->in[NN_ADD];
@@ -29,6 +36,7 @@ static nn_op block_of(const nn_links *links, const nn_op *inverse, const nn_op *
     block.in[NN_MODES] = inverse->in[NN_X];
     block.in[NN_SUM] = -1;
     block.scale = inverse->scale;
+    block.transform = inverse->transform;
     if (mlp) {
         block.mlp = mlp->mlp;
         block.adds_input = mlp->in[NN_ADD] >= 0;
@@ -58,10 +66,9 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     nn_op *skip = inverse->kind == NN_INVERSE && !inverse->is_adjoint
                       ? nn_reader_of(p, inverse->out[0], NN_SKIP, NN_SUM)
                       : NULL;
-    if (!skip || skip->skip->kind != TG_SKIP_MAP_LINEAR || links->readers[inverse->out[0]] != 1) {
+    if (!skip || !suits(p, inverse, skip, skip->out[0]) || links->readers[inverse->out[0]] != 1) {
         return;
     }
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
     nn_op *mlp = nn_reader_of(p, skip->out[0], NN_MLP, NN_X);
     for (int with_mlp = 1; with_mlp >= 0; with_mlp--) {
         nn_op *last = with_mlp ? mlp : skip;
@@ -69,7 +76,7 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
             continue;
         }
         nn_op block = block_of(links, inverse, skip, with_mlp ? mlp : NULL);
-        const tg_block call = nn_block_call(p, &block, &desc);
+        const tg_block call = nn_block_call(p, &block);
         size_t bytes = 0;
         if (be->ops->block_workspace(be, &call, &bytes)) {
             block.phase = phase_of(p, skip, last);
@@ -112,8 +119,9 @@ static bool find_sum(const nn_program *p, const nn_links *links, nn_op *last, su
     nn_op *inverse = accumulates ? only_maker(p, links, last->in[NN_DY]) : before;
     *out = (sum_ops){inverse, linear, gate, last};
     return is_back_of(gate, false) && inverse && inverse->kind == NN_INVERSE &&
-           inverse->is_adjoint && gate->in[NN_X] == linear->in[NN_X] && gate->act == linear->act &&
-           gate->bias < 0 && (!accumulates || gate->in[NN_SUM] < 0) &&
+           inverse->is_adjoint && suits(p, inverse, linear, linear->in[NN_DY]) &&
+           gate->in[NN_X] == linear->in[NN_X] && gate->act == linear->act && gate->bias < 0 &&
+           (!accumulates || gate->in[NN_SUM] < 0) &&
            (!last->through || last->in[NN_X] == linear->in[NN_X]) &&
            (gate->params == 0 || gate->param > linear->param);
 }
@@ -153,12 +161,12 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
     back.in[NN_MODES] = sum.inverse->in[NN_X];
     back.out[0] = sum.last->out[0];
     back.scale = sum.inverse->scale;
+    back.transform = sum.inverse->transform;
     back.through = sum.last->through;
     back.gate = sum.gate->skip->param[0];
     back.params =
         sum.gate->params > 0 ? sum.gate->param + sum.gate->params - back.param : back.params;
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block_back call = nn_block_back_call(p, &back, &desc);
+    const tg_block_back call = nn_block_back_call(p, &back);
     if (!be->ops->block_back_workspace(be, &call, &bytes)) {
         return false;
     }
@@ -173,7 +181,7 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
 tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     nn_links links = {0};
-    if (!be->ops->block_workspace || p->model->planes > 1 || p->geometry.windowed) {
+    if (!be->ops->block_workspace || p->model->planes > 1) {
         return TG_OK;
     }
     TG_TRY(nn_links_make(p, &links));

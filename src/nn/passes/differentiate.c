@@ -99,7 +99,7 @@ static void hand_over_factors(const state *s) {
         const nn_op op = p->ops[i];
         if (nn_kind_of(op.kind)->at_end) {
             nn_op send = nn_op_make(nn_kind_of(op.kind)->at_end);
-            send.weight = op.weight;
+            send.conv = op.conv;
             nn_op_makes_gradients(&send, &op);
             send.in[NN_X] = op.in[NN_X];
             send.in[NN_DY] = s->gradient[op.out[0]];

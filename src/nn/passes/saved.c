@@ -54,8 +54,7 @@ static bool accepts_quantized(const state *s, const nn_op *op) {
     if (op->kind == NN_MLP_BACK) {
         return nn_mlp_back_accepts_quantized(p, s->be, &other);
     }
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block_back call = nn_block_back_call(p, &other, &desc);
+    const tg_block_back call = nn_block_back_call(p, &other);
     size_t bytes = 0;
     return op->kind == NN_BLOCK_BACK && s->be->ops->block_back_workspace(s->be, &call, &bytes);
 }
@@ -130,8 +129,7 @@ static bool writes_quantized(const state *s, const nn_op *op, int k) {
     }
     nn_op other = *op;
     other.out[k] = saved;
-    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
-    const tg_block call = nn_block_call(p, &other, &desc);
+    const tg_block call = nn_block_call(p, &other);
     size_t bytes = 0;
     return s->be->ops->block_workspace(s->be, &call, &bytes);
 }

@@ -58,8 +58,13 @@ static tg_status draw(tg_backend *be, const tg_whole *whole, const tg_adam *op, 
         .seed = op->rounding->seed, .purpose = TG_RNG_RANGE, .step = (uint32_t)(whole->step / gap)};
     const bool is_complex = tg_dtype_is_complex(whole->dtype);
     const double deviation = 1.0 / sqrt((double)(is_complex ? 2 * a->rank : a->rank));
-    return be->ops->random_normal(be, whole->dtype, &rng, 0, 0.0, deviation, a->rows * a->rank,
-                                  a->p);
+    const tg_random normal = {.law = TG_RANDOM_NORMAL,
+                              .dtype = whole->dtype,
+                              .rng = rng,
+                              .b = deviation,
+                              .n = a->rows * a->rank,
+                              .x = a->p};
+    return be->ops->random(be, &normal);
 }
 
 /* R = P^H G. */
@@ -150,6 +155,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
 
 const tg_rule tg_rule_apollo = {
     .states = 3,
+    .keys = "rank scale update_proj_gap min_entries",
     .state = {{.name = "m"}, {.name = "v", .is_square = true}, {.name = "norm", .is_single = true}},
     .values = values,
     .work = work,

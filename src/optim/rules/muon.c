@@ -120,6 +120,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
 }
 
 const tg_rule tg_rule_muon = {.states = 1,
+                              .keys = "min_entries",
                               .state = {{.name = "m"}},
                               .values = values,
                               .work = work,

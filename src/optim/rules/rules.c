@@ -1,5 +1,7 @@
-/* The list of update rules. */
+/* The list of update rules, and those that treat every value alike: Adam and Lion. */
 #include "optim/rules/rules.h"
+
+#include <math.h>
 
 const tg_rule *const tg_rules[TG_RULES] = {
 #define TG_RULE(id, word, rule) [TG_RULE_##id] = &(rule),
@@ -53,3 +55,35 @@ const char *tg_rule_name(const tg_rule *rule) {
     }
     return tg_rule_choices[i].name;
 }
+
+/* ---- the rules of single values ---- */
+
+/* Adam, by its own backend slots:
+ *     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) |g|^2,  u = m / (sqrt(v) + eps)
+ * and the rate times sqrt(1 - b2^t) / (1 - b1^t). */
+static double adam_correction(const tg_optim_config *config, int64_t t) {
+    const double n = (double)t;
+    return sqrt(1.0 - pow(config->beta2, n)) / (1.0 - pow(config->beta1, n));
+}
+
+static tg_status step_adam(tg_backend *be, int count, const tg_adam *ops) {
+    return be->ops->adam(be, count, ops);
+}
+
+const tg_rule tg_rule_adam = {.states = 2,
+                              .state = {{.name = "m"}, {.name = "v", .is_square = true}},
+                              .correction = adam_correction,
+                              .step = step_adam};
+
+/* Lion (Chen et al. 2023), one moment:
+ *     c = b1 m + (1 - b1) g,  u = sign(c),  m <- b2 m + (1 - b2) g
+ * The sign of a complex c is its phase c / |c|, or with complex_adam: split that of each part; the
+ * sign of 0 is 0. */
+static tg_status step_lion(tg_backend *be, int count, const tg_adam *ops) {
+    for (int i = 0; i < count; i++) {
+        TG_CALL(be->ops->rule_step(be, &ops[i], TG_KERNEL_LION));
+    }
+    return TG_OK;
+}
+
+const tg_rule tg_rule_lion = {.states = 1, .state = {{.name = "m"}}, .step = step_lion};

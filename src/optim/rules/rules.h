@@ -33,6 +33,7 @@ typedef struct tg_whole {
 
 typedef struct tg_rule {
     int states;
+    const char *keys; /* of a projection, read although nothing is projected; NULL: none */
     tg_rule_state state[TG_RULE_STATES];
     /* Factor of the learning rate at update t, counted from 1 since the states were 0; NULL: 1. */
     double (*correction)(const tg_optim_config *config, int64_t t);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "report/chart.h"
-#include "report/colour.h"
 #include "report/html.h"
 #include "support/cmocka.h"
 

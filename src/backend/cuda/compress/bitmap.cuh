@@ -53,6 +53,8 @@ tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint
 /* ranks from words, for a bitmap with n > 0 bits; partials and total as above. */
 tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials, uint64_t *total);
 
+tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
+
 void cuda_fill_select(tg_backend_ops *ops); /* top_k.cu */
 
 #endif

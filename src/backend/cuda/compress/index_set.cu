@@ -117,7 +117,7 @@ tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials,
     return status == TG_OK ? cuda_scan(be, groups, bitmap->ranks, NULL, partials, total) : status;
 }
 
-static tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     const cuda_state *cuda = cuda_state_of(be);
     uint64_t *total = static_cast<uint64_t *>(cuda->scratch);
     bitmap->count = 0;
@@ -162,7 +162,6 @@ static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitm
 }
 
 void cuda_fill_index(tg_backend_ops *ops) {
-    ops->bitmap_rank = cuda_bitmap_rank;
     ops->bitmap_clear = cuda_bitmap_clear;
     cuda_fill_select(ops);
 }

@@ -298,35 +298,17 @@ static tg_status select_keys(tg_backend *be, const KEY &key, int64_t k, tg_bitma
     return TG_OK;
 }
 
-static tg_status cuda_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                                  tg_bitmap *bitmap) {
-    tg_status status = tg_check_float(be->ctx, "select_topk", dtype);
-    status = status == TG_OK ? tg_check_select(be->ctx, "select_topk", k, bitmap) : status;
-    if (status != TG_OK) {
-        return status;
+static tg_status select_by_value(tg_backend *be, const tg_select *op) {
+    const tg_status status = tg_check_float(be->ctx, "select", op->dtype);
+    if (status != TG_OK || op->k == 0) {
+        return status == TG_OK ? clear_bitmap(be, op->bitmap) : status;
     }
-    if (k == 0) {
-        return clear_bitmap(be, bitmap);
-    }
-    return with_element(dtype, [&](auto tag) {
+    return with_element(op->dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        return select_keys(be, modulus_key<E>{static_cast<const E *>(x)}, k, bitmap);
-    });
-}
-
-static tg_status cuda_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                      const void *x, int64_t k, tg_bitmap *bitmap) {
-    tg_status status = tg_check_float(be->ctx, "select_weighted", dtype);
-    status = status == TG_OK ? tg_check_select(be->ctx, "select_weighted", k, bitmap) : status;
-    if (status != TG_OK) {
-        return status;
-    }
-    if (k == 0) {
-        return clear_bitmap(be, bitmap);
-    }
-    return with_element(dtype, [&](auto tag) {
-        using E = typename decltype(tag)::type;
-        return select_keys(be, waiting_key<E>{static_cast<const E *>(x), *rng}, k, bitmap);
+        const E *x = static_cast<const E *>(op->x);
+        return op->kind == TG_SELECT_TOPK
+                   ? select_keys(be, modulus_key<E>{x}, op->k, op->bitmap)
+                   : select_keys(be, waiting_key<E>{x, op->rng}, op->k, op->bitmap);
     });
 }
 
@@ -340,23 +322,28 @@ static __global__ void random_kernel(tg_rng rng, uint64_t n, int64_t k, unsigned
     }
 }
 
-static tg_status cuda_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
-                                    tg_bitmap *bitmap) {
+static tg_status select_random(tg_backend *be, const tg_select *op) {
     selection *s = static_cast<selection *>(cuda_state_of(be)->scratch);
-    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
+    tg_bitmap *bitmap = op->bitmap;
     TG_CALL(clear_bitmap(be, bitmap));
-    if (k > 0) {
-        random_kernel<<<cuda_blocks(be, k, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            *rng, (uint64_t)bitmap->n, k, reinterpret_cast<unsigned long long *>(bitmap->words));
-        TG_CALL(CUDA_LAUNCHED(be, "select_random"));
+    if (op->k > 0) {
+        random_kernel<<<cuda_blocks(be, op->k, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            op->rng, (uint64_t)bitmap->n, op->k,
+            reinterpret_cast<unsigned long long *>(bitmap->words));
+        TG_CALL(CUDA_LAUNCHED(be, "a random selection"));
         TG_CALL(cuda_rank(be, bitmap, s->partials, NULL));
-        bitmap->count = k;
+        bitmap->count = op->k;
     }
     return TG_OK;
 }
 
+static tg_status cuda_select(tg_backend *be, const tg_select *op) {
+    TG_CALL(tg_check_select(be->ctx, op));
+    return op->kind == TG_SELECT_RANDOM  ? select_random(be, op)
+           : op->kind == TG_SELECT_GIVEN ? cuda_bitmap_rank(be, op->bitmap)
+                                         : select_by_value(be, op);
+}
+
 void cuda_fill_select(tg_backend_ops *ops) {
-    ops->select_topk = cuda_select_topk;
-    ops->select_random = cuda_select_random;
-    ops->select_weighted = cuda_select_weighted;
+    ops->select = cuda_select;
 }

@@ -102,31 +102,30 @@ static unsigned grid_of(const tg_backend *be, int64_t blocks) {
     return cuda_blocks(be, (blocks + AT_ONCE - 1) / AT_ONCE * 32, THREADS);
 }
 
-static tg_status cuda_quantize(tg_backend *be, int64_t n, const float *x, void *out) {
+static tg_status launch_quantize(tg_backend *be, int64_t n, const float *x, uint8_t *bytes) {
     const int64_t blocks = tg_quantized_blocks(n);
-    uint8_t *bytes = static_cast<uint8_t *>(out);
     float *scales = reinterpret_cast<float *>(bytes + tg_quantized_scales(n));
-    if (n <= 0) {
-        return TG_OK;
-    }
     const auto kernel = is_aligned<4>(x) ? quantize<true> : quantize<false>;
     kernel<<<grid_of(be, blocks), THREADS, 0, cuda_stream(be)>>>(n, blocks, x, bytes, scales);
     return CUDA_LAUNCHED(be, "quantizing an array");
 }
 
-static tg_status cuda_dequantize(tg_backend *be, int64_t n, const void *in, float *x) {
+static tg_status launch_dequantize(tg_backend *be, int64_t n, const uint8_t *bytes, float *x) {
     const int64_t blocks = tg_quantized_blocks(n);
-    const uint8_t *bytes = static_cast<const uint8_t *>(in);
     const float *scales = reinterpret_cast<const float *>(bytes + tg_quantized_scales(n));
-    if (n <= 0) {
-        return TG_OK;
-    }
     const auto kernel = is_aligned<4>(x) ? dequantize<true> : dequantize<false>;
     kernel<<<grid_of(be, blocks), THREADS, 0, cuda_stream(be)>>>(n, blocks, bytes, scales, x);
     return CUDA_LAUNCHED(be, "dequantizing an array");
 }
 
+static tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
+    return op->n <= 0       ? TG_OK
+           : op->restores ? launch_dequantize(be, op->n, static_cast<const uint8_t *>(op->from),
+                                              static_cast<float *>(op->to))
+                          : launch_quantize(be, op->n, static_cast<const float *>(op->from),
+                                            static_cast<uint8_t *>(op->to));
+}
+
 void cuda_fill_quantize(tg_backend_ops *ops) {
     ops->quantize = cuda_quantize;
-    ops->dequantize = cuda_dequantize;
 }

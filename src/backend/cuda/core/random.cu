@@ -31,33 +31,26 @@ static __global__ void random_kernel(tg_rng rng, uint64_t first, double offset, 
 
 /* The parts of pair i are the numbers 2i and 2i + 1: an array of pairs is one of reals. */
 template <class LAW>
-static tg_status random_numbers(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
-                                double offset, double factor, int64_t n, void *x) {
-    const tg_status status = tg_check_float(be->ctx, "random", dtype);
-    if (status != TG_OK || n <= 0) {
+static tg_status random_numbers(tg_backend *be, const tg_random *op, double factor) {
+    const tg_status status = tg_check_float(be->ctx, "random", op->dtype);
+    if (status != TG_OK || op->n <= 0) {
         return status;
     }
-    const int width = tg_dtype_is_complex(dtype) ? 2 : 1;
-    return with_real(dtype, [&](auto tag) {
+    const int width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
+    const int64_t n = width * op->n;
+    return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        random_kernel<T, LAW><<<cuda_blocks(be, width * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            *rng, (uint64_t)width * first, offset, factor, width * n, static_cast<T *>(x));
+        random_kernel<T, LAW><<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            op->rng, (uint64_t)width * op->first, op->a, factor, n, static_cast<T *>(op->x));
         return CUDA_LAUNCHED(be, "random numbers");
     });
 }
 
-static tg_status cuda_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                     uint64_t first, double low, double high, int64_t n, void *x) {
-    return random_numbers<uniform_law>(be, dtype, rng, first, low, high - low, n, x);
-}
-
-static tg_status cuda_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
-                                    uint64_t first, double mean, double deviation, int64_t n,
-                                    void *x) {
-    return random_numbers<normal_law>(be, dtype, rng, first, mean, deviation, n, x);
+static tg_status cuda_random(tg_backend *be, const tg_random *op) {
+    return op->law == TG_RANDOM_NORMAL ? random_numbers<normal_law>(be, op, op->b)
+                                       : random_numbers<uniform_law>(be, op, op->b - op->a);
 }
 
 void cuda_fill_random(tg_backend_ops *ops) {
-    ops->random_uniform = cuda_random_uniform;
-    ops->random_normal = cuda_random_normal;
+    ops->random = cuda_random;
 }

@@ -180,31 +180,24 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
-                                  const void *im, void *pairs) {
-    tg_status status = tg_check_real_float(be->ctx, "planes_join", dtype);
+static tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
+    tg_status status = tg_check_real_float(be->ctx, "planes", op->dtype);
+    const int64_t n = op->n;
     if (status != TG_OK || n == 0) {
         return status;
     }
-    return with_real(dtype, [&](auto tag) {
+    return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        join_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(
-            n, static_cast<const T *>(re), static_cast<const T *>(im), static_cast<T *>(pairs));
-        return CUDA_LAUNCHED(be, "joining planes");
-    });
-}
-
-static tg_status cuda_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
-                                   void *re, void *im) {
-    tg_status status = tg_check_real_float(be->ctx, "planes_split", dtype);
-    if (status != TG_OK || n == 0) {
-        return status;
-    }
-    return with_real(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        split_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(
-            n, static_cast<const T *>(pairs), static_cast<T *>(re), static_cast<T *>(im));
-        return CUDA_LAUNCHED(be, "splitting planes");
+        const T *from[] = {static_cast<const T *>(op->from[0]), static_cast<const T *>(op->from[1])};
+        T *to[] = {static_cast<T *>(op->to[0]), static_cast<T *>(op->to[1])};
+        if (from[1]) {
+            join_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(n, from[0], from[1],
+                                                                            to[0]);
+        } else {
+            split_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(n, from[0], to[0],
+                                                                             to[1]);
+        }
+        return CUDA_LAUNCHED(be, from[1] ? "joining planes" : "splitting planes");
     });
 }
 
@@ -235,39 +228,28 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-static tg_status cuda_act_forward(tg_backend *be, tg_dtype dtype, tg_act kind, int64_t n,
-                                  const void *x, void *y) {
-    tg_status status = tg_check_real_float(be->ctx, "act_forward", dtype);
-    if (status != TG_OK || n == 0) {
+static tg_status cuda_activate(tg_backend *be, const tg_activation *op) {
+    tg_status status = tg_check_real_float(be->ctx, "activate", op->dtype);
+    if (status != TG_OK || op->n == 0) {
         return status;
     }
-    return with_real(dtype, [&](auto tag) {
+    return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        act<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(kind, n, static_cast<const T *>(x),
-                                                                static_cast<T *>(y));
+        const T *x = static_cast<const T *>(op->x), *dy = static_cast<const T *>(op->dy);
+        T *y = static_cast<T *>(op->y);
+        const unsigned blocks = run_blocks(be, op->n);
+        if (dy) {
+            act_back<<<blocks, THREADS, 0, cuda_stream(be)>>>(op->act, op->n, x, dy, y);
+        } else {
+            act<<<blocks, THREADS, 0, cuda_stream(be)>>>(op->act, op->n, x, y);
+        }
         return CUDA_LAUNCHED(be, "applying an activation");
-    });
-}
-
-static tg_status cuda_act_backward(tg_backend *be, tg_dtype dtype, tg_act kind, int64_t n,
-                                   const void *x, const void *dy, void *dx) {
-    tg_status status = tg_check_real_float(be->ctx, "act_backward", dtype);
-    if (status != TG_OK || n == 0) {
-        return status;
-    }
-    return with_real(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        act_back<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(
-            kind, n, static_cast<const T *>(x), static_cast<const T *>(dy), static_cast<T *>(dx));
-        return CUDA_LAUNCHED(be, "applying the slope of an activation");
     });
 }
 
 void cuda_fill_nn_pointwise(tg_backend_ops *ops) {
     ops->box_copy = cuda_box_copy;
     ops->grid_embed = cuda_grid_embed;
-    ops->planes_join = cuda_planes_join;
-    ops->planes_split = cuda_planes_split;
-    ops->act_forward = cuda_act_forward;
-    ops->act_backward = cuda_act_backward;
+    ops->planes = cuda_planes;
+    ops->activate = cuda_activate;
 }

@@ -84,7 +84,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <int stage>
 static __global__ void __launch_bounds__(THREADS)
-    stage_kernel(const tg_flow f, const tg_flow_stage op) {
+    stage_kernel(const tg_flow_op op) {
+    const tg_flow &f = op.of;
     const int64_t size = spectrum_size(f), rows = 2 * f.modes + 1;
     const pair<double> *products = reinterpret_cast<const pair<double> *>(op.products);
     const pair<double> *forcing = reinterpret_cast<const pair<double> *>(op.forcing);
@@ -114,65 +115,60 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* ---- slots ---- */
+/* ---- the slot ---- */
 
-static tg_status cuda_flow_velocity(tg_backend *be, const tg_flow *flow, const double *w,
-                                    double *velocity) {
-    const int64_t count = flow->flows * spectrum_size(*flow);
-    if (count == 0) {
-        return TG_OK;
-    }
+static tg_status launch_velocity(tg_backend *be, const tg_flow_op *op) {
+    const int64_t count = op->of.flows * spectrum_size(op->of);
     velocity_kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
-        *flow, reinterpret_cast<const pair<double> *>(w),
-        reinterpret_cast<pair<double> *>(velocity));
+        op->of, reinterpret_cast<const pair<double> *>(op->w),
+        reinterpret_cast<pair<double> *>(op->velocity));
     return CUDA_LAUNCHED(be, "computing velocities");
 }
 
-static tg_status cuda_flow_products(tg_backend *be, const tg_flow *flow, double *values,
-                                    double *speed) {
-    if (flow->flows == 0) {
-        return TG_OK;
-    }
-    const tg_status status = CUDA_CHECK(
-        be, cudaMemsetAsync(speed, 0, (size_t)flow->flows * sizeof *speed, cuda_stream(be)),
-        "clearing speeds");
+static tg_status launch_products(tg_backend *be, const tg_flow_op *op) {
+    const tg_flow *flow = &op->of;
+    const tg_status status =
+        CUDA_CHECK(be,
+                   cudaMemsetAsync(op->speed, 0, (size_t)flow->flows * sizeof *op->speed,
+                                   cuda_stream(be)),
+                   "clearing speeds");
     if (status != TG_OK) {
         return status;
     }
     const int64_t wanted = (flow->grid * flow->grid + 4 * THREADS - 1) / (4 * THREADS);
     const int blocks = (int)(wanted < 1024 ? wanted : 1024); /* per flow */
     products_kernel<<<(unsigned)(flow->flows * blocks), THREADS, 0, cuda_stream(be)>>>(
-        *flow, blocks, values, reinterpret_cast<unsigned long long *>(speed));
+        *flow, blocks, op->values, reinterpret_cast<unsigned long long *>(op->speed));
     return CUDA_LAUNCHED(be, "multiplying velocities");
 }
 
-static tg_status cuda_flow_decay(tg_backend *be, const tg_flow *flow, double viscosity,
-                                 const double *dt, double *decay) {
-    const int64_t count = flow->flows * (2 * flow->modes + 1);
-    if (count == 0) {
-        return TG_OK;
-    }
-    decay_kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(*flow, viscosity,
-                                                                                   dt, decay);
+static tg_status launch_decay(tg_backend *be, const tg_flow_op *op) {
+    const int64_t count = op->of.flows * (2 * op->of.modes + 1);
+    decay_kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
+        op->of, op->viscosity, op->dt, op->decay);
     return CUDA_LAUNCHED(be, "computing viscosity");
 }
 
-static tg_status cuda_flow_stage(tg_backend *be, const tg_flow *flow, const tg_flow_stage *op) {
-    const int64_t count = flow->flows * spectrum_size(*flow);
-    if (count == 0) {
-        return TG_OK;
-    }
-    auto kernel = op->stage == 0   ? stage_kernel<0>
-                  : op->stage == 1 ? stage_kernel<1>
-                  : op->stage == 2 ? stage_kernel<2>
-                                   : stage_kernel<3>;
-    kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(*flow, *op);
+static tg_status launch_stage(tg_backend *be, const tg_flow_op *op) {
+    const int64_t count = op->of.flows * spectrum_size(op->of);
+    auto kernel = op->part == TG_FLOW_STAGE_0   ? stage_kernel<0>
+                  : op->part == TG_FLOW_STAGE_1 ? stage_kernel<1>
+                  : op->part == TG_FLOW_STAGE_2 ? stage_kernel<2>
+                                                : stage_kernel<3>;
+    kernel<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(*op);
     return CUDA_LAUNCHED(be, "stepping flows");
 }
 
+static tg_status cuda_flow(tg_backend *be, const tg_flow_op *op) {
+    if (op->of.flows == 0) {
+        return TG_OK;
+    }
+    return op->part == TG_FLOW_VELOCITY   ? launch_velocity(be, op)
+           : op->part == TG_FLOW_PRODUCTS ? launch_products(be, op)
+           : op->part == TG_FLOW_DECAY    ? launch_decay(be, op)
+                                          : launch_stage(be, op);
+}
+
 void cuda_fill_flow(tg_backend_ops *ops) {
-    ops->flow_velocity = cuda_flow_velocity;
-    ops->flow_products = cuda_flow_products;
-    ops->flow_decay = cuda_flow_decay;
-    ops->flow_stage = cuda_flow_stage;
+    ops->flow = cuda_flow;
 }

@@ -1,0 +1,58 @@
+/* A network as a function of the caller's arrays, for frameworks with weights, memory and automatic
+ * differentiation of their own.
+ *
+ *     tg_function_create(ctx, &config, batch, grid, true, &function);
+ *     tg_function_sizes(function, &activations, &workspace);
+ *     tg_function_forward(function, &call, &x, &y);      activations hold what backward needs
+ *     tg_function_backward(function, &call, &dy, &dx);   and are overwritten by it
+ *
+ * A function keeps nothing between calls: one serves any number of networks of the same config, and
+ * any number of forwards before their backwards, each with activations of its own. */
+#ifndef TGRAD_FUNCTION_H
+#define TGRAD_FUNCTION_H
+
+#include "tgrad/fno.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_function tg_function;
+
+/* Arrays where the backend computes, aligned to 64 bytes. */
+typedef struct tg_function_call {
+    const void **weights; /* one for each parameter, in the order of tg_fno_get_param */
+    void **gradients;  /* backward: likewise, overwritten, of tg_dtype_wide of the parameter; NULL:
+                          not  wanted */
+    void *activations; /* of tg_function_sizes; backward takes those of its forward */
+    void *workspace;
+    uint64_t seed; /* of dropout's masks: the same in forward and backward */
+} tg_function_call;
+
+/* A function for batches of up to `batch` samples on a grid (n_dim sizes), of a network on a grid
+ * without micro-batches. With config.input_gradient backward can also compute dL/dx. Without
+ * `training` there is no backward. */
+TG_API TG_NODISCARD tg_status tg_function_create(tg_context *ctx, const tg_fno_config *config,
+                                                 int64_t batch, const int64_t *grid, bool training,
+                                                 tg_function **out);
+TG_API void tg_function_destroy(tg_function **function);
+
+/* Bytes of the caller's arrays. */
+TG_API TG_NODISCARD tg_status tg_function_sizes(const tg_function *function, size_t *activations,
+                                                size_t *workspace);
+
+/* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), as tg_fno_forward. */
+TG_API TG_NODISCARD tg_status tg_function_forward(tg_function *function,
+                                                  const tg_function_call *call, const tg_tensor *x,
+                                                  tg_tensor *y);
+
+/* Gradients of every parameter that has room in the call, and of x, from dy = dL/dy. dx NULL: not
+ * wanted. */
+TG_API TG_NODISCARD tg_status tg_function_backward(tg_function *function,
+                                                   const tg_function_call *call,
+                                                   const tg_tensor *dy, tg_tensor *dx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,314 @@
+"""The optimizer of DTensors: parameters that the ranks of a mesh share, as FSDP2 (fully_shard) makes them.
+
+Every parameter has an owner among the ranks that share it. The owner has its state and makes its
+updates: in each step it receives the shards of gradient and weight, calls the library with the whole
+ones, and sends back the shards of the new weight. The numbers are therefore those of one process,
+whatever the mesh; a rank holds its share of the state, and makes its share of the updates. It sends
+and receives 3 bytes per byte of its own shards, and holds one whole weight and gradient at a time.
+"""
+import functools
+import math
+
+import torch
+import torch.distributed as dist
+
+from . import _settings
+from ._engine import DTYPES, Engine, Moved, Row
+from ._library import Error, c
+
+try:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+except ImportError:  # torch was built without torch.distributed
+    DTensor = ()
+
+_ROUND = 16 << 20  # bytes of parameters per owner that travel together; a larger one goes alone
+_ALIGNMENT = 16
+
+
+def is_sharded(param):
+    return isinstance(param, DTensor)
+
+
+def mesh_of(param, name):
+    """(device, mesh, its dimension that splits the parameter or None, dimension that is split)."""
+    cuts = [(i, placement) for i, placement in enumerate(param.placements)
+            if type(placement) is not Replicate]
+    if len(cuts) > 1 or any(type(placement) is not Shard for _, placement in cuts):
+        raise Error(f"weight of {name}: its placements are {tuple(param.placements)}; one dimension of the "
+                    "mesh can shard it (Shard), the others replicate it")
+    where, cut = cuts[0] if cuts else (None, Shard(0))
+    return param.to_local().device, param.device_mesh, where, cut.dim
+
+
+def _chunk(size, count, index):
+    """(start, length) of a part of `size` rows, as Shard divides them: the last ones may be empty."""
+    rows = -(-size // count)
+    start = min(index * rows, size)
+    return start, min(rows, size - start)
+
+
+def _padded(shape, dtype):
+    return -(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+
+
+class Shards:
+    """As an Engine, for the parameters of one mesh. Its calls are collective."""
+
+    def __init__(self, rows, groups, seed, place):
+        self.rows, self.groups, self.place = rows, groups, place
+        self.device, self.mesh, where, self.dim = place
+        self.group = None if where is None else self.mesh.get_group(where)
+        self.count = dist.get_world_size(self.group) if self.group else 1
+        self.rank = dist.get_rank(self.group) if self.group else 0
+        self._state_placements = [Shard(0) if i == where else Replicate() for i in range(self.mesh.ndim)]
+        self._choose_owners()
+        self._plan_rounds()
+        self._wholes, self._engine = {}, None
+        for i, row in enumerate(rows):
+            if self._owner[i] == self.rank:
+                whole = torch.empty(row.shape, dtype=row.dtype, device=self.device)
+                self._wholes[i] = torch.nn.Parameter(whole)
+        if self._wholes:
+            mine = [Row(whole, rows[i].number, rows[i].name, rows[i].group)
+                    for i, whole in self._wholes.items()]
+            self._engine = Engine(mine, groups, seed, False)
+        self._let_go()
+
+    def _choose_owners(self):
+        """Largest states first, each to the rank with the least so far."""
+        @functools.cache
+        def state(group, dtype, shape):
+            return _settings.planned_state(self.groups[group], DTYPES[dtype], shape)
+
+        sizes = [state(row.group, row.dtype, tuple(row.shape)) for row in self.rows]
+        load, self._owner = [0] * self.count, [0] * len(self.rows)
+        for i in sorted(range(len(self.rows)), key=lambda i: -sizes[i]):
+            self._owner[i] = load.index(min(load))
+            load[self._owner[i]] += sizes[i]
+
+    def _plan_rounds(self):
+        """Parameters of each owner that travel together, by round."""
+        self._rounds = []
+        for owner in range(self.count):
+            number, used = 0, 0
+            for i, row in enumerate(self.rows):
+                if self._owner[i] != owner:
+                    continue
+                size = row.shape.numel() * row.dtype.itemsize
+                if used and used + size > _ROUND:
+                    number, used = number + 1, 0
+                used += size
+                while len(self._rounds) <= number:
+                    self._rounds.append([[] for _ in range(self.count)])
+                self._rounds[number][owner].append(i)
+
+    def _let_go(self):
+        for whole in self._wholes.values():
+            whole.grad = None
+            whole.data = whole.new_empty(0)
+
+    # ---- messages ----
+
+    def _part_shape(self, shape, rank, dim=0):
+        shape = list(shape)
+        shape[dim] = _chunk(shape[dim], self.count, rank)[1]
+        return shape
+
+    def _part(self, whole, rank, dim=0):
+        return whole.narrow(dim, *_chunk(whole.shape[dim], self.count, rank))
+
+    def _exchange(self, outgoing, kinds):
+        """Sends outgoing[rank], a list of tensors, to each rank; returns those from each rank, whose
+        shapes and dtypes are kinds[rank]."""
+        sent = torch.zeros(sum(_padded(t.shape, t.dtype) for part in outgoing for t in part),
+                           dtype=torch.uint8, device=self.device)
+        at = 0
+        for tensor in (t for part in outgoing for t in part):
+            flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+            sent[at:at + flat.numel()].copy_(flat)
+            at += _padded(tensor.shape, tensor.dtype)
+        received = sent
+        if self.count > 1:
+            coming = [sum(_padded(*kind) for kind in part) for part in kinds]
+            going = [sum(_padded(t.shape, t.dtype) for t in part) for part in outgoing]
+            received = sent.new_empty(sum(coming))
+            dist.all_to_all_single(received, sent, coming, going, group=self.group)
+        found, at = [], 0
+        for part in kinds:
+            found.append([])
+            for shape, dtype in part:
+                size = math.prod(shape) * dtype.itemsize
+                found[-1].append(received[at:at + size].view(dtype).view(shape))
+                at += _padded(shape, dtype)
+        return found
+
+    def _gather(self, value):
+        """An object of every rank."""
+        if self.count == 1:
+            return [value]
+        found = [None] * self.count
+        dist.all_gather_object(found, value, group=self.group)
+        return found
+
+    def _agree(self, problem):
+        """Raises the Error of the first rank that has one, on all of them."""
+        for found in self._gather(problem and (str(problem), problem.status)):
+            if found:
+                raise Error(*found)
+
+    # ---- steps ----
+
+    def project_ahead(self):
+        pass
+
+    def follow_settings(self):
+        if self._engine:
+            self._engine.follow_settings()
+
+    def collect(self):
+        """The local gradients of all parameters, None where there is none."""
+        return [None if row.param.grad is None else self._look(row) for row in self.rows]
+
+    def _look(self, row):
+        param, gradient = row.param, row.param.grad
+        if param.shape != row.shape or param.dtype != row.dtype:
+            raise Error(f"weight of {row.name}: its shape or dtype changed after its state was made",
+                        c.TG_E_SHAPE)
+        if mesh_of(param, row.name) != self.place:
+            raise Moved
+        if not is_sharded(gradient) or gradient.shape != row.shape:
+            raise Error(f"gradient of {row.name}: a DTensor of the shape of its weight is needed",
+                        c.TG_E_SHAPE)
+        if gradient.placements != param.placements:
+            gradient = gradient.redistribute(self.mesh, param.placements)
+        return gradient.to_local()
+
+    @torch.no_grad()
+    def step(self, gradients):
+        """One update with what `collect` found. An owner raises its Error when all ranks have their
+        weights back; with nonfinite="error", all ranks raise it."""
+        problem = None
+        for members in self._rounds:
+            active = [[i for i in mine if gradients[i] is not None] for mine in members]
+            if any(active):
+                problem = self._update(active, gradients) or problem
+        if any(group.get("nonfinite") == "error" for group in self.groups):
+            self._agree(problem)
+        if problem:
+            raise problem
+
+    def _update(self, active, gradients):
+        mine, ranks, problem = active[self.rank], range(self.count), None
+        shards = [[self.rows[i].param.to_local() for i in part] for part in active]
+        outgoing = [[t for i, shard in zip(part, own) for t in (gradients[i], shard)]
+                    for part, own in zip(active, shards)]
+        kinds = [[(self._part_shape(self.rows[i].shape, rank, self.dim), dtype) for i in mine
+                  for dtype in (gradients[i].dtype, self.rows[i].dtype)] for rank in ranks]
+        parts = self._exchange(outgoing, kinds)
+        for at, i in enumerate(mine):
+            whole = self._wholes[i]
+            whole.data = torch.cat([part[2 * at + 1] for part in parts], self.dim)
+            whole.grad = torch.cat([part[2 * at] for part in parts], self.dim)
+        del outgoing, parts
+        try:
+            if mine:
+                self._engine.step(self._engine.collect())
+        except Error as error:
+            problem = error
+        outgoing = [[self._part(self._wholes[i].data, rank, self.dim) for i in mine] for rank in ranks]
+        kinds = [[(shard.shape, shard.dtype) for shard in own] for own in shards]
+        for own, new in zip(shards, self._exchange(outgoing, kinds)):
+            for shard, values in zip(own, new):
+                shard.copy_(values)
+        self._let_go()
+        return problem
+
+    def has_sums(self):
+        return False
+
+    def discard(self):
+        pass
+
+    # ---- state ----
+
+    def save(self):
+        """As Engine.save, on every rank: large parts are DTensors, split by their first dimension."""
+        mine = self._engine.save() if self._engine else {}
+        small = ("method", "counters")
+        listed = self._gather({number: {part: tensor if part in small else (tuple(tensor.shape), tensor.dtype)
+                                        for part, tensor in parts.items()}
+                               for number, parts in mine.items()})
+        large = [[(number, part, *kind) for number, parts in of_one.items()
+                  for part, kind in parts.items() if part not in small] for of_one in listed]
+        outgoing = [[self._part(mine[number][part], rank).to(self.device)
+                     for number, part, *_ in large[self.rank]] for rank in range(self.count)]
+        kinds = [[(self._part_shape(shape, self.rank), dtype) for *_, shape, dtype in of_one]
+                 for of_one in large]
+        found = {number: {part: parts[part] for part in small}
+                 for of_one in listed for number, parts in of_one.items()}
+        for of_one, tensors in zip(large, self._exchange(outgoing, kinds)):
+            for (number, part, shape, dtype), tensor in zip(of_one, tensors):
+                stride = torch.empty(shape, dtype=dtype, device="meta").stride()
+                found[number][part] = DTensor.from_local(
+                    tensor.clone(), self.mesh, self._state_placements, run_check=False,
+                    shape=torch.Size(shape), stride=stride)
+        return {row.number: found[row.number] for row in self.rows}
+
+    def load(self, states):
+        """States of `save`, or whole ones, by number. No rank has loaded any if one cannot."""
+        problem, mine = None, {}
+        try:
+            kinds = self._kinds_of(states)
+        except Error as error:
+            problem, kinds = error, None
+        self._agree(problem)
+        if any(other != kinds for other in self._gather(kinds)):
+            raise Error("optimizer state: the ranks have different states; all of them load the same "
+                        "checkpoint", c.TG_E_FORMAT)
+        outgoing = [[states[number][part].to_local().to(self.device)
+                     for number, part, *_ in of_one] for of_one in kinds]
+        wanted = [[(self._part_shape(shape, rank), dtype) for *_, shape, dtype in kinds[self.rank]]
+                  for rank in range(self.count)]
+        pieces = self._exchange(outgoing, wanted)
+        for i in self._wholes:
+            number = self.rows[i].number
+            if states.get(number):
+                mine[number] = dict(states[number])
+        for at, (number, part, *_) in enumerate(kinds[self.rank]):
+            mine[number][part] = torch.cat([of_one[at] for of_one in pieces])
+        try:
+            if self._engine:
+                self._engine.load(mine)
+        except Error as error:
+            problem = error
+        self._agree(problem)
+
+    def _kinds_of(self, states):
+        """(number, part, shape, dtype) of parts that are DTensors, by owner."""
+        kinds = [[] for _ in range(self.count)]
+        for i, row in enumerate(self.rows):
+            for part, tensor in sorted((states.get(row.number) or {}).items()):
+                if not is_sharded(tensor):
+                    continue
+                if tensor.device_mesh != self.mesh or list(tensor.placements) != self._state_placements:
+                    raise Error(f"optimizer state: {part} of {row.name} is split over {tensor.device_mesh}, "
+                                f"its parameter over {self.mesh}; torch.distributed.checkpoint with "
+                                "get_optimizer_state_dict loads what another mesh has saved",
+                                c.TG_E_FORMAT)
+                kinds[self._owner[i]].append((row.number, part, tuple(tensor.shape), tensor.dtype))
+        return kinds
+
+    # ---- what it knows: of the parameters that this rank owns ----
+
+    def dense_bytes(self):
+        return sum(2 * shard.numel() * shard.element_size()
+                   for shard in (row.param.to_local() for row in self.rows))
+
+    def memory(self):
+        return self._engine.memory() if self._engine else {}
+
+    def projections(self):
+        return self._engine.projections() if self._engine else {}
+
+    def stats(self):
+        return self._engine.stats() if self._engine else {}

@@ -1,0 +1,228 @@
+"""Modules of PyTorch whose forward and backward are the library's kernels.
+
+    model = libtgrad.nn.FNO(n_modes=(16, 16), in_channels=1, out_channels=1, hidden_channels=32)
+    model = libtgrad.nn.convert(model)      # the FNOs of a model made with neuraloperator
+
+Arguments, and the names and shapes of parameters, are neuraloperator's: `load_state_dict` takes
+weights of either.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from . import nn_ops
+from ._config import in_yaml
+from ._library import Error, c
+from .nn_settings import settings_of
+
+_log = logging.getLogger("libtgrad")
+_REAL = {torch.float32: "f32", torch.float64: "f64"}
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def _is_exporting():
+    """Whether torch.export traces, whose programs predict. Within torch.compile the first call is always
+    True."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
+class _Names(torch.nn.Module):
+    """A part of a network that has names of parameters in it."""
+
+
+class _Network(torch.nn.Module):
+    """A network of the library with these settings (section fno)."""
+
+    def __init__(self, settings: Mapping[str, Any]):
+        super().__init__()
+        dtype = torch.get_default_dtype()
+        if dtype not in _REAL:
+            raise Error(f"libtgrad.nn: the default dtype is {dtype}; float32 or float64 is needed", c.TG_E_DTYPE)
+        dropout = float(settings.get("channel_mlp_dropout", 0))
+        self._text = "".join(f"{key}: {in_yaml(value, key)}\n" for key, value in settings.items()
+                             if key != "channel_mlp_dropout")
+        self._dropout = f"channel_mlp_dropout: {dropout!r}\n" if dropout else ""
+        config = nn_ops.network_config(self._text)
+        self.n_dim, self.in_channels, self.out_channels = config.n_dim, config.in_channels, config.out_channels
+        self._is_complex = config.complex_data
+        self._slots, self._names = [], []  # (module, leaf) and name of each parameter, in the library's order
+        for name, kind, shape in nn_ops.parameters_of(self._text):
+            kind = _COMPLEX[dtype] if kind.is_complex else dtype
+            self._declare(name, torch.nn.Parameter(torch.empty(shape, dtype=kind)))
+        self._real = next(i for i, weight in enumerate(self._weights()) if not weight.is_complex())
+        self.reset_parameters()
+
+    def _declare(self, name, parameter):
+        *path, leaf = name.split(".")
+        module = self
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, _Names())
+            module = module._modules[part]
+        module.register_parameter(leaf, parameter)
+        self._slots.append((module, leaf))
+        self._names.append(name)
+
+    def reset_parameters(self) -> None:
+        """Random weights, distributed as neuraloperator's; torch.manual_seed repeats them."""
+        weights = self._weights()
+        if weights[0].is_meta:
+            return
+        seed = int(torch.randint(2**62, (), device="cpu"))
+        with torch.no_grad():
+            for weight, value in zip(weights, nn_ops.initial_weights(self._text, seed)):
+                weight.copy_(value)
+
+    def _weights(self):
+        return [getattr(module, name) for module, name in self._slots]
+
+    # ---- what a module can be asked for ----
+
+    def _apply(self, fn, recurse=True):
+        """dtypes of float32 and float64; complex weights follow, with their imaginary parts."""
+        kind = fn(torch.empty(0, dtype=self._weights()[self._real].dtype, device="cpu")).dtype
+        if kind not in _REAL:
+            raise Error(f"libtgrad.nn: weights of {kind} are not supported; float32 and float64 are, and "
+                        "torch.autocast keeps less of the activations in memory", c.TG_E_DTYPE)
+
+        def convert(tensor):
+            if tensor.is_complex():
+                return torch.view_as_complex(fn(torch.view_as_real(tensor)))
+            return fn(tensor)
+
+        return super()._apply(convert, recurse)
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        """Of this module, or of neuraloperator's, whose dictionaries have an entry of their own."""
+        state_dict = {name: value for name, value in state_dict.items() if name != "_metadata"}
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join((self._text + self._dropout).splitlines())})"
+
+    # ---- forward ----
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self._weights()
+        kind = weights[self._real].dtype
+        config = self._text
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(_COMPLEX[kind] if x.is_complex() else kind)
+            config += "saved_precision: 8bit\n"
+        self._check(x, weights, kind)
+        if kind is torch.float64:
+            config += "dtype: f64\n"
+        x = x.contiguous()
+        is_dropping = self.training and self._dropout != ""
+        wanted = []
+        if torch.is_grad_enabled() and not _is_exporting():
+            wanted = [i for i, tensor in enumerate([x, *weights]) if tensor.requires_grad]
+        if not wanted and not is_dropping:
+            return nn_ops.fno(x, weights, config)
+        seed = None
+        if is_dropping:
+            config += self._dropout
+            seed = torch.randint(2**62, (1,), device="cpu")
+        if x.requires_grad:
+            config += "input_gradient: true\n"
+        return nn_ops.fno_train(x, weights, seed, config, wanted)[0]
+
+    def _check(self, x, weights, kind):
+        if x.dim() != 2 + self.n_dim or x.shape[1] != self.in_channels:
+            raise Error(f"x: its shape is {tuple(x.shape)}; (batch, {self.in_channels} channels, "
+                        f"{self.n_dim} dimensions of the grid) is needed", c.TG_E_SHAPE)
+        needed = _COMPLEX[kind] if self._is_complex else kind
+        if x.dtype != needed:
+            raise Error(f"x: it is {x.dtype}, and the weights need {needed}: x.to({needed}), or convert the "
+                        "module by double() or float()", c.TG_E_DTYPE)
+        if x.device.type not in ("cpu", "cuda", "meta"):
+            raise Error(f"x: it is on device {x.device}; cpu and cuda are possible")
+        for weight in weights:
+            if weight.device != x.device:
+                raise Error(f"x: it is on {x.device}, a weight on {weight.device}; "
+                            "module.to(device) and x.to(device) bring them together")
+
+
+class FNO(_Network):
+    """neuraloperator's FNO. Its arguments that the library has no counterpart for are refused when they
+    are set. Two more save memory: `activation_checkpoint` ("off", "block", "minimal") recomputes
+    activations in the backward pass, `saved_precision` ("full", "bf16", "8bit") keeps them smaller."""
+
+    def __init__(self, n_modes, in_channels, out_channels, hidden_channels, n_layers=4,
+                 lifting_channel_ratio=2, projection_channel_ratio=2, positional_embedding="grid",
+                 non_linearity=functional.gelu, norm=None, complex_data=False, use_channel_mlp=True,
+                 channel_mlp_dropout=0, channel_mlp_expansion=0.5, channel_mlp_skip="soft-gating",
+                 fno_skip="linear", resolution_scaling_factor=None, domain_padding=None,
+                 fno_block_precision="full", stabilizer=None, max_n_modes=None, factorization=None,
+                 rank=1.0, fixed_rank_modes=False, implementation="factorized", decomposition_kwargs=None,
+                 separable=False, preactivation=False, conv_module=None, *,
+                 activation_checkpoint="off", saved_precision="full"):
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        if decomposition_kwargs:
+            raise Error("decomposition_kwargs: the library has no such options; it must be None or {}",
+                        c.TG_E_UNSUPPORTED)
+        settings = settings_of(given)
+        super().__init__({**settings, "fno_block_precision": fno_block_precision,
+                          "activation_checkpoint": activation_checkpoint,
+                          "saved_precision": saved_precision})
+        self.n_modes, self.hidden_channels, self.n_layers = tuple(settings["n_modes"]), hidden_channels, n_layers
+
+
+def _from_neuralop(network):
+    """The module for an FNO of neuraloperator, with the very same parameters."""
+    from . import neuralop
+
+    neuralop.check_kind(network, "convert")
+    if network._forward_hooks or network._forward_pre_hooks or network._backward_hooks:
+        raise Error("convert: it has hooks, which its modules would no longer call", c.TG_E_UNSUPPORTED)
+    found = FNO.__new__(FNO)
+    with torch.device("meta"):
+        FNO.__init__(found, **neuralop.arguments_of(network))
+    held = dict(network.named_parameters())
+    dtypes = {held[name].dtype for name in found.state_dict()}
+    if not dtypes <= {*_REAL, *_COMPLEX.values()}:
+        raise Error(f"convert: its weights are {', '.join(map(str, dtypes))}; float32 and float64 are "
+                    "possible", c.TG_E_DTYPE)
+    for (module, leaf), name in zip(found._slots, found._names):
+        setattr(module, leaf, held[name])
+    return found.train(network.training)
+
+
+def convert(model: torch.nn.Module) -> torch.nn.Module:
+    """Replaces every FNO of neuraloperator in a model by the library's module, in place; a model that is
+    itself an FNO comes back as a new module. Parameters are the same objects, so that optimizers
+    made before go on. The logger "libtgrad" has a warning for each network that is left alone, with
+    the reason."""
+    try:
+        from neuralop.layers.fno_block import FNOBlocks
+        from neuralop.models import FNO as Theirs
+    except ModuleNotFoundError as error:
+        raise ImportError("libtgrad.nn.convert needs neuraloperator: pip install neuraloperator") from error
+    replaced, seen = {}, set()
+
+    def walk(module, path):
+        if module in replaced:
+            return replaced[module]
+        if module in seen:
+            return module
+        seen.add(module)
+        if isinstance(module, Theirs):
+            try:
+                replaced[module] = _from_neuralop(module)
+                return replaced[module]
+            except Error as error:
+                _log.warning("convert: %s is left as it is: %s", path or "the model", error)
+                return module
+        if isinstance(module, FNOBlocks):
+            _log.warning("convert: %s is left as it is: blocks of a network other than FNO", path)
+            return module
+        for name, child in module.named_children():
+            setattr(module, name, walk(child, f"{path}.{name}" if path else name))
+        return module
+
+    return walk(model, "")

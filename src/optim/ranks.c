@@ -1,0 +1,241 @@
+/* Owners of moments, and updates that the owner begins and every rank ends. */
+#include "optim/ranks.h"
+
+#include <math.h>
+
+#include "backend/tensor.h"
+#include "optim/step.h"
+
+/* ---- owners ---- */
+
+/* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. */
+static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, size_t *out) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_dtype dtype = tg_dtype_wide(param->dtype);
+    const size_t dense = (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype);
+    const bool is_projected = tg_is_projected(setup, param);
+    int64_t count = 0;
+    *out = 0;
+    if (!is_projected && dense <= TG_SMALL_PARAM) {
+        return TG_OK;
+    }
+    TG_CALL(tg_slot_plan_values(ctx, setup, index, &count));
+    const tg_moments moments = tg_moments_plan_param(setup, param, count);
+    *out = tg_moments_bytes(&moments);
+    return TG_OK;
+}
+
+static int lightest(const size_t *load, int ranks) {
+    int best = 0;
+    for (int i = 1; i < ranks; i++) {
+        best = load[i] < load[best] ? i : best;
+    }
+    return best;
+}
+
+/* Largest first, each to the rank with the least so far. */
+static void spread(const size_t *bytes, int count, size_t *load, int ranks, int *owner) {
+    for (;;) {
+        int next = -1;
+        for (int i = 0; i < count; i++) {
+            const bool is_open = bytes[i] > 0 && owner[i] == TG_ON_ALL;
+            next = is_open && (next < 0 || bytes[i] > bytes[next]) ? i : next;
+        }
+        if (next < 0) {
+            return;
+        }
+        owner[next] = lightest(load, ranks);
+        load[owner[next]] += bytes[next];
+    }
+}
+
+/* Swaps rank 0, whose memory is planned and reported, with the rank that has most. */
+static void put_most_first(const size_t *load, int ranks, int *owner, int count) {
+    int most = 0;
+    for (int i = 1; i < ranks; i++) {
+        most = load[i] > load[most] ? i : most;
+    }
+    for (int i = 0; i < count; i++) {
+        owner[i] = owner[i] == most ? 0 : owner[i] == 0 ? most : owner[i];
+    }
+}
+
+tg_status tg_shard_assign(tg_context *ctx, const tg_optim_setup *setup, int *owner) {
+    const int count = setup->param_count, ranks = setup->shard_ranks;
+    size_t *bytes = NULL, *load = NULL;
+    tg_status status = TG_OK;
+    for (int i = 0; i < count; i++) {
+        owner[i] = TG_ON_ALL;
+    }
+    if (ranks < 2) {
+        return TG_OK;
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, bytes, count));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, load, ranks));
+    for (int i = 0; i < count; i++) {
+        TG_TRY(weigh(ctx, setup, i, &bytes[i]));
+    }
+    spread(bytes, count, load, ranks, owner);
+    put_most_first(load, ranks, owner, count);
+fail:
+    tg_mem_free(ctx, bytes);
+    tg_mem_free(ctx, load);
+    return status;
+}
+
+/* ---- sums ---- */
+
+tg_status tg_sum_measure(tg_optim *optim, int param, bool clips, tg_sum_facts *out) {
+    tg_slot *slot = &optim->slots[param];
+    int64_t nonfinite = 0;
+    tg_norms norms = {0};
+    TG_CALL(tg_sum_read_count(optim, slot, &nonfinite));
+    TG_CALL(clips ? tg_sum_norms(optim, slot, &norms) : TG_OK);
+    *out = (tg_sum_facts){(double)nonfinite, norms.sum_squares};
+    return TG_OK;
+}
+
+tg_status tg_sum_learn(tg_optim *optim, int param, const tg_sum_facts *facts) {
+    tg_slot *slot = &optim->slots[param];
+    uint32_t *guard = NULL;
+    TG_CALL(tg_update_begin(optim, slot, &guard));
+    /* the facts include what was counted here: the guard lets the update pass */
+    TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
+    slot->nonfinite = (int64_t)facts->nonfinite;
+    slot->squares = facts->squares;
+    return TG_OK;
+}
+
+/* ---- updates ---- */
+
+tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weight, bool *is_made,
+                              tg_tensor *update) {
+    tg_slot *slot = &optim->slots[param];
+    const tg_shape values = {1, {slot->count}};
+    *is_made = slot->nonfinite == 0;
+    if (!*is_made) {
+        const int64_t nonfinite = slot->nonfinite;
+        tg_sum_end(optim, slot);
+        return tg_slot_refused(optim, slot, nonfinite);
+    }
+    TG_CALL(tg_slot_check_weight(optim, slot, weight));
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    if (slot->owner == optim->shard_rank) {
+        const tg_update call = {.values = slot->sum, .weight = weight->data};
+        TG_CALL(tg_slot_run_rule(optim, slot, &call));
+    }
+    *update =
+        slot->projector ? tg_backend_view(optim->be, slot->dtype, &values, optim->small) : *weight;
+    return TG_OK;
+}
+
+tg_status tg_sum_end_update(tg_optim *optim, int param, const tg_tensor *weight) {
+    tg_slot *slot = &optim->slots[param];
+    const tg_update call = {.weight = weight->data};
+    TG_CALL(slot->projector ? tg_slot_expand_update(optim, slot, &call) : TG_OK);
+    tg_update_end(optim, slot);
+    tg_sum_end(optim, slot);
+    return TG_OK;
+}
+
+/* ---- one rank refreshes a projection for all ---- */
+
+bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
+    const tg_slot *slot = &optim->slots[param];
+    return slot->is_summing && slot->dense_sum;
+}
+
+/* From now on the sum is the compressed one. */
+static void drop_dense(tg_optim *optim, tg_slot *slot) {
+    optim->be->ops->release(optim->be, slot->dense_sum);
+    slot->dense_sum = NULL;
+    slot->nonfinite = 0;
+    slot->is_handed_out = true; /* its present values decide, not the local gradients */
+}
+
+tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
+    tg_slot *slot = &optim->slots[param];
+    tg_projector *p = slot->projector;
+    *news = (tg_refresh_news){0};
+    TG_CALL(tg_sum_read_count(optim, slot, &news->nonfinite));
+    slot->is_handed_out = true;
+    if (news->nonfinite > 0) {
+        return TG_OK;
+    }
+    const tg_gradient whole = {.param = param,
+                               .dtype = slot->dtype,
+                               .shape = slot->shape,
+                               .dense = slot->dense_sum,
+                               .place = optim->be->ops->place};
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, slot->sum));
+    *news = (tg_refresh_news){.refreshes = p->refreshes,
+                              .failures = p->failures,
+                              .is_ready = {p->branch[0].is_ready, p->branch[1].is_ready},
+                              .error = slot->error};
+    drop_dense(optim, slot);
+    return TG_OK;
+}
+
+tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_news *news) {
+    tg_slot *slot = &optim->slots[param];
+    tg_projector *p = slot->projector;
+    const tg_backend_ops *ops = optim->be->ops;
+    if (news->nonfinite > 0) {
+        const int64_t count = news->nonfinite < slot->numel ? news->nonfinite : slot->numel;
+        const tg_scalar nan = {(double)NAN, (double)NAN};
+        slot->is_handed_out = true;
+        TG_CALL(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
+        return ops->fill(optim->be, slot->dtype, count, nan, slot->dense_sum);
+    }
+    drop_dense(optim, slot);
+    p->refreshes = news->refreshes;
+    p->failures = news->failures;
+    p->branch[0].is_ready = news->is_ready[0] != 0;
+    p->branch[1].is_ready = news->is_ready[1] != 0;
+    slot->error = news->error;
+    return tg_slot_is_refreshed(optim, slot);
+}
+
+int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_REFRESHED_PARTS]) {
+    const tg_slot *slot = &optim->slots[param];
+    int count = 0;
+    for (int b = 0; b < slot->projector->branches; b++) {
+        const tg_branch *branch = &slot->projector->branch[b];
+        for (int d = 0; d < TG_MAX_NDIM; d++) {
+            const tg_shape shape = {2, {branch->modes.dim[d], branch->modes.rank[d]}};
+            if (branch->factor[d]) {
+                parts[count++] = tg_backend_view(optim->be, slot->dtype, &shape, branch->factor[d]);
+            }
+        }
+        if (branch->kind->is_sparse) {
+            const tg_shape words = {1, {tg_bitmap_words(branch->bitmap.n)}};
+            parts[count++] = tg_backend_view(optim->be, TG_U64, &words, branch->bitmap.words);
+        }
+    }
+    const tg_shape values = {1, {slot->count}};
+    parts[count++] = tg_backend_view(optim->be, slot->dtype, &values, slot->sum);
+    return count;
+}
+
+tg_status tg_sum_end_refreshed(tg_optim *optim, int param) {
+    const tg_projector *p = optim->slots[param].projector;
+    return p->sparse ? tg_bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
+}
+
+tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
+    tg_slot *slot = &optim->slots[param];
+    const tg_backend_ops *ops = optim->be->ops;
+    uint32_t *guard = NULL;
+    if (slot->is_summing) {
+        return TG_OK;
+    }
+    /* no checked gradient has set the address of the shared workspace yet */
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    TG_CALL(tg_update_begin(optim, slot, &guard));
+    TG_CALL(tg_sum_begin(optim, slot));
+    TG_CALL(slot->dense_sum
+                ? ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum)
+                : ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->sum));
+    slot->is_summing = true;
+    return TG_OK;
+}
