@@ -478,7 +478,7 @@ static int run(const cli_call *call) {
         return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
     }
     if (opt.figure && (opt.sweep || opt.preset || config)) {
-        return cli_usage("profile", "--figure stands alone: no file, --preset or --sweep");
+        return cli_usage("profile", "--figure takes no file, --preset or --sweep");
     }
     if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);

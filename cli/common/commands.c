@@ -21,8 +21,8 @@ static const char *const backends[] = {"ref", "cpu", "cuda", NULL};
 static const char *const maths[] = {"tf32", "fp32", NULL};
 
 static const cli_option device_options[] = {
-    CLI_OPTION_TEXT("backend", 0, &common.backend, backends, "ref|cpu|cuda",
-                    "who does the arithmetic", "the best one here"),
+    CLI_OPTION_TEXT("backend", 0, &common.backend, backends, "ref|cpu|cuda", "where to compute",
+                    "the best one here"),
     CLI_OPTION_INT("threads", 't', &common.threads, 0, 4096, "N", "CPU threads; 0 means all cores",
                    "0"),
     CLI_OPTION_TEXT("math", 0, &common.math, maths, "tf32|fp32", "how a GPU multiplies f32",

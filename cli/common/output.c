@@ -188,7 +188,7 @@ static double running_threads(void) {
  * step of the preset burgers took 0.97 s with spinning threads and 0.32 s with passive ones.
  * OpenMP's run time reads its policy from the environment when it is loaded, and has no call for
  * it; so if running threads occupy at least half of the cores, the program starts itself again with
- * passive waiting. A policy that the user set (OMP_WAIT_POLICY, GOMP_SPINCOUNT) stands. */
+ * passive waiting. A policy set by the user (OMP_WAIT_POLICY, GOMP_SPINCOUNT) is kept. */
 static void choose_waiting(void) {
     enum { SAMPLES = 8 };
     if (!call || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) {

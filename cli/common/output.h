@@ -24,7 +24,7 @@ void cli_say(const char *format, ...) TG_PRINTF(1, 2);
 int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
 /* The same for the last error of `ctx` (NULL: only the name of `status`). */
 int cli_fail_status(const tg_context *ctx, tg_status status);
-/* The same of a command whose options stand for keys of data: names them if the sentence asks for
+/* The same for a command whose options replace keys of data: names them if the sentence asks for
  * such a key. */
 int cli_fail_data(const tg_context *ctx, tg_status status, const char *options);
 /* The exit code of `status`: CLI_OK, or that of cli_fail_status. */

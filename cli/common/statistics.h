@@ -33,7 +33,7 @@ typedef struct cli_quantiles {
  * `room` has a place for every element and is overwritten. */
 cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room);
 
-/* The same of n >= 1 values that are not negative, which are put into another order. */
+/* The same of n >= 1 values, which are sorted. */
 cli_quantiles cli_quantiles_of_values(double *values, int64_t n);
 
 typedef struct cli_quantile {

@@ -33,7 +33,7 @@ char *cli_clean_text(const char *text, size_t limit);
 /* printf into new memory, to be freed. */
 char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
 
-/* True if something stands before `ending`, as in a name of a file. */
+/* Whether `text` is longer than `ending` and ends with it. */
 bool cli_ends_with(const char *text, const char *ending);
 
 /* Seconds of a clock that only goes forward. */

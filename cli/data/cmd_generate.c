@@ -189,10 +189,10 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
-    const bool is_told =
+    const bool is_reported =
         !cli_is_first() && tg_comm_get_info(config->comm).has_agreed; /* by rank 0 */
     if (status != TG_OK) {
-        code = is_told ? CLI_FAILED : cli_fail_status(ctx, status);
+        code = is_reported ? CLI_FAILED : cli_fail_status(ctx, status);
     } else if (!cli_is_first()) {
         code = complete ? CLI_OK : CLI_FAILED;
     } else if (!complete) {

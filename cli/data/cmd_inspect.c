@@ -119,7 +119,7 @@ static void print_layout(const view *v) {
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
     if (v->nonfinite > 0) {
-        cli_say("not fit to train on: %lld of its values are NaN or Inf; mend or leave out the "
+        cli_say("not fit to train on: %lld of its values are NaN or Inf; repair or remove the "
                 "samples that have them",
                 (long long)v->nonfinite);
         return;

@@ -361,7 +361,7 @@ static int run(const cli_call *call) {
     }
     code = cli_model_open(ctx, call->args.item[0], &model);
     if (code == CLI_OK) {
-        cli_model_tell(&model);
+        cli_model_print_normalized(&model);
         code = export_model(ctx, &model, call->common->json);
     }
     cli_model_close(&model);

@@ -384,7 +384,7 @@ static int run(const cli_call *call) {
     code = check_output(ctx, call->args.item[0]);
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {
-        cli_model_tell(&model);
+        cli_model_print_normalized(&model);
         code = predict(ctx, &model, call->common->json);
     }
     cli_model_close(&model);

@@ -537,8 +537,8 @@ static uint32_t colour_of(double lightness, double chroma, double hue) {
     return byte_of(rgb[0]) << 16 | byte_of(rgb[1]) << 8 | byte_of(rgb[2]);
 }
 
-/* t of 0 .. 1. The chroma is a parabola that stays below what the screen can show on this path:
- * least in the greenish blue, more towards both ends. */
+/* t of 0 .. 1. The chroma is a parabola within the gamut of screens along this path: least in the
+ * greenish blue, more towards both ends. */
 static uint32_t field_colour(double t) {
     const double off = t - 0.45;
     const double chroma = 0.096 + (off < 0.0 ? 0.14 : 0.28) * off * off;

@@ -226,21 +226,17 @@ static void add_epoch_table(cli_html *page, const cli_run *run) {
         cli_html_add(page, " (one in %d)", stride);
     }
     cli_html_add(page, "</summary>");
-    cli_report_open_wide(page, "Table of epochs");
-    cli_html_add(page, "<table><thead><tr><th scope=\"col\">Epoch</th><th scope=\"col\">Learning "
-                       "rate</th><th scope=\"col\">Training loss</th>");
-    for (int t = 0; t < run->tests; t++) {
-        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
-                     run->grid[t], run->grid[t]);
-    }
-    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th></tr>"
-                       "</thead><tbody>\n");
+    cli_report_open_table(page, "Table of epochs", "epochs", "Epoch|Learning rate|Training loss");
+    cli_report_norm_columns(page, run->grid, run->tests);
+    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th>");
+    cli_report_begin_rows(page);
     for (int e = 0; e < run->count; e++) {
         if (e % stride == 0 || e == run->count - 1) {
             add_epoch_row(page, run, &run->epoch[e]);
         }
     }
-    cli_html_add(page, "</tbody></table></div></details>\n");
+    cli_report_close_table(page);
+    cli_html_add(page, "</details>\n");
 }
 
 void cli_report_curves(cli_html *page, const cli_report *report) {

@@ -138,7 +138,7 @@ static char *generate_words(const cli_experiment *e) {
     return text;
 }
 
-void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
+void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
     const double seconds = total_time(e, job);
     char text[CLI_UNIT_TEXT], *words = generate_words(e);
     if (json) {

@@ -31,7 +31,7 @@ static json_t *value_of(const cli_cell *cell, int axis) {
     return cell->value[axis] ? cli_json_text(cell->value[axis]) : json_null();
 }
 
-/* Who the result is about. */
+/* The fields that identify a result. */
 static json_t *begin(const cli_experiment *e, const cli_trial *trial, const char *rate) {
     const cli_cell *cell = &e->cell[trial->cell];
     json_t *settings = cli_json_object();

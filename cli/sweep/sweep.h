@@ -168,7 +168,7 @@ void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_
                        int64_t threads, cli_cell *cell);
 
 /* The list of runs with memory and seconds, on stdout, for --dry-run. */
-void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json);
+void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json);
 
 /* ---- child.c ---- */
 

@@ -117,7 +117,6 @@ class _Network(torch.nn.Module):
         self._check(x, weights, kind)
         if kind is torch.float64:
             config += "dtype: f64\n"
-        x = x.contiguous()
         is_dropping = self.training and self._dropout != ""
         wanted = []
         if torch.is_grad_enabled() and not _is_exporting():

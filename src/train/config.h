@@ -141,6 +141,8 @@ int tg_run_tests(const tg_source_config *data);
 /* All evaluated sets: these, followed by the validation set if there is one. */
 int tg_run_evaluated_sets(const tg_source_config *data);
 
+/* Epochs of all stages; 0 if the settings cannot be read. */
+int64_t tg_run_epochs(tg_context *ctx, const tg_settings *settings);
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);
 /* The stage of a key (1 if none is named), and the key after its prefix. */
