@@ -328,7 +328,7 @@ static int run(const cli_call *call) {
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
-        const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
+        const tg_status status = tg_train_plan(ctx, s.settings, (int)ranks, &s.memory);
         code = cli_code(ctx, status);
         if (code == CLI_OK && call->common->json) {
             print_json(&s, &at);
@@ -344,8 +344,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_plan = {
     .name = "plan",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Estimate memory before training",
     .description =
         "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"
