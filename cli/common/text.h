@@ -73,4 +73,18 @@ typedef struct cli_bytes {
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
 
+/* ---- lists in the text of a setting ---- */
+
+/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
+int cli_words_split(const char *text, char ***out);
+void cli_words_append(char ***list, int *count, const char *text, size_t length);
+void cli_words_free(char **list, int count);
+
+/* Whether a value is the word null. */
+bool cli_word_is_null(const char *value);
+
+/* A word as a shell takes it, quoted if it must be, and several of them; to be freed. */
+char *cli_shell_word(const char *word);
+char *cli_shell_words(const char *const *words, int count);
+
 #endif

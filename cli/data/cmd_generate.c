@@ -266,8 +266,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_generate = {
     .name = "generate",
     .arguments = "EQUATION",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Make training and test data from a partial differential equation",
     .description =
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"

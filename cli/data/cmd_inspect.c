@@ -294,8 +294,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_inspect = {
     .name = "inspect",
     .arguments = "FILE",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Show every tensor of a file, its statistics, and settings that train on it",
     .description =
         "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its\n"

@@ -252,8 +252,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_completion = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Print a script that lets the shell complete commands, options and settings",
     .examples = "  source <(tgrad completion bash)\n"
                 "  tgrad completion zsh > ~/.zsh/completions/_tgrad\n"

@@ -536,8 +536,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_eval = {
     .name = "eval",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Measure the errors of a trained model on data",
     .description =
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"

@@ -372,8 +372,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_export = {
     .name = "export",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Write a model as C sources that build anywhere",
     .description =
         "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"

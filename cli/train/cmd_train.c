@@ -458,8 +458,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_train = {
     .name = "train",
     .arguments = "[CONFIG.yaml]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Train an operator",
     .description =
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"

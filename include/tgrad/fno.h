@@ -139,6 +139,8 @@ typedef struct tg_fno_config {
     int n_out_gno_channel_mlp_hidden_layers;
     int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
     bool input_gradient; /* no key: training also makes dL/dx, which rollouts need (step.h) */
+    bool blocks_only;    /* no key: the blocks without lifting and projection, as parts of other
+                            networks    (function.h) */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
