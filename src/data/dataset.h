@@ -65,12 +65,12 @@ void tg_dataset_warn_of_order(tg_context *ctx, const tg_dataset *dataset, const 
 int64_t tg_dataset_row(const tg_dataset *dataset, tg_data_side which, int64_t index, int64_t frame);
 
 /* Whether the returned values of sample `index`, as x or y, contain a NaN or Inf; `text` gets its
- * file, array and place (nonfinite.c). Thread-safe: changes nothing. */
+ * file, array and place (dataset_checks.c). Thread-safe: changes nothing. */
 enum { TG_NONFINITE_TEXT = 512 };
 bool tg_dataset_find_nonfinite(const tg_dataset *dataset, tg_data_side which, int64_t index,
                                const void *values, char text[TG_NONFINITE_TEXT]);
 
-/* Data at points (dataset_points.c): checks that x is (samples, points, coordinates) and y real;
+/* Data at points (dataset_checks.c): checks that x is (samples, points, coordinates) and y real;
  * checks that the coordinates (channels, points) of row `index`, as returned, are in [0, 1]. */
 TG_NODISCARD tg_status tg_dataset_check_point_arrays(const tg_dataset *dataset, int coordinates);
 TG_NODISCARD tg_status tg_dataset_check_points(const tg_dataset *dataset, int64_t index,

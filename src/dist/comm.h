@@ -71,10 +71,6 @@ TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const
 /* Whether nothing is ever sent; true for NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);
 
-/* All processes of a launcher over MPI, which is initialised if necessary (mpi.c). */
-TG_NODISCARD tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
-                                                const tg_comm_launch *launch, tg_comm **out);
-
 /* A hash of the machine's name. */
 uint64_t tg_comm_machine(void);
 

@@ -17,7 +17,7 @@
 
 #include "base/timer.h"
 #include "dist/comm.h"
-#include "dist/nccl_library.h"
+#include "dist/libraries.h"
 
 typedef struct nccl_state {
     const tg_nccl *nccl;

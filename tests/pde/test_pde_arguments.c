@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/hdf5_space.h"
+#include "io/formats.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
