@@ -1,8 +1,16 @@
-"""Compressed-gradient training: a PyTorch optimizer, and the trainer of Fourier neural operators.
+"""TensorGRaD for PyTorch, and Fourier neural operators that train with it.
+
+In place of AdamW, with a quarter of its state:
 
     opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
 
-NumPy is enough for everything but the optimizer, which imports torch when it is first named.
+A neural operator, without PyTorch:
+
+    a, u = libtgrad.generate("darcy", n=200, resolution=16, grid=31, folder="data")
+    run = libtgrad.train("configs/darcy16.yaml", "runs/darcy", overrides={"data.root": "data"})
+    u = libtgrad.Model.load(run).predict(a)
+
+`python -m libtgrad` prints what this installation has. All of it: docs/python.md.
 """
 import importlib.util
 import sys
