@@ -120,9 +120,7 @@ static double worst_error(const verify_run *run) {
 }
 
 static void print_text(const verify_run *run, bool is_good) {
-    static const cli_column columns[] = {
-        {"check", false}, {"error", true}, {"limit", true}, {"", false}};
-    cli_table table = {.column = columns, .columns = 4};
+    cli_table table = cli_table_of("check|error>|limit>|");
     for (int i = 0; i < run->count; i++) {
         const verify_check *check = &run->checks[i];
         cli_table_cell(&table, "%s", check->name);
