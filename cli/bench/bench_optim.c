@@ -92,7 +92,10 @@ static int parse_shape(const cli_list *list, tg_shape *shape) {
 /* Dense Adam first, then the methods asked for. */
 static int set_methods(bench_work *work) {
     const cli_list *asked = &work->options->methods;
-    const int all = tg_optim_method_count();
+    int all = 0;
+    while (tg_optim_get_method(all)) {
+        all++;
+    }
     if (asked->count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
     }
@@ -141,10 +144,9 @@ typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
 /* Steps `first` .. `steps`; number 0 gives the cold refresh. */
 static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64_t first,
                            int counts[PARTS], measurement *m) {
-    tg_optim_time_parts(optim, what != ONLY_WHOLE);
     for (int64_t step = first; step <= work->options->steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
-        tg_optim_reset_times(optim);
+        tg_optim_time_parts(optim, what != ONLY_WHOLE);
         const double start = cli_seconds();
         CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
         CLI_CALL(tg_backend_synchronize(work->ctx));

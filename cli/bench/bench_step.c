@@ -128,7 +128,7 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
     m->seconds[COLD] = (double)NAN;
     for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
-        tg_optim_reset_times(work->bench.optim);
+        tg_optim_time_parts(work->bench.optim, false);
         double whole = 0.0, optimizer = 0.0;
         CLI_CALL(on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
                            : step_on_host(work, &m->loss, &whole, &optimizer));

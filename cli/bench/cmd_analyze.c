@@ -71,8 +71,8 @@ static tg_status list_methods(tg_context *ctx) {
     methods.count = 0;
     list_method("sparse-lowrank", &tensorgrad.projector);
     list_method("lowrank-sparse", &other);
-    for (int i = 0; i < tg_optim_method_count(); i++) {
-        const tg_optim_method *m = tg_optim_get_method(i);
+    const tg_optim_method *m = NULL;
+    for (int i = 0; (m = tg_optim_get_method(i)); i++) {
         tg_optim_config config = tg_optim_config_default();
         CLI_CALL(tg_optim_config_set(ctx, &config, "name", m->name));
         if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {

@@ -181,7 +181,7 @@ static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *m
                            cli_sweep_point *out) {
     static tg_train_memory memory; /* large */
     CLI_CALL(method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK);
-    CLI_CALL(tg_train_plan(ctx, settings, &memory));
+    CLI_CALL(tg_train_plan(ctx, settings, 1, &memory));
     for (int i = 0; i < memory.count; i++) {
         if (strcmp(memory.phase[i].name, "training step") == 0) {
             cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);

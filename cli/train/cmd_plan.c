@@ -328,7 +328,7 @@ static int run(const cli_call *call) {
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
-        const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
+        const tg_status status = tg_train_plan(ctx, s.settings, (int)ranks, &s.memory);
         code = cli_code(ctx, status);
         if (code == CLI_OK && call->common->json) {
             print_json(&s, &at);

@@ -133,20 +133,10 @@ bool tg_comm_is_alone(const tg_comm *comm) {
     return !comm || (comm->ranks == 1 && !comm->device);
 }
 
-int tg_comm_local_rank(const tg_comm *comm) {
-    return comm ? comm->local_rank : 0;
-}
-
-int tg_comm_local_ranks(const tg_comm *comm) {
-    return comm ? comm->local_ranks : 0;
-}
-
-const char *tg_comm_transport(const tg_comm *comm) {
-    return comm ? comm->transport : "";
-}
-
-tg_comm_stats tg_comm_get_stats(const tg_comm *comm) {
-    return comm ? comm->stats : (tg_comm_stats){0};
+tg_comm_info tg_comm_get_info(const tg_comm *comm) {
+    return comm ? (tg_comm_info){comm->local_rank, comm->local_ranks,
+                                 comm->has_agreed && !comm->is_broken, comm->transport, comm->stats}
+                : (tg_comm_info){.transport = ""};
 }
 
 tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank) {
@@ -450,13 +440,7 @@ fail:
     return own == TG_OK ? status : own;
 }
 
-bool tg_comm_has_agreed(const tg_comm *comm) {
-    return comm && comm->has_agreed && !comm->is_broken;
-}
-
 tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, size_t bytes) {
-    TG_NEED(NULL, comm);
-    TG_NEED(comm->ctx, what, data);
     const uint64_t own[2] = {hash(data, bytes), bytes};
     uint64_t first[2];
     memcpy(first, own, sizeof first);

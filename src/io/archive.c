@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "io/formats.h"
 #include "io/name_index.h"
-#include "tgrad/io.h"
 
 struct tg_archive {
     tg_context *ctx;

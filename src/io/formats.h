@@ -26,6 +26,16 @@ tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_ra
 /* The same for an npy file of `size` bytes, of which `start` has the beginning. */
 tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out);
 
+/* Read from memory; `label`, or "memory", stands for the path in errors. */
+TG_NODISCARD tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes,
+                                    size_t size, tg_tensor *out);
+TG_NODISCARD tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes,
+                                            size_t size, tg_archive **out);
+
+/* Adds a copy of a tensor. */
+TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
+                                      const tg_tensor *tensor);
+
 /* The array of an npy file, in C order and the host's byte order. */
 tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
 

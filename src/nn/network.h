@@ -117,7 +117,14 @@ TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging
 /* Copies the samples in flight of a host or device tensor to the backend. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
-/* tg_fno_forward_loss, with all gradients of the backward pass times grad_scale. */
+/* Number of the training step: the seed of dropout masks, counted by backward passes. */
+uint64_t tg_fno_step(const tg_fno *fno);
+void tg_fno_set_step(tg_fno *fno, uint64_t step);
+
+/* Forward, and the loss of its result: a sum over batch and channels, in `loss` on the backend. Its
+ * gradient, times grad_scale, stays with the network for a backward without dy. Waits for nothing
+ * if x and target are where the backend computes. A loss that is not finite has gradients of NaN.
+ */
 TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                        const tg_loss_config *config, double grad_scale,
                                        double *loss);

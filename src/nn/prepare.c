@@ -62,16 +62,11 @@ fail:
 }
 
 tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                      const int64_t *grid, bool training, tg_fno_memory *out) {
+                      const int64_t *grid, bool training, const tg_shared_workspace *shared,
+                      tg_fno_memory *out) {
     TG_NEED(ctx, ctx, config, grid, out);
-    return plan(ctx, config, batch, grid, &(tg_shared_workspace){0}, training, out);
-}
-
-tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                             const int64_t *grid, const tg_shared_workspace *shared,
-                             tg_fno_memory *out) {
-    TG_NEED(ctx, ctx, config, grid, shared, out);
-    return plan(ctx, config, batch, grid, shared, true, out);
+    return plan(ctx, config, batch, grid, shared ? shared : &(tg_shared_workspace){0}, training,
+                out);
 }
 
 /* ---- phases ---- */

@@ -225,19 +225,6 @@ tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *
     return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
 }
 
-tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_archive_create(optim->ctx, &archive));
-    TG_TRY(tg_optim_save_views(optim, NULL, archive));
-    TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
-}
-
 /* ---- loading: first checks everything, then copies everything ---- */
 
 static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
@@ -391,16 +378,4 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     optim->stats.skipped = values[1];
     optim->loss_scale = loss_scale;
     return TG_OK;
-}
-
-tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));
-    TG_TRY(tg_optim_load(optim, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
 }

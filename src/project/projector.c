@@ -219,14 +219,6 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
     return status;
 }
 
-int64_t tg_projector_refresh_count(const tg_projector *p) {
-    return p ? p->refreshes : 0;
-}
-
-int64_t tg_projector_failure_count(const tg_projector *p) {
-    return p ? p->failures : 0;
-}
-
 /* Axis-aligned columns: the fallback of a low-rank branch whose first decomposition fails. */
 static tg_status use_unit_vectors(tg_branch *branch) {
     tg_backend *be = branch->be;

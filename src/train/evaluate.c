@@ -13,6 +13,7 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
+#include "nn/spectral_loss.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 

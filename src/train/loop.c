@@ -5,6 +5,7 @@
 
 #include "base/timer.h"
 #include "train/config.h"
+#include "train/graph_capture.h"
 #include "train/rollout.h"
 #include "train/trainer.h"
 

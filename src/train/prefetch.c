@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include "base/timer.h"
+#include "data/dataset.h"
+#include "data/normalizer.h"
 
 enum { SLOTS = 2 };
 

@@ -139,7 +139,7 @@ static outcome pass(tg_context *ctx, const char *json) {
     outcome o = {0};
     const tg_place place = tg_backend_place(ctx);
     const tg_mem_usage before = tg_context_memory(ctx, place);
-    net_ok(ctx, tg_fno_plan(ctx, &config, 3, grid, true, &planned));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 3, grid, true, NULL, &planned));
     net_ok(ctx, tg_fno_create(ctx, &config, 5, &fno));
     net_ok(ctx, tg_fno_prepare(fno, 3, grid, true));
     const tg_mem_usage after = tg_context_memory(ctx, place);

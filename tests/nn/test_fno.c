@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "nn/config.h"
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/no_memory.h"
 #include "support/runner.h"
@@ -137,7 +139,7 @@ static void bad_structs_are_refused(void **state) {
     config.n_modes[0] = config.n_modes[1] = config.n_modes[2] = 1 << 20;
     expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.hidden_channels");
     tg_fno_memory memory;
-    expect_error(ctx, TG_E_CONFIG, tg_fno_plan(ctx, &config, 1, plain_grid, true, &memory),
+    expect_error(ctx, TG_E_CONFIG, tg_fno_plan(ctx, &config, 1, plain_grid, true, NULL, &memory),
                  "fno.n_modes");
 }
 
@@ -467,7 +469,7 @@ static void checkpointing(void **state) {
             config.activation_checkpoint = (tg_checkpoint)again;
             tg_fno *fno = NULL;
             net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
-            net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, &memory[again]));
+            net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, NULL, &memory[again]));
             net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, true));
             tg_tensor x = net_random(ctx, &config, 2, 1, plain_grid, 1);
             tg_tensor target = net_random(ctx, &config, 2, 1, plain_grid, 2);
@@ -607,7 +609,7 @@ static void modes_in_use(void **state) {
 static tg_status build(tg_context *ctx, const tg_fno_config *config) {
     tg_fno *fno = NULL;
     tg_fno_memory memory;
-    tg_status status = tg_fno_plan(ctx, config, 2, plain_grid, true, &memory);
+    tg_status status = tg_fno_plan(ctx, config, 2, plain_grid, true, NULL, &memory);
     if (status == TG_OK) {
         status = tg_fno_create(ctx, config, 1, &fno);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nn/models/models.h"
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/runner.h"
 

@@ -173,7 +173,7 @@ static void check_case(const char *backend, int index, bool training, tg_fno_mem
     const tg_fno_config config = net_config(ctx, cases[index].config);
     const int64_t batch = cases[index].batch, *grid = cases[index].grid;
     const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
-    net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, training, plan));
+    net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, training, NULL, plan));
     assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, before.blocks);
     tg_fno *fno = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
@@ -223,7 +223,7 @@ static void phases_fit_the_arenas(void **state) {
         tg_fno_memory plan;
         size_t most = 0, most_workspace = 0;
         int count = 0, sent = 0, turn = 0;
-        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &plan));
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, NULL, &plan));
         net_ok(ctx, tg_fno_phases(ctx, &config, batch, grid, phases, MOST, &count));
         assert_int_equal(count, 7 + (config.use_channel_mlp ? 7 : 5) * config.n_layers +
                                     (config.micro_batch > 0)); /* gradients leave at the end */
@@ -307,13 +307,13 @@ static void shared_workspace_is_free_memory(void **state) {
         tg_fno *fno = NULL;
         receiver expected, found;
         const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
-        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &alone));
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, NULL, &alone));
         net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
         net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
         backward_of(ctx, fno, i, &expected);
         for (int l = 0; l < T_COUNT(sizes_shared); l++) {
             const tg_shared_workspace *shared = nn_share(fno, &sizes_shared[l]);
-            net_ok(ctx, tg_fno_plan_shared(ctx, &config, batch, grid, &sizes_shared[l], &sharing));
+            net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &sizes_shared[l], &sharing));
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, false));
             assert_null(shared->work);
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
@@ -351,10 +351,10 @@ static void shared_parts_grow_the_network_least(void **state) {
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 8}");
     tg_fno_memory alone, sharing;
-    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &alone));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, NULL, &alone));
     const size_t activations = alone.bytes[TG_MEM_ACTIVATIONS], part = activations / 3 * 2;
     const tg_shared_workspace shared = {.dense_bytes = part, .work_bytes = part};
-    net_ok(ctx, tg_fno_plan_shared(ctx, &config, 2, grid, &shared, &sharing));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &shared, &sharing));
     assert_in_range(sharing.total - alone.total, activations / 3, activations / 5 * 2);
     tg_context_destroy(&ctx);
 }
@@ -561,8 +561,8 @@ static void navier_stokes_fits(void **state) {
         ctx, "{\"n_modes\": [64, 64], \"hidden_channels\": 64, \"projection_channel_ratio\": 4}");
     const int64_t grid[] = {128, 128};
     tg_fno_memory training, inference;
-    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, true, &training));
-    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, false, &inference));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, true, NULL, &training));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, false, NULL, &inference));
     const size_t activation = (size_t)4 * 8 * 64 * 128 * 128;
     assert_true(training.bytes[TG_MEM_ACTIVATIONS] < 12 * activation);
     assert_true(inference.bytes[TG_MEM_ACTIVATIONS] < 3 * activation);
