@@ -62,7 +62,7 @@ tg_status nn_uno_take_lists(tg_context *ctx, const char *key, const nn_uno_lists
     }
     config->n_uno_out_channels = lists->channels.count;
     memcpy(config->uno_out_channels, lists->channels.value, sizeof config->uno_out_channels);
-    config->n_uno_n_modes = tg_max(modes->count, 0);
+    config->n_uno_n_modes = modes->count > 0 ? modes->count : 0;
     for (int i = 0; i < modes->count; i++) {
         if (modes->value[i] != floor(modes->value[i])) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.uno_n_modes: %g is not an integer",
@@ -70,7 +70,7 @@ tg_status nn_uno_take_lists(tg_context *ctx, const char *key, const nn_uno_lists
         }
         config->uno_n_modes[i] = (int64_t)modes->value[i];
     }
-    config->n_uno_scalings = tg_max(scalings->count, 0);
+    config->n_uno_scalings = scalings->count > 0 ? scalings->count : 0;
     memcpy(config->uno_scalings, scalings->value, sizeof config->uno_scalings);
     config->n_horizontal_skips = lists->horizontal.count;
     for (int i = 0; i < lists->horizontal.count; i++) {
