@@ -8,14 +8,12 @@ Peak memory of a whole training step (with and without in_backward) is measured 
 """
 import argparse
 import json
-import pathlib
 import statistics
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
-
 import torch
+
+from torch_measures import state_bytes
 
 import libtgrad
 
@@ -96,23 +94,6 @@ def optimizers(args):
             "libtgrad tensorgrad 8bit": ours(state_precision="8bit"),
             "neuraloperator TensorGRaD": published,
             "neuraloperator low rank": low_rank}
-
-
-def state_bytes(opt):
-    """Of tensors, also those inside of objects that the state holds."""
-    if isinstance(opt, libtgrad.TensorGRaD):
-        return opt.memory()["state"]
-
-    def count(value):
-        if torch.is_tensor(value):
-            return value.numel() * value.element_size()
-        if isinstance(value, dict):
-            return sum(map(count, value.values()))
-        if isinstance(value, (list, tuple)):
-            return sum(map(count, value))
-        return count(vars(value)) if hasattr(value, "__dict__") else 0
-
-    return sum(count(state) for state in opt.state.values())
 
 
 def timed(args, step, count):

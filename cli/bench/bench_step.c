@@ -1,9 +1,9 @@
-/* tgrad bench step: whole training steps on random data, one optimizer after the other.
+/* tgrad bench step: whole training steps on random data, each optimizer in turn.
  *
- * The optimizer works inside the backward pass, as in training; the time spent in its sink is its
- * own, the rest is forward and backward. On a device, which works on while the sink returns, the
- * passes are also run without an optimizer, and what a step takes longer is the optimizer's. The
- * first step meets untouched memory and counts for nothing but the cold refresh. */
+ * The optimizer works inside the backward pass, as in training; its time is that of its sink, the
+ * rest is forward and backward. A device keeps working after the sink returns: there the passes
+ * also run without an optimizer, whose time is the difference. The first step touches its memory
+ * for the first time and counts only for the cold refresh. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ typedef struct measurement {
     cli_memory_plan planned;
 } measurement;
 
-/* What a step needs. */
+/* The objects of a step. */
 typedef struct step_work {
     tg_context *ctx;
     cli_workbench bench;
@@ -56,7 +56,7 @@ static tg_status timed_receive(void *user, const tg_gradient *gradient) {
     return status;
 }
 
-/* A step on the host: its whole time, and what the sink takes of it. */
+/* A step on the host: its time, and that of the sink. */
 static tg_status step_on_host(step_work *work, double *loss, double *whole, double *optimizer) {
     const tg_grad_sink timing = {.receive = timed_receive, .user = work};
     work->sink_seconds = 0.0;
@@ -110,7 +110,7 @@ static tg_status make_work(step_work *work, const cli_problem *problem, const ch
     work->sink = tg_optim_sink(work->bench.optim);
     const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
     status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
-    tg_context_memory_reset_peak(ctx); /* what preparing alone took is gone */
+    tg_context_memory_reset_peak(ctx); /* without the memory of the preparation */
     return status;
 }
 
@@ -168,7 +168,7 @@ static tg_status read_memory(tg_context *ctx, measurement *m) {
     return tg_backend_memory(ctx, &m->driver, &total);
 }
 
-/* A context of its own for each optimizer, so that its peaks are its own. */
+/* Each optimizer has a separate context, so that peaks do not mix. */
 static int measure(const cli_call *call, const bench_options *options, const char *method,
                    measurement *m) {
     step_work work = {0};
@@ -359,7 +359,7 @@ int bench_step(const cli_call *call, const bench_options *options) {
             return code;
         }
     }
-    tg_context *ctx = NULL; /* to say what was used */
+    tg_context *ctx = NULL; /* for the names of backend and threads */
     const int code = cli_open_context(call->common, true, &ctx);
     if (code != CLI_OK) {
         return code;

@@ -314,9 +314,10 @@ static void add_row(cli_table *table, const char *name, int64_t kept, double sha
     cli_table_cell(table, "%s", name);
     cli_table_cell(table, "%lld", (long long)kept);
     cli_table_cell(table, "%.1f %%", 100.0 * share);
-    const double values[] = {s->min, s->q1, s->median, s->q3, s->p99, s->p999, s->max};
-    for (int i = 0; i < 7; i++) {
-        cli_table_cell(table, "%.3g", values[i]);
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        if (q != CLI_P01) {
+            cli_table_cell(table, "%.3g", s->at[q]);
+        }
     }
     cli_table_cell(table, "%.4f", relative);
 }
@@ -350,11 +351,9 @@ static void print_text(const analysis *a) {
 }
 
 static json_t *json_of_quantiles(const cli_quantiles *s) {
-    cli_quantile quantile[CLI_QUANTILES];
-    cli_quantile_list(s, quantile);
     json_t *object = cli_json_object();
     for (int q = 0; q < CLI_QUANTILES; q++) {
-        cli_json_set(object, quantile[q].key, cli_json_real(quantile[q].value));
+        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
     }
     return object;
 }
@@ -440,8 +439,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_analyze = {
     .name = "analyze",
     .arguments = "FILE|RUN",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Compare the reconstruction error of compression methods",
     .description =
         "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"

@@ -250,28 +250,6 @@ static int show_sweep(const cli_sweep *s, bool json) {
     return code;
 }
 
-/* KEY=V,V,..: the values in a list that is to be freed; 0 if it is none. Commas within brackets
- * belong to a value. */
-static int split_values(char *text, char ***values) {
-    int count = 0, depth = 0;
-    *values = cli_need(calloc(strlen(text) + 1, sizeof **values));
-    for (char *at = text, *begin = text;; at++) {
-        depth += (*at == '[') - (*at == ']');
-        if (*at == '\0' || (*at == ',' && depth == 0)) {
-            const bool is_last = *at == '\0';
-            *at = '\0';
-            if (*begin == '\0') {
-                return 0;
-            }
-            (*values)[count++] = begin;
-            begin = at + 1;
-            if (is_last) {
-                return count;
-            }
-        }
-    }
-}
-
 static int profile_sweep(tg_context *ctx, const char *name, const char *given,
                          const tg_settings *settings, const cli_common *common) {
     char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
@@ -282,9 +260,15 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
     int code = CLI_OK;
     if (equals) {
         *equals = '\0';
-        s.values = split_values(equals + 1, &values);
+        char *list = cli_format("[%s]", equals + 1); /* commas within brackets belong to a value */
+        s.values = cli_words_split(list, &values);
+        free(list);
     }
-    if (s.values == 0 || !strchr(text, '.')) {
+    bool is_good = s.values > 0 && strchr(text, '.');
+    for (int i = 0; i < s.values; i++) {
+        is_good = is_good && values[i][0];
+    }
+    if (!is_good) {
         code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
                          opt.sweep);
     }
@@ -297,21 +281,16 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
     }
     code = code == CLI_OK ? show_sweep(&s, common->json) : code;
     free(s.point);
-    free(values);
+    cli_words_free(values, s.values);
     free(text);
     return code;
 }
 
 /* ---- the figure of datasets ---- */
 
-/* "128x128"; returns text. */
 static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID_TEXT]) {
-    size_t used = 0;
-    for (int d = 0; d < n_dim && used < TG_GRID_TEXT; d++) {
-        used += (size_t)snprintf(text + used, TG_GRID_TEXT - used, "%s%lld", d ? "x" : "",
-                                 (long long)sizes[d]);
-    }
-    return text;
+    const tg_shape shape = tg_shape_of(n_dim, sizes);
+    return tg_shape_text(&shape, text, TG_GRID_TEXT);
 }
 
 /* The lines of text below a preset. */
@@ -478,7 +457,7 @@ static int run(const cli_call *call) {
         return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
     }
     if (opt.figure && (opt.sweep || opt.preset || config)) {
-        return cli_usage("profile", "--figure stands alone: no file, --preset or --sweep");
+        return cli_usage("profile", "--figure takes no file, --preset or --sweep");
     }
     if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
@@ -505,8 +484,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_profile = {
     .name = "profile",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Show where the memory of a training step goes, and when",
     .description =
         "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"

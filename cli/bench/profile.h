@@ -21,7 +21,7 @@ typedef enum cli_part {
 
 extern const char *const cli_part_names[CLI_PARTS];  /* "parameters", "optimizer states", .. */
 extern const char *const cli_part_keys[CLI_PARTS];   /* in JSON: "optimizer_states" */
-extern const char *const cli_part_styles[CLI_PARTS]; /* classes of the report's style sheet */
+extern const char *const cli_part_styles[CLI_PARTS]; /* classes of the chart */
 
 /* Bytes by category to bytes by part. */
 void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]);
@@ -91,29 +91,14 @@ extern const char cli_sweep_saving[];
 /* Savings in optimizer states over the first method, in %. */
 double cli_states_saved(const cli_sweep *sweep, int value, int method);
 
-/* ---- pages, and charts as SVG files ---- */
+/* ---- pages, and charts as SVG files ----
+ *
+ * Every column carries its numbers in full: data-total, and data-part with data-bytes of each part.
+ */
 
 void cli_profile_page(cli_html *page, const cli_profile *profile);
 void cli_profile_svg(cli_html *file, const cli_profile *profile);
 void cli_sweep_page(cli_html *page, const cli_sweep *sweep);
 void cli_sweep_svg(cli_html *file, const cli_sweep *sweep);
-
-/* ---- drawings: SVG inside a page or in a file ----
- *
- * Elements carry classes and no colours: the style sheet around them has those. Every column
- * carries its numbers in full: data-total, and data-part with data-bytes of each part. */
-
-enum { CLI_CHART_WIDTH = 1040 };
-
-typedef struct cli_drawing {
-    cli_html body; /* elements within CLI_CHART_WIDTH x height */
-    int height;
-    char title[160], summary[256]; /* the latter in place of the picture, for screen readers */
-} cli_drawing;
-
-/* To be freed. */
-void cli_draw_phases(const cli_profile *profile, cli_drawing *out);
-void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out);
-void cli_drawing_free(cli_drawing *drawing);
 
 #endif

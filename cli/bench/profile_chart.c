@@ -5,17 +5,25 @@
 #include "common/text.h"
 #include "profile.h"
 #include "report/chart.h"
+#include "report/report.h"
 
 /* In units of the drawing, which is scaled as a whole. */
 enum {
+    WIDTH = 1040,
     LEFT = 70,
-    RIGHT = CLI_CHART_WIDTH - 18,
+    RIGHT = WIDTH - 18,
     TOP = 30,
     BOTTOM = 350,
     LABEL = 12,
     SMALL = 11,
     ABOUT_LINE = 15
 };
+
+typedef struct drawing {
+    cli_html body; /* elements within WIDTH x height; they carry classes and no colours */
+    int height;
+    char title[160], summary[256]; /* the latter in place of the picture, for screen readers */
+} drawing;
 
 typedef struct scale {
     double most; /* bytes at TOP */
@@ -101,7 +109,7 @@ static void draw_span(cli_html *out, const char *name, double x0, double x1, int
 
 /* ---- phases ---- */
 
-/* "back through block 2: mixing" stands as "mixing" in the span of "block 2". */
+/* "back through block 2: mixing" is labelled "mixing" in the span of "block 2". */
 typedef struct phase_label {
     char group[48]; /* "": none */
     const char *own;
@@ -193,13 +201,13 @@ static void draw_marks(cli_html *out, const cli_profile *p, const scale *s, doub
                  text);
 }
 
-void cli_draw_phases(const cli_profile *p, cli_drawing *out) {
+static void draw_phases(const cli_profile *p, drawing *out) {
     const size_t peak = p->phase[p->peak].total;
     const scale s = scale_for((double)(p->held_total > peak ? p->held_total : peak), 1.12);
     const double step = (double)(RIGHT - LEFT) / p->count, gap = fmin(1.5, 0.1 * step);
     cli_html *body = &out->body;
     char text[CLI_UNIT_TEXT];
-    *out = (cli_drawing){0};
+    *out = (drawing){0};
     snprintf(out->title, sizeof out->title, "Memory in the phases of a training step");
     snprintf(out->summary, sizeof out->summary,
              "Memory in %d phases of a training step; most is alive in: %s, %s", p->count,
@@ -292,11 +300,11 @@ static scale scale_of_values(const cli_sweep *sweep, int value, int count) {
     return s;
 }
 
-void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out) {
+static void draw_sweep(const cli_sweep *sweep, drawing *out) {
     const bars b = plan_bars(sweep);
     cli_html *body = &out->body;
     int last_line = b.values_end; /* of text below the columns */
-    *out = (cli_drawing){0};
+    *out = (drawing){0};
     snprintf(out->title, sizeof out->title, "Memory of a training step %s %.80s",
              sweep->is_relative ? "for several" : "against", sweep->key);
     snprintf(out->summary, sizeof out->summary, "Memory of a training step for %d values of %.80s",
@@ -323,10 +331,6 @@ void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out) {
         cli_html_add(body, "<text class=\"middle soft\" x=\"%d\" y=\"%d\">%s</text>\n",
                      (LEFT + RIGHT) / 2, last_line + 20, sweep->key);
     }
-}
-
-void cli_drawing_free(cli_drawing *drawing) {
-    cli_html_free(&drawing->body);
 }
 
 /* ---- files, with a legend of the parts ---- */
@@ -358,9 +362,9 @@ typedef struct caption {
     const char *foot; /* a sentence below; NULL: none */
 } caption;
 
-static void write_svg(cli_html *file, const cli_drawing *d, const caption *c) {
+static void write_svg(cli_html *file, const drawing *d, const caption *c) {
     const int height = HEAD + d->height + (c->foot ? FOOT : 0);
-    cli_svg_begin(file, &(cli_svg){.width = CLI_CHART_WIDTH,
+    cli_svg_begin(file, &(cli_svg){.width = WIDTH,
                                    .height = height,
                                    .title = d->title,
                                    .summary = d->summary,
@@ -383,31 +387,119 @@ static void write_svg(cli_html *file, const cli_drawing *d, const caption *c) {
 }
 
 void cli_profile_svg(cli_html *file, const cli_profile *p) {
-    cli_drawing drawing;
+    drawing d;
     char about[120];
     const double count = (double)p->run->parameters;
     snprintf(about, sizeof about, ", optimizer %.20s, %.*f%s parameters", p->method,
              count < 1e6 ? 0 : 1, count < 1e6 ? count : count / 1e6, count < 1e6 ? "" : " million");
-    cli_draw_phases(p, &drawing);
-    write_svg(file, &drawing,
+    draw_phases(p, &d);
+    write_svg(file, &d,
               &(caption){.name = p->name,
                          .about = about,
                          .given = p->given,
                          .foot = p->shares ? cli_profile_sharing : NULL});
-    cli_drawing_free(&drawing);
+    cli_html_free(&d.body);
 }
 
 void cli_sweep_svg(cli_html *file, const cli_sweep *s) {
-    cli_drawing drawing;
+    drawing d;
     char about[120] = "";
     if (s->methods == 1 && s->values > 0) {
         snprintf(about, sizeof about, ", optimizer %.60s", s->point[0].method);
     }
-    cli_draw_sweep(s, &drawing);
-    write_svg(file, &drawing,
+    draw_sweep(s, &d);
+    write_svg(file, &d,
               &(caption){.name = s->name,
                          .about = about,
                          .given = s->given,
                          .foot = s->is_relative ? cli_sweep_saving : NULL});
-    cli_drawing_free(&drawing);
+    cli_html_free(&d.body);
+}
+
+/* ---- pages: a chart, as its file has it, and the numbers as tables ---- */
+
+static void open_page(cli_html *page, const char *title) {
+    cli_html_begin(page);
+    cli_html_add(page, "<title>%s \xC2\xB7 tgrad profile</title>\n", title);
+    cli_report_style(page);
+    cli_html_add(page,
+                 "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad profile</p>\n"
+                 "<h1>%s</h1></header>\n<section><figure class=\"chart\">\n",
+                 title);
+}
+
+static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PARTS], size_t total,
+                    bool is_peak) {
+    char text[CLI_UNIT_TEXT];
+    cli_html_add(page, "<tr><th scope=\"row\">%s%s</th>", name, is_peak ? " (peak)" : "");
+    for (int p = 0; p <= CLI_PARTS; p++) {
+        cli_html_add(page, "<td>%s</td>", cli_bytes_text(p < CLI_PARTS ? parts[p] : total, text));
+    }
+    cli_html_add(page, "</tr>\n");
+}
+
+static void open_table(cli_html *page, const char *title, const char *first) {
+    cli_html_add(page, "</section>\n<section><h2>%s</h2>\n", title);
+    cli_report_open_table(page, title, "memory", first);
+    for (int p = 0; p <= CLI_PARTS; p++) {
+        cli_html_add(page, "<th scope=\"col\">%s</th>", p < CLI_PARTS ? cli_part_names[p] : "all");
+    }
+    cli_report_begin_rows(page);
+}
+
+static void close_page(cli_html *page) {
+    cli_html_add(page, "</section>\n</main>\n</body>\n</html>\n");
+}
+
+void cli_profile_page(cli_html *page, const cli_profile *p) {
+    char text[CLI_UNIT_TEXT];
+    const tg_place place = p->run->place;
+    open_page(page, p->name);
+    cli_profile_svg(page, p);
+    cli_html_add(page,
+                 "</figure>\n<p class=\"note\">Buffers share arenas that are allocated before "
+                 "the first step: the allocated bytes are constant. The columns show the "
+                 "bytes in use.</p>\n");
+    if (p->phase[p->count - 1].is_refresh) {
+        cli_html_add(page,
+                     "<p class=\"note\">The last column replaces the one before it in a step that "
+                     "refreshes its projections, which holds up to %s.</p>\n",
+                     cli_bytes_text(p->refresh_total, text));
+    }
+    if (p->steps > 0) {
+        cli_html_add(page,
+                     "<p>%lld steps were run, %.2f ms each (median); the memory ledger counted %s "
+                     "at its highest, %s the plan.</p>\n",
+                     (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+                     p->as_planned ? "as in" : "other than");
+    }
+    open_table(page, "A step", "phase");
+    for (int i = 0; i < p->count; i++) {
+        add_row(page, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total, i == p->peak);
+    }
+    add_row(page, "held all the time", p->held, p->held_total, false);
+    cli_report_close_table(page);
+    open_table(page, "The whole run", "phase");
+    for (int i = 0; i < p->run->count; i++) {
+        size_t parts[CLI_PARTS];
+        cli_parts_of(p->run->phase[i].bytes[place], parts);
+        add_row(page, p->run->phase[i].name, parts, p->run->phase[i].total[place],
+                i == p->run->peak_phase[place]);
+    }
+    cli_report_close_table(page);
+    close_page(page);
+}
+
+void cli_sweep_page(cli_html *page, const cli_sweep *s) {
+    open_page(page, s->name);
+    cli_sweep_svg(page, s);
+    cli_html_add(page, "</figure>\n");
+    open_table(page, "All values", s->key);
+    for (int i = 0; i < s->values * s->methods; i++) {
+        char row[128];
+        snprintf(row, sizeof row, "%s, %.40s", s->point[i].value, s->point[i].method);
+        add_row(page, row, s->point[i].parts, s->point[i].total, false);
+    }
+    cli_report_close_table(page);
+    close_page(page);
 }

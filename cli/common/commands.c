@@ -21,8 +21,8 @@ static const char *const backends[] = {"ref", "cpu", "cuda", NULL};
 static const char *const maths[] = {"tf32", "fp32", NULL};
 
 static const cli_option device_options[] = {
-    CLI_OPTION_TEXT("backend", 0, &common.backend, backends, "ref|cpu|cuda",
-                    "who does the arithmetic", "the best one here"),
+    CLI_OPTION_TEXT("backend", 0, &common.backend, backends, "ref|cpu|cuda", "where to compute",
+                    "the best one here"),
     CLI_OPTION_INT("threads", 't', &common.threads, 0, 4096, "N", "CPU threads; 0 means all cores",
                    "0"),
     CLI_OPTION_TEXT("math", 0, &common.math, maths, "tf32|fp32", "how a GPU multiplies f32",
@@ -164,11 +164,11 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (common.help) {
         cli_print_help(command, stdout);
         code = CLI_OK;
-    } else if (call.args.count < command->min_args) {
+    } else if (call.args.count < command->args[0]) {
         cli_usage(command->name, call.args.count == 0 ? "needs %s" : "needs %s, but has %d only",
                   command->arguments, call.args.count);
-    } else if (call.args.count > command->max_args) {
-        const char *extra = call.args.item[command->max_args];
+    } else if (call.args.count > command->args[1]) {
+        const char *extra = call.args.item[command->args[1]];
         cli_usage(command->name, "argument '%.64s' is one too many%s", extra,
                   strchr(extra, '=') ? "; a setting is written --section.key VALUE" : "");
     } else {

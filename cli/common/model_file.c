@@ -34,7 +34,7 @@ fail:
     return status;
 }
 
-void cli_model_tell(const cli_model *model) {
+void cli_model_print_normalized(const cli_model *model) {
     const bool x = tg_model_is_normalized(model->model, TG_DATA_X);
     const bool y = tg_model_is_normalized(model->model, TG_DATA_Y);
     if (config_path) {

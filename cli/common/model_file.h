@@ -22,7 +22,7 @@ int cli_model_open(tg_context *ctx, const char *path, cli_model *out);
 void cli_model_close(cli_model *model); /* accepts all zero */
 
 /* On stderr, for weights read by --config: which sides of the data are normalized. */
-void cli_model_tell(const cli_model *model);
+void cli_model_print_normalized(const cli_model *model);
 
 /* "checkpoint: best, epoch 8 of 15 (by h1)" on stdout, before results: of a run folder. */
 void cli_model_say_checkpoint(const cli_model *model);

@@ -12,6 +12,145 @@
 #include "tgrad/keys.h"
 #include "tgrad/status.h"
 
+static const cli_option *find_name(const cli_option *const *tables, const char *name,
+                                   size_t length) {
+    for (const cli_option *const *table = tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            if (strlen(row->name) == length && memcmp(row->name, name, length) == 0) {
+                return row;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* ---- suggestions ---- */
+
+enum { MAX_WORD = 64 }; /* longer ones are near to nothing */
+
+cli_suggestion cli_suggest(const char *word) {
+    /* Near: one edit for up to three letters, and one more for every three letters after. */
+    int length = (int)strnlen(word, MAX_WORD);
+    return (cli_suggestion){.word = word, .distance = length ? (length + 2) / 3 + 1 : 0};
+}
+
+void cli_suggest_offer(cli_suggestion *suggestion, const char *name) {
+    size_t length = strlen(suggestion->word);
+    int distance = tg_edit_distance(suggestion->word, name);
+    if (distance > 1 && length >= 2 && strncmp(suggestion->word, name, length) == 0) {
+        distance = 1; /* the beginning of a name is as good as one slip */
+    }
+    if (distance < suggestion->distance) {
+        suggestion->distance = distance;
+        suggestion->best = name;
+        snprintf(suggestion->text, sizeof suggestion->text, "; did you mean %.64s?", name);
+    }
+}
+
+/* ---- unknown options: first a table of habits, then the names of settings without their section,
+ * then the nearest name of either kind ---- */
+
+/* A name with a dot is a setting; of several rows for a word the first that the command has. */
+static const struct {
+    const char *name, *words;
+} habits[] = {{"opt.n_epochs", "epochs num_epochs max_epochs"},
+              {"opt.learning_rate", "lr"},
+              {"opt.weight_decay", "wd"},
+              {"opt.name", "optimizer optim method"},
+              {"opt.training_loss", "loss"},
+              {"opt.max_grad_norm", "grad_clip clip"},
+              {"opt.update_proj_gap", "gap"},
+              {"fno.fno_block_precision", "precision amp"},
+              {"fno.activation_precision", "bf16"},
+              {"fno.activation_checkpoint", "checkpointing"},
+              {"fno.n_modes", "modes"},
+              {"fno.hidden_channels", "width channels"},
+              {"fno.n_layers", "layers depth"},
+              {"data.batch_size", "batch bs"},
+              {"batch", "batch_size"},
+              {"data.root", "data data_dir data_path"},
+              {"data.set", "dataset"},
+              {"data.train_resolution", "resolution"},
+              {"backend", "device gpu cuda cpu"},
+              {"threads", "workers num_workers jobs"},
+              {"run", "output output_dir out save_dir log_dir dir name"},
+              {"output", "png svg out dir"},
+              {"resume", "checkpoint continue restart"},
+              {"quiet", "silent"},
+              {"force", "overwrite"},
+              {"n-train", "samples n"},
+              {"resolution", "size"},
+              {"seed", "random_seed"}};
+
+static bool has_word(const char *list, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = list; length > 0 && (at = strstr(at, word)); at++) {
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *of_habit(const cli_option *const *tables, bool overrides, const char *word) {
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
+        const char *name = habits[i].name;
+        const bool is_there =
+            strchr(name, '.') ? overrides : find_name(tables, name, strlen(name)) != NULL;
+        if (is_there && has_word(habits[i].words, word)) {
+            return name;
+        }
+    }
+    return NULL;
+}
+
+/* The nearest name: an option, or the key of a setting, which is then named with its section. */
+static const char *nearest(const cli_option *const *tables, bool overrides, const char *written,
+                           const char *word, const char **section) {
+    cli_suggestion option = cli_suggest(written), key = cli_suggest(word);
+    tg_key_info info;
+    *section = "";
+    for (const cli_option *const *table = tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            cli_suggest_offer(&option, row->name);
+        }
+    }
+    for (int i = 0; overrides && tg_key_describe(i, &info); i++) {
+        const char *before = key.best;
+        cli_suggest_offer(&key, info.name);
+        if (key.best != before) {
+            *section = info.section;
+        }
+    }
+    if (option.best && (!key.best || option.distance <= key.distance)) {
+        *section = "";
+        return option.best;
+    }
+    return key.best;
+}
+
+/* The option or setting that `word`, an unknown option without dashes, most likely means: "--run",
+ * "--opt.n_epochs" (only with `overrides`). NULL if none is near; else returns text. */
+static const char *hint_of(const cli_option *const *tables, bool overrides, const char *word,
+                           char *text, size_t capacity) {
+    char key[64]; /* as settings and the table write it */
+    word = strrchr(word, '.') ? strrchr(word, '.') + 1 : word;
+    snprintf(key, sizeof key, "%s", word);
+    for (char *c = key; *c; c++) {
+        *c = (char)(*c == '-' ? '_' : *c);
+    }
+    const char *section = "", *name = of_habit(tables, overrides, key);
+    if (!name) {
+        name = nearest(tables, overrides, word, key, &section);
+    }
+    if (name) {
+        snprintf(text, capacity, "--%s%s%s", section, *section ? "." : "", name);
+    }
+    return name ? text : NULL;
+}
+
+/* ---- the parser ---- */
+
 /* The state of a parse. */
 typedef struct parser {
     const cli_option *const *tables;
@@ -33,17 +172,6 @@ static bool refuse(parser *p, const char *format, ...) {
     return false;
 }
 
-static const cli_option *find_name(const parser *p, const char *name, size_t length) {
-    for (const cli_option *const *table = p->tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            if (strlen(row->name) == length && memcmp(row->name, name, length) == 0) {
-                return row;
-            }
-        }
-    }
-    return NULL;
-}
-
 static const cli_option *find_letter(const parser *p, char letter) {
     for (const cli_option *const *table = p->tables; *table; table++) {
         for (const cli_option *row = *table; row->name; row++) {
@@ -59,7 +187,7 @@ static bool refuse_unknown(parser *p, const char *written, const char *name, siz
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), name);
     char hint[96];
-    if (cli_hint(p->tables, p->overrides, word, hint, sizeof hint)) {
+    if (hint_of(p->tables, p->overrides, word, hint, sizeof hint)) {
         return refuse(p, "unknown option '%.64s'; did you mean %s?", written, hint);
     }
     return refuse(p, "unknown option '%.64s'", written);
@@ -100,8 +228,11 @@ static bool store_text(parser *p, const cli_option *row, const char *value) {
         *row->text = value;
         return true;
     }
-    const char *meant = cli_hint_choice(row->choices, value);
-    meant = meant ? meant : suggestion.best;
+    const char *meant = suggestion.best;
+    for (const char *const *choice = row->choices; *choice; choice++) { /* names elsewhere */
+        const bool is_gpu = strcmp(*choice, "cuda") == 0;
+        meant = is_gpu && has_word("gpu cuda:0 nvidia device", value) ? *choice : meant;
+    }
     return meant ? refuse(p, "--%s: '%.64s' is not one of %s; did you mean %s?", row->name, value,
                           known, meant)
                  : refuse(p, "--%s: '%.64s' is not one of %s", row->name, value, known);
@@ -187,7 +318,7 @@ static bool take_long(parser *p, const char *argument) {
     const char *name = argument + 2;
     const size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
-    const cli_option *row = find_name(p, name, length);
+    const cli_option *row = find_name(p->tables, name, length);
     const bool override = !row && p->overrides && is_override_key(name, length);
     if (!row && !override) {
         return refuse_unknown(p, argument, name, length);
@@ -260,169 +391,4 @@ void cli_list_free(cli_list *list) {
     }
     free(list->item);
     *list = (cli_list){0};
-}
-
-/* ---- suggestions ---- */
-
-enum { MAX_WORD = 64 }; /* longer ones are near to nothing */
-
-cli_suggestion cli_suggest(const char *word) {
-    /* Near: one edit for up to three letters, and one more for every three letters after. */
-    int length = (int)strnlen(word, MAX_WORD);
-    return (cli_suggestion){.word = word, .distance = length ? (length + 2) / 3 + 1 : 0};
-}
-
-void cli_suggest_offer(cli_suggestion *suggestion, const char *name) {
-    size_t length = strlen(suggestion->word);
-    int distance = tg_edit_distance(suggestion->word, name);
-    if (distance > 1 && length >= 2 && strncmp(suggestion->word, name, length) == 0) {
-        distance = 1; /* the beginning of a name is as good as one slip */
-    }
-    if (distance < suggestion->distance) {
-        suggestion->distance = distance;
-        suggestion->best = name;
-        snprintf(suggestion->text, sizeof suggestion->text, "; did you mean %.64s?", name);
-    }
-}
-
-/* ---- unknown options: first a table of habits, then the names of settings without their section,
- * then the nearest name of either kind ---- */
-
-/* A name with a dot is a setting; of several rows for a word the first that the command has. */
-static const struct {
-    const char *word, *name;
-} habits[] = {
-    {"epochs", "opt.n_epochs"},
-    {"num_epochs", "opt.n_epochs"},
-    {"max_epochs", "opt.n_epochs"},
-    {"lr", "opt.learning_rate"},
-    {"wd", "opt.weight_decay"},
-    {"optimizer", "opt.name"},
-    {"optim", "opt.name"},
-    {"method", "opt.name"},
-    {"loss", "opt.training_loss"},
-    {"grad_clip", "opt.max_grad_norm"},
-    {"clip", "opt.max_grad_norm"},
-    {"gap", "opt.update_proj_gap"},
-    {"precision", "fno.fno_block_precision"},
-    {"amp", "fno.fno_block_precision"},
-    {"bf16", "fno.activation_precision"},
-    {"checkpointing", "fno.activation_checkpoint"},
-    {"modes", "fno.n_modes"},
-    {"width", "fno.hidden_channels"},
-    {"channels", "fno.hidden_channels"},
-    {"layers", "fno.n_layers"},
-    {"depth", "fno.n_layers"},
-    {"batch", "data.batch_size"},
-    {"bs", "data.batch_size"},
-    {"batch_size", "batch"},
-    {"data", "data.root"},
-    {"data_dir", "data.root"},
-    {"data_path", "data.root"},
-    {"dataset", "data.set"},
-    {"resolution", "data.train_resolution"},
-    {"device", "backend"},
-    {"gpu", "backend"},
-    {"cuda", "backend"},
-    {"cpu", "backend"},
-    {"workers", "threads"},
-    {"num_workers", "threads"},
-    {"jobs", "threads"},
-    {"output", "run"},
-    {"png", "output"},
-    {"svg", "output"},
-    {"output_dir", "run"},
-    {"out", "run"},
-    {"out", "output"},
-    {"save_dir", "run"},
-    {"log_dir", "run"},
-    {"dir", "run"},
-    {"dir", "output"},
-    {"name", "run"},
-    {"checkpoint", "resume"},
-    {"continue", "resume"},
-    {"restart", "resume"},
-    {"silent", "quiet"},
-    {"overwrite", "force"},
-    {"samples", "n-train"},
-    {"n", "n-train"},
-    {"size", "resolution"},
-    {"random_seed", "seed"},
-};
-
-static bool is_option(const cli_option *const *tables, const char *name) {
-    for (const cli_option *const *table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            if (strcmp(row->name, name) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-static const char *of_habit(const cli_option *const *tables, bool overrides, const char *word) {
-    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
-        const char *name = habits[i].name;
-        if (strcmp(habits[i].word, word) == 0 &&
-            (strchr(name, '.') ? overrides : is_option(tables, name))) {
-            return name;
-        }
-    }
-    return NULL;
-}
-
-/* The nearest name: an option, or the key of a setting, which is then named with its section. */
-static const char *nearest(const cli_option *const *tables, bool overrides, const char *written,
-                           const char *word, const char **section) {
-    cli_suggestion option = cli_suggest(written), key = cli_suggest(word);
-    tg_key_info info;
-    *section = "";
-    for (const cli_option *const *table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            cli_suggest_offer(&option, row->name);
-        }
-    }
-    for (int i = 0; overrides && tg_key_describe(i, &info); i++) {
-        const char *before = key.best;
-        cli_suggest_offer(&key, info.name);
-        if (key.best != before) {
-            *section = info.section;
-        }
-    }
-    if (option.best && (!key.best || option.distance <= key.distance)) {
-        *section = "";
-        return option.best;
-    }
-    return key.best;
-}
-
-const char *cli_hint(const cli_option *const *tables, bool overrides, const char *word, char *text,
-                     size_t capacity) {
-    char key[64]; /* as settings and the table write it */
-    word = strrchr(word, '.') ? strrchr(word, '.') + 1 : word;
-    snprintf(key, sizeof key, "%s", word);
-    for (char *c = key; *c; c++) {
-        *c = (char)(*c == '-' ? '_' : *c);
-    }
-    const char *section = "", *name = of_habit(tables, overrides, key);
-    if (!name) {
-        name = nearest(tables, overrides, word, key, &section);
-    }
-    if (name) {
-        snprintf(text, capacity, "--%s%s%s", section, *section ? "." : "", name);
-    }
-    return name ? text : NULL;
-}
-
-const char *cli_hint_choice(const char *const *choices, const char *value) {
-    static const char *const gpus[] = {"gpu", "cuda:0", "nvidia", "device"};
-    for (const char *const *choice = choices; *choice; choice++) {
-        for (size_t i = 0; strcmp(*choice, "cuda") == 0 && i < sizeof gpus / sizeof gpus[0]; i++) {
-            if (strcmp(value, gpus[i]) == 0) {
-                return *choice;
-            }
-        }
-    }
-    return NULL;
 }

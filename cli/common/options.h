@@ -95,14 +95,4 @@ typedef struct cli_suggestion {
 cli_suggestion cli_suggest(const char *word);
 void cli_suggest_offer(cli_suggestion *suggestion, const char *name);
 
-/* ---- the names that users of other programs write ---- */
-
-/* The option or setting that `word`, an unknown option without dashes, most likely means: "--run",
- * "--opt.n_epochs" (only with `overrides`). NULL if none is near; else returns text. */
-const char *cli_hint(const cli_option *const *tables, bool overrides, const char *word, char *text,
-                     size_t capacity);
-
-/* The word of `choices` that `value` means in other programs ("gpu": cuda), or NULL. */
-const char *cli_hint_choice(const char *const *choices, const char *value);
-
 #endif

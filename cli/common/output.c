@@ -188,7 +188,7 @@ static double running_threads(void) {
  * step of the preset burgers took 0.97 s with spinning threads and 0.32 s with passive ones.
  * OpenMP's run time reads its policy from the environment when it is loaded, and has no call for
  * it; so if running threads occupy at least half of the cores, the program starts itself again with
- * passive waiting. A policy that the user set (OMP_WAIT_POLICY, GOMP_SPINCOUNT) stands. */
+ * passive waiting. A policy set by the user (OMP_WAIT_POLICY, GOMP_SPINCOUNT) is kept. */
 static void choose_waiting(void) {
     enum { SAMPLES = 8 };
     if (!call || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) {
@@ -443,6 +443,23 @@ void cli_json_set_errors(json_t *object, const tg_test_errors *errors) {
         cli_json_set(object, "l2_channels", cli_json_reals(errors->l2_channels, errors->channels));
         cli_json_set(object, "h1_channels", cli_json_reals(errors->h1_channels, errors->channels));
     }
+}
+
+void cli_json_lines(const char *folder, const char *file,
+                    void (*take)(const json_t *line, void *to), void *to) {
+    char *path = cli_format("%s/%s", folder, file), *line = NULL;
+    size_t room = 0;
+    FILE *stream = fopen(path, "r");
+    while (stream && getline(&line, &room, stream) > 0) {
+        json_t *value = json_loads(line, 0, NULL);
+        take(value, to);
+        json_decref(value);
+    }
+    if (stream) {
+        fclose(stream);
+    }
+    free(line);
+    free(path);
 }
 
 void cli_json_print(json_t *object) {

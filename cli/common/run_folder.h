@@ -31,7 +31,7 @@ typedef struct cli_run {
     bool is_cut;                  /* the last line of the metrics was not complete */
     cli_grid grid[CLI_RUN_TESTS]; /* ascending */
     int tests;
-    double memory[TG_MEM_CATEGORIES]; /* peak bytes, each category for itself; NaN: not said */
+    double memory[TG_MEM_CATEGORIES]; /* peak bytes, of each category; NaN: not known */
     double memory_peak;               /* most bytes at one time */
     double validation[CLI_NORMS];     /* the newest; NaN: no validation data */
     struct json_t *newest; /* of each test, as in the metrics: {"16": {"l2": .., ..}}; or NULL */

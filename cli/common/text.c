@@ -233,3 +233,81 @@ void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
         bytes->size += size;
     }
 }
+
+/* ---- lists in the text of a setting ---- */
+
+void cli_words_append(char ***list, int *count, const char *text, size_t length) {
+    *list = cli_need(realloc(*list, ((size_t)*count + 1) * sizeof **list));
+    (*list)[(*count)++] = cli_need(strndup(text, length));
+}
+
+int cli_words_split(const char *text, char ***out) {
+    const size_t length = strlen(text);
+    int count = 0;
+    *out = NULL;
+    if (length < 2 || text[0] != '[' || text[length - 1] != ']') {
+        cli_words_append(out, &count, text, length);
+        return count;
+    }
+    const char *start = text + 1;
+    int depth = 0;
+    for (const char *at = start; at < text + length; at++) {
+        depth += (*at == '[') - (*at == ']');
+        if ((*at == ',' && depth == 0) || depth < 0) {
+            start += strspn(start, " ");
+            if (at > start || *at == ',') {
+                cli_words_append(out, &count, start, (size_t)(at - start));
+            }
+            start = at + 1;
+        }
+    }
+    return count;
+}
+
+void cli_words_free(char **list, int count) {
+    for (int i = 0; i < count; i++) {
+        free(list[i]);
+    }
+    free(list);
+}
+
+bool cli_word_is_null(const char *value) {
+    return strcmp(value, "null") == 0;
+}
+
+/* ---- words for a shell ---- */
+
+char *cli_shell_word(const char *word) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_-./=:,+@%";
+    const size_t length = strlen(word);
+    if (length > 0 && strspn(word, plain) == length) {
+        return cli_need(strdup(word));
+    }
+    char *quoted = cli_need(malloc(4 * length + 3));
+    size_t used = 0;
+    quoted[used++] = '\'';
+    for (const char *c = word; *c; c++) {
+        if (*c == '\'') {
+            memcpy(quoted + used, "'\\''", 4);
+            used += 4;
+        } else {
+            quoted[used++] = *c;
+        }
+    }
+    quoted[used++] = '\'';
+    quoted[used] = '\0';
+    return quoted;
+}
+
+char *cli_shell_words(const char *const *words, int count) {
+    cli_bytes line = {0};
+    for (int i = 0; i < count; i++) {
+        char *word = cli_shell_word(words[i]);
+        cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
+        cli_bytes_add(&line, word, strlen(word));
+        free(word);
+    }
+    cli_bytes_add(&line, "", 1);
+    return (char *)line.data;
+}

@@ -33,7 +33,7 @@ char *cli_clean_text(const char *text, size_t limit);
 /* printf into new memory, to be freed. */
 char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
 
-/* True if something stands before `ending`, as in a name of a file. */
+/* Whether `text` is longer than `ending` and ends with it. */
 bool cli_ends_with(const char *text, const char *ending);
 
 /* Seconds of a clock that only goes forward. */
@@ -72,5 +72,19 @@ typedef struct cli_bytes {
 } cli_bytes;
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
+
+/* ---- lists in the text of a setting ---- */
+
+/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
+int cli_words_split(const char *text, char ***out);
+void cli_words_append(char ***list, int *count, const char *text, size_t length);
+void cli_words_free(char **list, int count);
+
+/* Whether a value is the word null. */
+bool cli_word_is_null(const char *value);
+
+/* A word as a shell takes it, quoted if it must be, and several of them; to be freed. */
+char *cli_shell_word(const char *word);
+char *cli_shell_words(const char *const *words, int count);
 
 #endif

@@ -193,9 +193,9 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
-    const bool is_told = !cli_is_first() && tg_comm_has_agreed(config->comm); /* by rank 0 */
+    const bool is_reported = !cli_is_first() && tg_comm_has_agreed(config->comm); /* by rank 0 */
     if (status != TG_OK) {
-        code = is_told ? CLI_FAILED : cli_fail_status(ctx, status);
+        code = is_reported ? CLI_FAILED : cli_fail_status(ctx, status);
     } else if (!cli_is_first()) {
         code = complete ? CLI_OK : CLI_FAILED;
     } else if (!complete) {
@@ -269,8 +269,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_generate = {
     .name = "generate",
     .arguments = "EQUATION",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Make training and test data from a partial differential equation",
     .description =
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"

@@ -1,4 +1,4 @@
-/* tgrad init FILE: writes settings with which `tgrad train` learns what is in a file. */
+/* tgrad init FILE: writes settings that train on a file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("fields", 0, &opt.fields, NULL, "NAMES", "fields of trajectories", "all"),
     CLI_OPTION_TEXT("group", 0, &opt.group, NULL, "NAME", "group of the arrays in an HDF5 file",
                     NULL),
-    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels behind the grid",
+    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
                     "nchw"),
     CLI_OPTION_FLAG("points", 0, &opt.points,
                     "x: (samples, points, 1 to 3 coordinates), y: values there"),
@@ -35,7 +35,7 @@ static const cli_option options[] = {
     {0},
 };
 
-/* Why there are no settings, and what to type instead if that can be told. */
+/* Why there are no settings, and a command that helps, if one is known. */
 static int explain(tg_context *ctx, const char *path, tg_status status) {
     const int code =
         cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
@@ -53,9 +53,10 @@ static int finish(tg_context *ctx, const char *path, const cli_proposal *proposa
     int64_t nonfinite = 0;
     if (cli_file_bytes(path) <= MAX_SCANNED &&
         cli_proposal_nonfinite(ctx, path, proposal, &nonfinite) == TG_OK && nonfinite > 0) {
-        cli_warn("%s: %lld values are NaN or Inf: train refuses them or skips their batches; mend "
-                 "or leave out the samples that have them",
-                 path, (long long)nonfinite);
+        cli_warn(
+            "%s: %lld values are NaN or Inf: train refuses them or skips their batches; repair "
+            "or remove the samples that have them",
+            path, (long long)nonfinite);
     }
     const bool is_shown = !opt.output || strcmp(opt.output, "-") == 0;
     char *text = cli_proposal_text(proposal);
@@ -104,8 +105,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_init = {
     .name = "init",
     .arguments = "FILE",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Write settings that train on a file of fields or points",
     .description =
         "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB\n"
@@ -117,7 +117,7 @@ const cli_command cli_cmd_init = {
         "\n"
         "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
         "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"
-        "points and values are found; of others --x-name, --y-name and --points tell.\n",
+        "points and values are found; for others give --x-name, --y-name and --points.\n",
     .examples =
         "  tgrad init 2D_CFD.hdf5 -o config.yaml && tgrad train config.yaml --run runs/cfd\n"
         "  tgrad init heat.npz --x-name start --y-name end\n"

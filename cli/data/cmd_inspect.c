@@ -119,7 +119,7 @@ static void print_layout(const view *v) {
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
     if (v->nonfinite > 0) {
-        cli_say("not fit to train on: %lld of its values are NaN or Inf; mend or leave out the "
+        cli_say("not fit to train on: %lld of its values are NaN or Inf; repair or remove the "
                 "samples that have them",
                 (long long)v->nonfinite);
         return;
@@ -294,8 +294,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_inspect = {
     .name = "inspect",
     .arguments = "FILE",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Show every tensor of a file, its statistics, and settings that train on it",
     .description =
         "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its\n"

@@ -1,4 +1,4 @@
-/* Settings with which `tgrad train` learns what is in a file: its layout, channels and grid, modes
+/* Settings that train on a file: its layout, channels and grid, modes
  * that the grid has, a split into training and test, a batch that fits in memory; of points a GINO
  * with radii and a latent grid that fit them. */
 #define _XOPEN_SOURCE 700 /* realpath */
@@ -75,7 +75,7 @@ static double mean_distance(const float *points, int d, int64_t count) {
     for (int64_t i = 0; i < queries && k > 0; i++) {
         sum += kth_distance(points, d, count, i * count / queries, k);
     }
-    return k > 0 ? sum / (double)queries : 1.0; /* a point alone: the box */
+    return k > 0 ? sum / (double)queries : 1.0; /* a single point: the box */
 }
 
 /* From the distances of neighbours in a few samples. */
@@ -140,7 +140,7 @@ static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) 
     return TG_OK;
 }
 
-/* What a GINO has beside that of other networks. */
+/* Settings of a GINO beyond those of other networks. */
 static tg_status set_points(const points_fit *fit, int coordinates, tg_settings *settings) {
     const int64_t n = fit->latent_grid, grid[TG_DATA_MAX_DIMS] = {n, n, n};
     char modes[96], in[32], out[32];
@@ -156,7 +156,7 @@ static tg_status set_points(const points_fit *fit, int coordinates, tg_settings 
         {"fno.in_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
         {"fno.out_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
         {"data.latent_grid", NULL, n, false},
-        {"data.batch_size", NULL, 1, false}, /* every sample has points of its own */
+        {"data.batch_size", NULL, 1, false}, /* every sample has other points */
         {"opt.training_loss", "l2", 0, false},
     };
     return set_rows(rows, sizeof rows / sizeof rows[0], settings);
@@ -336,7 +336,7 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
                       bool at_points, cli_proposal *out) {
     *out = (cli_proposal){0};
     char *absolute = realpath(path, NULL);
-    const char *file = absolute ? absolute : path; /* a missing one is told by its opener */
+    const char *file = absolute ? absolute : path; /* opening a missing file reports it */
     tg_dataset *dataset = NULL;
     tg_dataset_config full = *config;
     points_fit fit;
@@ -347,7 +347,7 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     out->facts = tg_dataset_get_facts(dataset);
     keep_names(dataset, out);
     CLI_TRY(is_fit ? measure_points(dataset, &fit) : TG_OK);
-    tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
+    tg_dataset_close(&dataset); /* its memory must not count when the batch is chosen */
     CLI_TRY(tg_settings_create(ctx, &out->settings));
     CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
     CLI_TRY(choose_method(ctx, out));
@@ -384,7 +384,7 @@ tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_pr
     return status;
 }
 
-/* The text with a comment behind the first line that starts so, if there are both; frees `text`. */
+/* The text with a comment after the first line with this start, if there are both; frees `text`. */
 static char *annotate(char *text, const char *start, const char *comment) {
     const char *line = comment ? strstr(text, start) : NULL;
     if (!line) {

@@ -10,12 +10,12 @@ typedef struct cli_proposal {
     char **arrays;   /* (array_count) names of those that samples come from */
     size_t array_count;
     tg_settings *settings;
-    char *method_note; /* why opt.name is what it is; NULL: how much memory there is is not told */
+    char *method_note; /* why this opt.name; NULL: the memory of the machine is not known */
 } cli_proposal;
 
-/* What `config` leaves open is taken from the file; an error tells what was found and which key to
- * set. Arrays called "points" and "values" are data at points, others if `at_points`. To be freed
- * in either case. */
+/* Settings that `config` leaves open come from the file; an error says what was found and which key
+ * to set. Arrays called "points" and "values" are data at points, others if `at_points`. To be
+ * freed in either case. */
 tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
                       bool at_points, cli_proposal *out);
 #define CLI_PLACE_TEXT (TG_GRID_TEXT + 16)

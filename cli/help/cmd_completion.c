@@ -1,4 +1,5 @@
-/* tgrad completion bash|zsh|fish: completion scripts made from the tables of options and settings.
+/* tgrad completion bash|zsh|fish: completion scripts, completion.SHELL with the tables of options
+ * and settings in the places of the marks @{..}.
  *
  * They complete commands, the options of the command on the line with the words an option accepts,
  * and, where a command takes settings, --section.key with its words; everything else falls back to
@@ -8,6 +9,7 @@
 #include "common/commands.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "completion.inc" /* the scripts */
 
 /* A word on the command line: an option of a command, or a setting. */
 typedef struct word {
@@ -63,13 +65,13 @@ static void print_command_names(void) {
     }
 }
 
-/* Names of the commands that take settings, with `between` between them. */
-static void print_commands_with_keys(const char *between) {
+/* Names of the commands that take settings, as alternatives of a pattern. */
+static void print_commands_with_keys(void) {
     const char *before = "";
     for (const cli_command *const *command = cli_commands; *command; command++) {
         if ((*command)->takes & CLI_TAKES_OVERRIDES) {
             printf("%s%s", before, (*command)->name);
-            before = between;
+            before = " | ";
         }
     }
 }
@@ -95,59 +97,23 @@ static void bash_value(const cli_command *command, const word *w) {
     fputs("        return ;;\n", stdout);
 }
 
-static void print_bash(void) {
-    fputs("# bash completion for tgrad. Load it with: source <(tgrad completion bash)\n"
-          "_tgrad() {\n"
-          "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-          "    local command=${COMP_WORDS[1]} options keys sections commands='",
-          stdout);
-    print_command_names();
-    fputs("'\n"
-          "    COMPREPLY=()\n"
-          "    # The shell hands over --name=value as three words.\n"
-          "    if [ \"$current\" = '=' ]; then\n"
-          "        current=\n"
-          "    elif [ \"$before\" = '=' ]; then\n"
-          "        before=${COMP_WORDS[COMP_CWORD-2]}\n"
-          "    fi\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-          "        COMPREPLY=($(compgen -W \"$commands --help --version\" -- \"$current\"))\n"
-          "        return\n"
-          "    fi\n"
-          "    case \"$command $before\" in\n",
-          stdout);
+static void bash_values(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         each_option(*command, bash_value);
     }
     each_key(bash_value);
-    fputs("    'help keys')\n"
-          "        COMPREPLY=($(compgen -W 'fno opt data distributed' -- \"$current\"))\n"
-          "        return ;;\n"
-          "    esac\n"
-          "    case $command in\n",
-          stdout);
+}
+
+static void bash_options(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         printf("    %s) options='", (*command)->name);
         each_option(*command, bash_name);
         fputs("' ;;\n", stdout);
     }
-    fputs("    esac\n    case $command in\n    ", stdout);
-    print_commands_with_keys(" | ");
-    fputs(")\n        sections='--fno. --opt. --data. --distributed.'\n        keys='", stdout);
+}
+
+static void bash_settings(void) {
     each_key(bash_name);
-    fputs("' ;;\n"
-          "    esac\n"
-          "    case $current in\n"
-          "    --*.*) COMPREPLY=($(compgen -W \"$keys\" -- \"$current\")) ;;\n"
-          "    -*)\n"
-          "        COMPREPLY=($(compgen -W \"$options $sections\" -- \"$current\"))\n"
-          "        case ${COMPREPLY[*]} in *.) compopt -o nospace 2>/dev/null ;; esac ;;\n"
-          "    *) [ \"$command\" != help ] || COMPREPLY=($(compgen -W \"$commands keys man\" -- "
-          "\"$current\")) ;;\n"
-          "    esac\n"
-          "}\n"
-          "complete -o default -F _tgrad tgrad\n",
-          stdout);
 }
 
 /* ---- zsh ---- */
@@ -176,53 +142,24 @@ static void zsh_spec(const cli_command *command, const word *w) {
     fputs("'\n", stdout);
 }
 
-static void print_zsh(void) {
-    fputs("#compdef tgrad\n"
-          "# zsh completion for tgrad. Put it as _tgrad into a folder of $fpath, or load it with:\n"
-          "#     source <(tgrad completion zsh)\n"
-          "_tgrad() {\n"
-          "    local -a commands keys options\n"
-          "    commands=(\n",
-          stdout);
+static void zsh_commands(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         printf("        '%s:", (*command)->name);
         print_zsh_text((*command)->summary);
         fputs("'\n", stdout);
     }
-    fputs("    )\n"
-          "    if (( CURRENT == 2 )); then\n"
-          "        _describe command commands\n"
-          "        return\n"
-          "    fi\n"
-          "    keys=(\n",
-          stdout);
+}
+
+static void zsh_settings(void) {
     each_key(zsh_spec);
-    fputs("    )\n    case ${words[2]} in\n", stdout);
+}
+
+static void zsh_options(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         printf("    %s) options=(\n", (*command)->name);
         each_option(*command, zsh_spec);
         fputs("    ) ;;\n", stdout);
     }
-    fputs("    esac\n    case ${words[2]} in\n    ", stdout);
-    print_commands_with_keys(" | ");
-    fputs(") options+=(\"${keys[@]}\") ;;\n"
-          "    help) options+=('1:command:(",
-          stdout);
-    print_command_names();
-    fputs(" keys man)') ;;\n"
-          "    completion) options+=('1:shell:(bash zsh fish)') ;;\n"
-          "    esac\n"
-          "    (( ${options[(I)1:*]} )) || options+=('*:file:_files')\n"
-          "    shift words\n"
-          "    (( CURRENT-- ))\n"
-          "    _arguments -S \"${options[@]}\"\n"
-          "}\n"
-          "if [ \"$funcstack[1]\" = _tgrad ]; then\n"
-          "    _tgrad \"$@\"\n"
-          "else\n"
-          "    compdef _tgrad tgrad\n"
-          "fi\n",
-          stdout);
 }
 
 /* ---- fish ---- */
@@ -254,17 +191,15 @@ static void fish_option(const cli_command *command, const word *w) {
 
 static void fish_key(const cli_command *command, const word *w) {
     (void)command;
-    fputs("complete -c tgrad -n '__fish_seen_subcommand_from ", stdout);
-    print_commands_with_keys(" ");
+    fputs("complete -c tgrad -n '__fish_seen_subcommand_from", stdout);
+    for (const cli_command *const *with = cli_commands; *with; with++) {
+        printf((*with)->takes & CLI_TAKES_OVERRIDES ? " %s" : "", (*with)->name);
+    }
     fputc('\'', stdout);
     fish_rest(w);
 }
 
-static void print_fish(void) {
-    fputs("# fish completion for tgrad. Load it with: tgrad completion fish | source\n"
-          "complete -c tgrad -n __fish_use_subcommand -f -l help -d 'Show the commands'\n"
-          "complete -c tgrad -n __fish_use_subcommand -f -l version -d 'Show the version'\n",
-          stdout);
+static void fish_lines(void) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         printf("complete -c tgrad -n __fish_use_subcommand -f -a %s -d '", (*command)->name);
         print_fish_text((*command)->summary);
@@ -274,11 +209,6 @@ static void print_fish(void) {
         each_option(*command, fish_option);
     }
     each_key(fish_key);
-    fputs("complete -c tgrad -n '__fish_seen_subcommand_from help' -f -a '", stdout);
-    print_command_names();
-    fputs(" keys man'\n"
-          "complete -c tgrad -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n",
-          stdout);
 }
 
 /* ---- the command ---- */
@@ -286,17 +216,35 @@ static void print_fish(void) {
 static const struct {
     const char *name;
     void (*print)(void);
-} shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+} marks[] = {{"commands", print_command_names}, {"with settings", print_commands_with_keys},
+             {"bash values", bash_values},      {"bash options", bash_options},
+             {"bash settings", bash_settings},  {"zsh commands", zsh_commands},
+             {"zsh settings", zsh_settings},    {"zsh options", zsh_options},
+             {"fish lines", fish_lines}};
+
+static void expand(const char *script) {
+    for (const char *mark; (mark = strstr(script, "@{")); script = strchr(mark, '}') + 1) {
+        fwrite(script, 1, (size_t)(mark - script), stdout);
+        for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+            const size_t length = strlen(marks[i].name);
+            if (strncmp(mark + 2, marks[i].name, length) == 0 && mark[length + 2] == '}') {
+                marks[i].print();
+            }
+        }
+    }
+    fputs(script, stdout);
+}
 
 static int run(const cli_call *call) {
     const char *name = call->args.item[0];
     cli_suggestion suggestion = cli_suggest(name);
-    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {
-        if (strcmp(name, shells[i].name) == 0) {
-            shells[i].print();
+    for (size_t i = 0; i < sizeof completion / sizeof completion[0]; i++) {
+        const char *shell = strchr(completion[i].name, '.') + 1;
+        if (strcmp(name, shell) == 0) {
+            expand(completion[i].text);
             return CLI_OK;
         }
-        cli_suggest_offer(&suggestion, shells[i].name);
+        cli_suggest_offer(&suggestion, shell);
     }
     return cli_usage("completion", "'%.64s' is not bash, zsh or fish%s", name, suggestion.text);
 }
@@ -304,8 +252,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_completion = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Print a script that lets the shell complete commands, options and settings",
     .examples = "  source <(tgrad completion bash)\n"
                 "  tgrad completion zsh > ~/.zsh/completions/_tgrad\n"

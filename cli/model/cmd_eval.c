@@ -83,7 +83,7 @@ static int choose_part(tg_context *ctx, const cli_model *model, const char *file
 }
 
 /* "48 test samples of data.h5; the other 192 were trained on"; nothing of other files. */
-static void tell_part(const char *file, const part *p) {
+static void print_part(const char *file, const part *p) {
     const tg_model_split *s = &p->split;
     const char *things = s->has_trajectories ? "trajectories" : "samples";
     if (s->trained == 0) {
@@ -283,7 +283,7 @@ static tg_status count_steps(tg_context *ctx, const cli_model *model, const char
         const int64_t frames =
             config.n_frames > 0 ? config.n_frames : facts.times - config.first_frame;
         *steps = ((frames - 1) / config.time_stride + 1 - facts.history) / facts.horizon;
-        *steps = *steps > 0 ? *steps : 1; /* pairs: who rolls out will say so */
+        *steps = *steps > 0 ? *steps : 1; /* pairs: the rollout refuses them */
     }
     tg_dataset_close(&dataset);
     return status;
@@ -372,7 +372,7 @@ static void print_table(const result *results, int count) {
     cli_table_print(&table, stdout);
 }
 
-/* Each channel by itself; nothing if there is but one. */
+/* Errors of each channel; nothing for a single channel. */
 static void print_channels(const result *results, int count) {
     static const cli_column columns[] = {
         {"file", false}, {"resolution", true}, {"channel", true}, {"l2", true}, {"h1", true}};
@@ -444,7 +444,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
     } else if (code == CLI_OK) {
         cli_model_say_checkpoint(model);
         for (int i = 0; i < count; i += each) {
-            tell_part(results[i].file, &results[i].part);
+            print_part(results[i].file, &results[i].part);
         }
         print_table(results, count);
         print_channels(results, count);
@@ -477,7 +477,7 @@ static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_gr
             if (i == 0) {
                 cli_model_say_checkpoint(model);
             }
-            tell_part(file, &which);
+            print_part(file, &which);
             print_rollout(file, &errors);
         }
         tg_rollout_errors_destroy(&errors);
@@ -521,7 +521,7 @@ static int run(const cli_call *call) {
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     code = code == CLI_OK ? check_grids(&model, grids) : code;
     if (code == CLI_OK) {
-        cli_model_tell(&model);
+        cli_model_print_normalized(&model);
         code = opt.rollout < 0 ? evaluate_all(ctx, &model, grids, each, call->common->json)
                                : roll_out_all(ctx, &model, grids, each, folder, call->common->json);
     }
@@ -536,8 +536,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_eval = {
     .name = "eval",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Measure the errors of a trained model on data",
     .description =
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"

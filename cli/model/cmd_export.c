@@ -363,7 +363,7 @@ static int run(const cli_call *call) {
     }
     code = cli_model_open(ctx, call->args.item[0], &model);
     if (code == CLI_OK) {
-        cli_model_tell(&model);
+        cli_model_print_normalized(&model);
         code = export_model(ctx, &model, call->common->json);
     }
     cli_model_close(&model);
@@ -374,8 +374,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_export = {
     .name = "export",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Write a model as C sources that build anywhere",
     .description =
         "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"

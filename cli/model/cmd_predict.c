@@ -384,7 +384,7 @@ static int run(const cli_call *call) {
     code = check_output(ctx, call->args.item[0]);
     code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
     if (code == CLI_OK) {
-        cli_model_tell(&model);
+        cli_model_print_normalized(&model);
         code = predict(ctx, &model, call->common->json);
     }
     cli_model_close(&model);
@@ -395,8 +395,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_predict = {
     .name = "predict",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Apply a trained model to fields in a file",
     .description =
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"

@@ -206,8 +206,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_verify = {
     .name = "verify",
     .arguments = "fno|tfno|uno|gno|gino|optim|tucker FILE",
-    .min_args = 2,
-    .max_args = 2,
+    .args = {2, 2},
     .summary = "Recompute a file of reference numbers and compare",
     .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
                    "results. Exits 1 if any quantity is further off than its limit.\n",

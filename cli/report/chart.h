@@ -91,15 +91,15 @@ void cli_boxes_draw(cli_html *page, const cli_boxes *boxes);
 /* ---- colour maps, made in OKLab, where equal steps look equal ----
  *
  * Field: lightness grows on a straight line from a dark violet over blue and green to a light
- * yellow, so that it reads also in grey and with any colour vision. Error: blue for what is too
- * low, white for 0, red for what is too high, the same lightness at the same distance from 0. */
+ * yellow, so that it reads also in grey and with any colour vision. Error: blue for values too low,
+ * white for 0, red for values too high, the same lightness at the same distance from 0. */
 
 typedef enum cli_map { CLI_MAP_FIELD, CLI_MAP_ERROR } cli_map;
 
 /* The levels from the lowest value to the highest, and after them a colour for NaN. */
 enum { CLI_MAP_LEVELS = 255, CLI_MAP_NAN = CLI_MAP_LEVELS, CLI_MAP_COLOURS };
 
-/* The colours, 0xRRGGBB; the middle level of the error map stands for no error. */
+/* The colours, 0xRRGGBB; the middle level of the error map is no error. */
 void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]);
 
 /* The level of t in 0 .. 1; beyond it is clipped, NaN gives CLI_MAP_NAN. */

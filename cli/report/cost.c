@@ -123,8 +123,7 @@ static bool is_used(const cli_report *report, tg_mem_category category) {
 
 static void add_memory_table(cli_html *page, const cli_report *report) {
     char text[CLI_UNIT_TEXT];
-    cli_report_open_wide(page, "Table of memory");
-    cli_html_add(page, "<table><thead><tr><th scope=\"col\">Peak bytes of</th>");
+    cli_report_open_table(page, "Table of memory", "memory", "Peak bytes of");
     cli_report_columns(page, report);
     for (int k = 0; k < TG_MEM_CATEGORIES; k++) {
         const tg_mem_category c = order[k];
@@ -142,7 +141,8 @@ static void add_memory_table(cli_html *page, const cli_report *report) {
     for (int i = 0; i < report->count; i++) {
         cli_html_add(page, "<td>%s</td>", cli_report_bytes(report->run[i].memory_peak, text));
     }
-    cli_html_add(page, "</tr></tbody></table></div>\n");
+    cli_html_add(page, "</tr>");
+    cli_report_close_table(page);
 }
 
 void cli_report_memory(cli_html *page, const cli_report *report) {
@@ -165,51 +165,41 @@ void cli_report_memory(cli_html *page, const cli_report *report) {
 
 /* ---- time ---- */
 
-static void draw_steps(cli_html *page, const cli_report *report) {
-    double full = 0.0;
-    for (int i = 0; i < report->count; i++) {
-        full = fmax(full, cli_run_step_ms(&report->run[i]));
-    }
-    if (!(full > 0.0) || !isfinite(full)) {
-        return;
-    }
-    cli_html_add(page, "<h3>A training step</h3><div class=\"bars\">\n");
-    for (int i = 0; i < report->count; i++) {
-        segment step = {.name = "median step",
-                        .style = "t-steps",
-                        .value = positive(cli_run_step_ms(&report->run[i]))};
-        cli_report_duration(1e-3 * step.value, step.text);
-        draw_bar(page, report, i, "step_ms", &step, 1, full, 0.0);
-        close_bar(page, step.text);
-    }
-    cli_html_add(page, "</div>\n");
-}
-
-static void draw_total(cli_html *page, const cli_report *report) {
+/* Bars of every run: a median step, or the whole run. */
+static void draw_time(cli_html *page, const cli_report *report, bool of_step) {
+    const double unit = of_step ? 1e-3 : 1.0; /* seconds */
     double full = 0.0;
     char text[CLI_UNIT_TEXT];
     for (int i = 0; i < report->count; i++) {
-        full = fmax(full, cli_run_seconds(&report->run[i]));
+        const cli_run *run = &report->run[i];
+        full = fmax(full, of_step ? cli_run_step_ms(run) : cli_run_seconds(run));
     }
     if (!(full > 0.0) || !isfinite(full)) {
         return;
     }
-    cli_html_add(page, "<h3>The whole run</h3><div class=\"bars\">\n");
+    cli_html_add(page, "<h3>%s</h3><div class=\"bars\">\n",
+                 of_step ? "A training step" : "The whole run");
     for (int i = 0; i < report->count; i++) {
-        const double seconds = positive(cli_run_seconds(&report->run[i]));
-        const double steps = positive(cli_run_step_seconds(&report->run[i]));
-        segment part[2] = {{.name = "training steps", .style = "t-steps", .value = steps},
-                           {.name = "evaluation and saving",
-                            .style = "t-rest",
-                            .value = positive(seconds - steps)}};
-        cli_report_duration(part[0].value, part[0].text);
-        cli_report_duration(part[1].value, part[1].text);
-        draw_bar(page, report, i, "seconds", part, 2, full, 0.0);
-        close_bar(page, cli_report_duration(seconds, text));
+        const cli_run *run = &report->run[i];
+        const double all = positive(of_step ? cli_run_step_ms(run) : cli_run_seconds(run));
+        const double steps = of_step ? all : positive(cli_run_step_seconds(run));
+        segment part[2] = {
+            {.name = of_step ? "median step" : "training steps",
+             .style = "t-steps",
+             .value = steps},
+            {.name = "evaluation and saving", .style = "t-rest", .value = positive(all - steps)}};
+        cli_report_duration(unit * part[0].value, part[0].text);
+        cli_report_duration(unit * part[1].value, part[1].text);
+        draw_bar(page, report, i, of_step ? "step_ms" : "seconds", part, of_step ? 1 : 2, full,
+                 0.0);
+        close_bar(page, cli_report_duration(unit * all, text));
     }
-    cli_html_add(page, "</div><ul class=\"legend\"><li><span class=\"key t-steps\"></span>training "
-                       "steps</li><li><span class=\"key t-rest\"></span>evaluation and saving"
-                       "</li></ul>\n");
+    cli_html_add(page, "</div>\n");
+    if (!of_step) {
+        cli_html_add(page, "<ul class=\"legend\"><li><span class=\"key t-steps\"></span>training "
+                           "steps</li><li><span class=\"key t-rest\"></span>evaluation and saving"
+                           "</li></ul>\n");
+    }
 }
 
 void cli_report_time(cli_html *page, const cli_report *report) {
@@ -222,7 +212,7 @@ void cli_report_time(cli_html *page, const cli_report *report) {
         return;
     }
     cli_html_add(page, "<section id=\"time\"><h2>Time</h2>\n");
-    draw_steps(page, report);
-    draw_total(page, report);
+    draw_time(page, report, true);
+    draw_time(page, report, false);
     cli_html_add(page, "</section>\n");
 }

@@ -1,5 +1,4 @@
 /* How the runs went: curves over the epochs, and the same numbers as tables. */
-#define _POSIX_C_SOURCE 200809L /* getline */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +30,8 @@ static double mean_of(const json_t *parameters, size_t mode) {
     return count > 0 ? sum / count : (double)NAN;
 }
 
-static void take_line(ranks *r, const json_t *line) {
+static void take_line(const json_t *line, void *to) {
+    ranks *r = to;
     const json_t *epoch = json_object_get(line, "epoch");
     if (!json_is_integer(epoch)) { /* one that a killed run has not finished */
         return;
@@ -44,25 +44,6 @@ static void take_line(ranks *r, const json_t *line) {
         r->rank[d][r->count] = mean_of(json_object_get(line, "parameters"), d);
     }
     r->count++;
-}
-
-/* Of a run; none without the file. */
-static ranks read_ranks(const cli_run *run) {
-    char *path = cli_format("%s/stable_ranks.jsonl", run->path), *line = NULL;
-    FILE *file = fopen(path, "r");
-    size_t room = 0;
-    ranks r = {0};
-    while (file && getline(&line, &room, file) > 0) {
-        json_t *object = json_loads(line, 0, NULL);
-        take_line(&r, object);
-        json_decref(object);
-    }
-    if (file) {
-        fclose(file);
-    }
-    free(line);
-    free(path);
-    return r;
 }
 
 static void draw_mode(cli_html *page, const cli_report *report, const ranks *of, int mode) {
@@ -93,7 +74,7 @@ static void draw_mode(cli_html *page, const cli_report *report, const ranks *of,
 void cli_report_stable_ranks(cli_html *page, const cli_report *report) {
     ranks *of = cli_need(calloc((size_t)report->count, sizeof *of));
     for (int i = 0; i < report->count; i++) {
-        of[i] = read_ranks(&report->run[i]);
+        cli_json_lines(report->run[i].path, "stable_ranks.jsonl", take_line, &of[i]);
     }
     for (int mode = 0; mode < TG_MAX_NDIM; mode++) {
         draw_mode(page, report, of, mode);
@@ -226,21 +207,17 @@ static void add_epoch_table(cli_html *page, const cli_run *run) {
         cli_html_add(page, " (one in %d)", stride);
     }
     cli_html_add(page, "</summary>");
-    cli_report_open_wide(page, "Table of epochs");
-    cli_html_add(page, "<table><thead><tr><th scope=\"col\">Epoch</th><th scope=\"col\">Learning "
-                       "rate</th><th scope=\"col\">Training loss</th>");
-    for (int t = 0; t < run->tests; t++) {
-        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
-                     run->grid[t], run->grid[t]);
-    }
-    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th></tr>"
-                       "</thead><tbody>\n");
+    cli_report_open_table(page, "Table of epochs", "epochs", "Epoch|Learning rate|Training loss");
+    cli_report_norm_columns(page, run->grid, run->tests);
+    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th>");
+    cli_report_begin_rows(page);
     for (int e = 0; e < run->count; e++) {
         if (e % stride == 0 || e == run->count - 1) {
             add_epoch_row(page, run, &run->epoch[e]);
         }
     }
-    cli_html_add(page, "</tbody></table></div></details>\n");
+    cli_report_close_table(page);
+    cli_html_add(page, "</details>\n");
 }
 
 void cli_report_curves(cli_html *page, const cli_report *report) {

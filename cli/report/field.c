@@ -166,7 +166,8 @@ static double block_mean(const double *value, int64_t height, int64_t width, int
     return sum / (double)count;
 }
 
-/* Where a value lies from low (0) to high (1); if these are one, below, at (0.5) or above it. */
+/* The place of a value between low (0) and high (1); if these are equal: below, at (0.5) or above.
+ */
 static double place_between(double value, double low, double high) {
     if (high > low || isnan(value)) {
         return (value - low) / (high - low);

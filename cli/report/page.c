@@ -7,8 +7,33 @@
 #include "chart.h"
 #include "common/commands.h"
 #include "report.h"
+#include "style.inc" /* style.css */
 
-/* ---- what several sections need ---- */
+/* ---- the style sheet ---- */
+
+/* A colour bar of every n-th colour of a map, from `first` on. */
+static void add_gradient(cli_html *page, const char *name, cli_map map, int first) {
+    enum { STOPS = 16 };
+    uint32_t colour[CLI_MAP_COLOURS];
+    cli_map_table(map, colour);
+    cli_html_add(page, ".%s { background: linear-gradient(90deg", name);
+    for (int i = 0; i <= STOPS; i++) {
+        const uint32_t c = colour[first + (CLI_MAP_LEVELS - 1 - first) * i / STOPS];
+        cli_html_add(page, ",rgb(%d,%d,%d)", (int)(c >> 16), (int)(c >> 8 & 255), (int)(c & 255));
+    }
+    cli_html_add(page, "); }\n");
+}
+
+void cli_report_style(cli_html *page) {
+    cli_html_add(page, "<style>\n");
+    cli_html_literal(page, style[0].text);
+    add_gradient(page, "field", CLI_MAP_FIELD, 0);
+    add_gradient(page, "error", CLI_MAP_ERROR, 0);
+    add_gradient(page, "half", CLI_MAP_ERROR, CLI_MAP_LEVELS / 2);
+    cli_html_add(page, "</style>\n");
+}
+
+/* ---- shared by several sections ---- */
 
 int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid) {
     int at = 0;
@@ -51,7 +76,7 @@ void cli_report_columns(cli_html *page, const cli_report *report) {
         cli_report_name(page, report, i);
         cli_html_add(page, "</th>");
     }
-    cli_html_add(page, "</tr></thead><tbody>\n");
+    cli_report_begin_rows(page);
 }
 
 const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]) {
@@ -65,9 +90,34 @@ const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]) {
     return isfinite(seconds) ? cli_duration_text(seconds, text) : strcpy(text, "\xE2\x80\x93");
 }
 
-void cli_report_open_wide(cli_html *page, const char *label) {
-    cli_html_add(page, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"%s\">",
-                 label);
+void cli_report_open_table(cli_html *page, const char *label, const char *kind,
+                           const char *columns) {
+    cli_html_add(page,
+                 "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"%s\">"
+                 "<table class=\"%s\"><thead><tr>",
+                 label, kind);
+    while (*columns) {
+        char title[64];
+        const size_t length = strcspn(columns, "|");
+        snprintf(title, sizeof title, "%.*s", (int)length, columns);
+        cli_html_add(page, "<th scope=\"col\">%s</th>", title);
+        columns += length + (columns[length] == '|');
+    }
+}
+
+void cli_report_norm_columns(cli_html *page, const cli_grid *grid, int tests) {
+    for (int t = 0; t < tests; t++) {
+        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
+                     grid[t], grid[t]);
+    }
+}
+
+void cli_report_begin_rows(cli_html *page) {
+    cli_html_add(page, "</tr></thead><tbody>\n");
+}
+
+void cli_report_close_table(cli_html *page) {
+    cli_html_add(page, "</tbody></table></div>\n");
 }
 
 /* ---- the page ---- */

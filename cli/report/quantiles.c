@@ -1,5 +1,5 @@
-/* Quantiles of the errors of test samples, and deviations over runs that differ in their seed
- * alone. */
+/* Quantiles of the errors of test samples, and deviations over runs that differ only in their
+ * seed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +24,9 @@ static void add_samples(cli_html *page, const cli_report *report, const cli_grid
         return;
     }
     cli_html_add(page, "<details open><summary>L² errors of the test samples one by one</summary>");
-    cli_report_open_wide(page, "Table of quantiles");
-    cli_html_add(page, "<table class=\"quantiles\"><thead><tr><th scope=\"col\">Run</th>"
-                       "<th scope=\"col\">Test</th><th scope=\"col\">Least</th>"
-                       "<th scope=\"col\">First quartile</th><th scope=\"col\">Median</th>"
-                       "<th scope=\"col\">Third quartile</th><th scope=\"col\">Largest</th></tr>"
-                       "</thead><tbody>\n");
+    cli_report_open_table(page, "Table of quantiles", "quantiles",
+                          "Run|Test|Least|First quartile|Median|Third quartile|Largest");
+    cli_report_begin_rows(page);
     for (int i = 0; i < report->count * tests; i++) {
         const cli_run *run = &report->run[i / tests];
         const char *test = grid[i % tests];
@@ -46,7 +43,8 @@ static void add_samples(cli_html *page, const cli_report *report, const cli_grid
         }
         cli_html_add(page, "</tr>\n");
     }
-    cli_html_add(page, "</tbody></table></div></details>\n");
+    cli_report_close_table(page);
+    cli_html_add(page, "</details>\n");
 }
 
 /* ---- over seeds ---- */
@@ -116,13 +114,9 @@ static void add_seeds(cli_html *page, const cli_report *report, const cli_grid *
             cli_html_add(page,
                          "<details open><summary>Runs that differ in their seed alone: mean ± "
                          "standard deviation of a run</summary>");
-            cli_report_open_wide(page, "Table of means over seeds");
-            cli_html_add(page, "<table class=\"seeds\"><thead><tr><th scope=\"col\">Runs</th>");
-            for (int t = 0; t < tests; t++) {
-                cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
-                             grid[t], grid[t]);
-            }
-            cli_html_add(page, "</tr></thead><tbody>\n");
+            cli_report_open_table(page, "Table of means over seeds", "seeds", "Runs");
+            cli_report_norm_columns(page, grid, tests);
+            cli_report_begin_rows(page);
         }
         if (count > 1) {
             add_group(page, report, member, count, grid, tests);

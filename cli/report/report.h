@@ -57,7 +57,7 @@ int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]);
 /* The run's number in its colour, and its name. */
 void cli_report_badge(cli_html *page, const cli_report *report, int index);
 void cli_report_name(cli_html *page, const cli_report *report, int index);
-/* The rest of a table's head: a column for every run. */
+/* The last columns of a table, one for every run; the rows follow. */
 void cli_report_columns(cli_html *page, const cli_report *report);
 
 /* "1.5 MiB", or a dash for NaN and negative values; returns text. */
@@ -65,11 +65,13 @@ const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]);
 /* "1.25 ms", or a dash. */
 const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]);
 
-/* Opens an element that scrolls sideways if its table is wider than the screen; ends with </div>.
+/* A table with these columns, "Run|Test|Least", in an element that scrolls sideways if it is wider
+ * than the screen; more columns and cli_report_begin_rows follow, at last cli_report_close_table.
  */
-void cli_report_open_wide(cli_html *page, const char *label);
-
-/* A word as a shell takes it, quoted if it must be; to be freed. */
-char *cli_shell_word(const char *word);
+void cli_report_open_table(cli_html *page, const char *label, const char *kind,
+                           const char *columns);
+void cli_report_norm_columns(cli_html *page, const cli_grid *grid, int tests);
+void cli_report_begin_rows(cli_html *page);
+void cli_report_close_table(cli_html *page);
 
 #endif

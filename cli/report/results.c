@@ -133,7 +133,7 @@ static void add_error_cell(cli_html *page, const cli_report *report, int index, 
 }
 
 static void add_head(cli_html *page, const cli_grid *grid, int tests) {
-    cli_html_add(page, "<thead><tr><th rowspan=\"2\" scope=\"col\">Run</th>"
+    cli_html_add(page, "<th rowspan=\"2\" scope=\"col\">Run</th>"
                        "<th rowspan=\"2\" scope=\"col\">Epochs</th>");
     for (int t = 0; t < tests; t++) {
         cli_html_add(page, "<th colspan=\"2\" scope=\"colgroup\">Test error at %s</th>", grid[t]);
@@ -146,7 +146,7 @@ static void add_head(cli_html *page, const cli_grid *grid, int tests) {
         cli_html_add(page, "<th scope=\"col\">L<sup>2</sup></th><th scope=\"col\">H<sup>1</sup>"
                            "</th>");
     }
-    cli_html_add(page, "</tr></thead>\n");
+    cli_report_begin_rows(page);
 }
 
 static void add_row(cli_html *page, const cli_report *report, int index, const cli_grid *grid,
@@ -204,7 +204,7 @@ static void add_channel_rows(cli_html *page, const cli_report *report, int index
     }
 }
 
-/* Nothing where every run has but one. */
+/* Nothing if every run has a single channel. */
 static void add_channels(cli_html *page, const cli_report *report, const cli_grid *grid,
                          int tests) {
     enum { SHOWN = 16 }; /* more rows are folded up */
@@ -217,18 +217,14 @@ static void add_channels(cli_html *page, const cli_report *report, const cli_gri
     }
     cli_html_add(page, "<details%s><summary>Test errors of each channel by itself</summary>",
                  rows <= SHOWN ? " open" : "");
-    cli_report_open_wide(page, "Table of errors by channel");
-    cli_html_add(page, "<table class=\"channels\"><thead><tr><th scope=\"col\">Run</th>"
-                       "<th scope=\"col\">Channel</th>");
-    for (int t = 0; t < tests; t++) {
-        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
-                     grid[t], grid[t]);
-    }
-    cli_html_add(page, "</tr></thead><tbody>\n");
+    cli_report_open_table(page, "Table of errors by channel", "channels", "Run|Channel");
+    cli_report_norm_columns(page, grid, tests);
+    cli_report_begin_rows(page);
     for (int i = 0; i < report->count; i++) {
         add_channel_rows(page, report, i, grid, tests);
     }
-    cli_html_add(page, "</tbody></table></div></details>\n");
+    cli_report_close_table(page);
+    cli_html_add(page, "</details>\n");
 }
 
 static void add_notes(cli_html *page, const cli_report *report) {
@@ -285,14 +281,12 @@ void cli_report_results(cli_html *page, const cli_report *report) {
             best[t][n] = least(value, report->count, -1);
         }
     }
-    cli_report_open_wide(page, "Table of results");
-    cli_html_add(page, "<table class=\"results\">");
+    cli_report_open_table(page, "Table of results", "results", "");
     add_head(page, grid, tests);
-    cli_html_add(page, "<tbody>\n");
     for (int i = 0; i < report->count; i++) {
         add_row(page, report, i, grid, (const int(*)[CLI_NORMS])best, tests);
     }
-    cli_html_add(page, "</tbody></table></div>\n");
+    cli_report_close_table(page);
     add_notes(page, report);
     add_channels(page, report, grid, tests);
     cli_report_quantiles(page, report, grid, tests);

@@ -1,6 +1,6 @@
 /* Pictures of test samples: input, truth, and of every run prediction and error.
  *
- * Runs that were tested on the same sample stand side by side; truth and predictions share one
+ * Runs that were tested on the same sample are shown side by side; truth and predictions share one
  * scale, that of the truth, and the errors of one sample share another. */
 #include <inttypes.h>
 #include <math.h>
@@ -446,19 +446,19 @@ static int draw_card(cli_html *page, card *c, const triple *all) {
 static int draw_sample(cli_html *page, const cli_report *report, const char *grid,
                        const triple *all, int64_t sample) {
     view views[CLI_REPORT_RUNS];
-    bool is_told[CLI_REPORT_RUNS] = {false};
+    bool is_drawn[CLI_REPORT_RUNS] = {false};
     int code = CLI_OK;
     for (int i = 0; code == CLI_OK && i < report->count; i++) {
-        if (!all[i].y || is_told[i] || sample >= all[i].y->shape.dim[0]) {
+        if (!all[i].y || is_drawn[i] || sample >= all[i].y->shape.dim[0]) {
             continue;
         }
         int group[CLI_REPORT_RUNS], count = 0;
         for (int k = i; k < report->count; k++) {
-            if (all[k].y && !is_told[k] && sample < all[k].y->shape.dim[0] &&
+            if (all[k].y && !is_drawn[k] && sample < all[k].y->shape.dim[0] &&
                 same_sample(all[i].x, all[k].x, sample) &&
                 same_sample(all[i].y, all[k].y, sample)) {
                 group[count++] = k;
-                is_told[k] = true;
+                is_drawn[k] = true;
             }
         }
         const int64_t channels = all[i].y->shape.dim[1];

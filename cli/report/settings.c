@@ -110,11 +110,10 @@ static void add_differences(cli_html *page, const cli_report *report, const sour
         return;
     }
     cli_html_add(page, "<h3>%s</h3>\n", from->title);
-    cli_report_open_wide(page, "Table of settings that differ");
-    cli_html_add(page, "<table class=\"settings\"><thead><tr><th scope=\"col\">Setting</th>");
+    cli_report_open_table(page, "Table of settings that differ", "settings", "Setting");
     cli_report_columns(page, report);
     add_rows(page, report, from, false);
-    cli_html_add(page, "</tbody></table></div>\n");
+    cli_report_close_table(page);
 }
 
 static void add_common(cli_html *page, const cli_report *report, const source *from, int known) {
@@ -122,11 +121,11 @@ static void add_common(cli_html *page, const cli_report *report, const source *f
     if (common > 0) {
         cli_html_add(page, "<details><summary>%s (%d)</summary>",
                      known > 1 ? from->shared : from->single, common);
-        cli_report_open_wide(page, "Table of settings");
-        cli_html_add(page, "<table class=\"settings\"><thead><tr><th scope=\"col\">Setting</th>"
-                           "<th scope=\"col\">Value</th></tr></thead><tbody>\n");
+        cli_report_open_table(page, "Table of settings", "settings", "Setting|Value");
+        cli_report_begin_rows(page);
         add_rows(page, report, from, true);
-        cli_html_add(page, "</tbody></table></div></details>\n");
+        cli_report_close_table(page);
+        cli_html_add(page, "</details>\n");
     }
 }
 
@@ -154,29 +153,6 @@ void cli_report_settings(cli_html *page, const cli_report *report) {
 }
 
 /* ---- how it was made ---- */
-
-char *cli_shell_word(const char *word) {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                "_-./=:,+@%";
-    const size_t length = strlen(word);
-    if (length > 0 && strspn(word, plain) == length) {
-        return cli_need(strdup(word));
-    }
-    char *quoted = cli_need(malloc(4 * length + 3));
-    size_t used = 0;
-    quoted[used++] = '\'';
-    for (const char *c = word; *c; c++) {
-        if (*c == '\'') {
-            memcpy(quoted + used, "'\\''", 4);
-            used += 4;
-        } else {
-            quoted[used++] = *c;
-        }
-    }
-    quoted[used++] = '\'';
-    quoted[used] = '\0';
-    return quoted;
-}
 
 void cli_report_making(cli_html *page, const cli_report *report) {
     const tg_build_info build = tg_build();

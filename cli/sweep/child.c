@@ -1,5 +1,5 @@
-/* Children of a sweep. They are in process groups of their own, so that Ctrl-C reaches this process
- * alone: a child that gets two signals ends without saving. */
+/* Children of a sweep. Each has a separate process group, so that Ctrl-C reaches only this process:
+ * a child that gets two signals ends without saving. */
 #define _GNU_SOURCE
 #include "sweep.h"
 

@@ -16,7 +16,7 @@
 #include "table.h"
 
 static struct {
-    const char *out, *scale, *rank, *most_time;
+    const char *out, *scale, *rank, *max_time;
     int64_t jobs;
     cli_list gpus;
     bool is_dry;
@@ -31,7 +31,7 @@ static const cli_option options[] = {
     CLI_OPTION_LIST("gpus", 0, &opt.gpus, "I,..", "GPUs that the runs are dealt out to", "0"),
     CLI_OPTION_TEXT("rank", 0, &opt.rank, NULL, "I/N",
                     "run part I of N (from 0 on), for job arrays", "0/1"),
-    CLI_OPTION_TEXT("max-time", 0, &opt.most_time, NULL, "T", "save and stop after 90s, 30min, 2h",
+    CLI_OPTION_TEXT("max-time", 0, &opt.max_time, NULL, "T", "save and stop after 90s, 30min, 2h",
                     NULL),
     CLI_OPTION_FLAG("dry-run", 0, &opt.is_dry, "print runs, memory and time without running"),
     {0},
@@ -57,20 +57,20 @@ static int read_deadline(double *deadline) {
         double seconds;
     } units[] = {{"", 1.0}, {"s", 1.0}, {"min", 60.0}, {"m", 60.0}, {"h", 3600.0}, {"d", 86400.0}};
     *deadline = 0.0;
-    if (!opt.most_time) {
+    if (!opt.max_time) {
         return CLI_OK;
     }
     char *end = NULL;
-    const double number = strtod(opt.most_time, &end);
+    const double number = strtod(opt.max_time, &end);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (end != opt.most_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
+        if (end != opt.max_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
             isfinite(number)) {
             *deadline = cli_seconds() + number * units[i].seconds;
             return CLI_OK;
         }
     }
     return cli_usage("sweep", "--max-time needs a time as 90s, 30min or 2h, not '%.64s'",
-                     opt.most_time);
+                     opt.max_time);
 }
 
 static int read_gpus(int **out, int *count) {
@@ -110,13 +110,8 @@ static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *m
                        cli_mistakes *mistakes) {
     for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {
         const char *key = tg_settings_key(cell->settings, i);
-        bool is_known = strncmp(key, "stage", 5) == 0;
         tg_key_info info;
-        for (int k = 0; !is_known && tg_key_describe(k, &info); k++) {
-            const size_t length = strlen(info.section);
-            is_known = strncmp(key, info.section, length) == 0 && key[length] == '.' &&
-                       strcmp(key + length + 1, info.name) == 0;
-        }
+        const bool is_known = strncmp(key, "stage", 5) == 0 || cli_key_find(key, &info);
         tg_settings *alone = NULL;
         if (!is_known && tg_settings_create(ctx, &alone) == TG_OK &&
             tg_settings_set(alone, "fno.n_modes", "4", NULL) == TG_OK &&
@@ -328,7 +323,7 @@ static int run_planned(const cli_experiment *e, const char *folder, cli_sweep_en
     return code;
 }
 
-static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool json) {
+static void print_end(const cli_sweep_job *job, const cli_sweep_end *end, bool json) {
     const cli_experiment *e = job->experiment;
     char time[CLI_UNIT_TEXT];
     if (json) {
@@ -352,7 +347,7 @@ static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool js
 }
 
 /* Failed trials once more at the end, where they are seen. */
-static void tell_failures(const cli_sweep_job *job) {
+static void print_failures(const cli_sweep_job *job) {
     for (int i = 0; i < job->experiment->trials; i++) {
         const cli_trial *trial = &job->experiment->trial[i];
         json_t *result = trial->rate ? NULL : cli_result_read(job->folder, trial->name);
@@ -390,10 +385,10 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
         code = write_tables(ctx, job->folder, json);
     }
     if (code == CLI_OK) {
-        tell_end(job, &end, json);
+        print_end(job, &end, json);
         fflush(stdout);
         if (end.failed > 0) {
-            tell_failures(job);
+            print_failures(job);
             code = CLI_FAILED;
         }
         if (end.waiting > 0 && (end.signal || end.is_timed_out)) {
@@ -451,7 +446,7 @@ static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
         code = refuse(source.path, &mistakes);
     }
     if (code == CLI_OK && opt.is_dry) {
-        cli_sweep_tell_plan(&e, job, call->common->json);
+        cli_sweep_print_plan(&e, job, call->common->json);
     } else if (code == CLI_OK) {
         code = run_sweep(ctx, &e, job, data, call->common->json);
     }
@@ -484,8 +479,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_sweep = {
     .name = "sweep",
     .arguments = "FILE.yaml",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Run an experiment: many training runs from one file",
     .description =
         "FILE.yaml names a configuration, axes (every combination), lists (entries in step),\n"

@@ -69,7 +69,7 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
         cli_suggest_offer(&near, *section);
     }
     cli_mistake(mistakes, "%s: '%s' is no key of a sweep%s%s", origin, key,
-                near.best ? "; did you mean " : " (settings of the runs stand below settings:)",
+                near.best ? "; did you mean " : " (settings of the runs go below settings:)",
                 near.best ? near.best : "");
 }
 

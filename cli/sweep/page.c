@@ -304,12 +304,11 @@ static void add_table(cli_html *page, const cli_sweep_table *t) {
     const int count = list_columns(t, list);
     char text[COLUMN_TEXT], notes[NOTES];
     cli_html_add(page, "<section id=\"results\"><h2>Results</h2>\n");
-    cli_report_open_wide(page, "Table of results");
-    cli_html_add(page, "<table class=\"results\"><thead><tr>");
+    cli_report_open_table(page, "Table of results", "results", "");
     for (int c = 0; c < count; c++) {
         cli_html_add(page, "<th scope=\"col\">%s</th>", list[c].title);
     }
-    cli_html_add(page, "</tr></thead><tbody>\n");
+    cli_report_begin_rows(page);
     for (int r = 0; r < t->rows; r++) {
         cli_html_add(page, "<tr><th scope=\"row\">");
         add_badge(page, r);
@@ -325,7 +324,8 @@ static void add_table(cli_html *page, const cli_sweep_table *t) {
         cli_html_add(page, "</tr>\n");
     }
     notes_text(t, notes);
-    cli_html_add(page, "</tbody></table></div>\n<p class=\"note\">%s</p></section>\n", notes);
+    cli_report_close_table(page);
+    cli_html_add(page, "<p class=\"note\">%s</p></section>\n", notes);
 }
 
 /* The error of each row over the bytes of its optimizer state, or of all it holds. */

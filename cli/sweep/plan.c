@@ -123,24 +123,10 @@ static json_t *json_of_trials(const cli_experiment *e) {
     return list;
 }
 
-/* The words after `tgrad generate`, as a shell takes them; to be freed. */
-static char *generate_words(const cli_experiment *e) {
-    size_t capacity = 1, used = 0;
-    for (int i = 0; i < e->generates; i++) {
-        capacity += strlen(e->generate[i]) + 3;
-    }
-    char *text = cli_need(calloc(capacity, 1));
-    for (int i = 0; i < e->generates; i++) {
-        const char *quote = strpbrk(e->generate[i], " []*'") ? "'" : "";
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s%s%s", i ? " " : "", quote,
-                                 e->generate[i], quote);
-    }
-    return text;
-}
-
-void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
+void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
     const double seconds = total_time(e, job);
-    char text[CLI_UNIT_TEXT], *words = generate_words(e);
+    char text[CLI_UNIT_TEXT],
+        *words = cli_shell_words((const char *const *)e->generate, e->generates);
     if (json) {
         cli_json_print(
             cli_json_new(KV("title", e->title),

@@ -262,7 +262,7 @@ static bool has_saved(const char *folder, const char *trial) {
 }
 
 /* "  16: l2 0.09570 h1 0.18850" appended to `line`; at points there is no H1. */
-static void tell_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
+static void append_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
     static const char *const norms[] = {"l2", "h1"};
     size_t used = strlen(line);
     snprintf(line + used, capacity - used, "  %s:", where);
@@ -275,16 +275,16 @@ static void tell_errors(const char *where, const json_t *errors, char *line, siz
     }
 }
 
-static void tell_result(const sweep *s, const cli_trial *trial, const json_t *result) {
+static void print_trial(const sweep *s, const cli_trial *trial, const json_t *result) {
     char line[256] = "", time[CLI_UNIT_TEXT];
     const char *grid;
     json_t *errors;
     json_object_foreach(json_object_get(result, trial->rate ? "none" : "test"), grid, errors) {
-        tell_errors(grid, errors, line, sizeof line);
+        append_errors(grid, errors, line, sizeof line);
     }
     const json_t *validation = json_object_get(result, "validation");
     if (validation) {
-        tell_errors("validation", validation, line, sizeof line);
+        append_errors("validation", validation, line, sizeof line);
     }
     if (!s->job->is_quiet) {
         cli_say("%s%s  %s", trial->name, line,
@@ -314,7 +314,7 @@ static int end_trial(sweep *s, int index, int code) {
     json_t *result = cli_result_make(s->ctx, s->job->folder, s->e, trial, book->rate, NULL);
     code = cli_result_write(s->job->folder, trial->name, result);
     book->state = FINISHED;
-    tell_result(s, trial, result);
+    print_trial(s, trial, result);
     json_decref(result);
     return code;
 }

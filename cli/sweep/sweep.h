@@ -168,7 +168,7 @@ void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_
                        int64_t threads, cli_cell *cell);
 
 /* The list of runs with memory and seconds, on stdout, for --dry-run. */
-void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json);
+void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json);
 
 /* ---- child.c ---- */
 
@@ -222,15 +222,5 @@ TG_NODISCARD tg_status cli_sweep_put_section(const cli_sweep_builder *b, const c
 
 /* The rows of the table: every variant with every combination of the axes. */
 TG_NODISCARD tg_status cli_sweep_add_cells(cli_sweep_builder *b);
-
-/* ---- lists in the text of a setting ---- */
-
-/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
-int cli_words_split(const char *text, char ***out);
-void cli_words_append(char ***list, int *count, const char *text, size_t length);
-void cli_words_free(char **list, int count);
-
-/* Whether a value is the word null. */
-bool cli_word_is_null(const char *value);
 
 #endif

@@ -344,8 +344,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_plan = {
     .name = "plan",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Estimate memory before training",
     .description =
         "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"

@@ -331,8 +331,8 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
 }
 
 /* A run that was resumed at its end stays as it is. */
-static void tell_finished(const tg_context *ctx, const tg_comm *comm, const tg_trainer *trainer,
-                          bool json) {
+static void print_finished(const tg_context *ctx, const tg_comm *comm, const tg_trainer *trainer,
+                           bool json) {
     const tg_train_end end = tg_trainer_end(trainer);
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
@@ -364,7 +364,7 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
     tg_settings *settings = NULL;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
-        tell_finished(ctx, comm, trainer, json);
+        print_finished(ctx, comm, trainer, json);
         return TG_OK;
     }
     status = status == TG_OK ? tg_trainer_settings(trainer, &settings) : status;
@@ -387,7 +387,8 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
     return status;
 }
 
-/* A failure that all ranks know is reported once; a rank that fails alone ends the others. */
+/* A failure that all ranks know of is reported once; a rank that fails by itself ends the others.
+ */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
     const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */
     const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
@@ -457,8 +458,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_train = {
     .name = "train",
     .arguments = "[CONFIG.yaml]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Train an operator",
     .description =
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"

@@ -143,6 +143,8 @@ typedef struct tg_fno_config {
     int n_out_gno_channel_mlp_hidden_layers;
     int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
     bool input_gradient; /* no key: training also makes dL/dx, which rollouts need (step.h) */
+    bool blocks_only;    /* no key: the blocks without lifting and projection, as parts of other
+                            networks (function.h) */
     /* Of a UNO: lists with n_layers entries, or rows of n_dim entries, one after another; n_*: the
      * numbers in the list, 0: not set. */
     int n_uno_out_channels;

@@ -1,8 +1,16 @@
-"""Compressed-gradient training: a PyTorch optimizer, and the trainer of Fourier neural operators.
+"""TensorGRaD for PyTorch, and Fourier neural operators that train with it.
+
+In place of AdamW, with a quarter of its state:
 
     opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
 
-NumPy is enough for everything but the optimizer, which imports torch when it is first named.
+A neural operator, without PyTorch:
+
+    a, u = libtgrad.generate("darcy", n=200, resolution=16, grid=31, folder="data")
+    run = libtgrad.train("configs/darcy16.yaml", "runs/darcy", overrides={"data.root": "data"})
+    u = libtgrad.Model.load(run).predict(a)
+
+`python -m libtgrad` prints what this installation has. All of it: docs/python.md.
 """
 import importlib.util
 import sys
@@ -16,7 +24,7 @@ except ImportError:
     if sys.argv[:1] != ["-m"]:  # so it is while `python -m libtgrad` imports this: it diagnoses
         raise
 
-# Name -> module that has it; imported when it is first used.
+# Name -> module that has it, None if it is one itself; imported when it is first used.
 _LAZY = {
     "Model": "models", "TestErrors": "models",
     "Run": "training", "train": "training",
@@ -24,18 +32,19 @@ _LAZY = {
     "Plan": "overview", "Report": "overview", "analyze": "overview", "plan": "overview",
     "report": "overview",
     "TensorGRaD": "torch_optim",
+    "nn": None,
     "param_groups": "torch_groups",
-    "fno_tensorgrad_param_groups": "torch_groups",
+    "fno_tensorgrad_param_groups": "torch_neuralop", "from_neuralop_state": "torch_neuralop",
     "Normalized": "neuralop", "from_neuralop": "neuralop", "to_neuralop": "neuralop",
 }
 
 # Packages that a module needs: without them its names are not listed, and say so when they are used.
-_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "nn": ["torch"],
+_NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "torch_neuralop": ["torch"], "nn": ["torch"],
           "neuralop": ["torch", "neuralop"]}
 _missing = {name for names in _NEEDS.values() for name in names if not importlib.util.find_spec(name)}
 
 __all__ = ["Error", "__version__",
-           *[name for name, module in _LAZY.items() if not _missing.intersection(_NEEDS.get(module, []))]]
+           *[name for name, module in _LAZY.items() if not _missing.intersection(_NEEDS.get(module or name, []))]]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run what is below
     from . import nn as nn
@@ -45,18 +54,18 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run wh
                            to_neuralop as to_neuralop)
     from .overview import (Plan as Plan, Report as Report, analyze as analyze, plan as plan,
                            report as report)
-    from .torch_groups import (fno_tensorgrad_param_groups as fno_tensorgrad_param_groups,
-                               param_groups as param_groups)
+    from .torch_groups import param_groups as param_groups
+    from .torch_neuralop import (fno_tensorgrad_param_groups as fno_tensorgrad_param_groups,
+                                 from_neuralop_state as from_neuralop_state)
     from .torch_optim import TensorGRaD as TensorGRaD
     from .training import Run as Run, train as train
 else:
     def __getattr__(name):
-        if name == "nn":  # modules of PyTorch
-            return importlib.import_module(".nn", __name__)
         if name not in _LAZY:
             raise AttributeError(f"module 'libtgrad' has no attribute '{name}'")
         try:
-            value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+            value = importlib.import_module(f".{_LAZY[name] or name}", __name__)
+            value = getattr(value, name) if _LAZY[name] else value
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

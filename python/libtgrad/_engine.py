@@ -98,8 +98,8 @@ def describe(tensor):
 def check_param(param, name):
     """Refuses what no optimizer state can be made for."""
     if any(hasattr(param, mark) for mark in ("_is_flat_param", "_fsdp_flattened")):
-        raise Error(f"weight of {name}: FullyShardedDataParallel (FSDP 1) has flattened it, so that its shape "
-                    "is lost; torch.distributed.fsdp.fully_shard (FSDP2) keeps it")
+        raise Error(f"weight of {name}: FullyShardedDataParallel (FSDP 1) has flattened it, so that its "
+                    "shape is lost; torch.distributed.fsdp.fully_shard (FSDP2) keeps it")
     if param.layout is not torch.strided:
         raise Error(f"weight of {name}: it is {param.layout}; dense tensors are needed")
     if param.device.type not in ("cpu", "cuda"):

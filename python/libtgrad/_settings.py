@@ -62,6 +62,17 @@ def preset(name="adamw", method=None, given=()):
     return keys
 
 
+# Keys that the package neuraloperator calls otherwise.
+_NAMES = {"min_params": "min_entries", "warm_restart": "tucker_warm_restart"}
+
+
+def rename(keys):
+    """Its names to the library's, in place."""
+    for key in _NAMES.keys() & keys.keys():
+        keys[_NAMES[key]] = keys.pop(key)
+    return keys
+
+
 def without(keys, given):
     return {key: value for key, value in keys.items() if key not in given}
 

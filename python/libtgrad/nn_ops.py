@@ -23,7 +23,7 @@ from . import _arrays as _numpy
 from . import _engine
 from ._library import Context, Error, c, lib, shape_of, text
 
-_MOST_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest one goes
+MOST_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest one goes
 _ALIGNMENT = 64
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
           c.TG_C128: torch.complex128}
@@ -31,14 +31,14 @@ _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.comp
 
 @functools.lru_cache(maxsize=256)
 def network_config(config):
-    """A tg_fno_config of lines "key: value". input_gradient is no key of the library's."""
+    """A tg_fno_config of lines "key: value". Two of them are fields without a key."""
     voice = Context("cpu")
     found = c.tg_fno_config()
     lib.tg_fno_config_init(found, ctypes.sizeof(found))
     for line in config.splitlines():
         key, _, value = line.partition(": ")
-        if key == "input_gradient":
-            found.input_gradient = True
+        if key in ("input_gradient", "blocks_only"):
+            setattr(found, key, value == "true")
         else:
             voice.check(lib.tg_fno_config_set(voice, found, key.encode(), value.encode()))
     voice.check(lib.tg_fno_config_check(voice, found))
@@ -128,7 +128,7 @@ class _Place:
         if found is None:
             found = _Function(self.context, config, sizes, training)
             self.functions[key] = found
-            while len(self.functions) > _MOST_FUNCTIONS:
+            while len(self.functions) > MOST_FUNCTIONS:
                 self.functions.popitem(last=False)
         self.functions.move_to_end(key)
         return found
@@ -143,7 +143,7 @@ def _make_place(device, stream, math, threads):
     return _Place(device, stream, math)
 
 
-def _place_of(tensor):
+def place_of(tensor):
     device = tensor.device
     if device.type == "cuda":
         math = c.TG_MATH_TF32 if torch.backends.cuda.matmul.allow_tf32 else c.TG_MATH_FP32
@@ -177,7 +177,7 @@ def _empty_output(x, config):
 @torch.library.custom_op("libtgrad::fno", mutates_args=())
 def fno(x: Tensor, weights: List[Tensor], config: str) -> Tensor:
     y, weights = _empty_output(x, config), _arrays(weights, config)
-    with _place_of(x) as place:
+    with place_of(x) as place:
         function = place.function(config, x, False)
         work = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
         function.forward(place, _array(x), weights, work, None, y)
@@ -193,7 +193,7 @@ def _(x, weights, config):
 def fno_train(x: Tensor, weights: List[Tensor], seed: Optional[Tensor], config: str,
               wanted: List[int]) -> Tuple[Tensor, Tensor, Tensor]:
     y, weights = _empty_output(x, config), _arrays(weights, config)
-    with _place_of(x) as place:
+    with place_of(x) as place:
         function = place.function(config, x, True)
         saved = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
         function.forward(place, _array(x), weights, saved, seed, y)
@@ -202,7 +202,7 @@ def fno_train(x: Tensor, weights: List[Tensor], seed: Optional[Tensor], config: 
 
 @fno_train.register_fake
 def _(x, weights, seed, config, wanted):
-    with _place_of(x) as place:  # sizes of activations are those of one batch size and grid
+    with place_of(x) as place:  # sizes of activations are those of one batch size and grid
         function = place.function(config, x, True)
     return (_empty_output(x, config), x.new_empty(function.activations, dtype=torch.uint8),
             torch.empty(1, dtype=torch.int64, device="cpu"))
@@ -222,7 +222,7 @@ def fno_backward(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Te
     for number, gradient in zip(wanted, found):
         slots[number] = gradient
     weights = _arrays(weights, config)
-    with _place_of(x) as place:
+    with place_of(x) as place:
         function = place.function(config, x, True)
         if not is_fresh[0]:
             function.forward(place, _array(x), weights, saved, seed, _empty_output(x, config))

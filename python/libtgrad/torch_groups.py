@@ -7,7 +7,7 @@ from . import _settings
 from ._engine import DTYPES
 from ._library import Error
 
-__all__ = ["fno_tensorgrad_param_groups", "param_groups"]
+__all__ = ["param_groups"]
 
 
 def _takes_names():
@@ -16,7 +16,7 @@ def _takes_names():
     return (int(major), int(minor)) >= (2, 6)
 
 
-def _sorted(model, group_of, groups):
+def sort_params(model, group_of, groups):
     """The groups with the trainable parameters of a model, each in the one whose number `group_of`
     gives; those that would be empty are left out."""
     params = [[] for _ in groups]
@@ -57,7 +57,9 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
     """
     if not hasattr(model, "named_parameters"):
         raise Error(f"param_groups: a {type(model).__name__} is no model; parameters alone go to TensorGRaD")
+    _settings.rename(keys)
     _settings.check_keys(keys)
+    min_entries = keys.pop("min_entries", min_entries)
     if min_entries is None:
         entries = sum(param.numel() for param in model.parameters() if param.requires_grad)
         min_entries = max(1000, entries // 1000)
@@ -77,29 +79,4 @@ def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys:
             shares[kind] = number if share <= 0.6 else 0
         return shares[kind]
 
-    return _sorted(model, group_of, [{"method": "adam"}, compressed, matrix])
-
-
-def fno_tensorgrad_param_groups(model: torch.nn.Module, rank: float | list[int] = 0.25,
-                                sparse_ratio: float | None = None, min_params: int = 1000,
-                                update_proj_gap: int = 50, scale: float = 1.0,
-                                sparse_scale: float = 1.0, sparse_type: str = "randk",
-                                lambda_sparse: float = 1.0, warm_restart: bool = True) -> list[dict]:
-    """The groups of the package neuraloperator, with its arguments: spectral weights of an FNO
-    (`model.fno_blocks.convs`) of at least `min_params` entries by low rank and, if `sparse_ratio` is
-    given, by entries of what that leaves; everything else by Adam. Ranks are counted with their
-    factors."""
-    if not hasattr(getattr(model, "fno_blocks", None), "convs"):
-        raise Error("fno_tensorgrad_param_groups: the model has no fno_blocks.convs; param_groups "
-                    "takes any model")
-    spectral = {id(param) for param in model.fno_blocks.convs.parameters()}
-    plain = {"match_rms": False, "moments_on_refresh": "keep"}
-    keys = {**plain, "method": "lowrank", "rank": rank, "update_proj_gap": update_proj_gap,
-            "scale": scale, "tucker_warm_restart": warm_restart, "n_iter_max_tucker": 10,
-            "rank_counts_factors": True}
-    if sparse_ratio is not None:
-        keys.update(optimizer_type="tensorgrad", second_proj_type="unstructured_sparse",
-                    second_sparse_ratio=sparse_ratio, second_sparse_type=sparse_type,
-                    second_scale=sparse_scale, lambda_sparse=lambda_sparse)
-    return _sorted(model, lambda p: id(p) in spectral and p.numel() >= min_params,
-                   [{**plain, "method": "adam"}, keys])
+    return sort_params(model, group_of, [{"method": "adam"}, compressed, matrix])

@@ -18,6 +18,7 @@ from . import _settings
 from ._engine import FORMAT, Engine, Moved, Row, check_param
 from ._library import Error, c, lib, text
 from ._shards import Shards, is_sharded, mesh_of
+from .torch_neuralop import with_its_arguments
 
 __all__ = ["TensorGRaD"]
 
@@ -54,7 +55,8 @@ class TensorGRaD(torch.optim.Optimizer):
     as published, "neuralop" that of the package neuraloperator: both want a larger rate than AdamW.
     `method` is one of adam, lowrank, galore, structured, unstructured and tensorgrad (default); every other
     key of docs/optimizers.md (rank, sparse_ratio, update_proj_gap, state_precision, rule, ..) can be
-    given here or in a parameter group. Parameters of up to `min_entries` (1000) entries stay dense.
+    given here or in a parameter group, also by the names of neuraloperator's optimizers
+    (galore_params, galore_rank, ..). Parameters of up to `min_entries` (1000) entries stay dense.
 
     With `in_backward=True` parameters are updated during the backward pass, and one gradient is
     alive at a time. With `accumulate=True` the backward passes between two calls of step() are added
@@ -71,6 +73,8 @@ class TensorGRaD(torch.optim.Optimizer):
                  accumulate: bool = False, max_grad_norm: float | None = None, **keys: Any):
         if eps is not None:
             keys["eps"] = eps
+        params, keys = with_its_arguments(params, keys)
+        method = keys.pop("method", method)
         chosen = {**_settings.preset(preset, method, keys), **keys}
         defaults = {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "seed": int(seed),
                     **chosen}
@@ -112,6 +116,7 @@ class TensorGRaD(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups and not isinstance(param_group["params"], set):
             param_group["params"] = self._named_alike(param_group["params"])
+        _settings.rename(param_group)
         if param_group.get("method", self.defaults["method"]) != self.defaults["method"]:
             for key in self._options["shares"]:
                 param_group.setdefault(key, None)  # its method's own
@@ -481,7 +486,8 @@ class TensorGRaD(torch.optim.Optimizer):
                     raise Error(f"optimizer state: a parameter group has no '{key}'; this is no state of "
                                 "TensorGRaD", c.TG_E_FORMAT)
             if group.get("format", FORMAT) != FORMAT:
-                raise Error(f"optimizer state: it has format {group['format']}, libtgrad {text(lib.tg_build().version)} reads "
+                version = text(lib.tg_build().version)
+                raise Error(f"optimizer state: it has format {group['format']}, libtgrad {version} reads "
                             f"{FORMAT}; take the version that saved it, or a new optimizer", c.TG_E_FORMAT)
         state_dict["param_groups"] = [{key: value for key, value in group.items() if key != "format"}
                                       for group in state_dict["param_groups"]]

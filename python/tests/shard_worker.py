@@ -63,7 +63,8 @@ def train(net, opt, begin, end, clip=None):
 
 
 def weights(net):
-    return [p.full_tensor().detach() if isinstance(p, DTensor) else p.detach().clone() for p in net.parameters()]
+    return [p.full_tensor().detach() if isinstance(p, DTensor) else p.detach().clone()
+            for p in net.parameters()]
 
 
 def sharded(mesh):

@@ -619,24 +619,6 @@ def test_methods_and_groups_keep_their_own_shares():
     assert opt.param_groups[2]["sparse_ratio"] is None
 
 
-def test_groups_of_neuraloperator():
-    FNO = pytest.importorskip("neuralop.models").FNO
-    torch.manual_seed(0)
-    fno = FNO(n_modes=(12, 12), hidden_channels=16, in_channels=1, out_channels=1, n_layers=2)
-    groups = libtgrad.fno_tensorgrad_param_groups(fno, rank=0.2, sparse_ratio=0.05)
-    assert all(p.is_complex() for _, p in groups[1]["params"]) and len(groups[1]["params"]) == 2
-    opt = libtgrad.TensorGRaD(groups, lr=1e-2)
-    x = torch.randn(4, 1, 16, 16)
-    losses = []
-    for _ in range(8):
-        opt.zero_grad()
-        losses.append((fno(x) - x).square().mean())
-        losses[-1].backward()
-        opt.step()
-    assert losses[-1] < losses[0] and len(opt.projection_errors()) == 2
-    assert opt.memory()["state"] < 0.4 * opt.memory()["adamw"]
-
-
 def test_the_page_runs():
     page = (pathlib.Path(__file__).resolve().parent.parent.parent / "docs/python.md").read_text()
     names = {}

@@ -518,10 +518,7 @@ struct tg_backend {
 };
 
 /* Fills ranks and count from words. */
-static inline tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
-    const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
-    return be->ops->select(be, &op);
-}
+tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
 
 /* The context's backend, choosing the best one if none is chosen. */
 TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);

@@ -201,3 +201,8 @@ const char *tg_backend_math(const tg_context *ctx) {
     }
     return ctx->backend->math == TG_MATH_FP32 ? "fp32" : "tf32";
 }
+
+tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
+    return be->ops->select(be, &op);
+}

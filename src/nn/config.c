@@ -431,6 +431,21 @@ static tg_status check_gino(tg_context *ctx, const tg_fno_config *config) {
                : TG_OK;
 }
 
+/* Their input and output are what blocks pass to each other. */
+static tg_status check_blocks_only(tg_context *ctx, const tg_fno_config *config,
+                                   const nn_stores *stores) {
+    const int64_t channels = config->hidden_channels;
+    const bool fits = config->architecture == TG_ARCHITECTURE_FNO && config->use_channel_mlp &&
+                      config->in_channels == channels && config->out_channels == channels &&
+                      config->positional_embedding == TG_EMBEDDING_NONE &&
+                      stores->activation == TG_STORE_FULL;
+    return fits ? TG_OK
+                : tg_fail(ctx, TG_E_CONFIG,
+                          "fno.blocks_only: blocks alone need use_channel_mlp, as many in_channels "
+                          "and out_channels as hidden_channels, no positional_embedding and "
+                          "activations in full precision");
+}
+
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
     tg_fno_config full;
@@ -466,6 +481,7 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
             : config->architecture == TG_ARCHITECTURE_UNO ? nn_uno_check(ctx, config)
                                                           : TG_OK);
     const nn_stores stores = nn_stores_of(config);
+    TG_CALL(config->blocks_only ? check_blocks_only(ctx, config, &stores) : TG_OK);
     if (stores.saved && stores.activation) {
         return tg_fail(
             ctx, TG_E_CONFIG,

@@ -87,14 +87,16 @@ tg_status nn_uno_take_lists(tg_context *ctx, const char *key, const nn_uno_lists
 const char *nn_uno_pairs(const char *map, char *rows, size_t capacity) {
     size_t n = 0;
     for (; *map && n + 5 < capacity; map++) {
-        const char *piece = *map == '{'   ? "[["
-                            : *map == '}' ? "]]"
-                            : *map == ',' ? "],["
-                            : *map == ':' ? ","
-                                          : NULL;
-        n += (size_t)(piece ? snprintf(rows + n, capacity - n, "%s", piece)
-                            : snprintf(rows + n, capacity - n, strchr("\"'", *map) ? "" : "%c",
-                                       *map));
+        const char one[] = {*map, '\0'};
+        const char *piece = *map == '{'                   ? "[["
+                            : *map == '}'                 ? "]]"
+                            : *map == ','                 ? "],["
+                            : *map == ':'                 ? ","
+                            : *map == '"' || *map == '\'' ? ""
+                                                          : one;
+        for (; *piece; piece++) {
+            rows[n++] = *piece;
+        }
     }
     rows[n] = '\0';
     return strcmp(rows, "[[]]") == 0 ? "[]" : rows;

@@ -10,6 +10,34 @@ static int index_of(const tg_optim *optim, const tg_slot *slot) {
     return (int)(slot - optim->slots);
 }
 
+/* ---- late results ---- */
+
+tg_status tg_late_create(tg_backend *be, const void *source, size_t bytes, tg_late_result *out) {
+    *out = (tg_late_result){.source = source, .bytes = bytes};
+    out->values = be->ops->stream->pinned_alloc(be, TG_MEM_OTHER, bytes);
+    return out->values ? be->ops->stream->event_create(be, &out->event) : TG_E_MEMORY;
+}
+
+void tg_late_destroy(tg_backend *be, tg_late_result *result) {
+    be->ops->stream->event_destroy(be, &result->event);
+    be->ops->stream->pinned_release(be, result->values);
+    *result = (tg_late_result){0};
+}
+
+tg_status tg_late_send(tg_backend *be, tg_late_result *result) {
+    const tg_stream_ops *stream = be->ops->stream;
+    TG_CALL(stream->download_async(be, result->values, result->source, result->bytes));
+    TG_CALL(stream->event_record(be, result->event));
+    result->is_pending = true;
+    return TG_OK;
+}
+
+tg_status tg_late_wait(tg_backend *be, tg_late_result *result) {
+    TG_CALL(be->ops->stream->event_wait(be, result->event));
+    result->is_pending = false;
+    return TG_OK;
+}
+
 /* ---- life ---- */
 
 tg_status tg_in_flight_create(tg_optim *optim) {
@@ -25,10 +53,9 @@ tg_status tg_in_flight_create(tg_optim *optim) {
     }
     const tg_stream_ops *stream = be->ops->stream;
     p->rates = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->rates);
-    p->seen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->seen);
     p->chosen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
-    TG_CALL(p->rates && p->seen && p->chosen ? TG_OK : TG_E_MEMORY);
-    return stream->event_create(be, &p->event);
+    TG_CALL(p->rates && p->chosen ? TG_OK : TG_E_MEMORY);
+    return tg_late_create(be, p->guards, slots * sizeof *p->guards, &p->seen);
 }
 
 void tg_in_flight_destroy(tg_optim *optim) {
@@ -40,8 +67,7 @@ void tg_in_flight_destroy(tg_optim *optim) {
     const tg_stream_ops *stream = be->ops->stream;
     if (stream) {
         (void)be->ops->synchronize(be); /* copies into memory about to be freed */
-        stream->event_destroy(be, &p->event);
-        stream->pinned_release(be, p->seen);
+        tg_late_destroy(be, &p->seen);
         stream->pinned_release(be, p->chosen);
     }
     be->ops->release(be, p->rates);
@@ -101,17 +127,18 @@ static tg_status finish_round(tg_optim *optim, bool forgets) {
         return TG_OK;
     }
     TG_CALL(tg_optim_send_round(optim));
-    TG_CALL(optim->be->ops->stream->event_wait(optim->be, p->event));
-    p->is_open = p->is_planned = p->is_sent = false;
+    TG_CALL(tg_late_wait(optim->be, &p->seen));
+    p->is_open = p->is_planned = false;
+    const uint32_t *seen = p->seen.values;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_guarded = false;
-        optim->slots[i].nonfinite += optim->slots[i].is_summing ? p->seen[i] : 0;
+        optim->slots[i].nonfinite += optim->slots[i].is_summing ? seen[i] : 0;
     }
     const int count = p->count;
     p->count = 0;
     for (int i = 0; i < count; i++) {
         tg_slot *slot = &optim->slots[p->order[i]];
-        const uint32_t nonfinite = p->seen[p->order[i]];
+        const uint32_t nonfinite = seen[p->order[i]];
         slot->is_in_flight = false;
         if (nonfinite == 0) {
             note_update(optim, slot);
@@ -144,20 +171,16 @@ static tg_status open_round(tg_optim *optim) {
 }
 
 tg_status tg_optim_send_round(tg_optim *optim) {
-    tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
-    if (!p->is_open || p->is_sent) {
+    if (!p->is_open || p->seen.is_pending) {
         return TG_OK;
     }
-    TG_CALL(be->ops->stream->download_async(be, p->seen, p->guards,
-                                            (size_t)optim->slot_count * sizeof *p->seen));
-    TG_CALL(be->ops->stream->event_record(be, p->event));
+    TG_CALL(tg_late_send(optim->be, &p->seen));
     if (p->is_planned) {
         memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
         p->planned_count = p->count;
     }
     p->is_planned = false;
-    p->is_sent = true;
     return TG_OK;
 }
 
@@ -175,7 +198,7 @@ tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
         return TG_OK;
     }
     const bool is_used = slot->is_in_flight || (slot->is_guarded && !slot->is_summing);
-    if (is_used || p->is_sent) {
+    if (is_used || p->seen.is_pending) {
         TG_CALL(tg_optim_synchronize(optim));
     }
     TG_CALL(open_round(optim));

@@ -16,19 +16,34 @@
 struct tg_slot;
 struct tg_optim;
 
+/* Values that a stream computes and the host reads late: a copy of them is queued after the work so
+ * far, and waited for where the host needs it. All that overlaps between steps is of this type: the
+ * loss of a step (train/step.c) and the guards of a round. */
+typedef struct tg_late_result {
+    const void *source; /* on the backend */
+    void *values;       /* on the host, pinned */
+    size_t bytes;
+    tg_stream_event *event; /* after the copy */
+    bool is_pending;
+} tg_late_result;
+
+TG_NODISCARD tg_status tg_late_create(tg_backend *be, const void *source, size_t bytes,
+                                      tg_late_result *out);
+void tg_late_destroy(tg_backend *be, tg_late_result *result); /* the stream must be idle */
+TG_NODISCARD tg_status tg_late_send(tg_backend *be, tg_late_result *result);
+TG_NODISCARD tg_status tg_late_wait(tg_backend *be, tg_late_result *result);
+
 typedef struct tg_in_flight {
-    uint32_t *guards;       /* (slots) on the backend */
-    uint32_t *seen;         /* (slots) on the host, pinned: the guards of the last round sent */
-    tg_rates *rates;        /* (slots) on the backend, read by the updates of a planned round */
-    tg_rates *chosen;       /* (slots) on the host, pinned: the source of `rates` */
-    tg_stream_event *event; /* after the round that was sent */
-    int *order;             /* (slots) parameters with an update under way, in order */
+    uint32_t *guards;    /* (slots) on the backend */
+    tg_late_result seen; /* the guards of the round that was sent; pending until it is counted */
+    tg_rates *rates;     /* (slots) on the backend, read by the updates of a planned round */
+    tg_rates *chosen;    /* (slots) on the host, pinned: the source of `rates` */
+    int *order;          /* (slots) parameters with an update under way, in order */
     int count;
     int *planned; /* (slots) the same of the last planned round */
     int planned_count;
     bool is_open;    /* a round is under way: its guards were cleared */
     bool is_planned; /* its updates read `rates` */
-    bool is_sent;    /* guards and event are queued */
 } tg_in_flight;
 
 TG_NODISCARD tg_status tg_in_flight_create(struct tg_optim *optim);

@@ -57,8 +57,8 @@ static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int g
     *bytes = *dense = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        const tg_moments whole = tg_moments_plan_dense(&setup->groups[group],
-                                                       tg_dtype_wide(param->dtype), &param->shape);
+        const tg_moments whole =
+            tg_moments_plan(&setup->groups[group], tg_dtype_wide(param->dtype), &param->shape, 0);
         slot_plan plan = {0};
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
@@ -140,10 +140,8 @@ static bool can_be_factored(const tg_shape *shape) {
 
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count) {
-    const tg_optim_config *config = &setup->groups[param->group];
-    const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    return tg_is_projected(setup, param) ? tg_moments_plan(config, dtype, count)
-                                         : tg_moments_plan_dense(config, dtype, &param->shape);
+    return tg_moments_plan(&setup->groups[param->group], tg_dtype_wide(param->dtype),
+                           tg_is_projected(setup, param) ? NULL : &param->shape, count);
 }
 
 /* Scratch of rules of whole weights. It is not shared: a dense gradient may arrive while a network
@@ -192,16 +190,6 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-static void add_small(tg_workspace *workspace, size_t small) {
-    if (small > 0) {
-        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
-    }
-}
-
-static size_t small_bytes(tg_dtype dtype, int64_t count) {
-    return tg_align((size_t)count * tg_dtype_size(dtype));
-}
-
 /* An update that refreshes: temporaries of decompositions, next to the dense sums not yet used. */
 static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
                         const tg_projector_bytes *projector) {
@@ -232,7 +220,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
-            small = tg_max_size(small, small_bytes(dtype, plan.count));
+            small = tg_max_size(small, tg_align((size_t)plan.count * tg_dtype_size(dtype)));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
@@ -243,7 +231,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         }
     }
     out->step_work = small_offset(scratch) + small;
-    add_small(scratch, small);
+    tg_workspace_reserve(scratch, small > 0 ? out->step_work : 0, 0, 0);
 fail:
     tg_mem_free(ctx, owner);
     return status;
@@ -336,33 +324,25 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
 }
 
 /* Shared by all parameters: scratch, the compressed values being updated, one dense gradient. */
-static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
-    size_t small = 0, dense = 0;
-    for (int i = 0; i < optim->slot_count; i++) {
-        const tg_slot *slot = &optim->slots[i];
-        const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
-        if (slot->projector) {
-            small = tg_max_size(small, small_bytes(slot->dtype, slot->count));
-        }
-        dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
-    }
-    add_small(&optim->workspace, small);
-    optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
-                                         .dense_bytes = setup->takes_factored ? dense : 0};
+static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup,
+                             const tg_shared_workspace *planned) {
+    tg_backend *be = optim->be;
     const size_t own = rule_bytes(setup);
+    optim->needs = *planned;
+    optim->workspace.bytes = planned->work_bytes;
     if (own > 0) {
-        optim->rule_work = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, own);
+        optim->rule_work = be->ops->alloc(be, TG_MEM_WORKSPACE, own);
         TG_CALL(optim->rule_work ? TG_OK : TG_E_MEMORY);
     }
     if (setup->shares_workspace) {
-        return optim->workspace.bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
+        return planned->work_bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
-    if (optim->workspace.bytes > 0) {
+    if (planned->work_bytes > 0) {
         TG_CALL(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
-    if (optim->needs.dense_bytes > 0) {
-        optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
+    if (planned->dense_bytes > 0) {
+        optim->dense = be->ops->alloc(be, TG_MEM_GRADIENTS, planned->dense_bytes);
         TG_CALL(optim->dense ? TG_OK : TG_E_MEMORY);
     }
     return TG_OK;
@@ -404,9 +384,8 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     int *owner = NULL;
-    tg_clamped_rank clamped;
-    TG_TRY(check_bytes(ctx, setup));
-    TG_TRY(tg_find_clamped_rank(ctx, setup, &clamped));
+    tg_optim_memory planned = {0};
+    TG_TRY(plan_memory(ctx, setup, &planned));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
@@ -430,7 +409,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
         TG_TRY(make_slot(optim, setup, i, owner[i]));
     }
     TG_TRY(tg_bucket_create(optim, setup));
-    TG_TRY(make_shared(optim, setup));
+    TG_TRY(make_shared(optim, setup, &planned.shared));
     TG_TRY(tg_in_flight_create(optim));
     for (int i = 0; i < setup->group_count; i++) {
         const tg_optim_config *config = &setup->groups[i];
@@ -439,8 +418,8 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
                    config->projector.first.rank.value[0]);
         }
     }
-    if (clamped.params > 0) {
-        tg_log(ctx, TG_LOG_WARN, "%s", clamped.note);
+    if (planned.clamped.params > 0) {
+        tg_log(ctx, TG_LOG_WARN, "%s", planned.clamped.note);
     }
     tg_mem_free(ctx, owner);
     *out = optim;

@@ -10,7 +10,10 @@
 
 #include "optim/state.h"
 
-tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format, ...) {
+enum { COUNTERS = 7 }; /* of a parameter */
+
+static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
+                            ...) {
     const int used = snprintf(name, TG_STATE_NAME, "optim.%s.", slot->name);
     va_list args;
     va_start(args, format);
@@ -24,7 +27,8 @@ tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name, const 
 }
 
 /* The method as text; the state of another method is refused by it. */
-void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
+static void describe_method(const tg_optim *optim, const tg_slot *slot, char *text,
+                            size_t capacity) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const char *rule = tg_rule_name(slot->moments.rule);
     const char *complex = config->complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
@@ -41,7 +45,7 @@ void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, siz
              is_adam ? "" : rule, is_adam ? "" : " ", complex, form);
 }
 
-void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]) {
+static void get_counters(const tg_slot *slot, int64_t counters[COUNTERS]) {
     const tg_projector *p = slot->projector;
     counters[0] = slot->step;
     counters[1] = slot->moment_step;
@@ -52,7 +56,7 @@ void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTE
     counters[6] = p ? p->branch[1].is_ready : 0;
 }
 
-void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTERS]) {
+static void set_counters(tg_slot *slot, const int64_t counters[COUNTERS]) {
     tg_projector *p = slot->projector;
     slot->step = counters[0];
     slot->moment_step = counters[1];
@@ -89,7 +93,7 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
                                : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
                                : pairs  ? reals / 2
                                         : reals;
-        TG_CALL(tg_state_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
+        TG_CALL(entry_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
         at->memory = scales ? (void *)moment->scale : moment->memory;
         at->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
         at->shape = tg_shape_of(1, &length);
@@ -99,8 +103,8 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
 }
 
 /* All arrays of a parameter, in a fixed order. */
-tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
-                        int *count) {
+static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
+                            int *count) {
     tg_context *ctx = optim->ctx;
     TG_CALL(tg_state_list_moments(optim, slot, parts, count));
     tg_state_part *at = parts + *count;
@@ -111,7 +115,7 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
         }
         for (int d = 0; d < TG_MAX_NDIM; d++) {
             if (branch->factor[d]) {
-                TG_CALL(tg_state_name(ctx, slot, at->name, "%d.factor%d", b, d));
+                TG_CALL(entry_name(ctx, slot, at->name, "%d.factor%d", b, d));
                 at->memory = branch->factor[d];
                 at->dtype = slot->dtype;
                 at->shape =
@@ -120,7 +124,7 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
             }
         }
         if (branch->kind->is_sparse) {
-            TG_CALL(tg_state_name(ctx, slot, at->name, "%d.bitmap", b));
+            TG_CALL(entry_name(ctx, slot, at->name, "%d.bitmap", b));
             const int64_t words = tg_bitmap_words(branch->bitmap.n);
             at->memory = branch->bitmap.words;
             at->dtype = TG_U64;
@@ -140,10 +144,11 @@ typedef struct saving {
     tg_staging *staging; /* NULL: copies allocate memory */
 } saving;
 
-tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
-                                const tg_shape *shape, const int64_t *numbers) {
+tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char *name,
+                                tg_dtype dtype, int64_t count, const void *numbers) {
+    const tg_shape shape = tg_shape_of(1, &count);
     tg_tensor copy = {0};
-    TG_CALL(tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_I64, shape, &copy));
+    TG_CALL(tg_tensor_create(ctx, TG_MEM_OTHER, dtype, &shape, &copy));
     memcpy(copy.data, numbers, tg_tensor_bytes(&copy));
     return tg_archive_take(archive, name, &copy);
 }
@@ -172,15 +177,14 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
-    int64_t counters[TG_STATE_COUNTERS];
-    tg_state_method(optim, slot, method, sizeof method);
-    TG_CALL(tg_state_name(optim->ctx, slot, name, "method"));
+    int64_t counters[COUNTERS];
+    describe_method(optim, slot, method, sizeof method);
+    TG_CALL(entry_name(optim->ctx, slot, name, "method"));
     TG_CALL(tg_archive_set_meta(archive, name, method));
-    tg_state_get_counters(slot, counters);
-    TG_CALL(tg_state_name(optim->ctx, slot, name, "counters"));
-    const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
-    TG_CALL(tg_state_save_numbers(optim, archive, name, &shape, counters));
-    TG_CALL(tg_state_list(optim, slot, parts, &count));
+    get_counters(slot, counters);
+    TG_CALL(entry_name(optim->ctx, slot, name, "counters"));
+    TG_CALL(tg_state_save_numbers(optim->ctx, archive, name, TG_I64, COUNTERS, counters));
+    TG_CALL(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_CALL(save_part(optim, archive, &parts[i], how));
     }
@@ -197,14 +201,13 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
         }
     }
     const int64_t totals[3] = {optim->stats.steps, optim->stats.skipped, (int64_t)optim->seed};
-    const tg_shape shape = {.ndim = 1, .dim = {3}};
     TG_CALL(tg_archive_set_meta(archive, "optim.format", "1"));
-    TG_CALL(tg_state_save_numbers(optim, archive, "optim.totals", &shape, totals));
+    TG_CALL(tg_state_save_numbers(optim->ctx, archive, "optim.totals", TG_I64, 3, totals));
     if (optim->loss_scale.config.is_dynamic) {
         int64_t numbers[TG_LOSS_SCALE_NUMBERS];
-        const tg_shape length = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
         tg_loss_scale_save(&optim->loss_scale, numbers);
-        TG_CALL(tg_state_save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
+        TG_CALL(tg_state_save_numbers(optim->ctx, archive, "optim.loss_scale", TG_I64,
+                                      TG_LOSS_SCALE_NUMBERS, numbers));
     }
     for (int i = 0; i < optim->slot_count; i++) {
         TG_CALL(save_slot(optim, &optim->slots[i], archive, how));
@@ -237,8 +240,8 @@ fail:
 
 /* ---- loading: first checks everything, then copies everything ---- */
 
-tg_status tg_state_find(tg_context *ctx, const tg_archive *archive, const char *name,
-                        tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
+static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
+                            tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
     char expected[128], found[128];
     *out = tg_archive_find(archive, name);
     if (!*out) {
@@ -274,13 +277,13 @@ static tg_status check_bitmap(tg_context *ctx, const char *name, const tg_branch
 }
 
 static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot *slot,
-                                const int64_t c[TG_STATE_COUNTERS]) {
+                                const int64_t c[COUNTERS]) {
     bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
                  c[3] >= 0 && c[4] >= 0;
     for (int i = 0; i < 5; i++) {
         holds = holds && c[i] <= TG_STATE_MAX_COUNT;
     }
-    for (int i = 5; i < TG_STATE_COUNTERS; i++) {
+    for (int i = 5; i < COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
     }
     if (slot->projector) { /* after a step, every branch is ready */
@@ -298,26 +301,25 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
-    int64_t before[TG_STATE_COUNTERS];
+    int64_t before[COUNTERS];
     const tg_tensor *tensor = NULL;
-    tg_state_get_counters(slot, before);
-    tg_state_method(optim, slot, method, sizeof method);
-    TG_TRY(tg_state_name(ctx, slot, name, "method"));
+    get_counters(slot, before);
+    describe_method(optim, slot, method, sizeof method);
+    TG_TRY(entry_name(ctx, slot, name, "method"));
     const char *found = tg_archive_meta(archive, name);
     if (!found || strcmp(found, method) != 0) {
         return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is '%.100s', expected '%s'", name,
                        found ? found : "missing", method);
     }
-    TG_TRY(tg_state_name(ctx, slot, name, "counters"));
-    const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
+    TG_TRY(entry_name(ctx, slot, name, "counters"));
+    const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
     const tg_tensor *counters = NULL;
-    TG_TRY(tg_state_find(ctx, archive, name, TG_I64, &shape, &counters));
+    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &counters));
     TG_TRY(check_counters(ctx, name, slot, counters->data));
-    tg_state_set_counters(slot, counters->data); /* the list of arrays depends on them */
-    TG_TRY(tg_state_list(optim, slot, parts, &count));
+    set_counters(slot, counters->data); /* the list of arrays depends on them */
+    TG_TRY(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_TRY(
-            tg_state_find(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
+        TG_TRY(find_array(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
         if (parts[i].dtype == TG_U64) {
             TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
         }
@@ -331,7 +333,7 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     }
 fail:
     if (!copies) {
-        tg_state_set_counters(slot, before);
+        set_counters(slot, before);
     }
     return status;
 }
@@ -343,7 +345,7 @@ static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_
     const tg_tensor *numbers = NULL;
     *out = optim->loss_scale;
     if (tg_archive_find(archive, name)) {
-        TG_CALL(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &numbers));
+        TG_CALL(find_array(optim->ctx, archive, name, TG_I64, &shape, &numbers));
     }
     if (!tg_loss_scale_load(out, numbers ? numbers->data : NULL)) {
         return tg_fail(optim->ctx, TG_E_FORMAT, "optimizer state: %s holds impossible numbers",
@@ -364,7 +366,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
                        format ? format : "missing");
     }
     const tg_shape shape = {.ndim = 1, .dim = {3}};
-    TG_CALL(tg_state_find(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
+    TG_CALL(find_array(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
     const int64_t *values = totals->data;
     for (int i = 0; i < 2; i++) {
         if (values[i] < 0 || values[i] > TG_STATE_MAX_COUNT) {
@@ -384,12 +386,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
             TG_CALL(load_slot(optim, &optim->slots[i], archive, pass == 1));
         }
     }
-    for (int i = 0; i < optim->slot_count; i++) {
-        optim->be->ops->release(optim->be, optim->slots[i].dense_sum);
-        optim->slots[i].dense_sum = NULL;
-        optim->slots[i].is_summing = false;
-        optim->slots[i].nonfinite = 0;
-    }
+    TG_CALL(tg_optim_discard(optim));
     optim->stats.steps = values[0];
     optim->stats.skipped = values[1];
     optim->loss_scale = loss_scale;

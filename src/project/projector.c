@@ -462,9 +462,9 @@ bool tg_projector_steps_at_once(const tg_projector *p) {
 tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,
                             const tg_adam *adam, const tg_back *back, void *small, void *out) {
     TG_CALL(check_gradient(p, gradient));
-    const tg_compress there = compress_of(p, gradient, 1.0, 0.0, guard, small);
-    const tg_expand way_back = expand_of(p, small, weights_of(p), back, out);
-    return p->be->ops->step_compressed(p->be, &there, adam, &way_back);
+    const tg_compress project = compress_of(p, gradient, 1.0, 0.0, guard, small);
+    const tg_expand expand = expand_of(p, small, weights_of(p), back, out);
+    return p->be->ops->step_compressed(p->be, &project, adam, &expand);
 }
 
 double tg_projector_rate(const tg_projector *p, double alpha) {

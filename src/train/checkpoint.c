@@ -16,11 +16,7 @@
 #define IMPORTED   "tgrad.imported"   /* the initial weights came from another program */
 #define PAIRS      "tgrad.pairs"      /* trained on pairs, not on windows of trajectories */
 
-/* Counters that are usually 0, and then omitted. */
-#define WAITED   "train.waited"
-#define DIVERGED "train.diverged"
-
-enum { INTEGERS = 12, REALS = 5 };
+enum { INTEGERS = 12, REALS = 4 };
 
 /* ---- checksum: 64 bits over names, dtypes, shapes, bytes and metadata ---- */
 
@@ -65,63 +61,64 @@ static void checksum(const tg_archive *archive, char text[17]) {
     snprintf(text, 17, "%016" PRIx64, sum);
 }
 
-/* ---- progress in two arrays ---- */
+/* ---- progress in two arrays: the second one ends with the number of ranks ---- */
+
+#define AT(field) offsetof(tg_progress, field)
 
 /* Valid ranges: far from any overflow, however long a run trains. */
 static const struct {
     const char *name;
+    size_t offset; /* of an int64_t */
     int64_t low, high;
 } integer_rows[INTEGERS] = {
-    {"stage", 1, 9},
-    {"epochs of the stage", 0, TG_STATE_MAX_COUNT},
-    {"epochs", 0, TG_STATE_MAX_COUNT},
-    {"batches", 0, TG_STATE_MAX_COUNT},
-    {"steps", 0, TG_STATE_MAX_COUNT},
-    {"samples", 0, TG_STATE_MAX_COUNT},
-    {"skipped batches", 0, TG_STATE_MAX_COUNT},
-    {"skipped batches in a row", 0, TG_STATE_MAX_COUNT},
-    {"passes of the network", 0, TG_STATE_MAX_COUNT},
-    {"epochs of the schedule", 0, TG_STATE_MAX_COUNT},
-    {"epochs without progress", 0, TG_STATE_MAX_COUNT},
-    {"threads", 0, 1 << 20},
+    {"stage", AT(stage), 1, 9},
+    {"epochs of the stage", AT(stage_epoch), 0, TG_STATE_MAX_COUNT},
+    {"epochs", AT(epoch), 0, TG_STATE_MAX_COUNT},
+    {"batches", AT(batch), 0, TG_STATE_MAX_COUNT},
+    {"steps", AT(step), 0, TG_STATE_MAX_COUNT},
+    {"samples", AT(samples), 0, TG_STATE_MAX_COUNT},
+    {"skipped batches", AT(skipped), 0, TG_STATE_MAX_COUNT},
+    {"skipped batches in a row", AT(skipped_row), 0, TG_STATE_MAX_COUNT},
+    {"passes of the network", AT(fno_step), 0, TG_STATE_MAX_COUNT},
+    {"epochs of the schedule", AT(schedule.epoch), 0, TG_STATE_MAX_COUNT},
+    {"epochs without progress", AT(schedule.waited), 0, TG_STATE_MAX_COUNT},
+    {"threads", AT(threads), 0, 1 << 20},
 };
 
 static const struct {
     const char *name;
+    size_t offset; /* of a double */
     double low, high;
 } real_rows[REALS] = {
-    {"sum of the losses", -DBL_MAX, DBL_MAX},
-    {"lowest test error", 0.0, HUGE_VAL},
-    {"factor of the schedule", 0.0, 1.0},
-    {"best loss of the schedule", -DBL_MAX, HUGE_VAL},
-    {"ranks", 0.0, 0x1p24},
+    {"sum of the losses", AT(loss_sum), -DBL_MAX, DBL_MAX},
+    {"lowest test error", AT(best), 0.0, HUGE_VAL},
+    {"factor of the schedule", AT(schedule.factor), 0.0, 1.0},
+    {"best loss of the schedule", AT(schedule.best), -DBL_MAX, HUGE_VAL},
 };
 
-static void progress_out(const tg_progress *p, int64_t *integers, double *reals) {
-    const int64_t i[INTEGERS] = {p->stage,    p->stage_epoch,    p->epoch,           p->batch,
-                                 p->step,     p->samples,        p->skipped,         p->skipped_row,
-                                 p->fno_step, p->schedule.epoch, p->schedule.waited, p->threads};
-    const double r[REALS] = {p->loss_sum, p->best, p->schedule.factor, p->schedule.best,
-                             (double)p->ranks};
-    memcpy(integers, i, sizeof i);
-    memcpy(reals, r, sizeof r);
+/* Counters that are usually 0, and then omitted. */
+#define WAITED   "train.waited"
+#define DIVERGED "train.diverged"
+
+static tg_status add_counter(tg_context *ctx, const char *name, int64_t value,
+                             tg_archive *archive) {
+    return value == 0 ? TG_OK : tg_state_save_numbers(ctx, archive, name, TG_I64, 1, &value);
 }
 
-static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
-    *p = (tg_progress){.stage = i[0],
-                       .stage_epoch = i[1],
-                       .epoch = i[2],
-                       .batch = i[3],
-                       .step = i[4],
-                       .samples = i[5],
-                       .skipped = i[6],
-                       .skipped_row = i[7],
-                       .fno_step = i[8],
-                       .threads = i[11],
-                       .ranks = (int64_t)r[4],
-                       .loss_sum = r[0],
-                       .best = r[1],
-                       .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
+static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
+    int64_t integers[INTEGERS];
+    double reals[REALS + 1];
+    for (int i = 0; i < INTEGERS; i++) {
+        memcpy(&integers[i], (const char *)progress + integer_rows[i].offset, sizeof *integers);
+    }
+    for (int i = 0; i < REALS; i++) {
+        memcpy(&reals[i], (const char *)progress + real_rows[i].offset, sizeof *reals);
+    }
+    reals[REALS] = (double)progress->ranks;
+    TG_CALL(tg_state_save_numbers(ctx, archive, "train.integers", TG_I64, INTEGERS, integers));
+    TG_CALL(tg_state_save_numbers(ctx, archive, "train.reals", TG_F64, REALS + 1, reals));
+    TG_CALL(add_counter(ctx, WAITED, progress->waited, archive));
+    return add_counter(ctx, DIVERGED, progress->diverged, archive);
 }
 
 /* ---- the modes in use of a run whose modes grow, and the losses that decide about it ---- */
@@ -132,59 +129,18 @@ enum { GROWTH_REALS = TG_FNO_MAX_DIMS + 2 };
 static tg_status add_growth(const tg_model *model, const tg_progress *progress,
                             tg_archive *archive) {
     const tg_fno_config *config = tg_fno_get_config(model->fno);
-    const tg_shape shape = {1, {GROWTH_REALS}};
-    tg_tensor values = {0};
-    tg_status status = TG_OK;
+    double values[GROWTH_REALS] = {0.0};
     if (config->n_incremental == 0) {
         return TG_OK;
     }
-    TG_TRY(tg_tensor_create(model->ctx, TG_MEM_OTHER, TG_F64, &shape, &values));
-    double *at = values.data;
-    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        at[d] = d < config->n_dim ? (double)config->incremental_n_modes[d] : 0.0;
+    for (int d = 0; d < config->n_dim; d++) {
+        values[d] = (double)config->incremental_n_modes[d];
     }
-    memcpy(at + TG_FNO_MAX_DIMS, progress->losses, sizeof progress->losses);
-    TG_TRY(tg_archive_take(archive, GROWTH, &values));
-fail:
-    tg_tensor_destroy(&values);
-    return status;
+    memcpy(values + TG_FNO_MAX_DIMS, progress->losses, sizeof progress->losses);
+    return tg_state_save_numbers(model->ctx, archive, GROWTH, TG_F64, GROWTH_REALS, values);
 }
 
 /* ---- writing ---- */
-
-/* A counter that is omitted while it is 0. */
-static tg_status add_counter(tg_context *ctx, const char *name, int64_t value,
-                             tg_archive *archive) {
-    const tg_shape one = {.ndim = 1, .dim = {1}};
-    tg_tensor counter = {0};
-    tg_status status = TG_OK;
-    if (value == 0) {
-        return TG_OK;
-    }
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &one, &counter));
-    *(int64_t *)counter.data = value;
-    TG_TRY(tg_archive_take(archive, name, &counter));
-fail:
-    tg_tensor_destroy(&counter);
-    return status;
-}
-
-static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
-    const tg_shape shapes[2] = {{.ndim = 1, .dim = {INTEGERS}}, {.ndim = 1, .dim = {REALS}}};
-    tg_tensor integers = {0}, reals = {0};
-    tg_status status = TG_OK;
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &shapes[0], &integers));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &shapes[1], &reals));
-    progress_out(progress, integers.data, reals.data);
-    TG_TRY(tg_archive_take(archive, "train.integers", &integers));
-    TG_TRY(tg_archive_take(archive, "train.reals", &reals));
-    TG_TRY(add_counter(ctx, WAITED, progress->waited, archive));
-    TG_TRY(add_counter(ctx, DIVERGED, progress->diverged, archive));
-fail:
-    tg_tensor_destroy(&integers);
-    tg_tensor_destroy(&reals);
-    return status;
-}
 
 /* Weights as views if they are on the host, else as copies. */
 static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_archive *archive) {
@@ -310,7 +266,7 @@ static tg_status check_contents(tg_context *ctx, const char *path, const tg_arch
     char found[17];
     const char *stored = tg_archive_meta(archive, "tgrad.checksum");
     const bool has_counters = find_array(archive, "train.integers", TG_I64, INTEGERS) &&
-                              find_array(archive, "train.reals", TG_F64, REALS);
+                              find_array(archive, "train.reals", TG_F64, REALS + 1);
     checksum(archive, found);
     if (!stored || strcmp(stored, found) != 0) {
         return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
@@ -411,20 +367,27 @@ tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const t
                                       tg_progress *out) {
     const int64_t *counts = tg_archive_find(archive, "train.integers")->data;
     const double *reals = tg_archive_find(archive, "train.reals")->data;
+    *out = (tg_progress){0};
     for (int i = 0; i < INTEGERS; i++) {
+        memcpy((char *)out + integer_rows[i].offset, &counts[i], sizeof *counts);
         if (counts[i] < integer_rows[i].low || counts[i] > integer_rows[i].high) {
             return tg_fail(ctx, TG_E_FORMAT, "%s: %s: %lld, expected %lld to %lld", path,
                            integer_rows[i].name, (long long)counts[i],
                            (long long)integer_rows[i].low, (long long)integer_rows[i].high);
         }
     }
-    for (int i = 0; i < REALS; i++) {
-        if (!(reals[i] >= real_rows[i].low && reals[i] <= real_rows[i].high)) {
+    for (int i = 0; i <= REALS; i++) {
+        const double low = i < REALS ? real_rows[i].low : 0.0;
+        const double high = i < REALS ? real_rows[i].high : 0x1p24;
+        if (!(reals[i] >= low && reals[i] <= high)) {
             return tg_fail(ctx, TG_E_FORMAT, "%s: %s: %g, expected %g to %g", path,
-                           real_rows[i].name, reals[i], real_rows[i].low, real_rows[i].high);
+                           i < REALS ? real_rows[i].name : "ranks", reals[i], low, high);
+        }
+        if (i < REALS) {
+            memcpy((char *)out + real_rows[i].offset, &reals[i], sizeof *reals);
         }
     }
-    progress_in(out, counts, reals);
+    out->ranks = (int64_t)reals[REALS];
     out->waited = counter_of(archive, WAITED);
     const int64_t diverged = counter_of(archive, DIVERGED);
     out->diverged = diverged > 0 && diverged < TG_DIVERGED_COUNT ? (tg_divergence)diverged : 0;

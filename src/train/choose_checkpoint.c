@@ -11,22 +11,10 @@
 #include "base/memory.h"
 #include "train/trainer.h"
 
-/* The path of a file in the folder, if it exists. */
-static tg_status find_file(const tg_run_folder *folder, const char *name, char *path,
-                           bool *is_there) {
-    TG_CALL(tg_run_folder_file(folder, name, path));
-    *is_there = access(path, F_OK) == 0;
-    return TG_OK;
-}
-
-static tg_status find_best(const tg_run_folder *folder, char *path, bool *is_there) {
-    return find_file(folder, TG_BEST, path, is_there);
-}
-
 /* `recent`, or the newest step if that link is missing. */
 static tg_status find_last(const tg_run_folder *folder, char *path, bool *is_there) {
     int64_t step = -1;
-    TG_CALL(find_file(folder, "checkpoints/recent.safetensors", path, is_there));
+    TG_CALL(tg_run_folder_find(folder, "checkpoints/recent.safetensors", path, is_there));
     TG_CALL(*is_there ? TG_OK : tg_run_folder_newest(folder, &step));
     *is_there = *is_there || step >= 0;
     return step >= 0 ? tg_run_folder_checkpoint(folder, step, path) : TG_OK;
@@ -83,7 +71,7 @@ tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which
     const bool wants_best = !which || strcmp(which, "best") == 0;
     const bool wants_last = !which || strcmp(which, "last") == 0;
     TG_CALL(tg_run_folder_open(ctx, path, &folder));
-    TG_CALL(wants_best ? find_best(&folder, found, &is_there) : TG_OK);
+    TG_CALL(wants_best ? tg_run_folder_find(&folder, TG_BEST, found, &is_there) : TG_OK);
     TG_CALL(wants_last && !is_there ? find_last(&folder, found, &is_there) : TG_OK);
     if (!wants_best && !wants_last) {
         TG_CALL(find_step(&folder, which, found));
@@ -99,19 +87,6 @@ tg_status tg_run_checkpoint(tg_context *ctx, const char *path, const char *which
 
 /* ---- the origin of a checkpoint ---- */
 
-/* Epochs of all stages; 0 if the settings cannot be read. */
-static int64_t epochs_of(tg_context *ctx, const tg_settings *settings) {
-    int64_t epochs = 0;
-    for (int stage = 1; stage <= tg_run_stages(settings); stage++) {
-        tg_run_config config;
-        if (tg_run_config_read_network(ctx, settings, stage, &config) != TG_OK) {
-            return 0;
-        }
-        epochs += config.loop.n_epochs;
-    }
-    return epochs;
-}
-
 tg_status tg_model_keep_origin(tg_model *model, const char *path, const tg_archive *archive) {
     tg_model_origin *origin = &model->origin;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -124,7 +99,7 @@ tg_status tg_model_keep_origin(tg_model *model, const char *path, const tg_archi
     origin->is_best = strcmp(name, "best.safetensors") == 0;
     origin->epoch = progress.epoch;
     origin->step = progress.step;
-    origin->epochs = epochs_of(model->ctx, model->settings);
+    origin->epochs = tg_run_epochs(model->ctx, model->settings);
     tg_best_metric_then(model->settings, &config);
     tg_best_metric_text(&config, origin->metric);
     char kind[48] = "", by[96] = "";

@@ -100,10 +100,16 @@ typedef struct tg_run_config {
 /* Defaults of all keys; the network's modes have none. */
 tg_run_config tg_run_config_default(void);
 
-/* The tables of sections opt (loop keys), data and distributed. */
-const tg_setting *tg_loop_config_rows(int *count);
-const tg_setting *tg_source_config_rows(int *count);
-const tg_setting *tg_distributed_rows(int *count);
+/* The tables of all sections but fno, whose rows set a struct inside nn, in the order of
+ * docs/config.md: optimizer, schedule and loop, which share section opt; data; distributed. */
+typedef struct tg_key_table {
+    const char *section;
+    const tg_setting *rows; /* (count) */
+    int count;
+    size_t offset; /* in tg_run_config, of the struct that the rows set */
+} tg_key_table;
+enum { TG_TABLE_OPTIM, TG_TABLE_SCHEDULE, TG_TABLE_LOOP, TG_TABLE_DATA, TG_KEY_TABLES = 5 };
+tg_key_table tg_run_table(int index);
 
 /* Sets the ranks that share a batch; fails if there are more of them than samples. */
 TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config);
@@ -139,6 +145,8 @@ int tg_run_tests(const tg_source_config *data);
 /* All evaluated sets: these, followed by the validation set if there is one. */
 int tg_run_evaluated_sets(const tg_source_config *data);
 
+/* Epochs of all stages; 0 if the settings cannot be read. */
+int64_t tg_run_epochs(tg_context *ctx, const tg_settings *settings);
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);
 /* The stage of a key (1 if none is named), and the key after its prefix. */

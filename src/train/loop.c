@@ -125,17 +125,6 @@ static tg_status train_batch(tg_trainer *t) {
 
 /* ---- epochs ---- */
 
-static int64_t epochs_of_all_stages(const tg_trainer *t) {
-    int64_t total = 0;
-    for (int stage = 1; stage <= t->stages; stage++) {
-        tg_run_config config;
-        if (tg_run_config_read(t->ctx, t->model->settings, stage, false, &config) == TG_OK) {
-            total += config.loop.n_epochs;
-        }
-    }
-    return total;
-}
-
 static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
     if (!watch || !watch->on_step) {
         return;
@@ -320,7 +309,7 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
                         .epoch = t->progress.epoch,
                         .step = t->progress.step,
                         .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped,
-                        .epochs = epochs_of_all_stages(t)};
+                        .epochs = tg_run_epochs(t->ctx, t->model->settings)};
     snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
     return end;
 }
@@ -386,7 +375,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};
-    const int64_t epochs = epochs_of_all_stages(t);
+    const int64_t epochs = tg_run_epochs(t->ctx, t->model->settings);
     TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t, is_at_end(t) ? 0 : epochs - t->progress.epoch)));
     tg_run_position at = position_of(t);
     TG_TRY(tg_trainer_agree(t, is_at_end(t) ? complete_checkpoint(t) : TG_OK));

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "optim/optim.h"
 #include "train/model.h"
 #include "train/trainer.h"
@@ -72,27 +73,21 @@ static tg_status load_optimizer(tg_trainer *t, const char *path, const tg_settin
     return other != TG_OK ? other : tg_fail(t->ctx, status, "%s", sentence);
 }
 
-/* Sums on the host are split by threads, so their last bits depend on the number of threads. */
-static void warn_of_threads(const tg_trainer *t, const char *path, int64_t before) {
-    const int64_t now = t->progress.threads;
-    if (before > 0 && before != now && t->model->be->ops->place == TG_HOST) {
-        tg_log(t->ctx, TG_LOG_WARN,
-               "%s: written with %lld thread%s, this run has %lld: results may differ in their "
-               "last bits from those of a run that was not interrupted (--threads %lld)",
-               path, (long long)before, before == 1 ? "" : "s", (long long)now, (long long)before);
+/* Sums are split by threads on the host, and by ranks, so their last bits depend on their number.
+ * `remedy`: an option that sets it, or NULL. */
+static void warn_of_bits(const tg_trainer *t, const char *path, const char *noun, int64_t before,
+                         int64_t now, const char *remedy) {
+    char hint[64] = "";
+    if (before == now) {
+        return;
     }
-}
-
-/* So do sums over ranks. */
-static void warn_of_ranks(const tg_trainer *t, const char *path, int64_t before) {
-    const int64_t now = t->progress.ranks;
-    if (before != now) {
-        const int64_t shown = before > 0 ? before : 1;
-        tg_log(t->ctx, TG_LOG_WARN,
-               "%s: written by %lld rank%s, this run has %lld: results may differ in their last "
-               "bits from those of a run that was not interrupted",
-               path, (long long)shown, shown == 1 ? "" : "s", (long long)(now > 0 ? now : 1));
+    if (remedy) {
+        snprintf(hint, sizeof hint, " (%s %lld)", remedy, (long long)before);
     }
+    tg_log(t->ctx, TG_LOG_WARN,
+           "%s: written by %lld %s%s, this run has %lld: results may differ in their last bits "
+           "from those of a run that was not interrupted%s",
+           path, (long long)before, noun, before == 1 ? "" : "s", (long long)now, hint);
 }
 
 /* The lowest error so far is of another metric if opt.best_metric has changed (older versions knew
@@ -140,9 +135,11 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     if (progress.stage > 1) {
         TG_TRY(tg_trainer_open_stage(t));
     }
-    warn_of_threads(t, path, progress.threads);
+    if (progress.threads > 0 && t->model->be->ops->place == TG_HOST) {
+        warn_of_bits(t, path, "thread", progress.threads, t->progress.threads, "--threads");
+    }
+    warn_of_bits(t, path, "rank", tg_max(progress.ranks, 1), tg_max(t->progress.ranks, 1), NULL);
     progress.threads = t->progress.threads;
-    warn_of_ranks(t, path, progress.ranks);
     progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
     TG_TRY(compare_metric(t, path, settings, &progress));
@@ -158,17 +155,10 @@ fail:
     return status;
 }
 
-/* Locks the folder, if that changes nothing in it, and reads what it contains. */
+/* Locks the folder, unless that needs a new file, and finds its newest checkpoint. */
 static tg_status look(tg_trainer *t) {
     TG_CALL(tg_run_folder_lock(&t->folder, false));
     return tg_run_folder_newest(&t->folder, &t->newest);
-}
-
-/* The path of the best checkpoint; *is_there if it exists. */
-static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
-    const tg_status status = tg_run_folder_file(&t->folder, TG_BEST, path);
-    *is_there = status == TG_OK && access(path, F_OK) == 0;
-    return status;
 }
 
 /* Loads the initial weights of opt.init, if set. */
@@ -201,7 +191,7 @@ static tg_status look_for_run(tg_trainer *t) {
     char best[TG_PATH];
     bool is_there = false;
     TG_CALL(look(t));
-    TG_CALL(find_best(t, best, &is_there));
+    TG_CALL(tg_run_folder_find(&t->folder, TG_BEST, best, &is_there));
     if (t->newest >= 0 || is_there) {
         return tg_fail(t->ctx, TG_E_ARGUMENT,
                        "%s: it already holds a run; resume it, choose another folder or, to remove "
@@ -255,7 +245,7 @@ static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
     }
     if (!path && count == 0) { /* killed before opt.save_every: the best one is complete, too */
         char best[TG_PATH];
-        TG_TRY(find_best(t, best, resumed));
+        TG_TRY(tg_run_folder_find(&t->folder, TG_BEST, best, resumed));
         TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
     }
 fail:

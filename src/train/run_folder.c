@@ -37,6 +37,13 @@ tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char
                                       folder->path);
 }
 
+tg_status tg_run_folder_find(const tg_run_folder *folder, const char *name, char *path,
+                             bool *is_there) {
+    const tg_status status = tg_run_folder_file(folder, name, path);
+    *is_there = status == TG_OK && access(path, F_OK) == 0;
+    return status;
+}
+
 tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out) {
     *out = (tg_run_folder){.ctx = ctx, .lock = -1};
     if (!path || !*path) {

@@ -39,6 +39,9 @@ TG_NODISCARD tg_status tg_run_folder_clear(const tg_run_folder *folder);
 /* PATH/name; too long a path is an error. */
 TG_NODISCARD tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name,
                                           char *path);
+/* The same; *is_there: the file exists. */
+TG_NODISCARD tg_status tg_run_folder_find(const tg_run_folder *folder, const char *name, char *path,
+                                          bool *is_there);
 
 /* checkpoints/step-<step>.safetensors. */
 TG_NODISCARD tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step,

@@ -18,16 +18,13 @@ static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     const int64_t count = facts.samples < TG_SAMPLES_SHOWN ? facts.samples : TG_SAMPLES_SHOWN;
     const char *grid = t->tests[index].name;
     static const int64_t indices[TG_SAMPLES_SHOWN] = {0, 1, 2, 3};
-    tg_shape shapes[2] = {{.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}},
-                          {.ndim = facts.n_dim + 2, .dim = {count, facts.out_channels}}};
+    const tg_shape x_shape = tg_batch_shape(&facts, count, facts.in_channels);
+    const tg_shape y_shape = tg_batch_shape(&facts, count, facts.out_channels);
     tg_tensor x = {0}, y = {0}, pred = {0};
     tg_status status = TG_OK;
-    for (int d = 0; d < facts.n_dim; d++) {
-        shapes[0].dim[d + 2] = shapes[1].dim[d + 2] = facts.grid[d];
-    }
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[0], &x));
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[1], &y));
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[1], &pred));
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &x_shape, &x));
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &y_shape, &y));
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &y_shape, &pred));
     TG_TRY(tg_dataset_read(t->tests[index].dataset, indices, count, x.data, y.data));
     TG_TRY(tg_model_predict(t->model, &x, &pred));
     TG_TRY(keep_samples("x", grid, &x, archive));

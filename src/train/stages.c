@@ -24,6 +24,18 @@ int tg_run_stages(const tg_settings *settings) {
     return stages;
 }
 
+int64_t tg_run_epochs(tg_context *ctx, const tg_settings *settings) {
+    int64_t epochs = 0;
+    for (int stage = 1; stage <= tg_run_stages(settings); stage++) {
+        tg_run_config config;
+        if (tg_run_config_read_network(ctx, settings, stage, &config) != TG_OK) {
+            return 0;
+        }
+        epochs += config.loop.n_epochs;
+    }
+    return epochs;
+}
+
 bool tg_stages_accumulate(const tg_settings *settings) {
     bool does = false;
     for (int64_t i = 0; i < tg_settings_count(settings) && !does; i++) {

@@ -1,4 +1,10 @@
-/* One training step; its result is available at once or one step late. */
+/* One training step: forward and loss, then backward with the update. On a stream the result of an
+ * ordinary step is late: it is read when the forward pass of the next one is queued.
+ *
+ *   tg_step_forward k      queues forward and loss; the loss scale of step k
+ *   tg_step_synchronize    waits for the late result of step k - 1; counts its updates
+ *   tg_step_backward k     queues backward and updates, then the late result of step k; or, if
+ *                          something has to be known before (backward_now), reads the loss first */
 #include "tgrad/step.h"
 
 #include <math.h>
@@ -13,19 +19,17 @@ struct tg_step {
     tg_context *ctx;
     tg_backend *be;
     tg_step_config config;
-    bool may_be_late;       /* nothing has to be known before backward */
-    tg_tensor x, target;    /* of the current forward: clipping runs it again */
-    int64_t samples;        /* of all ranks, in the current forward */
-    double scale;           /* of its loss */
-    double *loss;           /* (steps of a rollout) on the backend */
-    double *pinned_loss;    /* on the host, if there is a stream */
-    tg_stream_event *event; /* after the queued step */
+    bool may_be_late;    /* nothing has to be known before backward */
+    tg_tensor x, target; /* of the current forward: clipping runs it again */
+    int64_t samples;     /* of all ranks, in the current forward */
+    double scale;        /* of its loss */
+    double *loss;        /* (steps of a rollout) on the backend */
+    tg_late_result late; /* the loss of a step in flight, if there is a stream */
     tg_capture capture;
     tg_exchange *exchange; /* with other ranks; NULL: none */
     tg_rollout *rollout;   /* NULL: one step of the network */
     bool has_forward;      /* it awaits its backward */
     bool fits_capture;     /* the current forward */
-    bool is_late;          /* the result is not read yet */
     tg_step_result result; /* of the last backward */
 };
 
@@ -57,8 +61,7 @@ void tg_step_destroy(tg_step **step) {
     tg_rollout_destroy(&s->rollout);
     if (s->be && s->be->ops->stream) {
         (void)s->be->ops->synchronize(s->be); /* a loss copied to memory about to be freed */
-        s->be->ops->stream->event_destroy(s->be, &s->event);
-        s->be->ops->stream->pinned_release(s->be, s->pinned_loss);
+        tg_late_destroy(s->be, &s->late);
     }
     if (s->be) {
         s->be->ops->release(s->be, s->loss);
@@ -113,9 +116,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
                                 (size_t)(rolls_out ? config->rollout_steps : 1) * sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
     if (s->be->ops->stream) {
-        s->pinned_loss = s->be->ops->stream->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
-        TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
-        TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
+        TG_TRY(tg_late_create(s->be, s->loss, sizeof *s->loss, &s->late));
         /* the dropout masks depend on the number of steps made */
         const bool streams =
             s->exchange && !config->accumulates && tg_exchange_can_stream(s->exchange);
@@ -216,8 +217,9 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     const tg_captured_pass pass = {run_forward, s};
     s->x = *x;
     s->target = *target;
-    s->scale =
-        s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
+    s->scale = s->config.optim
+                   ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->late.is_pending)
+                   : 1.0;
     if (s->exchange && x->shape.dim[0] == 0) { /* only other ranks have samples */
         tg_fno_set_step(s->config.fno, tg_fno_step(s->config.fno) + 1);
         s->has_forward = true;
@@ -283,7 +285,6 @@ tg_status tg_step_apply(tg_step *s) {
 
 /* Guards decide about the updates: they see the NaN of a loss that is not finite. */
 static tg_status backward_later(tg_step *s) {
-    const tg_stream_ops *stream = s->be->ops->stream;
     if (s->config.optim) {
         TG_CALL(tg_optim_plan_round(s->config.optim));
     }
@@ -294,10 +295,7 @@ static tg_status backward_later(tg_step *s) {
     if (s->config.optim) {
         TG_CALL(tg_optim_send_round(s->config.optim));
     }
-    TG_CALL(stream->download_async(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
-    TG_CALL(stream->event_record(s->be, s->event));
-    s->is_late = true;
-    return TG_OK;
+    return tg_late_send(s->be, &s->late);
 }
 
 /* Adds up the samples of all ranks. All ranks capture the same passes: none of a batch of which
@@ -318,7 +316,7 @@ static tg_status compare_batches(tg_step *s, bool *is_empty) {
 tg_status tg_step_backward(tg_step *s) {
     TG_NEED(NULL, s);
     tg_optim *optim = s->config.optim;
-    if (s->is_late) {
+    if (s->late.is_pending) {
         return tg_fail(s->ctx, TG_E_ARGUMENT,
                        "step: the one before is in flight: tg_step_synchronize first");
     }
@@ -344,17 +342,16 @@ tg_status tg_step_backward(tg_step *s) {
     return TG_OK;
 }
 
-/* ---- the end ---- */
+/* ---- the result ---- */
 
 bool tg_step_is_late(const tg_step *s) {
-    return s && s->is_late;
+    return s && s->late.is_pending;
 }
 
 static tg_status synchronize_late(tg_step *s) {
     tg_fno *fno = s->config.fno;
-    TG_CALL(s->be->ops->stream->event_wait(s->be, s->event));
-    s->is_late = false;
-    s->result.loss = *s->pinned_loss;
+    TG_CALL(tg_late_wait(s->be, &s->late));
+    s->result.loss = *(const double *)s->late.values;
     if (isfinite(s->result.loss)) {
         TG_CALL(s->config.optim ? tg_optim_synchronize(s->config.optim) : TG_OK);
     } else {
@@ -370,7 +367,7 @@ static tg_status synchronize_late(tg_step *s) {
 tg_status tg_step_synchronize(tg_step *s, tg_step_result *out) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, out);
-    const tg_status status = s->is_late ? synchronize_late(s) : TG_OK;
+    const tg_status status = s->late.is_pending ? synchronize_late(s) : TG_OK;
     *out = status == TG_OK ? s->result : (tg_step_result){0};
     s->result = (tg_step_result){0};
     return status;

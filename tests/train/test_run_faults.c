@@ -372,7 +372,7 @@ static void another_number_of_threads_is_told(void **state) {
     assert_int_equal(train(folder, 1, checkpoint, sentence), TG_OK);
     assert_null(strstr(heard, "thread"));
     assert_int_equal(train(folder, 2, checkpoint, sentence), TG_OK);
-    assert_non_null(strstr(heard, "step-0000000004.safetensors: written with 1 thread, this run "
+    assert_non_null(strstr(heard, "step-0000000004.safetensors: written by 1 thread, this run "
                                   "has 2: results may differ in their last bits"));
 }
 

@@ -96,14 +96,14 @@ static tg_status scale_by_column(tg_backend *be, tg_dtype dtype, const tg_adam *
 
 /* Sums squares of columns in order. */
 static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, double *sum) {
-    enum { SOME = 4096 };
-    double some[SOME];
+    enum { BLOCK = 4096 };
+    double block[BLOCK];
     *sum = 0.0;
-    for (int64_t i = 0; i < a->columns; i += SOME) {
-        const int64_t count = tg_min(a->columns - i, SOME);
-        TG_CALL(be->ops->download(be, some, squares + i, (size_t)count * sizeof *some));
+    for (int64_t i = 0; i < a->columns; i += BLOCK) {
+        const int64_t count = tg_min(a->columns - i, BLOCK);
+        TG_CALL(be->ops->download(be, block, squares + i, (size_t)count * sizeof *block));
         for (int64_t j = 0; j < count; j++) {
-            *sum += some[j];
+            *sum += block[j];
         }
     }
     return TG_OK;

@@ -108,7 +108,7 @@ fi
 expect 0 profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64 --json -o sweep.html
 [ "$(count out '"value": ')" -eq 6 ] || complain "$last: not 6 points"
 [ "$(count sweep.html 'data-value="')" -eq 6 ] || complain "$last: not 6 columns"
-says sweep.html "GiB of optimizer states" 'data-method="tensorgrad"'
+says sweep.html "against fno.n_modes" 'data-method="tensorgrad"'
 if command -v python3 >/dev/null; then
     python3 - <<'P' || complain "$last: more modes must need more, compressed moments less"
 import json
