@@ -41,6 +41,7 @@ static tg_status run_skip(tg_fno *fno, const nn_op *op) {
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.bias = q == 0 && part == 0 ? nn_weight(fno, op->bias) : NULL;
             call.alpha = nn_part_sign(part, q);
+            call.beta = part == 0 && op->in[NN_SUM] < 0 ? 0.0 : 1.0;
             call.x = nn_plane(fno, op->in[NN_X], nn_part_across(part, q));
             call.y = nn_plane(fno, op->out[0], q);
             TG_CALL(fno->be->ops->add_skip(fno->be, &call));
@@ -111,14 +112,28 @@ const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
                                        .overwrites = NN_OVER(NN_DY),
                                        .in_place = is_diagonal};
 
-int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
+static nn_op skip_op(const nn_program *p, const nn_skip *skip, int x) {
     nn_op op = nn_op_make(NN_SKIP);
     op.skip = skip;
     op.reads = skip->param[0];
     op.read_count = skip->kind == TG_SKIP_MAP_IDENTITY ? 0 : p->model->planes;
     op.in[NN_X] = x;
+    return op;
+}
+
+int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
+    nn_op op = skip_op(p, skip, x);
     op.in[NN_SUM] = sum;
     op.out[0] = nn_value_like(p, sum);
+    return nn_op_add(p, op);
+}
+
+int nn_add_map(nn_program *p, const nn_skip *skip, int x) {
+    if (skip->kind == TG_SKIP_MAP_IDENTITY) {
+        return x;
+    }
+    nn_op op = skip_op(p, skip, x);
+    op.out[0] = nn_value_like(p, x);
     return nn_op_add(p, op);
 }
 

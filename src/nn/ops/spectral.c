@@ -210,6 +210,23 @@ int nn_add_inverse(nn_program *p, int spectrum) {
     return add_inverse(p, p->values[spectrum].transform, spectrum, 1.0, false);
 }
 
+int nn_add_inverse_on(nn_program *p, nn_grid grid, int spectrum) {
+    const nn_value *v = &p->values[spectrum];
+    const nn_transform from = p->transforms[v->transform];
+    nn_grid there = {{0}};
+    memcpy(there.size, from.desc.grid, sizeof there.size);
+    return add_inverse(p, nn_transform_between(p, there, grid, from.modes, v->channels), spectrum,
+                       1.0, false);
+}
+
+int nn_add_filtered(nn_program *p, const int64_t *modes, nn_grid grid, int x) {
+    const nn_value v = p->values[x];
+    const int forward = nn_transform_on(p, v.grid, modes, v.channels);
+    const int inverse = nn_transform_on(p, grid, modes, v.channels);
+    const int spectrum = add_transform(p, forward, x, 1.0 / (double)v.points, false, false);
+    return add_inverse(p, inverse, spectrum, 1.0, false);
+}
+
 static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
     if (!ask.wanted) {
         return -1;
