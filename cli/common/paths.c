@@ -48,9 +48,7 @@ void cli_paths_collect(cli_paths *out) {
 }
 
 void cli_paths_print(const cli_paths *paths) {
-    static const cli_column columns[] = {
-        {"op", false}, {"sizes", false}, {"path", false}, {"kernels", false}};
-    cli_table table = {.column = columns, .columns = 4};
+    cli_table table = cli_table_of("op|sizes|path|kernels");
     for (int i = 0; i < paths->count; i++) {
         cli_table_cell(&table, "%s", paths->path[i].op);
         cli_table_cell(&table, "%s", paths->path[i].sizes);

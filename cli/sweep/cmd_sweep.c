@@ -118,7 +118,7 @@ static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *m
             tg_settings_set(alone, "data.set", "none", NULL) == TG_OK &&
             tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
                             tg_settings_origin(cell->settings, i)) == TG_OK &&
-            tg_train_plan(ctx, alone, memory) == TG_E_CONFIG &&
+            tg_train_plan(ctx, alone, 1, memory) == TG_E_CONFIG &&
             strstr(tg_context_error(ctx), key)) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         }
@@ -161,7 +161,7 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
         tg_settings *whole = NULL;
         check_keys(ctx, cell, memory, mistakes);
         tg_status status = tg_train_complete(ctx, cell->settings, &whole);
-        status = status == TG_OK ? tg_train_plan(ctx, whole, memory) : status;
+        status = status == TG_OK ? tg_train_plan(ctx, whole, 1, memory) : status;
         if (status != TG_OK) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         } else {

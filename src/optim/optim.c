@@ -480,8 +480,8 @@ tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
     stats.overflows = optim->loss_scale.overflows;
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].projector) {
-            stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);
-            stats.failures += tg_projector_failure_count(optim->slots[i].projector);
+            stats.refreshes += optim->slots[i].projector->refreshes;
+            stats.failures += optim->slots[i].projector->failures;
         }
     }
     return stats;
@@ -514,14 +514,9 @@ tg_optim_times tg_optim_get_times(const tg_optim *optim) {
     return optim ? optim->times : (tg_optim_times){0};
 }
 
-void tg_optim_time_parts(tg_optim *optim, bool wanted) {
-    if (optim) {
-        optim->times_parts = wanted;
-    }
-}
-
-void tg_optim_reset_times(tg_optim *optim) {
+void tg_optim_time_parts(tg_optim *optim, bool waits) {
     if (optim) {
         optim->times = (tg_optim_times){0};
+        optim->times_parts = waits;
     }
 }

@@ -3,6 +3,8 @@
 #define TG_TRAIN_CONFIG_H
 
 #include "base/setting.h"
+#include "nn/config.h"
+#include "optim/optim.h"
 #include "tgrad/comm.h"
 #include "tgrad/optim.h"
 #include "tgrad/settings.h"

@@ -4,6 +4,8 @@
 
 #include "optim/optim.h"
 #include "train/config.h"
+
+#include "optim/loss_scale.h"
 #include "train/rollout.h"
 
 int tg_run_tests(const tg_source_config *data) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "nn/network.h"
 #include "optim/optim.h"
 #include "train/model.h"
 #include "train/trainer.h"

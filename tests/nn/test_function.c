@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/no_memory.h"
 #include "support/runner.h"

@@ -218,7 +218,7 @@ fail:
 
 /* ---- the slots ---- */
 
-static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
                            mlp_narrow_workspace(be, op, backward),
                            backward ? mlp_channel_workspace(be, op) : 0,
@@ -270,7 +270,7 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
     if (!has_other_ways(op)) {
         return COLUMNS;
     }
-    if (backward && op->x_quantized) { /* mlp_accepts_quantized_input has allowed it */
+    if (backward && op->x_quantized) { /* the workspace slot has said so */
         return CHANNELS;
     }
     return mlp_narrow_takes(be, op, backward)      ? NARROW
@@ -281,31 +281,20 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
                : COLUMNS;
 }
 
-static tg_status run_mlp(tg_backend *be, const tg_mlp *op, bool backward) {
-    TG_CALL(tg_check_mlp(be->ctx, backward ? "mlp_backward" : "mlp_forward", op));
+static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
+    TG_CALL(tg_check_mlp(be->ctx, op));
     if (is_empty(op)) {
         return TG_OK;
     }
-    const auto &path = paths[path_of(be, op, backward)];
-    tg_path_report_mlp(be, op, backward, {path.name, path.kernels[backward]});
-    return path.run[backward](be, op);
+    const auto &path = paths[path_of(be, op, op->backward)];
+    tg_path_report_mlp(be, op, op->backward, {path.name, path.kernels[op->backward]});
+    return path.run[op->backward](be, op);
 }
 
-static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    return run_mlp(be, op, false);
-}
-
-static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    return run_mlp(be, op, true);
-}
-
-static bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
+bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp_accepts_quantized_input = cuda_mlp_accepts_quantized_input;
-    ops->mlp_workspace = cuda_mlp_workspace;
-    ops->mlp_forward = cuda_mlp_forward;
-    ops->mlp_backward = cuda_mlp_backward;
+    ops->mlp = cuda_mlp;
 }
