@@ -157,11 +157,17 @@ static void print_phases(const tg_train_memory *m) {
     cli_table_print(&table, stdout);
 }
 
+/* The modes as they are set; of a UNO those of each layer. */
+static const char *modes_of(const subject *s, const char *fallback) {
+    return cli_setting_or(s->settings, "fno.n_modes",
+                          cli_setting_or(s->settings, "fno.uno_n_modes", fallback));
+}
+
 static void print_text(const subject *s, const speeds *at) {
     char text[CLI_UNIT_TEXT];
     const tg_train_memory *m = &s->memory;
     cli_say("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s", s->name,
-            (long long)m->parameters, cli_setting_or(s->settings, "fno.n_modes", "?"),
+            (long long)m->parameters, modes_of(s, "?"),
             cli_setting_or(s->settings, "data.batch_size", "16"),
             cli_setting_or(s->settings, "data.train_resolution", "?"), method_of(s));
     putchar('\n');
@@ -200,9 +206,10 @@ static json_t *json_of_phase(const tg_train_phase *phase, tg_place place) {
 static json_t *json_of_grid(const subject *s) {
     tg_fno_config fno = tg_fno_config_default();
     json_t *grid = cli_json_array();
-    const char *modes = cli_setting_or(s->settings, "fno.n_modes", "1");
+    const bool has_modes = tg_settings_get(s->settings, "fno.n_modes") != NULL;
+    const char *key = has_modes ? "n_modes" : "uno_n_modes";
     const char *kind = cli_setting_or(s->settings, "fno.architecture", "fno");
-    if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK &&
+    if (tg_fno_config_set(NULL, &fno, key, modes_of(s, "1")) == TG_OK &&
         tg_fno_config_set(NULL, &fno, "architecture", kind) == TG_OK) {
         int64_t points[TG_DATA_MAX_DIMS] = {0};
         const char *text = cli_setting_or(s->settings, "data.train_resolution", "0");

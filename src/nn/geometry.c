@@ -130,8 +130,8 @@ static int find(nn_program *p, nn_transform t) {
     return p->transform_count++;
 }
 
-static nn_transform start(const nn_program *p, nn_grid grid, const int64_t *modes,
-                          int64_t channels) {
+static nn_transform transform_of(const nn_program *p, nn_grid grid, const int64_t *modes,
+                                 int64_t channels) {
     const nn_model *model = p->model;
     nn_transform t = {.desc = {.dtype = model->config.dtype,
                                .complex = model->config.complex_data,
@@ -148,7 +148,7 @@ static nn_transform start(const nn_program *p, nn_grid grid, const int64_t *mode
 }
 
 int nn_transform_on(nn_program *p, nn_grid grid, const int64_t *modes, int64_t channels) {
-    return find(p, start(p, grid, modes, channels));
+    return find(p, transform_of(p, grid, modes, channels));
 }
 
 /* Dimension d of a spectrum of the grid of `old`, cut or extended at its end. */
@@ -165,8 +165,8 @@ static void place(const nn_transform *old, int d, nn_transform *t) {
 
 int nn_transform_between(nn_program *p, nn_grid from, nn_grid to, const int64_t *modes,
                          int64_t channels) {
-    const nn_transform old = start(p, from, modes, channels);
-    nn_transform t = start(p, to, modes, channels);
+    const nn_transform old = transform_of(p, from, modes, channels);
+    nn_transform t = transform_of(p, to, modes, channels);
     const int last = t.desc.ndim - 1;
     for (int d = 0; d < last; d++) {
         if (from.size[d] != to.size[d]) {
