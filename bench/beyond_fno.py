@@ -136,17 +136,16 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--network", choices=NETWORKS, help="one of them alone")
-    parser.add_argument("--only", default="", help="optimizers whose names have this")
+    parser.add_argument("--without", default="-", help="leaves out optimizers whose names have this")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
     results = {}
     for network in [args.network] if args.network else NETWORKS:
-        results[network] = {name: measure(network, make, args) for name, make in optimizers().items()
-                            if args.only in name}
-        if not args.json:
-            print(f"{network}, {args.steps} steps", *measures.table(results[network], "loss"), sep="\n", flush=True)
+        makers = {name: make for name, make in optimizers().items() if args.without not in name}
+        results[network] = measures.measured(f"{network}, {args.steps} steps", makers,
+                                             lambda make: measure(network, make, args), "loss", args.json)
     if args.json:
         print(json.dumps({"torch": torch.__version__, "device": args.device,
                           "threads": torch.get_num_threads(), "networks": results}))

@@ -107,9 +107,8 @@ def main():
     results = {}
     for problem in [args.problem] if args.problem else PROBLEMS:
         sets = data(problem, args)
-        results[problem] = {name: measure(make, sets, args) for name, make in optimizers().items()}
-        if not args.json:
-            print(f"{problem}, {args.steps} steps", *measures.table(results[problem], "error"), sep="\n", flush=True)
+        results[problem] = measures.measured(f"{problem}, {args.steps} steps", optimizers(),
+                                             lambda make: measure(make, sets, args), "error", args.json)
     if args.json:
         print(json.dumps({"torch": torch.__version__, "device": args.device,
                           "threads": torch.get_num_threads(), "problems": results}))

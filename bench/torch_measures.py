@@ -30,9 +30,10 @@ def state_bytes(opt):
 
 
 def now(device):
+    """Seconds; of one thread of a CPU those that it worked, whatever else the machine does."""
     if device == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter()
+    return time.process_time() if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def train(model, opt, loss_of, steps, device="cpu"):
@@ -50,14 +51,15 @@ def train(model, opt, loss_of, steps, device="cpu"):
     return {"state": state_bytes(opt), "first_ms": times[0], "step_ms": statistics.median(times[1:])}
 
 
-def table(results, score):
-    """{name: measures} as lines; the first one is what the others are compared with."""
-    first = next(iter(results.values()))
-    width = max(map(len, results))
-    yield f"{'':{width}}  state, bytes  of AdamW   a step   the first   {score}"
-    for name, found in results.items():
-        if "skipped" in found:
-            yield f"{name:{width}}  skipped: {found['skipped']}"
-            continue
-        yield (f"{name:{width}}  {found['state']:12}  {100 * found['state'] / first['state']:6.1f} %"
-               f"  {found['step_ms']:6.1f} ms  {found['first_ms']:7.0f} ms   {found[score]:.4f}")
+def measured(title, makers, measure, score, is_quiet):
+    """{name: measure(maker)}; prints them as they come, compared with the first one, unless is_quiet."""
+    results, width = {}, max(map(len, makers))
+    show = (lambda line: None) if is_quiet else lambda line: print(line, flush=True)
+    show(f"{title:{width}}  state, bytes  of AdamW   a step    the first   {score}")
+    for name, make in makers.items():
+        results[name] = found = measure(make)
+        first = next(iter(results.values()))
+        show(f"{name:{width}}  skipped: {found['skipped']}" if "skipped" in found else
+             f"{name:{width}}  {found['state']:12}  {100 * found['state'] / first['state']:6.1f} %"
+             f"  {found['step_ms']:6.1f} ms  {found['first_ms']:7.0f} ms   {found[score]:.4f}")
+    return results

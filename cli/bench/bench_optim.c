@@ -311,11 +311,10 @@ static void add_time(cli_table *table, double seconds) {
 }
 
 static void print_times(const bench_work *run) {
-    cli_column columns[PARTS + 2] = {{"ms", false}, {"values", true}};
+    cli_table table = cli_table_of("ms|values>");
     for (int p = 0; p < PARTS; p++) {
-        columns[p + 2] = (cli_column){part_names[p].title, true};
+        cli_table_column(&table, part_names[p].title, true);
     }
-    cli_table table = {.column = columns, .columns = PARTS + 2};
     for (int i = 0; i < run->count; i++) {
         const measurement *m = &run->measured[i];
         cli_table_cell(&table, "%s", m->method);
@@ -328,21 +327,18 @@ static void print_times(const bench_work *run) {
 }
 
 static void print_memory(const bench_work *run) {
-    static const cli_column columns[] = {{"memory", false},   {"moments", true}, {"factors", true},
-                                         {"indices", true},   {"state", true},   {"of dense", true},
-                                         {"workspace", true}, {"plan", false}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table =
+        cli_table_of("memory|moments>|factors>|indices>|state>|of dense>|workspace>|plan");
     const double dense = (double)state_bytes(&run->measured[0]);
     for (int i = 0; i < run->count; i++) {
         const measurement *m = &run->measured[i];
-        char text[CLI_UNIT_TEXT];
         cli_table_cell(&table, "%s", m->method);
         for (int p = 0; p < STATE_PARTS; p++) {
-            cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[p], text));
+            cli_table_bytes(&table, m->bytes[p]);
         }
-        cli_table_cell(&table, "%s", cli_bytes_text(state_bytes(m), text));
+        cli_table_bytes(&table, state_bytes(m));
         cli_table_cell(&table, "%.1f %%", 100.0 * (double)state_bytes(m) / dense);
-        cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[STATE_PARTS], text));
+        cli_table_bytes(&table, m->bytes[STATE_PARTS]);
         cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
     }
     cli_table_print(&table, stdout);

@@ -324,11 +324,8 @@ static void add_row(cli_table *table, const char *name, int64_t kept, double sha
 
 static void print_text(const analysis *a) {
     char shape[128];
-    static const cli_column columns[] = {{"method", false}, {"kept", true},      {"share", true},
-                                         {"min", true},     {"25 %", true},      {"median", true},
-                                         {"75 %", true},    {"99 %", true},      {"99.9 %", true},
-                                         {"max", true},     {"rel. error", true}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table =
+        cli_table_of("method|kept>|share>|min>|25 %>|median>|75 %>|99 %>|99.9 %>|max>|rel. error>");
     if (a->origin.text[0]) {
         cli_say("checkpoint: %s", a->origin.text);
     }

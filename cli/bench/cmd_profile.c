@@ -90,24 +90,30 @@ static void print_json(const cli_profile *p) {
 
 static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
                     const char *mark) {
-    char text[CLI_UNIT_TEXT];
     cli_table_cell(table, "%s", name);
     for (int p = 0; p < CLI_PARTS; p++) {
-        cli_table_cell(table, "%s", cli_bytes_text(parts[p], text));
+        cli_table_bytes(table, parts[p]);
     }
-    cli_table_cell(table, "%s", cli_bytes_text(total, text));
+    cli_table_bytes(table, total);
     cli_table_cell(table, "%s", mark);
 }
 
-static const cli_column columns[] = {
-    {"phase", false},    {"parameters", true},  {"states", true},
-    {"inputs", true},    {"activations", true}, {"gradients", true},
-    {"workspace", true}, {"all", true},         {"", false}};
+static cli_table begin_table(const char *first, const char *last) {
+    static const char *const titles[] = {"parameters", "states",    "inputs", "activations",
+                                         "gradients",  "workspace", "all"};
+    cli_table table = {0};
+    cli_table_column(&table, first, false);
+    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
+        cli_table_column(&table, titles[i], true);
+    }
+    cli_table_column(&table, last, false);
+    return table;
+}
 
 static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
     char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
-    cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
+    cli_table table = begin_table("phase", "");
     cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
             (long long)p->run->parameters, p->method);
     putchar('\n');
@@ -223,11 +229,7 @@ static void print_sweep(const cli_sweep *s, bool json) {
                          KV("points", list)));
         return;
     }
-    cli_column named[CLI_PARTS + 3];
-    memcpy(named, columns, sizeof named);
-    named[0].title = s->key;
-    named[CLI_PARTS + 2].title = "optimizer";
-    cli_table table = {.column = named, .columns = CLI_PARTS + 3};
+    cli_table table = begin_table(s->key, "optimizer");
     for (int i = 0; i < s->values * s->methods; i++) {
         add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
                 s->point[i].method);

@@ -193,7 +193,9 @@ static void fish_key(const cli_command *command, const word *w) {
     (void)command;
     fputs("complete -c tgrad -n '__fish_seen_subcommand_from", stdout);
     for (const cli_command *const *with = cli_commands; *with; with++) {
-        printf((*with)->takes & CLI_TAKES_OVERRIDES ? " %s" : "", (*with)->name);
+        if ((*with)->takes & CLI_TAKES_OVERRIDES) {
+            printf(" %s", (*with)->name);
+        }
     }
     fputc('\'', stdout);
     fish_rest(w);

@@ -179,7 +179,9 @@ static void add_header(exporter *e) {
 /* The feature that tgrad_predict does not support; NULL: none. */
 static const char *unknown_in(const tg_fno_config *fno) {
     if (fno->architecture != TG_ARCHITECTURE_FNO) {
-        return "points (fno.architecture: gino)";
+        return fno->architecture == TG_ARCHITECTURE_GINO
+                   ? "points (fno.architecture: gino)"
+                   : "layers on different grids (fno.architecture: uno)";
     }
     if (fno->complex_data) {
         return "complex data (fno.complex_data)";

@@ -136,15 +136,13 @@ void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, boo
         free(words);
         return;
     }
-    static const cli_column columns[] = {
-        {"run", false}, {"memory", true}, {"optimizer state", true}, {"time, roughly", true}};
-    cli_table table = {.column = columns, .columns = 4};
+    cli_table table = cli_table_of("run|memory>|optimizer state>|time, roughly>");
     for (int i = 0; i < e->trials; i++) {
         const cli_cell *cell = &e->cell[e->trial[i].cell];
         const double time = predict_trial(e, &e->trial[i]);
         cli_table_cell(&table, "%s", e->trial[i].name);
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->peak[cell->place], text));
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->state, text));
+        cli_table_bytes(&table, cell->peak[cell->place]);
+        cli_table_bytes(&table, cell->state);
         cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
     }
     cli_table_print(&table, stdout);

@@ -21,8 +21,11 @@
 extern "C" {
 #endif
 
-#define TG_FNO_MAX_DIMS  3
-#define TG_FNO_MAX_RANKS 6 /* in a list: of TT, one more than the weight has modes */
+#define TG_FNO_MAX_DIMS    3
+#define TG_UNO_MAX_LAYERS  8
+#define TG_UNO_MAX_NUMBERS 24 /* of all layers and dimensions */
+#define TG_UNO_MAX_PAIRED  16 /* layers, in pairs */
+#define TG_FNO_MAX_RANKS   6  /* in a list: of TT, one more than the weight has modes */
 
 typedef enum tg_fno_skip { TG_SKIP_LINEAR, TG_SKIP_IDENTITY, TG_SKIP_SOFT_GATING } tg_fno_skip;
 typedef enum tg_fno_norm { TG_NORM_NONE, TG_NORM_GROUP, TG_NORM_INSTANCE } tg_fno_norm;
@@ -61,8 +64,9 @@ typedef enum tg_implementation {
 } tg_implementation;
 
 typedef enum tg_architecture {
-    TG_ARCHITECTURE_FNO, /* from a grid to the same grid */
-    TG_ARCHITECTURE_GINO /* from points to a latent grid, by an FNO there, and on to queries */
+    TG_ARCHITECTURE_FNO,  /* from a grid to the same grid */
+    TG_ARCHITECTURE_GINO, /* from points to a latent grid, by an FNO there, and on to queries */
+    TG_ARCHITECTURE_UNO   /* as an FNO, with a grid, modes and channels for each layer */
 } tg_architecture;
 
 /* Of a GINO: tanh of the output of the blocks, before the kernel to the queries. */
@@ -140,7 +144,18 @@ typedef struct tg_fno_config {
     int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
     bool input_gradient; /* no key: training also makes dL/dx, which rollouts need (step.h) */
     bool blocks_only;    /* no key: the blocks without lifting and projection, as parts of other
-                            networks    (function.h) */
+                            networks (function.h) */
+    /* Of a UNO: lists with n_layers entries, or rows of n_dim entries, one after another; n_*: the
+     * numbers in the list, 0: not set. */
+    int n_uno_out_channels;
+    int64_t uno_out_channels[TG_UNO_MAX_LAYERS];
+    int n_uno_n_modes;
+    int64_t uno_n_modes[TG_UNO_MAX_NUMBERS];
+    int n_uno_scalings;
+    double uno_scalings[TG_UNO_MAX_NUMBERS]; /* of the grid */
+    int n_horizontal_skips; /* numbers in the list; -1: layer n_layers - 1 - i reads layer i */
+    int horizontal_skips_map[TG_UNO_MAX_PAIRED]; /* pairs: a layer, and the one it reads, too */
+    tg_fno_skip horizontal_skip;
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

@@ -1,10 +1,10 @@
-"""The optimizer of DTensors: parameters that the ranks of a mesh share, as FSDP2 (fully_shard) makes them.
+"""The optimizer of DTensors: parameters sharded over the ranks of a mesh, as FSDP2 (fully_shard) makes them.
 
-Every parameter has an owner among the ranks that share it. The owner has its state and makes its
-updates: in each step it receives the shards of gradient and weight, calls the library with the whole
-ones, and sends back the shards of the new weight. The numbers are therefore those of one process,
-whatever the mesh; a rank holds its share of the state, and makes its share of the updates. It sends
-and receives 3 bytes per byte of its own shards, and holds one whole weight and gradient at a time.
+One rank owns each parameter: it keeps the state and computes the update. In each step it receives the
+shards of the gradient and the weight, calls the library with the whole tensors, and sends back the
+shards of the new weight. The result does not depend on the mesh, and state and work are divided over
+the ranks. A rank sends and receives about 3 bytes per byte of its own shards and holds the whole
+tensors of one round at a time.
 """
 import functools
 import math
@@ -75,7 +75,7 @@ class Shards:
         self._let_go()
 
     def _choose_owners(self):
-        """Largest states first, each to the rank with the least so far."""
+        """Largest states first, each to the rank with the smallest load."""
         @functools.cache
         def state(group, dtype, shape):
             return _settings.planned_state(self.groups[group], DTYPES[dtype], shape)

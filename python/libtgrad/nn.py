@@ -48,6 +48,8 @@ class _Network(torch.nn.Module):
         self._text = "".join(f"{key}: {in_yaml(value, key)}\n" for key, value in settings.items()
                              if key != "channel_mlp_dropout")
         self._dropout = f"channel_mlp_dropout: {dropout!r}\n" if dropout else ""
+        is_full = settings["saved_precision"] == settings["fno_block_precision"] == "full"
+        self._autocast = "saved_precision: 8bit\n" if is_full else ""
         config = nn_ops.network_config(self._text)
         self.n_dim, self.in_channels, self.out_channels = config.n_dim, config.in_channels, config.out_channels
         self._is_complex = config.complex_data
@@ -115,7 +117,7 @@ class _Network(torch.nn.Module):
         self._check_device(x, weights)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(_COMPLEX[kind] if x.is_complex() else kind)
-            config += "saved_precision: 8bit\n"
+            config += self._autocast if kind is torch.float32 else ""
         self._check(x, kind)
         if kind is torch.float64:
             config += "dtype: f64\n"

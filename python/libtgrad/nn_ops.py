@@ -23,6 +23,9 @@ from . import _arrays as _numpy
 from . import _engine
 from ._library import Context, Error, c, lib, shape_of, text
 
+if not hasattr(torch.compiler, "is_exporting"):
+    raise ImportError(f"libtgrad.nn needs PyTorch 2.7 or later; this is {torch.__version__}")
+
 MOST_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest one goes
 _ALIGNMENT = 64
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,

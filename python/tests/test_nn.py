@@ -288,6 +288,9 @@ def test_autocast_keeps_less():
     found = gradients(model)
     expected.square().sum().backward()
     assert 0 < difference(found, gradients(model)) < 0.1
+    with torch.autocast("cpu", torch.bfloat16):  # nothing to make smaller
+        assert model.double()(x).dtype is torch.float64
+        assert small(fno_block_precision="mixed")[0](x).dtype is torch.float32
 
 
 @pytest.mark.parametrize("arguments, sentence", [

@@ -37,6 +37,7 @@ typedef struct nn_run {
     nn_program program;
     tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
+    void *matrices;                            /* that resample */
     void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
@@ -105,6 +106,12 @@ size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *d
 TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
+
+/* ---- matrices that resample (ops/resample.c) ---- */
+
+/* Bytes allocated for them; 0 without them. */
+size_t nn_resampling_bytes(const nn_program *program);
+TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
 
 /* ---- weights (fno.c) ---- */
 

@@ -12,6 +12,10 @@
 
 enum { COUNTERS = 7 }; /* of a parameter */
 
+/* Name of an entry of this parameter. */
+static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
+                            ...) TG_PRINTF(4, 5);
+
 static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
                             ...) {
     const int used = snprintf(name, TG_STATE_NAME, "optim.%s.", slot->name);

@@ -79,7 +79,8 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
 /* Scratch of a step or of a refresh, whichever is larger. */
 static void measure(const tg_projector *p, bool factored, tg_projector_bytes *out) {
     size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
-    out->step_workspace = p->be->ops->compress_workspace(p->be, &p->modes, factored);
+    out->step_workspace =
+        tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes, .factored = factored});
     *bytes = out->step_workspace;
     *host_bytes = 0;
     for (int i = 0; i < p->branches; i++) {
@@ -91,7 +92,7 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
             tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
-            const size_t step = p->be->ops->compress_workspace(p->be, &p->modes, false);
+            const size_t step = tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes});
             scratch = extra.used + (scratch > step ? scratch : step);
         }
         *bytes = scratch > *bytes ? scratch : *bytes;

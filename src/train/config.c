@@ -435,7 +435,7 @@ static tg_status put(tg_settings *settings, const char *section, const char *key
 }
 
 tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings) {
-    char text[256];
+    char text[768];
     for (int i = 0; i < tg_fno_config_count(); i++) {
         TG_CALL(put(settings, "fno", tg_fno_config_key(i),
                     tg_fno_config_get(fno, i, text, sizeof text)));

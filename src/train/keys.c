@@ -51,7 +51,7 @@ bool tg_key_describe(int index, tg_key_info *out) {
         [TG_SETTING_LIST_INT] = "integers",  [TG_SETTING_LIST_DOUBLE] = "numbers",
         [TG_SETTING_TEXT] = "text",          [TG_SETTING_GRID] = "grid",
         [TG_SETTING_LIST_SIZE] = "integers", [TG_SETTING_LIST_GRID] = "grids",
-        [TG_SETTING_LIST_TEXT] = "texts"};
+        [TG_SETTING_LIST_TEXT] = "texts",    [TG_SETTING_LIST_ROWS] = "rows"};
     int table;
     if (!out) {
         return false;

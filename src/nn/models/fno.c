@@ -86,29 +86,35 @@ int nn_fno_preactivate(nn_program *p, const nn_block *block, int x) {
     return nn_add_norm(p, &block->norm[0], nn_add_activation(p, x));
 }
 
-int nn_fno_convolve(nn_program *p, const nn_block *block, int x) {
+int nn_fno_resample(nn_program *p, nn_grid grid, int x) {
+    nn_phase_begin(p, "transform", "skips");
+    return nn_add_resample(p, grid, x);
+}
+
+int nn_fno_convolve(nn_program *p, const nn_block *block, int x, int u) {
     const nn_conv *conv = &block->conv;
     nn_phase_begin(p, "transform", "skips");
     int z = nn_add_transform(p, conv->modes, x);
     nn_phase_begin(p, "product with the weight", "transforms");
     z = (conv->factors.params > 0 ? nn_add_factorized : nn_add_contract)(p, conv, z);
     nn_phase_begin(p, "inverse transform", "transforms");
-    z = nn_add_bias(p, conv->bias, nn_add_inverse(p, z));
+    z = nn_add_bias(p, conv->bias, nn_add_inverse_on(p, p->values[u].grid, z));
     z = p->model->config.preactivation ? z : nn_add_norm(p, &block->norm[0], z);
     nn_phase_begin(p, "inverse transform", "skips");
-    return nn_add_skip(p, &block->fno_skip, x, z);
+    return nn_add_skip(p, &block->fno_skip, u, z);
 }
 
-int nn_fno_build_block(nn_program *p, const nn_block *block, int x) {
+int nn_fno_build_block(nn_program *p, const nn_block *block, nn_grid grid, int x) {
     const bool is_pre = p->model->config.preactivation;
     x = nn_fno_preactivate(p, block, x);
-    int z = nn_fno_convolve(p, block, x);
+    const int u = nn_fno_resample(p, grid, x);
+    int z = nn_fno_convolve(p, block, x, u);
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_fno_activate(p, block, z);
     z = is_pre ? nn_add_norm(p, &block->norm[1], z) : z;
     z = nn_add_channel_mlp(p, &block->mlp, block->number, z);
     nn_phase_begin(p, "mixing", "skips");
-    z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, x, z));
+    z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, u, z));
     if (is_pre) {
         return z;
     }
@@ -121,17 +127,16 @@ int nn_fno_build_block(nn_program *p, const nn_block *block, int x) {
 static int build_stack(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
                        int x) {
     const int layers = (int)model->config.n_layers;
-    const nn_grid grid = p->values[x].grid;
     x = nn_add_pad(p, x);
     for (int l = 0; l < layers; l++) {
         char name[24];
         snprintf(name, sizeof name, "block %d", l + 1);
         nn_scope(p, l + 1, name);
-        x = build_block(p, &model->blocks[l], x);
+        x = build_block(p, &model->blocks[l], p->values[x].grid, x);
     }
     nn_scope(p, layers + 1, NULL);
     nn_phase_begin(p, "projection", "projection");
-    return nn_add_crop(p, grid, x);
+    return nn_add_crop(p, p->domain.grid, x);
 }
 
 int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
@@ -171,6 +176,7 @@ static const nn_architecture blocks_only = {
 const nn_architecture *nn_architecture_of(const tg_fno_config *config) {
     return config->blocks_only                            ? &blocks_only
            : config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
+           : config->architecture == TG_ARCHITECTURE_UNO  ? &nn_architecture_uno
            : config->use_channel_mlp                      ? &with_mlp
                                                           : &nn_architecture_fno_without_mlp;
 }
