@@ -145,13 +145,9 @@ TG_API TG_NODISCARD tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op,
 TG_API TG_NODISCARD tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner,
                                              const tg_tensor *values);
 
-/* Values first .. first + count - 1. */
-typedef struct tg_comm_part {
-    int64_t first, count;
-} tg_comm_part;
+/* Part r of n values over P ranks, for the two calls below: n / P consecutive ones, and one more
+ * for r < n % P. */
 
-/* The part of `count` values that is rank `rank`'s in the two calls below. */
-TG_API tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank);
 /* Each rank gets the sum or maximum of its part; its other values are as they were or undefined. */
 TG_API TG_NODISCARD tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op,
                                                      const tg_tensor *values);

@@ -220,10 +220,9 @@ TG_API int tg_optim_sum_count(const tg_optim *optim, int param);
 TG_API TG_NODISCARD tg_status tg_optim_get_sum(tg_optim *optim, int param, int index,
                                                tg_optim_sum *out);
 
-/* Sinks for a backward pass. Weights must be bound before the updating one is used. */
+/* The sink for a backward pass that updates at once, after all weights were bound. */
 TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight);
-TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);            /* updates at once */
-TG_API tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim); /* adds to the compressed sums */
+TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);
 
 /* Projects a dense gradient before the update that it is for, so that a GPU works while the host
  * gets ready. That update is the next one, and made by tg_optim_step or the updating sink from the

@@ -92,10 +92,6 @@ TG_API TG_NODISCARD tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, co
 TG_API TG_NODISCARD tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor,
                                               int64_t first, int64_t count, tg_tensor *out);
 
-/* View with another shape of the same number of elements. */
-TG_API TG_NODISCARD tg_status tg_tensor_reshape(tg_context *ctx, const tg_tensor *tensor,
-                                                const tg_shape *shape, tg_tensor *out);
-
 TG_API int64_t tg_tensor_numel(const tg_tensor *tensor);
 TG_API size_t tg_tensor_bytes(const tg_tensor *tensor);
 

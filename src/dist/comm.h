@@ -63,6 +63,14 @@ TG_NODISCARD tg_status tg_comm_end_queue(tg_comm *comm);
 /* Sums between begin and end, with values of the device, run as one group. */
 TG_NODISCARD tg_status tg_comm_group_sums(tg_comm *comm, bool begins);
 
+/* The values first .. first + count - 1. */
+typedef struct tg_comm_part {
+    int64_t first, count;
+} tg_comm_part;
+
+/* The part of `count` values that is rank `rank`'s in reduce_scatter and all_gather. */
+tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank);
+
 /* Fails on every rank unless all have the same `bytes` at `data`; `what` names them in the error:
  * "the settings". */
 TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,

@@ -121,6 +121,9 @@ TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *s
 TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
                                               const tg_tensor *weight);
 
+/* A sink that adds to the compressed sums. */
+tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim);
+
 /* Clipping by global norm in two passes: the backward pass into the norm sink, tg_optim_clip, then
  * the pass again into an updating sink, whose gradients are scaled by min(1, max_norm / norm) until
  * the next tg_optim_clip_begin. Nothing is stored in between. */

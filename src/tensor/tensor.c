@@ -159,24 +159,6 @@ tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor, int64_t firs
     return TG_OK;
 }
 
-tg_status tg_tensor_reshape(tg_context *ctx, const tg_tensor *tensor, const tg_shape *shape,
-                            tg_tensor *out) {
-    TG_NEED(ctx, out);
-    *out = (tg_tensor){0};
-    TG_NEED(ctx, tensor, shape);
-    if (tg_shape_numel(shape) != tg_tensor_numel(tensor)) {
-        char from[128], to[128];
-        return tg_fail(ctx, TG_E_SHAPE, "tensor: %s does not have as many elements as %s",
-                       tg_shape_text(shape, to, sizeof to),
-                       tg_shape_text(&tensor->shape, from, sizeof from));
-    }
-    tg_tensor view = *tensor;
-    view.owner = NULL;
-    view.shape = *shape;
-    *out = view;
-    return TG_OK;
-}
-
 int64_t tg_tensor_numel(const tg_tensor *tensor) {
     return tensor ? tg_shape_numel(&tensor->shape) : -1;
 }
