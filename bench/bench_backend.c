@@ -153,12 +153,14 @@ typedef struct fft_case {
 
 static void fft_ours_forward(bench *b, void *arguments) {
     fft_case *c = arguments;
-    check(b, b->be->ops->fft_forward(b->be, c->plan, c->many, TG_FFT_PLAIN, 1.0, c->x, c->pruned));
+    check(b, b->be->ops->fft(b->be, c->plan, TG_FFT_FORWARD, c->many, TG_FFT_PLAIN, 1.0, c->x,
+                             c->pruned));
 }
 
 static void fft_ours_inverse(bench *b, void *arguments) {
     fft_case *c = arguments;
-    check(b, b->be->ops->fft_inverse(b->be, c->plan, c->many, TG_FFT_PLAIN, 1e-5, c->pruned, c->x));
+    check(b, b->be->ops->fft(b->be, c->plan, TG_FFT_INVERSE, c->many, TG_FFT_PLAIN, 1e-5, c->pruned,
+                             c->x));
 }
 
 /* Full spectra: each thread does its share of the transforms with one common FFTW plan. */

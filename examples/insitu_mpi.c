@@ -147,10 +147,10 @@ int main(int argc, char **argv) {
                    result.loss / (double)result.samples, (long long)result.samples);
         }
     }
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     if (tg_comm_rank(comm) == 0) {
         printf("%d ranks over %s, %lld bytes per step\n", tg_comm_ranks(comm),
-               tg_comm_transport(comm), (long long)(stats.reduced / INTERVALS));
+               tg_comm_get_info(comm).transport, (long long)(stats.reduced / INTERVALS));
     }
     tg_step_destroy(&step);
     tg_optim_destroy(&optim);

@@ -96,7 +96,7 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
 
 static void print_text(const tg_comm *comm, const measurement *m) {
     printf("%d rank%s over %s: medians in microseconds\n%-16s", tg_comm_ranks(comm),
-           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm), "");
+           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_get_info(comm).transport, "");
     for (int s = 0; s < SIZES; s++) {
         char text[CLI_UNIT_TEXT];
         printf("  %10s", cli_bytes_text((uint64_t)sizes[s] * 4, text));
@@ -125,9 +125,9 @@ static void print_json(const tg_comm *comm, int64_t steps, const measurement *m)
         }
     }
     cli_json_print(cli_json_new(KV("ranks", tg_comm_ranks(comm)),
-                                KV("transport", tg_comm_transport(comm)), KV("steps", steps),
-                                KV("latency_us", 1e6 * m->latency), KV("link", m->link),
-                                KV("operations", rows)));
+                                KV("transport", tg_comm_get_info(comm).transport),
+                                KV("steps", steps), KV("latency_us", 1e6 * m->latency),
+                                KV("link", m->link), KV("operations", rows)));
 }
 
 static tg_comm_engine engine_of(const char *word) {

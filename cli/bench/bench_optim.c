@@ -92,7 +92,10 @@ static int parse_shape(const cli_list *list, tg_shape *shape) {
 /* Dense Adam first, then the methods asked for. */
 static int set_methods(bench_work *work) {
     const cli_list *asked = &work->options->methods;
-    const int all = tg_optim_method_count();
+    int all = 0;
+    while (tg_optim_get_method(all)) {
+        all++;
+    }
     if (asked->count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
     }
@@ -141,10 +144,9 @@ typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
 /* Steps `first` .. `steps`; number 0 gives the cold refresh. */
 static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64_t first,
                            int counts[PARTS], measurement *m) {
-    tg_optim_time_parts(optim, what != ONLY_WHOLE);
     for (int64_t step = first; step <= work->options->steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
-        tg_optim_reset_times(optim);
+        tg_optim_time_parts(optim, what != ONLY_WHOLE);
         const double start = cli_seconds();
         CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
         CLI_CALL(tg_backend_synchronize(work->ctx));
@@ -309,11 +311,10 @@ static void add_time(cli_table *table, double seconds) {
 }
 
 static void print_times(const bench_work *run) {
-    cli_column columns[PARTS + 2] = {{"ms", false}, {"values", true}};
+    cli_table table = cli_table_of("ms|values>");
     for (int p = 0; p < PARTS; p++) {
-        columns[p + 2] = (cli_column){part_names[p].title, true};
+        cli_table_column(&table, part_names[p].title, true);
     }
-    cli_table table = {.column = columns, .columns = PARTS + 2};
     for (int i = 0; i < run->count; i++) {
         const measurement *m = &run->measured[i];
         cli_table_cell(&table, "%s", m->method);
@@ -326,21 +327,18 @@ static void print_times(const bench_work *run) {
 }
 
 static void print_memory(const bench_work *run) {
-    static const cli_column columns[] = {{"memory", false},   {"moments", true}, {"factors", true},
-                                         {"indices", true},   {"state", true},   {"of dense", true},
-                                         {"workspace", true}, {"plan", false}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table =
+        cli_table_of("memory|moments>|factors>|indices>|state>|of dense>|workspace>|plan");
     const double dense = (double)state_bytes(&run->measured[0]);
     for (int i = 0; i < run->count; i++) {
         const measurement *m = &run->measured[i];
-        char text[CLI_UNIT_TEXT];
         cli_table_cell(&table, "%s", m->method);
         for (int p = 0; p < STATE_PARTS; p++) {
-            cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[p], text));
+            cli_table_bytes(&table, m->bytes[p]);
         }
-        cli_table_cell(&table, "%s", cli_bytes_text(state_bytes(m), text));
+        cli_table_bytes(&table, state_bytes(m));
         cli_table_cell(&table, "%.1f %%", 100.0 * (double)state_bytes(m) / dense);
-        cli_table_cell(&table, "%s", cli_bytes_text(m->bytes[STATE_PARTS], text));
+        cli_table_bytes(&table, m->bytes[STATE_PARTS]);
         cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
     }
     cli_table_print(&table, stdout);

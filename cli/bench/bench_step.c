@@ -128,7 +128,7 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
     m->seconds[COLD] = (double)NAN;
     for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
-        tg_optim_reset_times(work->bench.optim);
+        tg_optim_time_parts(work->bench.optim, false);
         double whole = 0.0, optimizer = 0.0;
         CLI_CALL(on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
                            : step_on_host(work, &m->loss, &whole, &optimizer));
@@ -225,11 +225,10 @@ static bool is_as_planned(const measurement *m) {
 }
 
 static void print_times(const measurement *all, int count) {
-    cli_column columns[PARTS + 1] = {{"ms", false}};
+    cli_table table = cli_table_of("ms");
     for (int p = 0; p < PARTS; p++) {
-        columns[p + 1] = (cli_column){part_names[p].title, true};
+        cli_table_column(&table, part_names[p].title, true);
     }
-    cli_table table = {.column = columns, .columns = PARTS + 1};
     for (int i = 0; i < count; i++) {
         cli_table_cell(&table, "%s", all[i].problem.method);
         for (int p = 0; p < PARTS; p++) {
@@ -250,7 +249,7 @@ static size_t shown_bytes(const measurement *m, int category) {
 
 static void print_memory(const measurement *all, int count) {
     const bool on_device = all[0].on_device;
-    cli_column columns[TG_MEM_CATEGORIES + 4] = {{on_device ? "device" : "memory", false}};
+    cli_table table = cli_table_of(on_device ? "device" : "memory");
     int shown[TG_MEM_CATEGORIES], n = 0;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         size_t most = 0;
@@ -259,24 +258,24 @@ static void print_memory(const measurement *all, int count) {
             most = bytes > most ? bytes : most;
         }
         if (most > 0 && c != TG_MEM_OTHER) {
-            columns[n + 1] = (cli_column){tg_mem_category_name((tg_mem_category)c), true};
+            cli_table_column(&table, tg_mem_category_name((tg_mem_category)c), true);
             shown[n++] = c;
         }
     }
-    columns[n + 1] = (cli_column){"peak", true};
-    columns[n + 2] = on_device ? (cli_column){"driver", true} : (cli_column){"plan", false};
-    columns[n + 3] = (cli_column){"plan", false};
-    cli_table table = {.column = columns, .columns = n + (on_device ? 4 : 3)};
+    cli_table_column(&table, "peak", true);
+    if (on_device) {
+        cli_table_column(&table, "driver", true);
+    }
+    cli_table_column(&table, "plan", false);
     for (int i = 0; i < count; i++) {
-        char text[CLI_UNIT_TEXT];
         cli_table_cell(&table, "%s", all[i].problem.method);
         for (int c = 0; c < n; c++) {
-            cli_table_cell(&table, "%s", cli_bytes_text(shown_bytes(&all[i], shown[c]), text));
+            cli_table_bytes(&table, shown_bytes(&all[i], shown[c]));
         }
         const size_t peak = on_device ? all[i].device.peak_total : all[i].peak;
-        cli_table_cell(&table, "%s", cli_bytes_text(peak, text));
+        cli_table_bytes(&table, peak);
         if (on_device) {
-            cli_table_cell(&table, "%s", cli_bytes_text(all[i].driver, text));
+            cli_table_bytes(&table, all[i].driver);
         }
         cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
     }

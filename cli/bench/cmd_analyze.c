@@ -71,8 +71,8 @@ static tg_status list_methods(tg_context *ctx) {
     methods.count = 0;
     list_method("sparse-lowrank", &tensorgrad.projector);
     list_method("lowrank-sparse", &other);
-    for (int i = 0; i < tg_optim_method_count(); i++) {
-        const tg_optim_method *m = tg_optim_get_method(i);
+    const tg_optim_method *m = NULL;
+    for (int i = 0; (m = tg_optim_get_method(i)); i++) {
         tg_optim_config config = tg_optim_config_default();
         CLI_CALL(tg_optim_config_set(ctx, &config, "name", m->name));
         if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {
@@ -314,20 +314,18 @@ static void add_row(cli_table *table, const char *name, int64_t kept, double sha
     cli_table_cell(table, "%s", name);
     cli_table_cell(table, "%lld", (long long)kept);
     cli_table_cell(table, "%.1f %%", 100.0 * share);
-    const double values[] = {s->min, s->q1, s->median, s->q3, s->p99, s->p999, s->max};
-    for (int i = 0; i < 7; i++) {
-        cli_table_cell(table, "%.3g", values[i]);
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        if (q != CLI_P01) {
+            cli_table_cell(table, "%.3g", s->at[q]);
+        }
     }
     cli_table_cell(table, "%.4f", relative);
 }
 
 static void print_text(const analysis *a) {
     char shape[128];
-    static const cli_column columns[] = {{"method", false}, {"kept", true},      {"share", true},
-                                         {"min", true},     {"25 %", true},      {"median", true},
-                                         {"75 %", true},    {"99 %", true},      {"99.9 %", true},
-                                         {"max", true},     {"rel. error", true}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table =
+        cli_table_of("method|kept>|share>|min>|25 %>|median>|75 %>|99 %>|99.9 %>|max>|rel. error>");
     if (a->origin.text[0]) {
         cli_say("checkpoint: %s", a->origin.text);
     }
@@ -350,11 +348,9 @@ static void print_text(const analysis *a) {
 }
 
 static json_t *json_of_quantiles(const cli_quantiles *s) {
-    cli_quantile quantile[CLI_QUANTILES];
-    cli_quantile_list(s, quantile);
     json_t *object = cli_json_object();
     for (int q = 0; q < CLI_QUANTILES; q++) {
-        cli_json_set(object, quantile[q].key, cli_json_real(quantile[q].value));
+        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
     }
     return object;
 }
@@ -440,8 +436,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_analyze = {
     .name = "analyze",
     .arguments = "FILE|RUN",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Compare the reconstruction error of compression methods",
     .description =
         "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"

@@ -58,8 +58,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_bench = {
     .name = "bench",
     .arguments = "optim|step|comm",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Measure optimizers, training steps and the exchange of ranks on this machine",
     .description =
         "optim: each optimizer in turn on one weight with random gradients; dense Adam is always\n"

@@ -90,24 +90,30 @@ static void print_json(const cli_profile *p) {
 
 static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
                     const char *mark) {
-    char text[CLI_UNIT_TEXT];
     cli_table_cell(table, "%s", name);
     for (int p = 0; p < CLI_PARTS; p++) {
-        cli_table_cell(table, "%s", cli_bytes_text(parts[p], text));
+        cli_table_bytes(table, parts[p]);
     }
-    cli_table_cell(table, "%s", cli_bytes_text(total, text));
+    cli_table_bytes(table, total);
     cli_table_cell(table, "%s", mark);
 }
 
-static const cli_column columns[] = {
-    {"phase", false},    {"parameters", true},  {"states", true},
-    {"inputs", true},    {"activations", true}, {"gradients", true},
-    {"workspace", true}, {"all", true},         {"", false}};
+static cli_table begin_table(const char *first, const char *last) {
+    static const char *const titles[] = {"parameters", "states",    "inputs", "activations",
+                                         "gradients",  "workspace", "all"};
+    cli_table table = {0};
+    cli_table_column(&table, first, false);
+    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
+        cli_table_column(&table, titles[i], true);
+    }
+    cli_table_column(&table, last, false);
+    return table;
+}
 
 static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
     char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
-    cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
+    cli_table table = begin_table("phase", "");
     cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
             (long long)p->run->parameters, p->method);
     putchar('\n');
@@ -181,7 +187,7 @@ static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *m
                            cli_sweep_point *out) {
     static tg_train_memory memory; /* large */
     CLI_CALL(method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK);
-    CLI_CALL(tg_train_plan(ctx, settings, &memory));
+    CLI_CALL(tg_train_plan(ctx, settings, 1, &memory));
     for (int i = 0; i < memory.count; i++) {
         if (strcmp(memory.phase[i].name, "training step") == 0) {
             cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);
@@ -223,11 +229,7 @@ static void print_sweep(const cli_sweep *s, bool json) {
                          KV("points", list)));
         return;
     }
-    cli_column named[CLI_PARTS + 3];
-    memcpy(named, columns, sizeof named);
-    named[0].title = s->key;
-    named[CLI_PARTS + 2].title = "optimizer";
-    cli_table table = {.column = named, .columns = CLI_PARTS + 3};
+    cli_table table = begin_table(s->key, "optimizer");
     for (int i = 0; i < s->values * s->methods; i++) {
         add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
                 s->point[i].method);
@@ -250,28 +252,6 @@ static int show_sweep(const cli_sweep *s, bool json) {
     return code;
 }
 
-/* KEY=V,V,..: the values in a list that is to be freed; 0 if it is none. Commas within brackets
- * belong to a value. */
-static int split_values(char *text, char ***values) {
-    int count = 0, depth = 0;
-    *values = cli_need(calloc(strlen(text) + 1, sizeof **values));
-    for (char *at = text, *begin = text;; at++) {
-        depth += (*at == '[') - (*at == ']');
-        if (*at == '\0' || (*at == ',' && depth == 0)) {
-            const bool is_last = *at == '\0';
-            *at = '\0';
-            if (*begin == '\0') {
-                return 0;
-            }
-            (*values)[count++] = begin;
-            begin = at + 1;
-            if (is_last) {
-                return count;
-            }
-        }
-    }
-}
-
 static int profile_sweep(tg_context *ctx, const char *name, const char *given,
                          const tg_settings *settings, const cli_common *common) {
     char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
@@ -282,9 +262,15 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
     int code = CLI_OK;
     if (equals) {
         *equals = '\0';
-        s.values = split_values(equals + 1, &values);
+        char *list = cli_format("[%s]", equals + 1); /* commas within brackets belong to a value */
+        s.values = cli_words_split(list, &values);
+        free(list);
     }
-    if (s.values == 0 || !strchr(text, '.')) {
+    bool is_good = s.values > 0 && strchr(text, '.');
+    for (int i = 0; i < s.values; i++) {
+        is_good = is_good && values[i][0];
+    }
+    if (!is_good) {
         code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
                          opt.sweep);
     }
@@ -297,21 +283,16 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
     }
     code = code == CLI_OK ? show_sweep(&s, common->json) : code;
     free(s.point);
-    free(values);
+    cli_words_free(values, s.values);
     free(text);
     return code;
 }
 
 /* ---- the figure of datasets ---- */
 
-/* "128x128"; returns text. */
 static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID_TEXT]) {
-    size_t used = 0;
-    for (int d = 0; d < n_dim && used < TG_GRID_TEXT; d++) {
-        used += (size_t)snprintf(text + used, TG_GRID_TEXT - used, "%s%lld", d ? "x" : "",
-                                 (long long)sizes[d]);
-    }
-    return text;
+    const tg_shape shape = tg_shape_of(n_dim, sizes);
+    return tg_shape_text(&shape, text, TG_GRID_TEXT);
 }
 
 /* The lines of text below a preset. */
@@ -505,8 +486,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_profile = {
     .name = "profile",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Show where the memory of a training step goes, and when",
     .description =
         "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"

@@ -126,7 +126,7 @@ int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *setti
     cli_problem problem;
     needs n;
     *out = (cli_profile){.name = name, .run = cli_need(calloc(1, sizeof *out->run))};
-    tg_status status = tg_train_plan(ctx, settings, out->run);
+    tg_status status = tg_train_plan(ctx, settings, 1, out->run);
     int code = cli_code(ctx, status);
     code = code == CLI_OK ? cli_problem_from(ctx, name, settings, &problem) : code;
     if (code != CLI_OK) {

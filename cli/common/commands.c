@@ -164,11 +164,11 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (common.help) {
         cli_print_help(command, stdout);
         code = CLI_OK;
-    } else if (call.args.count < command->min_args) {
+    } else if (call.args.count < command->args[0]) {
         cli_usage(command->name, call.args.count == 0 ? "needs %s" : "needs %s, but has %d only",
                   command->arguments, call.args.count);
-    } else if (call.args.count > command->max_args) {
-        const char *extra = call.args.item[command->max_args];
+    } else if (call.args.count > command->args[1]) {
+        const char *extra = call.args.item[command->args[1]];
         cli_usage(command->name, "argument '%.64s' is one too many%s", extra,
                   strchr(extra, '=') ? "; a setting is written --section.key VALUE" : "");
     } else {

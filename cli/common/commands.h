@@ -46,8 +46,8 @@ typedef struct cli_call {
 
 typedef struct cli_command {
     const char *name;
-    const char *arguments; /* positional ones, for the synopsis: "IN OUT" */
-    int min_args, max_args;
+    const char *arguments;     /* positional ones, for the synopsis: "IN OUT" */
+    int args[2];               /* how many of them, at least and at most */
     const char *summary;       /* one line */
     const char *description;   /* paragraphs; NULL: the summary says all */
     const char *examples;      /* lines, each after two spaces */

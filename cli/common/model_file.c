@@ -35,8 +35,8 @@ fail:
 }
 
 void cli_model_print_normalized(const cli_model *model) {
-    const bool x = tg_model_is_normalized(model->model, TG_DATA_X);
-    const bool y = tg_model_is_normalized(model->model, TG_DATA_Y);
+    const bool x = tg_model_normalizer(model->model, TG_DATA_X);
+    const bool y = tg_model_normalizer(model->model, TG_DATA_Y);
     if (config_path) {
         fprintf(stderr, "tgrad: normalized: %s%s\n",
                 x && y ? "input and output"

@@ -445,6 +445,23 @@ void cli_json_set_errors(json_t *object, const tg_test_errors *errors) {
     }
 }
 
+void cli_json_lines(const char *folder, const char *file,
+                    void (*take)(const json_t *line, void *to), void *to) {
+    char *path = cli_format("%s/%s", folder, file), *line = NULL;
+    size_t room = 0;
+    FILE *stream = fopen(path, "r");
+    while (stream && getline(&line, &room, stream) > 0) {
+        json_t *value = json_loads(line, 0, NULL);
+        take(value, to);
+        json_decref(value);
+    }
+    if (stream) {
+        fclose(stream);
+    }
+    free(line);
+    free(path);
+}
+
 void cli_json_print(json_t *object) {
     /* A failed write marks the stream, and cli_close_stdout reports it. */
     if (json_dumpf(object, stdout, JSON_INDENT(2)) != 0 && !ferror(stdout)) {

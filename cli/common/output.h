@@ -112,6 +112,10 @@ void cli_json_append(json_t *array, json_t *value);
 void cli_json_set_backend(json_t *object, const tg_context *ctx);
 /* "l2" and "h1" with their quantiles; of several channels also "l2_channels" and "h1_channels". */
 void cli_json_set_errors(json_t *object, const tg_test_errors *errors);
+/* Calls `take` with every line of a file in a folder, NULL for one that is no JSON; without the
+ * file never. */
+void cli_json_lines(const char *folder, const char *file,
+                    void (*take)(const json_t *line, void *to), void *to);
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
 

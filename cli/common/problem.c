@@ -101,7 +101,7 @@ tg_status cli_preset_settings(const char *name, tg_settings *out) {
 
 static bool is_optim_key(const char *key) {
     bool found = strcmp(key, "name") == 0;
-    for (int i = 0; i < tg_optim_config_count(); i++) {
+    for (int i = 0; tg_optim_config_key(i); i++) {
         found = found || strcmp(tg_optim_config_key(i), key) == 0;
     }
     return found;
@@ -274,8 +274,8 @@ tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool ac
         status = tg_optim_plan_memory(ctx, &setup.setup, optim);
     }
     if (status == TG_OK) {
-        status = tg_fno_plan_shared(ctx, &problem->fno, problem->batch, problem->grid,
-                                    &optim->shared, step);
+        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true,
+                             &optim->shared, step);
     }
     cli_setup_free(&setup);
     tg_fno_destroy(&outline);
@@ -289,7 +289,8 @@ tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memo
     const tg_mem_usage device = tg_context_memory(ctx, TG_DEVICE);
     *out = (cli_memory_plan){0};
     CLI_CALL(cli_problem_needs(ctx, problem, false, &optimizer, &step));
-    CLI_CALL(tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, &inference));
+    CLI_CALL(
+        tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, NULL, &inference));
     out->parameters = step.parameters;
     out->inference = inference.total;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {

@@ -28,20 +28,23 @@ static bool is_same_value(const char *a, const char *b) {
     return strcmp(a, b) == 0 || (are_numbers && x == y);
 }
 
+bool cli_key_find(const char *key, tg_key_info *info) {
+    for (int i = 0; tg_key_describe(i, info); i++) {
+        const size_t length = strlen(info->section);
+        if (strncmp(key, info->section, length) == 0 && key[length] == '.' &&
+            strcmp(key + length + 1, info->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int cli_settings_changed(const tg_settings *settings) {
     int changed = 0;
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
-        const char *key = tg_settings_key(settings, i), *fallback = "";
-        char full[128];
         tg_key_info info;
-        for (int k = 0; tg_key_describe(k, &info); k++) {
-            snprintf(full, sizeof full, "%s.%s", info.section, info.name);
-            if (strcmp(full, key) == 0) {
-                fallback = info.fallback;
-                break;
-            }
-        }
-        changed += !is_same_value(tg_settings_value(settings, i), fallback);
+        const bool is_known = cli_key_find(tg_settings_key(settings, i), &info);
+        changed += !is_same_value(tg_settings_value(settings, i), is_known ? info.fallback : "");
     }
     return changed;
 }

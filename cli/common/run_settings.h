@@ -25,6 +25,9 @@ char *cli_settings_text(const tg_settings *settings);
 /* A setting, or `fallback`. */
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
 
+/* The description of the setting "section.name"; false: there is no such setting. */
+bool cli_key_find(const char *key, tg_key_info *info);
+
 /* How many of a run's settings differ from their defaults. */
 int cli_settings_changed(const tg_settings *settings);
 

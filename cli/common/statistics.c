@@ -84,6 +84,9 @@ double cli_welch_p(const cli_sample *a, const cli_sample *b) {
 
 /* ---- quantiles ---- */
 
+const char *const cli_quantile_names[CLI_QUANTILES] = {"min", "p01", "q1",   "median",
+                                                       "q3",  "p99", "p999", "max"};
+
 /* Moduli of the elements. */
 static void take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
     const bool is_double = tg_dtype_real(tensor->dtype) == TG_F64;
@@ -112,16 +115,15 @@ static double quantile(const double *values, int64_t n, double q) {
 }
 
 cli_quantiles cli_quantiles_of_values(double *values, int64_t n) {
+    static const double shares[CLI_QUANTILES] = {0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 0.999, 1.0};
     cli_quantiles q = {0};
     for (int64_t i = 0; i < n; i++) {
         q.norm += values[i] * values[i];
     }
     q.norm = sqrt(q.norm);
     qsort(values, (size_t)n, sizeof *values, ascending);
-    double *const targets[] = {&q.min, &q.p01, &q.q1, &q.median, &q.q3, &q.p99, &q.p999, &q.max};
-    const double shares[] = {0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 0.999, 1.0};
     for (int i = 0; i < CLI_QUANTILES; i++) {
-        *targets[i] = quantile(values, n, shares[i]);
+        q.at[i] = quantile(values, n, shares[i]);
     }
     return q;
 }
@@ -130,13 +132,6 @@ cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room) {
     const int64_t n = tg_tensor_numel(tensor);
     take_moduli(tensor, n, room);
     return cli_quantiles_of_values(room, n);
-}
-
-void cli_quantile_list(const cli_quantiles *s, cli_quantile out[CLI_QUANTILES]) {
-    const cli_quantile rows[CLI_QUANTILES] = {
-        {"min", s->min}, {"p01", s->p01}, {"q1", s->q1},     {"median", s->median},
-        {"q3", s->q3},   {"p99", s->p99}, {"p999", s->p999}, {"max", s->max}};
-    memcpy(out, rows, sizeof rows);
 }
 
 double cli_median(double *values, int count) {

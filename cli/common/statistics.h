@@ -24,8 +24,22 @@ double cli_welch_p(const cli_sample *a, const cli_sample *b);
 
 /* Quantile q of n ascending values is at position q (n - 1), between neighbours by linear
  * interpolation (numpy's default). */
+typedef enum cli_quantile {
+    CLI_MIN,
+    CLI_P01,
+    CLI_Q1,
+    CLI_MEDIAN,
+    CLI_Q3,
+    CLI_P99,
+    CLI_P999,
+    CLI_MAX,
+    CLI_QUANTILES
+} cli_quantile;
+
+extern const char *const cli_quantile_names[CLI_QUANTILES]; /* "min", "p01", "q1", .. */
+
 typedef struct cli_quantiles {
-    double min, p01, q1, median, q3, p99, p999, max;
+    double at[CLI_QUANTILES];
     double norm; /* Euclidean, of all of them */
 } cli_quantiles;
 
@@ -35,14 +49,6 @@ cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room);
 
 /* The same of n >= 1 values, which are sorted. */
 cli_quantiles cli_quantiles_of_values(double *values, int64_t n);
-
-typedef struct cli_quantile {
-    const char *key; /* "min", "p01", "q1", .. */
-    double value;
-} cli_quantile;
-
-enum { CLI_QUANTILES = 8 };
-void cli_quantile_list(const cli_quantiles *quantiles, cli_quantile out[CLI_QUANTILES]);
 
 /* The middle of `count` finite values, or the mean of the two in the middle; sorts them. NaN of
  * none. */

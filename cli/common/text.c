@@ -156,6 +156,28 @@ void cli_table_cell(cli_table *table, const char *format, ...) {
     free(text);
 }
 
+void cli_table_bytes(cli_table *table, uint64_t bytes) {
+    char text[CLI_UNIT_TEXT];
+    cli_table_cell(table, "%s", cli_bytes_text(bytes, text));
+}
+
+void cli_table_column(cli_table *table, const char *title, bool right) {
+    table->right[table->columns++] = right;
+    cli_table_cell(table, "%s", title);
+}
+
+cli_table cli_table_of(const char *titles) {
+    cli_table table = {0};
+    for (const char *end = titles; *end; titles = end + 1) {
+        char title[64];
+        end = titles + strcspn(titles, "|");
+        const bool right = end > titles && end[-1] == '>';
+        snprintf(title, sizeof title, "%.*s", (int)(end - titles) - right, titles);
+        cli_table_column(&table, title, right);
+    }
+    return table;
+}
+
 /* Columns a cell takes on the terminal: one for each character. */
 static int shown_width(const char *text) {
     int width = 0;
@@ -180,29 +202,20 @@ void cli_table_free(cli_table *table) {
         free(table->cell[i]);
     }
     free(table->cell);
-    table->cell = NULL;
-    table->cells = table->capacity = 0;
+    *table = (cli_table){0};
 }
 
 void cli_table_print(cli_table *table, FILE *stream) {
-    const int columns = table->columns;
-    int *width = cli_need(calloc((size_t)columns, sizeof *width));
-    for (int c = 0; c < columns; c++) {
-        width[c] = shown_width(table->column[c].title);
-        for (size_t i = (size_t)c; i < table->cells; i += (size_t)columns) {
-            int cell = shown_width(table->cell[i]);
-            width[c] = cell > width[c] ? cell : width[c];
-        }
-    }
-    for (int c = 0; c < columns; c++) {
-        const cli_column *column = &table->column[c];
-        print_cell(column->title, width[c], column->right, c == columns - 1, stream);
+    const size_t columns = (size_t)table->columns;
+    int width[CLI_TABLE_COLUMNS] = {0};
+    for (size_t i = 0; i < table->cells; i++) {
+        const int cell = shown_width(table->cell[i]);
+        width[i % columns] = cell > width[i % columns] ? cell : width[i % columns];
     }
     for (size_t i = 0; i < table->cells; i++) {
-        int c = (int)(i % (size_t)columns);
-        print_cell(table->cell[i], width[c], table->column[c].right, c == columns - 1, stream);
+        const size_t c = i % columns;
+        print_cell(table->cell[i], width[c], table->right[c], c + 1 == columns, stream);
     }
-    free(width);
     cli_table_free(table);
 }
 
@@ -232,4 +245,82 @@ void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
         memcpy(bytes->data + bytes->size, data, size);
         bytes->size += size;
     }
+}
+
+/* ---- lists in the text of a setting ---- */
+
+void cli_words_append(char ***list, int *count, const char *text, size_t length) {
+    *list = cli_need(realloc(*list, ((size_t)*count + 1) * sizeof **list));
+    (*list)[(*count)++] = cli_need(strndup(text, length));
+}
+
+int cli_words_split(const char *text, char ***out) {
+    const size_t length = strlen(text);
+    int count = 0;
+    *out = NULL;
+    if (length < 2 || text[0] != '[' || text[length - 1] != ']') {
+        cli_words_append(out, &count, text, length);
+        return count;
+    }
+    const char *start = text + 1;
+    int depth = 0;
+    for (const char *at = start; at < text + length; at++) {
+        depth += (*at == '[') - (*at == ']');
+        if ((*at == ',' && depth == 0) || depth < 0) {
+            start += strspn(start, " ");
+            if (at > start || *at == ',') {
+                cli_words_append(out, &count, start, (size_t)(at - start));
+            }
+            start = at + 1;
+        }
+    }
+    return count;
+}
+
+void cli_words_free(char **list, int count) {
+    for (int i = 0; i < count; i++) {
+        free(list[i]);
+    }
+    free(list);
+}
+
+bool cli_word_is_null(const char *value) {
+    return strcmp(value, "null") == 0;
+}
+
+/* ---- words for a shell ---- */
+
+char *cli_shell_word(const char *word) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_-./=:,+@%";
+    const size_t length = strlen(word);
+    if (length > 0 && strspn(word, plain) == length) {
+        return cli_need(strdup(word));
+    }
+    char *quoted = cli_need(malloc(4 * length + 3));
+    size_t used = 0;
+    quoted[used++] = '\'';
+    for (const char *c = word; *c; c++) {
+        if (*c == '\'') {
+            memcpy(quoted + used, "'\\''", 4);
+            used += 4;
+        } else {
+            quoted[used++] = *c;
+        }
+    }
+    quoted[used++] = '\'';
+    quoted[used] = '\0';
+    return quoted;
+}
+
+char *cli_shell_words(const char *const *words, int count) {
+    cli_bytes line = {0};
+    for (int i = 0; i < count; i++) {
+        char *word = cli_shell_word(words[i]);
+        cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
+        cli_bytes_add(&line, word, strlen(word));
+        free(word);
+    }
+    cli_bytes_add(&line, "", 1);
+    return (char *)line.data;
 }

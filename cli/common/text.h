@@ -41,22 +41,25 @@ double cli_seconds(void);
 
 /* ---- Aligned columns. ---- */
 
-typedef struct cli_column {
-    const char *title;
-    bool right; /* align to the right (numbers) */
-} cli_column;
+enum { CLI_TABLE_COLUMNS = 24 };
 
 typedef struct cli_table {
-    const cli_column *column; /* (columns) */
-    int columns;
-    char **cell; /* (cells) row-major */
+    char **cell; /* (cells) row-major; the first row has the titles */
     size_t cells, capacity;
+    int columns;
+    bool right[CLI_TABLE_COLUMNS]; /* aligned to the right (numbers) */
 } cli_table;
+
+/* A table with columns "name|bytes>|..", those that end with '>' aligned to the right; and one
+ * more, before the first cell. */
+cli_table cli_table_of(const char *titles);
+void cli_table_column(cli_table *table, const char *title, bool right);
 
 /* Appends the next cell, left to right, row after row; the text is cleaned. */
 void cli_table_cell(cli_table *table, const char *format, ...) TG_PRINTF(2, 3);
+void cli_table_bytes(cli_table *table, uint64_t bytes);
 void cli_table_free(cli_table *table);
-/* Prints the titles and all rows, columns two spaces apart; and frees. */
+/* Prints all rows, columns two spaces apart; and frees. */
 void cli_table_print(cli_table *table, FILE *stream);
 
 /* ---- Memory: the program ends with an error when there is none left. ---- */
@@ -72,5 +75,19 @@ typedef struct cli_bytes {
 } cli_bytes;
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
+
+/* ---- lists in the text of a setting ---- */
+
+/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
+int cli_words_split(const char *text, char ***out);
+void cli_words_append(char ***list, int *count, const char *text, size_t length);
+void cli_words_free(char **list, int count);
+
+/* Whether a value is the word null. */
+bool cli_word_is_null(const char *value);
+
+/* A word as a shell takes it, quoted if it must be, and several of them; to be freed. */
+char *cli_shell_word(const char *word);
+char *cli_shell_words(const char *const *words, int count);
 
 #endif

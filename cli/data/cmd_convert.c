@@ -276,8 +276,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_convert = {
     .name = "convert",
     .arguments = "IN OUT",
-    .min_args = 2,
-    .max_args = 2,
+    .args = {2, 2},
     .summary = "Convert tensors among npy, safetensors and HDF5 files",
     .description =
         "The format of IN is detected from its content, that of OUT from its ending (.npy,\n"

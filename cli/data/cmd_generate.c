@@ -77,14 +77,14 @@ static const cli_option *parameter_options(void) {
     }
     size_t rows = 0, row = 0;
     tg_pde_info pde;
-    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
         rows += (size_t)pde.params;
     }
     table = cli_need(calloc(rows + 1, sizeof *table));
     parameters = cli_need(calloc(rows + 1, sizeof *parameters));
-    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
         tg_pde_param_info param;
-        for (int p = 0; p < pde.params && tg_pde_describe_param(NULL, i, p, &param) == TG_OK; p++) {
+        for (int p = 0; tg_pde_describe_param(i, p, &param); p++) {
             table[row++] = parameter_option(&pde, &param);
         }
     }
@@ -93,7 +93,7 @@ static const cli_option *parameter_options(void) {
 
 static void describe_equations(FILE *stream) {
     tg_pde_info pde;
-    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
         fprintf(stream,
                 "  %-11s  %s\n  %-11s  (%lld training and %lld test samples, resolution %lld)\n",
                 pde.name, pde.summary, "", (long long)pde.n_train, (long long)pde.n_test,
@@ -148,14 +148,12 @@ static void print_text(const tg_generator *generator, double seconds) {
     static const char *const units[][2] = {{"sample", "samples"}, {"trajectory", "trajectories"}};
     const char *const *unit = units[opt.frames > 0];
     int64_t made = 0;
-    for (int i = 0; i < tg_generator_file_count(generator); i++) {
-        tg_generator_file file;
-        if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
-                    (long long)file.samples, unit[file.samples != 1],
-                    cli_bytes_text(cli_file_bytes(file.path), size));
-            made += file.samples - file.found;
-        }
+    tg_generator_file file;
+    for (int i = 0; tg_generator_get_file(generator, i, &file); i++) {
+        cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
+                (long long)file.samples, unit[file.samples != 1],
+                cli_bytes_text(cli_file_bytes(file.path), size));
+        made += file.samples - file.found;
     }
     if (made > 0) {
         printf("%s\n", cli_duration_text(seconds, duration));
@@ -164,13 +162,11 @@ static void print_text(const tg_generator *generator, double seconds) {
 
 static void print_json(const tg_generator *generator, const char *equation, double seconds) {
     json_t *files = cli_json_array();
-    for (int i = 0; i < tg_generator_file_count(generator); i++) {
-        tg_generator_file file;
-        if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            cli_json_append(files, cli_json_new(KV("file", file.path), KV("samples", file.samples),
-                                                KV("made", file.samples - file.found),
-                                                KV("bytes", cli_file_bytes(file.path))));
-        }
+    tg_generator_file file;
+    for (int i = 0; tg_generator_get_file(generator, i, &file); i++) {
+        cli_json_append(files, cli_json_new(KV("file", file.path), KV("samples", file.samples),
+                                            KV("made", file.samples - file.found),
+                                            KV("bytes", cli_file_bytes(file.path))));
     }
     cli_json_print(
         cli_json_new(KV("equation", equation), KV("seconds", seconds), KV("files", files)));
@@ -193,7 +189,8 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
-    const bool is_reported = !cli_is_first() && tg_comm_has_agreed(config->comm); /* by rank 0 */
+    const bool is_reported =
+        !cli_is_first() && tg_comm_get_info(config->comm).has_agreed; /* by rank 0 */
     if (status != TG_OK) {
         code = is_reported ? CLI_FAILED : cli_fail_status(ctx, status);
     } else if (!cli_is_first()) {
@@ -231,7 +228,7 @@ static int read_test_resolutions(tg_generator_config *config) {
 /* The backend to compute on, by default the CPU. */
 static int open_context(const cli_common *common, const char *equation, tg_context **out) {
     tg_pde_info pde;
-    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
         if (pde.on_device && common->backend && strcmp(pde.name, equation) == 0) {
             return cli_open_context(common, true, out);
         }
@@ -269,8 +266,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_generate = {
     .name = "generate",
     .arguments = "EQUATION",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Make training and test data from a partial differential equation",
     .description =
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"

@@ -105,8 +105,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_init = {
     .name = "init",
     .arguments = "FILE",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Write settings that train on a file of fields or points",
     .description =
         "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB\n"

@@ -27,10 +27,6 @@ typedef struct row {
     tg_tensor_stats stats;
 } row;
 
-static const cli_column columns[] = {{"name", false}, {"dtype", false}, {"shape", false},
-                                     {"min", true},   {"max", true},    {"mean", true},
-                                     {"NaN", true},   {"Inf", true}};
-
 static void add_cells(cli_table *table, const row *r) {
     char shape[128];
     cli_table_cell(table, "%s", r->name);
@@ -172,7 +168,7 @@ static void print_text(const cli_source *source, cli_table *table) {
     cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
             (long long)count, count == 1 ? "" : "s",
             cli_bytes_text(cli_file_bytes(source->path), size));
-    if (table->cells > 0) {
+    if (table->cells > (size_t)table->columns) {
         putchar('\n');
         cli_table_print(table, stdout);
     }
@@ -220,7 +216,7 @@ static bool is_unfit(const view *v) {
 /* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
 static int inspect(view *v, int64_t first, int64_t count, bool json) {
     const cli_source *source = v->source;
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table = cli_table_of("name|dtype|shape|min>|max>|mean>|NaN>|Inf>");
     json_t *tensors = cli_json_array();
     int code = CLI_OK;
     for (int64_t i = first; i < first + count && code == CLI_OK; i++) {
@@ -294,8 +290,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_inspect = {
     .name = "inspect",
     .arguments = "FILE",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Show every tensor of a file, its statistics, and settings that train on it",
     .description =
         "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its\n"

@@ -225,7 +225,7 @@ static tg_status plan_state(tg_context *ctx, const tg_settings *settings, int fo
     tg_train_memory *plan = cli_need(malloc(sizeof *plan));
     CLI_TRY(tg_settings_copy(ctx, settings, &trial));
     CLI_TRY(set_form(form, trial));
-    CLI_TRY(tg_train_plan(ctx, trial, plan));
+    CLI_TRY(tg_train_plan(ctx, trial, 1, plan));
     const size_t *peak = plan->peak[plan->place];
     *place = plan->place;
     *bytes = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
@@ -281,7 +281,7 @@ static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
     for (int64_t batch = most; batch >= 1 && status == TG_OK; batch /= 2) {
         size_t left = 0;
         status = set_number(settings, "data.batch_size", batch);
-        status = status == TG_OK ? tg_train_plan(ctx, settings, plan) : status;
+        status = status == TG_OK ? tg_train_plan(ctx, settings, 1, plan) : status;
         if (status != TG_OK || !tg_train_memory_left(ctx, plan->place, &left) ||
             plan->peak_total[plan->place] <= left / 5 * 4) {
             break;

@@ -193,7 +193,9 @@ static void fish_key(const cli_command *command, const word *w) {
     (void)command;
     fputs("complete -c tgrad -n '__fish_seen_subcommand_from", stdout);
     for (const cli_command *const *with = cli_commands; *with; with++) {
-        printf((*with)->takes & CLI_TAKES_OVERRIDES ? " %s" : "", (*with)->name);
+        if ((*with)->takes & CLI_TAKES_OVERRIDES) {
+            printf(" %s", (*with)->name);
+        }
     }
     fputc('\'', stdout);
     fish_rest(w);
@@ -252,8 +254,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_completion = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Print a script that lets the shell complete commands, options and settings",
     .examples = "  source <(tgrad completion bash)\n"
                 "  tgrad completion zsh > ~/.zsh/completions/_tgrad\n"

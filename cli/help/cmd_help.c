@@ -6,6 +6,7 @@
 #include "common/commands.h"
 #include "common/options.h"
 #include "common/output.h"
+#include "common/run_settings.h"
 #include "common/text.h"
 #include "help.h"
 #include "tgrad/tgrad.h"
@@ -22,17 +23,6 @@ static const struct {
 };
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
-
-static bool find_key(const char *key, tg_key_info *info) {
-    for (int i = 0; tg_key_describe(i, info); i++) {
-        const size_t length = strlen(info->section);
-        if (strncmp(key, info->section, length) == 0 && key[length] == '.' &&
-            strcmp(key + length + 1, info->name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 enum { DEFAULT_TEXT = 160 };
 
@@ -64,7 +54,7 @@ void cli_keys_describe(FILE *stream) {
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
         tg_key_info info;
         char text[DEFAULT_TEXT];
-        if (find_key(used[i], &info)) {
+        if (cli_key_find(used[i], &info)) {
             fprintf(stream, "  %-24s %s %s\n", used[i], info.help, default_of(&info, text));
         }
     }
@@ -320,7 +310,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_help = {
     .name = "help",
     .arguments = "[COMMAND | keys [SECTION] | man]",
-    .max_args = 2,
+    .args = {0, 2},
     .summary = "Show the list of commands, the page of one, or the settings of a run",
     .description =
         "keys lists every setting with its default, its effect and its valid values,\n"

@@ -130,7 +130,7 @@ static void print_rank_text(const facts *f) {
     const int count = tg_comm_ranks(f->comm);
     if (count > 1) {
         printf("ranks      %d by %s, over %s\n", count, f->launch.launcher,
-               tg_comm_transport(f->comm));
+               tg_comm_get_info(f->comm).transport);
     }
     for (int i = 0; count > 1 && i < count; i++) {
         const rank_facts *r = &f->ranks[i];
@@ -148,7 +148,7 @@ static json_t *json_of_ranks(const facts *f) {
         cli_json_append(list, rank);
     }
     return cli_json_new(KV("launcher", f->launch.launcher),
-                        KV("transport", tg_comm_transport(f->comm)), KV("rank", list));
+                        KV("transport", tg_comm_get_info(f->comm).transport), KV("rank", list));
 }
 
 static void print_text(const facts *f) {

@@ -138,8 +138,7 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const wanted_
 enum { ROWS = 20, FRAMES = 6 }; /* shown at most */
 
 static void print_rollout(const char *file, const tg_rollout_errors *e) {
-    static const cli_column columns[] = {{"step", true}, {"l2", true}, {"correlation", true}};
-    cli_table table = {.column = columns, .columns = 3};
+    cli_table table = cli_table_of("step>|l2>|correlation>");
     const int64_t stride = (e->steps + ROWS - 1) / ROWS;
     cli_say("%s at %s: %lld trajector%s, %lld step%s; correlation above 0.8 for %.1f steps", file,
             e->grid, (long long)e->trajectories, e->trajectories == 1 ? "y" : "ies",
@@ -351,11 +350,8 @@ static void add_h1(cli_table *table, double l2, double h1) {
 }
 
 static void print_table(const result *results, int count) {
-    static const cli_column columns[] = {
-        {"file", false},     {"resolution", true}, {"samples", true},
-        {"l2", true},        {"h1", true},         {"median l2", true},
-        {"3/4 below", true}, {"worst l2", true},   {"sample", true}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table =
+        cli_table_of("file|resolution>|samples>|l2>|h1>|median l2>|3/4 below>|worst l2>|sample>");
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
         const int64_t worst = worst_of(e);
@@ -374,9 +370,7 @@ static void print_table(const result *results, int count) {
 
 /* Errors of each channel; nothing for a single channel. */
 static void print_channels(const result *results, int count) {
-    static const cli_column columns[] = {
-        {"file", false}, {"resolution", true}, {"channel", true}, {"l2", true}, {"h1", true}};
-    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    cli_table table = cli_table_of("file|resolution>|channel>|l2>|h1>");
     for (int i = 0; i < count && results[0].errors.channels > 1; i++) {
         const tg_test_errors *e = &results[i].errors;
         for (int64_t c = 0; c < e->channels; c++) {
@@ -387,10 +381,11 @@ static void print_channels(const result *results, int count) {
             add_h1(&table, e->l2_channels[c], e->h1_channels[c]);
         }
     }
-    if (table.cells > 0) {
+    if (table.cells > (size_t)table.columns) {
         printf("\neach channel by itself:\n");
         cli_table_print(&table, stdout);
     }
+    cli_table_free(&table);
 }
 
 /* A number of points, or the name of a grid that is not square. */
@@ -536,8 +531,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_eval = {
     .name = "eval",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Measure the errors of a trained model on data",
     .description =
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"

@@ -179,7 +179,9 @@ static void add_header(exporter *e) {
 /* The feature that tgrad_predict does not support; NULL: none. */
 static const char *unknown_in(const tg_fno_config *fno) {
     if (fno->architecture != TG_ARCHITECTURE_FNO) {
-        return "points (fno.architecture: gino)";
+        return fno->architecture == TG_ARCHITECTURE_GINO
+                   ? "points (fno.architecture: gino)"
+                   : "layers on different grids (fno.architecture: uno)";
     }
     if (fno->complex_data) {
         return "complex data (fno.complex_data)";
@@ -372,8 +374,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_export = {
     .name = "export",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Write a model as C sources that build anywhere",
     .description =
         "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"

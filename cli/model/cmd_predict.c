@@ -395,8 +395,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_predict = {
     .name = "predict",
     .arguments = "MODEL",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Apply a trained model to fields in a file",
     .description =
         "MODEL is a run folder, with --checkpoint for another checkpoint than the best, a\n"

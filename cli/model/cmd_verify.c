@@ -19,7 +19,7 @@ static const struct {
     const char *name;
     int (*verify)(verify_run *run);
 } kinds[] = {
-    {"fno", verify_fno},   {"tfno", verify_fno},    {"gno", verify_gno},
+    {"fno", verify_fno},   {"tfno", verify_fno},    {"uno", verify_fno},       {"gno", verify_gno},
     {"gino", verify_gino}, {"optim", verify_optim}, {"tucker", verify_tucker},
 };
 
@@ -120,9 +120,7 @@ static double worst_error(const verify_run *run) {
 }
 
 static void print_text(const verify_run *run, bool is_good) {
-    static const cli_column columns[] = {
-        {"check", false}, {"error", true}, {"limit", true}, {"", false}};
-    cli_table table = {.column = columns, .columns = 4};
+    cli_table table = cli_table_of("check|error>|limit>|");
     for (int i = 0; i < run->count; i++) {
         const verify_check *check = &run->checks[i];
         cli_table_cell(&table, "%s", check->name);
@@ -182,9 +180,9 @@ static int run(const cli_call *call) {
         verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
     }
     if (!verify) {
-        return cli_usage("verify",
-                         "'%s' is not a kind of golden file (fno, tfno, gno, gino, optim, tucker)",
-                         kind);
+        return cli_usage(
+            "verify",
+            "'%s' is not a kind of golden file (fno, tfno, uno, gno, gino, optim, tucker)", kind);
     }
     verify_run work = {.path = call->args.item[1]};
     tg_archive *golden = NULL;
@@ -205,9 +203,8 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_verify = {
     .name = "verify",
-    .arguments = "fno|tfno|gno|gino|optim|tucker FILE",
-    .min_args = 2,
-    .max_args = 2,
+    .arguments = "fno|tfno|uno|gno|gino|optim|tucker FILE",
+    .args = {2, 2},
     .summary = "Recompute a file of reference numbers and compare",
     .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
                    "results. Exits 1 if any quantity is further off than its limit.\n",

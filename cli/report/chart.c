@@ -464,17 +464,17 @@ static void draw_box_axis(cli_html *page, const cli_boxes *boxes, double most, i
 /* One row around the height y. */
 static void draw_box_row(cli_html *page, const cli_boxes *boxes, const cli_box_row *row,
                          double most, double y) {
-    const cli_quantiles *q = &row->quantiles;
-    const double low = box_x(most, q->min), high = box_x(most, q->max);
-    const double q1 = box_x(most, q->q1), q3 = box_x(most, q->q3);
+    const double *q = row->quantiles.at;
+    const double low = box_x(most, q[CLI_MIN]), high = box_x(most, q[CLI_MAX]);
+    const double q1 = box_x(most, q[CLI_Q1]), q3 = box_x(most, q[CLI_Q3]);
     cli_html_add(page, "<g class=\"quartiles c%d\" data-run=\"%s\" data-metric=\"%s\"",
                  cli_run_colour(row->number), row->name, boxes->metric);
     cli_html_add(page,
                  " data-min=\"%.9g\" data-q1=\"%.9g\" data-median=\"%.9g\" data-q3=\"%.9g\" "
                  "data-max=\"%.9g\"><title>%s: median %.4g, quartiles %.4g and %.4g, from %.4g to "
                  "%.4g</title>",
-                 q->min, q->q1, q->median, q->q3, q->max, row->name, q->median, q->q1, q->q3,
-                 q->min, q->max);
+                 q[CLI_MIN], q[CLI_Q1], q[CLI_MEDIAN], q[CLI_Q3], q[CLI_MAX], row->name,
+                 q[CLI_MEDIAN], q[CLI_Q1], q[CLI_Q3], q[CLI_MIN], q[CLI_MAX]);
     cli_html_add(page, "<text class=\"end\" x=\"0\" y=\"%.1f\">%d</text><text x=\"22\" y=\"%.1f\">",
                  y + 4.0, row->number, y + 4.0);
     cli_html_short(page, row->label, LABEL);
@@ -483,14 +483,14 @@ static void draw_box_row(cli_html *page, const cli_boxes *boxes, const cli_box_r
                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>",
                  low, y, q1, q3, y, high, low, y - 4.0, high, y - 4.0, q1, y - HALF, q3 - q1,
                  2 * HALF);
-    cli_html_add(page, "<path class=\"median\" d=\"M%.1f %.1fv%d\"/></g>", box_x(most, q->median),
-                 y - HALF, 2 * HALF);
+    cli_html_add(page, "<path class=\"median\" d=\"M%.1f %.1fv%d\"/></g>",
+                 box_x(most, q[CLI_MEDIAN]), y - HALF, 2 * HALF);
 }
 
 void cli_boxes_draw(cli_html *page, const cli_boxes *boxes) {
     double most = 0.0;
     for (int i = 0; i < boxes->count; i++) {
-        most = fmax(most, boxes->row[i].quantiles.max);
+        most = fmax(most, boxes->row[i].quantiles.at[CLI_MAX]);
     }
     if (!(most > 0.0)) {
         return;
@@ -500,7 +500,8 @@ void cli_boxes_draw(cli_html *page, const cli_boxes *boxes) {
     cli_html_add(page, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s, box plot.", WIDTH,
                  bottom + FOOT, boxes->title);
     for (int i = 0; i < boxes->count; i++) {
-        cli_html_add(page, " %s: median %.4g.", boxes->row[i].name, boxes->row[i].quantiles.median);
+        cli_html_add(page, " %s: median %.4g.", boxes->row[i].name,
+                     boxes->row[i].quantiles.at[CLI_MEDIAN]);
     }
     cli_html_add(page, "\">");
     draw_box_axis(page, boxes, most, bottom);

@@ -42,14 +42,7 @@ static char *command_line(const cli_call *call) {
         word[count++] = "--samples";
         word[count++] = number;
     }
-    cli_bytes line = {0};
-    for (int i = 0; i < count; i++) {
-        char *quoted = cli_shell_word(word[i]);
-        cli_bytes_add(&line, quoted, strlen(quoted));
-        cli_bytes_add(&line, i + 1 < count ? " " : "", 1);
-        free(quoted);
-    }
-    return (char *)line.data;
+    return cli_shell_words(word, count);
 }
 
 static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {
@@ -143,8 +136,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_report = {
     .name = "report",
     .arguments = "DIR ..",
-    .min_args = 1,
-    .max_args = CLI_REPORT_RUNS,
+    .args = {1, CLI_REPORT_RUNS},
     .summary = "Make an HTML page that shows and compares training runs",
     .description =
         "Each DIR is a run folder of 'tgrad train', finished or still running. The page holds\n"

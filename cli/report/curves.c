@@ -1,5 +1,4 @@
 /* How the runs went: curves over the epochs, and the same numbers as tables. */
-#define _POSIX_C_SOURCE 200809L /* getline */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +30,8 @@ static double mean_of(const json_t *parameters, size_t mode) {
     return count > 0 ? sum / count : (double)NAN;
 }
 
-static void take_line(ranks *r, const json_t *line) {
+static void take_line(const json_t *line, void *to) {
+    ranks *r = to;
     const json_t *epoch = json_object_get(line, "epoch");
     if (!json_is_integer(epoch)) { /* one that a killed run has not finished */
         return;
@@ -44,25 +44,6 @@ static void take_line(ranks *r, const json_t *line) {
         r->rank[d][r->count] = mean_of(json_object_get(line, "parameters"), d);
     }
     r->count++;
-}
-
-/* Of a run; none without the file. */
-static ranks read_ranks(const cli_run *run) {
-    char *path = cli_format("%s/stable_ranks.jsonl", run->path), *line = NULL;
-    FILE *file = fopen(path, "r");
-    size_t room = 0;
-    ranks r = {0};
-    while (file && getline(&line, &room, file) > 0) {
-        json_t *object = json_loads(line, 0, NULL);
-        take_line(&r, object);
-        json_decref(object);
-    }
-    if (file) {
-        fclose(file);
-    }
-    free(line);
-    free(path);
-    return r;
 }
 
 static void draw_mode(cli_html *page, const cli_report *report, const ranks *of, int mode) {
@@ -93,7 +74,7 @@ static void draw_mode(cli_html *page, const cli_report *report, const ranks *of,
 void cli_report_stable_ranks(cli_html *page, const cli_report *report) {
     ranks *of = cli_need(calloc((size_t)report->count, sizeof *of));
     for (int i = 0; i < report->count; i++) {
-        of[i] = read_ranks(&report->run[i]);
+        cli_json_lines(report->run[i].path, "stable_ranks.jsonl", take_line, &of[i]);
     }
     for (int mode = 0; mode < TG_MAX_NDIM; mode++) {
         draw_mode(page, report, of, mode);

@@ -74,7 +74,4 @@ void cli_report_norm_columns(cli_html *page, const cli_grid *grid, int tests);
 void cli_report_begin_rows(cli_html *page);
 void cli_report_close_table(cli_html *page);
 
-/* A word as a shell takes it, quoted if it must be; to be freed. */
-char *cli_shell_word(const char *word);
-
 #endif

@@ -154,29 +154,6 @@ void cli_report_settings(cli_html *page, const cli_report *report) {
 
 /* ---- how it was made ---- */
 
-char *cli_shell_word(const char *word) {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                "_-./=:,+@%";
-    const size_t length = strlen(word);
-    if (length > 0 && strspn(word, plain) == length) {
-        return cli_need(strdup(word));
-    }
-    char *quoted = cli_need(malloc(4 * length + 3));
-    size_t used = 0;
-    quoted[used++] = '\'';
-    for (const char *c = word; *c; c++) {
-        if (*c == '\'') {
-            memcpy(quoted + used, "'\\''", 4);
-            used += 4;
-        } else {
-            quoted[used++] = *c;
-        }
-    }
-    quoted[used++] = '\'';
-    quoted[used] = '\0';
-    return quoted;
-}
-
 void cli_report_making(cli_html *page, const cli_report *report) {
     const tg_build_info build = tg_build();
     cli_html_add(page, "<section id=\"making\"><h2>How this was made</h2>\n<pre><code>%s\n",

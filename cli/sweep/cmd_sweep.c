@@ -110,20 +110,15 @@ static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *m
                        cli_mistakes *mistakes) {
     for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {
         const char *key = tg_settings_key(cell->settings, i);
-        bool is_known = strncmp(key, "stage", 5) == 0;
         tg_key_info info;
-        for (int k = 0; !is_known && tg_key_describe(k, &info); k++) {
-            const size_t length = strlen(info.section);
-            is_known = strncmp(key, info.section, length) == 0 && key[length] == '.' &&
-                       strcmp(key + length + 1, info.name) == 0;
-        }
+        const bool is_known = strncmp(key, "stage", 5) == 0 || cli_key_find(key, &info);
         tg_settings *alone = NULL;
         if (!is_known && tg_settings_create(ctx, &alone) == TG_OK &&
             tg_settings_set(alone, "fno.n_modes", "4", NULL) == TG_OK &&
             tg_settings_set(alone, "data.set", "none", NULL) == TG_OK &&
             tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
                             tg_settings_origin(cell->settings, i)) == TG_OK &&
-            tg_train_plan(ctx, alone, memory) == TG_E_CONFIG &&
+            tg_train_plan(ctx, alone, 1, memory) == TG_E_CONFIG &&
             strstr(tg_context_error(ctx), key)) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         }
@@ -166,7 +161,7 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
         tg_settings *whole = NULL;
         check_keys(ctx, cell, memory, mistakes);
         tg_status status = tg_train_complete(ctx, cell->settings, &whole);
-        status = status == TG_OK ? tg_train_plan(ctx, whole, memory) : status;
+        status = status == TG_OK ? tg_train_plan(ctx, whole, 1, memory) : status;
         if (status != TG_OK) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         } else {
@@ -484,8 +479,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_sweep = {
     .name = "sweep",
     .arguments = "FILE.yaml",
-    .min_args = 1,
-    .max_args = 1,
+    .args = {1, 1},
     .summary = "Run an experiment: many training runs from one file",
     .description =
         "FILE.yaml names a configuration, axes (every combination), lists (entries in step),\n"

@@ -123,24 +123,10 @@ static json_t *json_of_trials(const cli_experiment *e) {
     return list;
 }
 
-/* The words after `tgrad generate`, as a shell takes them; to be freed. */
-static char *generate_words(const cli_experiment *e) {
-    size_t capacity = 1, used = 0;
-    for (int i = 0; i < e->generates; i++) {
-        capacity += strlen(e->generate[i]) + 3;
-    }
-    char *text = cli_need(calloc(capacity, 1));
-    for (int i = 0; i < e->generates; i++) {
-        const char *quote = strpbrk(e->generate[i], " []*'") ? "'" : "";
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s%s%s", i ? " " : "", quote,
-                                 e->generate[i], quote);
-    }
-    return text;
-}
-
 void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
     const double seconds = total_time(e, job);
-    char text[CLI_UNIT_TEXT], *words = generate_words(e);
+    char text[CLI_UNIT_TEXT],
+        *words = cli_shell_words((const char *const *)e->generate, e->generates);
     if (json) {
         cli_json_print(
             cli_json_new(KV("title", e->title),
@@ -150,15 +136,13 @@ void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, boo
         free(words);
         return;
     }
-    static const cli_column columns[] = {
-        {"run", false}, {"memory", true}, {"optimizer state", true}, {"time, roughly", true}};
-    cli_table table = {.column = columns, .columns = 4};
+    cli_table table = cli_table_of("run|memory>|optimizer state>|time, roughly>");
     for (int i = 0; i < e->trials; i++) {
         const cli_cell *cell = &e->cell[e->trial[i].cell];
         const double time = predict_trial(e, &e->trial[i]);
         cli_table_cell(&table, "%s", e->trial[i].name);
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->peak[cell->place], text));
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->state, text));
+        cli_table_bytes(&table, cell->peak[cell->place]);
+        cli_table_bytes(&table, cell->state);
         cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
     }
     cli_table_print(&table, stdout);

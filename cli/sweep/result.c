@@ -1,5 +1,4 @@
 /* Results, from run folders to lines of JSON. */
-#define _POSIX_C_SOURCE 200809L /* getline */
 #include "sweep.h"
 
 #include <math.h>
@@ -73,24 +72,6 @@ static json_t *memory_of(const cli_run *run) {
     return memory;
 }
 
-/* Calls `take` with every line of a run's projections.jsonl. */
-static void read_refreshes(const char *run, void (*take)(const json_t *refresh, void *to),
-                           void *to) {
-    char *path = cli_format("%s/projections.jsonl", run), *line = NULL;
-    size_t room = 0;
-    FILE *file = fopen(path, "r");
-    while (file && getline(&line, &room, file) > 0) {
-        json_t *refresh = json_loads(line, 0, NULL);
-        take(refresh, to);
-        json_decref(refresh);
-    }
-    if (file) {
-        fclose(file);
-    }
-    free(line);
-    free(path);
-}
-
 typedef struct error_list {
     double *value; /* (count) */
     int count;
@@ -114,7 +95,7 @@ static void take_each(const json_t *refresh, void *to) {
 
 void cli_projection_errors(const char *run, double **values, int *count) {
     error_list list = {*values, *count};
-    read_refreshes(run, take_each, &list);
+    cli_json_lines(run, "projections.jsonl", take_each, &list);
     *values = list.value;
     *count = list.count;
 }
@@ -122,7 +103,7 @@ void cli_projection_errors(const char *run, double **values, int *count) {
 /* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
 static double projection_error(const char *run) {
     error_list list = {0};
-    read_refreshes(run, take_error, &list);
+    cli_json_lines(run, "projections.jsonl", take_error, &list);
     const double mean = cli_sample_of(list.value, list.count).mean;
     free(list.value);
     return mean;

@@ -223,14 +223,4 @@ TG_NODISCARD tg_status cli_sweep_put_section(const cli_sweep_builder *b, const c
 /* The rows of the table: every variant with every combination of the axes. */
 TG_NODISCARD tg_status cli_sweep_add_cells(cli_sweep_builder *b);
 
-/* ---- lists in the text of a setting ---- */
-
-/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
-int cli_words_split(const char *text, char ***out);
-void cli_words_append(char ***list, int *count, const char *text, size_t length);
-void cli_words_free(char **list, int count);
-
-/* Whether a value is the word null. */
-bool cli_word_is_null(const char *value);
-
 #endif

@@ -120,34 +120,33 @@ static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
 /* ---- text ---- */
 
 static void print_peak(const tg_train_memory *m) {
-    char text[CLI_UNIT_TEXT];
     const tg_train_phase *peak = peak_of(m, m->place);
-    const cli_column columns[] = {{peak->name, false}, {"bytes", true}, {"", true}};
-    cli_table table = {.column = columns, .columns = 3};
+    cli_table table = cli_table_of(peak->name);
+    cli_table_column(&table, "bytes", true);
+    cli_table_column(&table, "", true);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         if (peak->bytes[m->place][c] > 0) {
             cli_table_cell(&table, "%s", tg_mem_category_name((tg_mem_category)c));
             cli_table_cell(&table, "%zu", peak->bytes[m->place][c]);
-            cli_table_cell(&table, "%s", cli_bytes_text(peak->bytes[m->place][c], text));
+            cli_table_bytes(&table, peak->bytes[m->place][c]);
         }
     }
     cli_table_cell(&table, "peak");
     cli_table_cell(&table, "%zu", m->peak_total[m->place]);
-    cli_table_cell(&table, "%s", cli_bytes_text(m->peak_total[m->place], text));
+    cli_table_bytes(&table, m->peak_total[m->place]);
     cli_table_print(&table, stdout);
 }
 
 static void print_phases(const tg_train_memory *m) {
     char text[CLI_UNIT_TEXT];
     const bool apart = m->place != TG_HOST;
-    static const cli_column columns[] = {{"over the run", false}, {"", true}, {"host", true}};
-    cli_table table = {.column = columns, .columns = apart ? 3 : 2};
+    cli_table table = cli_table_of(apart ? "over the run|>|host>" : "over the run|>");
     for (int i = 0; i < m->count; i++) {
         cli_table_cell(&table, "%s", m->phase[i].name);
         cli_table_cell(&table, "%s%s", i == m->peak_phase[m->place] ? "peak " : "",
                        cli_bytes_text(m->phase[i].total[m->place], text));
         if (apart) {
-            cli_table_cell(&table, "%s", cli_bytes_text(m->phase[i].total[TG_HOST], text));
+            cli_table_bytes(&table, m->phase[i].total[TG_HOST]);
         }
     }
     cli_table_print(&table, stdout);
@@ -328,7 +327,7 @@ static int run(const cli_call *call) {
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
-        const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
+        const tg_status status = tg_train_plan(ctx, s.settings, (int)ranks, &s.memory);
         code = cli_code(ctx, status);
         if (code == CLI_OK && call->common->json) {
             print_json(&s, &at);
@@ -344,8 +343,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_plan = {
     .name = "plan",
     .arguments = "[CONFIG]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Estimate memory before training",
     .description =
         "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"

@@ -235,10 +235,10 @@ static void print_time(const tg_train_time *t) {
 }
 
 static json_t *json_of_processes(const tg_comm *comm) {
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
-    return cli_json_new(KV("count", tg_comm_ranks(comm)), KV("transport", tg_comm_transport(comm)),
-                        KV("reduced", stats.reduced), KV("copied", stats.copied),
-                        KV("seconds", stats.seconds));
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
+    return cli_json_new(
+        KV("count", tg_comm_ranks(comm)), KV("transport", tg_comm_get_info(comm).transport),
+        KV("reduced", stats.reduced), KV("copied", stats.copied), KV("seconds", stats.seconds));
 }
 
 static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_train_end *end,
@@ -255,7 +255,7 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
                  KV("diverged", json_boolean(end->has_diverged)), KV("epoch", end->epoch),
                  KV("step", end->step), KV("train_loss", last->train_loss),
                  KV("skipped", end->skipped), KV("test", test));
-    if (tg_comm_get_stats(comm).calls > 0) {
+    if (tg_comm_get_info(comm).stats.calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
     cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
@@ -263,13 +263,13 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
 }
 
 static void print_communication(const tg_comm *comm, int64_t steps) {
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     char bytes[CLI_UNIT_TEXT];
     if (stats.calls > 0) {
         cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
         cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
-                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm),
-                bytes, stats.seconds);
+                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "",
+                tg_comm_get_info(comm).transport, bytes, stats.seconds);
     }
 }
 
@@ -391,7 +391,7 @@ static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *t
  */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
     const bool is_met = comm || status != TG_E_IO; /* otherwise each reports its reason */
-    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
+    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_get_info(comm).has_agreed;
     if (cli_is_first() || !is_shared || !is_met) {
         cli_fail_status(ctx, status);
     }
@@ -438,7 +438,7 @@ static int run(const cli_call *call) {
     tg_status status = tg_comm_create_world(ctx, &how, &comm);
     status = status == TG_OK ? tg_comm_agree(comm, read) : status;
     if (status == TG_OK) {
-        status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
+        status = tg_trainer_create(ctx, comm, settings, run_folder, &trainer);
     }
     int code = CLI_OK;
     status = status == TG_OK ? run_trainer(ctx, comm, trainer, json, &code) : status;
@@ -458,8 +458,7 @@ static int run(const cli_call *call) {
 const cli_command cli_cmd_train = {
     .name = "train",
     .arguments = "[CONFIG.yaml]",
-    .min_args = 0,
-    .max_args = 1,
+    .args = {0, 1},
     .summary = "Train an operator",
     .description =
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"

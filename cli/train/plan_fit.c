@@ -72,8 +72,8 @@ static void add_micro_batches(const tg_settings *settings, ladder *l) {
 }
 
 static const tg_optim_method *find_method(const char *name) {
-    for (int i = 0; i < tg_optim_method_count(); i++) {
-        const tg_optim_method *method = tg_optim_get_method(i);
+    const tg_optim_method *method = NULL;
+    for (int i = 0; (method = tg_optim_get_method(i)); i++) {
         if (strcmp(method->name, name) == 0) {
             return method;
         }
@@ -202,7 +202,7 @@ static tg_status plan(const search *s, const combination *c, cli_proposal *out) 
             out->count++;
         }
     }
-    status = status == TG_OK ? tg_train_plan(s->ctx, settings, &memory) : status;
+    status = status == TG_OK ? tg_train_plan(s->ctx, settings, 1, &memory) : status;
     if (status == TG_OK) {
         out->peak = memory.peak_total[memory.place];
         snprintf(out->phase, sizeof out->phase, "%s",

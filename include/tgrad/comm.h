@@ -108,12 +108,6 @@ TG_API void tg_comm_abort(tg_comm *comm);
 
 TG_API int tg_comm_rank(const tg_comm *comm);
 TG_API int tg_comm_ranks(const tg_comm *comm);
-/* Among the ranks on this machine, and how many those are. */
-TG_API int tg_comm_local_rank(const tg_comm *comm);
-TG_API int tg_comm_local_ranks(const tg_comm *comm);
-/* "self", "callbacks", or MPI with its version: "Open MPI v4.1.4"; followed by NCCL if it is open:
- * "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
-TG_API const char *tg_comm_transport(const tg_comm *comm);
 
 /* Since the communicator was made. Bytes are those of the values, once: an all-reduce of n bytes
  * over P ranks sends about 2 n (P - 1) / P over a link in each direction. */
@@ -124,7 +118,18 @@ typedef struct tg_comm_stats {
     double seconds;  /* in calls, waiting for others included */
 } tg_comm_stats;
 
-TG_API tg_comm_stats tg_comm_get_stats(const tg_comm *comm);
+typedef struct tg_comm_info {
+    int local_rank, local_ranks; /* among the ranks on this machine, and their number */
+    bool has_agreed; /* the last failure of tg_comm_agree, or of a call that ends with it, is known
+                        to all ranks: one of them may report it for all, and all may end cleanly */
+    const char *transport; /* "self", "callbacks", or MPI with its version: "Open MPI v4.1.4";
+                              followed by NCCL if it is open: "Open MPI v4.1.4, on GPUs
+                              NCCL 2.28.3". Valid as long as the communicator */
+    tg_comm_stats stats;
+} tg_comm_info;
+
+/* Of NULL: all zero and "". */
+TG_API tg_comm_info tg_comm_get_info(const tg_comm *comm);
 
 /* ---- operations ----
  *
@@ -161,13 +166,6 @@ TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
 /* The statuses of a step that each rank made for itself: TG_OK if all are; otherwise every rank
  * gets that of the lowest rank that failed, with its sentence and "rank N:" in front. */
 TG_API TG_NODISCARD tg_status tg_comm_agree(tg_comm *comm, tg_status status);
-/* Whether the last failure of tg_comm_agree, or of a call that ends with it, is known to all ranks:
- * one of them may report it for all, and they may end in good order. */
-TG_API bool tg_comm_has_agreed(const tg_comm *comm);
-/* Fails on every rank unless all have the same `bytes` at `data`; `what` is for the sentence: "the
- * settings". */
-TG_API TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,
-                                                 size_t bytes);
 
 #ifdef __cplusplus
 }

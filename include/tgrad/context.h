@@ -77,11 +77,9 @@ TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config,
  * been destroyed before; a warning in the log names anything left. */
 TG_API void tg_context_destroy(tg_context **ctx);
 
-/* The sentence of the last failure ("" if none), and the source place that raised it. Both stay
- * valid until the next failing call on this context. NULL: of the last call of this thread that
- * failed without a context. */
+/* The sentence of the last failure, "" if none; valid until the next failing call on this context.
+ * NULL: of the last call of this thread that failed without a context. */
 TG_API const char *tg_context_error(const tg_context *ctx);
-TG_API const char *tg_context_error_place(const tg_context *ctx);
 
 TG_API int tg_context_threads(const tg_context *ctx);
 

@@ -96,10 +96,6 @@ static inline tg_dataset_config tg_dataset_config_default(void) {
     return config;
 }
 
-/* "last", "all" or an index from 0 on. `key` names the setting in errors. */
-TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text,
-                                            int64_t *y_time);
-
 /* Opens `path`, an HDF5 or safetensors file with both arrays; or x from `path` and y from `y_path`,
  * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy". `config` NULL
  * means the default.
@@ -164,14 +160,6 @@ TG_API const char *tg_dataset_array(const tg_dataset *dataset, int index);
 TG_API TG_NODISCARD tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices,
                                               int64_t count, void *x, void *y);
 
-/* The path of a set's file by convention: ROOT/SET_PART_GRID.h5 (or .hdf5, .safetensors, or _x.npy
- * beside _y.npy), e.g. "darcy", "train", "16" -> ROOT/darcy_train_16.h5. Without a grid, NULL, the
- * only file of that set and part is meant. The error names the path that is missing, or the files
- * that could be meant. `root` NULL or "" is the current folder. */
-TG_API TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const char *set,
-                                           const char *part, const char *grid, char *path,
-                                           size_t capacity);
-
 /* ---- Normalizer: per channel over samples and space, z = (v - mean) / (std + 1e-7). ----
  *
  * std has n - 1 below. Complex: the mean is complex and std = sqrt(sum |v - mean|^2 / (n - 1)), one
@@ -185,8 +173,6 @@ TG_API TG_NODISCARD tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dat
                                                 tg_data_side side, tg_normalizer **out);
 TG_API void tg_normalizer_destroy(tg_normalizer **normalizer);
 
-TG_API int64_t tg_normalizer_channels(const tg_normalizer *normalizer);
-TG_API bool tg_normalizer_is_complex(const tg_normalizer *normalizer);
 /* Of one channel; *mean_im (0 for real data) and each of the others may be NULL. */
 TG_API void tg_normalizer_get(const tg_normalizer *normalizer, int64_t channel, double *mean,
                               double *mean_im, double *std);
@@ -196,13 +182,6 @@ TG_API TG_NODISCARD tg_status tg_normalizer_apply(const tg_normalizer *normalize
                                                   tg_tensor *values);
 TG_API TG_NODISCARD tg_status tg_normalizer_invert(const tg_normalizer *normalizer,
                                                    tg_tensor *values);
-
-/* To and from an archive, exactly: prefix + "mean" (f64 or c128) and prefix + "std" (f64), both
- * (channels). */
-TG_API TG_NODISCARD tg_status tg_normalizer_save(const tg_normalizer *normalizer,
-                                                 tg_archive *archive, const char *prefix);
-TG_API TG_NODISCARD tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive,
-                                                 const char *prefix, tg_normalizer **out);
 
 /* ---- Loader: batches in a seeded order. ----
  *
@@ -227,9 +206,6 @@ TG_API void tg_loader_destroy(tg_loader **loader);
 
 TG_API int64_t tg_loader_batches(const tg_loader *loader); /* of one epoch */
 
-/* The sample numbers of a batch (up to batch_size), without reading them. */
-TG_API TG_NODISCARD tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch,
-                                                int64_t *indices, int64_t *count);
 /* Reads batch `batch` of epoch `epoch` (0-based); x and y as in tg_dataset_read, with room for
  * batch_size samples. */
 TG_API TG_NODISCARD tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch,

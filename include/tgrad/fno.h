@@ -21,8 +21,11 @@
 extern "C" {
 #endif
 
-#define TG_FNO_MAX_DIMS  3
-#define TG_FNO_MAX_RANKS 6 /* in a list: of TT, one more than the weight has modes */
+#define TG_FNO_MAX_DIMS    3
+#define TG_UNO_MAX_LAYERS  8
+#define TG_UNO_MAX_NUMBERS 24 /* of all layers and dimensions */
+#define TG_UNO_MAX_PAIRED  16 /* layers, in pairs */
+#define TG_FNO_MAX_RANKS   6  /* in a list: of TT, one more than the weight has modes */
 
 typedef enum tg_fno_skip { TG_SKIP_LINEAR, TG_SKIP_IDENTITY, TG_SKIP_SOFT_GATING } tg_fno_skip;
 typedef enum tg_fno_norm { TG_NORM_NONE, TG_NORM_GROUP, TG_NORM_INSTANCE } tg_fno_norm;
@@ -61,8 +64,9 @@ typedef enum tg_implementation {
 } tg_implementation;
 
 typedef enum tg_architecture {
-    TG_ARCHITECTURE_FNO, /* from a grid to the same grid */
-    TG_ARCHITECTURE_GINO /* from points to a latent grid, by an FNO there, and on to queries */
+    TG_ARCHITECTURE_FNO,  /* from a grid to the same grid */
+    TG_ARCHITECTURE_GINO, /* from points to a latent grid, by an FNO there, and on to queries */
+    TG_ARCHITECTURE_UNO   /* as an FNO, with a grid, modes and channels for each layer */
 } tg_architecture;
 
 /* Of a GINO: tanh of the output of the blocks, before the kernel to the queries. */
@@ -139,6 +143,19 @@ typedef struct tg_fno_config {
     int n_out_gno_channel_mlp_hidden_layers;
     int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
     bool input_gradient; /* no key: training also makes dL/dx, which rollouts need (step.h) */
+    bool blocks_only;    /* no key: the blocks without lifting and projection, as parts of other
+                            networks (function.h) */
+    /* Of a UNO: lists with n_layers entries, or rows of n_dim entries, one after another; n_*: the
+     * numbers in the list, 0: not set. */
+    int n_uno_out_channels;
+    int64_t uno_out_channels[TG_UNO_MAX_LAYERS];
+    int n_uno_n_modes;
+    int64_t uno_n_modes[TG_UNO_MAX_NUMBERS];
+    int n_uno_scalings;
+    double uno_scalings[TG_UNO_MAX_NUMBERS]; /* of the grid */
+    int n_horizontal_skips; /* numbers in the list; -1: layer n_layers - 1 - i reads layer i */
+    int horizontal_skips_map[TG_UNO_MAX_PAIRED]; /* pairs: a layer, and the one it reads, too */
+    tg_fno_skip horizontal_skip;
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
@@ -154,23 +171,8 @@ static inline tg_fno_config tg_fno_config_default(void) {
 TG_API TG_NODISCARD tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config,
                                                 const char *key, const char *text);
 
-/* The keys in order, and a key's value as text that tg_fno_config_set reads back. */
-TG_API int tg_fno_config_count(void);
-TG_API const char *tg_fno_config_key(int index); /* NULL beyond the last */
-TG_API const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text,
-                                     size_t capacity);
-
 /* Whether a network can be made of it; the error names the key. */
 TG_API TG_NODISCARD tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config);
-
-/* Whether gradients pass through f16 on their way back: activations or spectra are kept in it. Such
- * a network is trained with a loss scale (optim.h). */
-TG_API bool tg_fno_passes_f16(const tg_fno_config *config);
-
-/* n_modes as far as a grid (n_dim sizes) has them. A network with more keeps its weights and uses
- * those of the lowest frequencies. */
-TG_API void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
-                                 int64_t modes[TG_FNO_MAX_DIMS]);
 
 /* ---- The network ---- */
 
@@ -229,17 +231,12 @@ typedef struct tg_fno_memory {
     size_t host;       /* of these the bytes on the host, if the backend computes elsewhere */
 } tg_fno_memory;
 
-/* The memory of tg_fno_create and tg_fno_prepare, without making a network. */
+/* The memory of tg_fno_create and tg_fno_prepare, without making a network. `shared`: of training
+ * that shares its workspace (tg_step_share_workspace), which adds to the workspace only what does
+ * not fit where the activations were; otherwise NULL. */
 TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config,
                                           int64_t batch, const int64_t *grid, bool training,
-                                          tg_fno_memory *out);
-
-/* The same for training that shares its workspace (tg_step_share_workspace): only what does not fit
- * where the activations were is added, to the workspace. */
-TG_API TG_NODISCARD tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_config *config,
-                                                 int64_t batch, const int64_t *grid,
-                                                 const tg_shared_workspace *shared,
-                                                 tg_fno_memory *out);
+                                          const tg_shared_workspace *shared, tg_fno_memory *out);
 
 /* One phase of a training step and its memory in use. tg_fno_prepare allocates the two arenas of
  * buffers; these are the bytes of them that are still needed. */
@@ -288,18 +285,9 @@ TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *
  * c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
-/* Forward, and the loss of its result: a sum over batch and channels, in `loss`, a scalar f64 where
- * the backend computes; its gradient stays with the network. Waits for nothing when x and target
- * are where the backend computes. A loss that is not finite has gradients of NaN. */
-TG_API TG_NODISCARD tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x,
-                                                  const tg_tensor *target,
-                                                  const tg_loss_config *config,
-                                                  const tg_tensor *loss);
-
-/* Backward pass of the last forward: dy = dL/dy (shape of y), or NULL after tg_fno_forward_loss,
- * which has made it. Each parameter's gradient goes to the sink as soon as it exists and when its
- * weight is no longer needed, so that the sink may update the weight at once (see gradient.h). A
- * forward serves one backward. */
+/* Backward pass of the last forward: dy = dL/dy, in the shape of y. Each parameter's gradient goes
+ * to the sink as soon as it exists and when its weight is no longer needed, so that the sink may
+ * update the weight at once (see gradient.h). A forward serves one backward. */
 TG_API TG_NODISCARD tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy,
                                               const tg_grad_sink *sink);
 
@@ -308,11 +296,6 @@ TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor 
                                                    const tg_tensor *target,
                                                    const tg_loss_config *config,
                                                    const tg_grad_sink *sink, double *loss);
-
-/* Number of the training step: the seed of dropout's masks, counted by tg_fno_backward. To resume a
- * run, set the saved number. */
-TG_API uint64_t tg_fno_step(const tg_fno *fno);
-TG_API void tg_fno_set_step(tg_fno *fno, uint64_t step);
 
 #ifdef __cplusplus
 }

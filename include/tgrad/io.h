@@ -27,10 +27,8 @@ TG_API const tg_tensor *tg_archive_tensor(const tg_archive *archive, int64_t ind
 /* The tensor of that name, or NULL. */
 TG_API const tg_tensor *tg_archive_find(const tg_archive *archive, const char *name);
 
-/* Adds a tensor: _add copies it, _take moves it in (*tensor becomes all zero, also on failure). A
- * name that is already there is an error. */
-TG_API TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
-                                             const tg_tensor *tensor);
+/* Moves a tensor in: *tensor becomes all zero, also on failure. A name that is already there is an
+ * error. */
 TG_API TG_NODISCARD tg_status tg_archive_take(tg_archive *archive, const char *name,
                                               tg_tensor *tensor);
 /* Adds a view: the memory must live until the archive is written or destroyed. */
@@ -51,19 +49,12 @@ TG_API const char *tg_archive_meta_value(const tg_archive *archive, int64_t inde
 
 TG_API TG_NODISCARD tg_status tg_safetensors_read(tg_context *ctx, const char *path,
                                                   tg_archive **out);
-/* The same from memory (`label`, or "memory", stands for the path in errors). */
-TG_API TG_NODISCARD tg_status tg_safetensors_parse(tg_context *ctx, const char *label,
-                                                   const void *bytes, size_t size,
-                                                   tg_archive **out);
 TG_API TG_NODISCARD tg_status tg_safetensors_write(tg_context *ctx, const char *path,
                                                    const tg_archive *archive);
 
-/* ---- npy: versions 1 to 3, either byte order, C and Fortran order (made C order on reading). ----
- */
+/* ---- npy: versions 1 to 3, either byte order, C and Fortran order (C order once read). ---- */
 
 TG_API TG_NODISCARD tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out);
-TG_API TG_NODISCARD tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes,
-                                           size_t size, tg_tensor *out);
 TG_API TG_NODISCARD tg_status tg_npy_write(tg_context *ctx, const char *path,
                                            const tg_tensor *tensor);
 

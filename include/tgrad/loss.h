@@ -48,7 +48,7 @@ typedef struct tg_loss_config {
     /* Factors of the channels in every term; none: all alike. */
     int channels;                                /* 0, or as many as pred has */
     double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
-    /* The residual of an equation, of a network's x and y alone (tg_fno_forward_loss, tg_step). */
+    /* The residual of an equation, of a network's x and y alone (tg_fno_loss_backward, tg_step). */
     tg_physics physics;
     double physics_weight;    /* its factor in the sum; 0.1 */
     double physics_forcing;   /* Darcy: f; NS: A of f = A (sin 2 pi (x + y) / L + cos ..); 1 */
@@ -78,13 +78,6 @@ TG_API TG_NODISCARD tg_status tg_loss_config_parse(tg_context *ctx, const char *
 TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config,
                                            const tg_tensor *pred, const tg_tensor *target,
                                            double *loss, tg_tensor *dpred);
-
-/* The terms of relative errors: squares (batch, channels, 2), f64 where the context's backend
- * computes, gets |pred - target|^2 and |target|^2 of every sample and channel, in the norm `kind`
- * with p = 2. pred and target as above. */
-TG_API TG_NODISCARD tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind,
-                                              const tg_tensor *pred, const tg_tensor *target,
-                                              tg_tensor *squares);
 
 #ifdef __cplusplus
 }

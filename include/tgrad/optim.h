@@ -100,11 +100,7 @@ static inline tg_optim_config tg_optim_config_default(void) {
 TG_API TG_NODISCARD tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config,
                                                   const char *key, const char *value);
 
-/* The keys in order, and a key's value as text that tg_optim_config_set reads back. */
-TG_API int tg_optim_config_count(void);
-TG_API const char *tg_optim_config_key(int index); /* NULL beyond the last */
-TG_API const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
-                                       size_t capacity);
+TG_API const char *tg_optim_config_key(int index); /* in order; NULL beyond the last */
 
 /* A method: what the key `name` sets. */
 typedef struct tg_optim_method {
@@ -118,7 +114,6 @@ typedef struct tg_optim_method {
     double second_share;
 } tg_optim_method;
 
-TG_API int tg_optim_method_count(void);
 TG_API const tg_optim_method *tg_optim_get_method(int index); /* NULL beyond the last */
 
 typedef struct tg_optim_param {
@@ -199,9 +194,6 @@ TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_opt
 /* One update of one parameter from its dense gradient. */
 TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const tg_tensor *gradient,
                                             const tg_tensor *weight);
-/* The same from a handed-over gradient; gradient->param names the parameter. */
-TG_API TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
-                                                     const tg_tensor *weight);
 
 /* Adds a micro-batch's gradient to the parameter's compressed sum (dense on steps that refresh,
  * where the whole gradient is needed); apply then updates from the sum and clears it. */
@@ -239,17 +231,6 @@ TG_API tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim); /* adds to the co
  * update does more than to project, as one that refreshes does, and on backends of the host. */
 TG_API TG_NODISCARD tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient);
 
-/* Clipping by global norm in two passes: run the backward pass into the norm sink, then
- * tg_optim_clip, then the pass again into an updating sink, whose gradients are scaled by
- * min(1, max_norm / norm) until the next tg_optim_clip_begin. Nothing is stored in between. */
-TG_API void tg_optim_clip_begin(tg_optim *optim);
-TG_API tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
-TG_API TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
-/* The same in one pass when gradients are accumulated: the norm is that of the accumulated values,
- * i.e. of what the projections keep. Call between the last accumulate and the first apply. */
-TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm,
-                                                        double *norm);
-
 /* The rate of a group from the next update on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
@@ -282,16 +263,9 @@ static inline tg_loss_scale_config tg_loss_scale_config_default(void) {
     tg_loss_scale_config_init(&config, sizeof config);
     return config;
 }
-/* From text: auto (dynamic if gradients pass through f16, see tg_fno_passes_f16, otherwise none),
- * off or a number. `key` is for the error. */
-TG_API TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
-                                                         const char *text, bool passes_f16,
-                                                         tg_loss_scale_config *config);
 /* To be called between steps. The state of a dynamic scale goes on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
-/* The scale of the next step. */
-TG_API double tg_optim_loss_scale(const tg_optim *optim);
 /* The update of all parameters is complete: call it after the last of a step that is not a tg_step,
  * and after the last tg_optim_apply of accumulated gradients of one. The scale may change; waits
  * for the update if it is dynamic. On a GPU it marks the end, so that the next update waits for no
@@ -331,9 +305,8 @@ typedef struct tg_optim_projection {
 
 TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);
 
-/* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host
- * goes on, the refreshes; the other parts after tg_optim_time_parts(optim, true), which makes every
- * part wait for its end. */
+/* Seconds spent since tg_optim_time_parts, by part of the step. A GPU works while the host goes on:
+ * there only refreshes are timed, unless tg_optim_time_parts makes every part wait for its end. */
 typedef struct tg_optim_times {
     double check;   /* looking for NaN and Inf */
     double refresh; /* choosing factors and index sets */
@@ -343,8 +316,8 @@ typedef struct tg_optim_times {
 } tg_optim_times;
 
 TG_API tg_optim_times tg_optim_get_times(const tg_optim *optim);
-TG_API void tg_optim_reset_times(tg_optim *optim);
-TG_API void tg_optim_time_parts(tg_optim *optim, bool wanted);
+/* Starts from 0 again; `waits`: every part waits for its end. */
+TG_API void tg_optim_time_parts(tg_optim *optim, bool waits);
 
 /* ---- saving: everything that the next step depends on, bit for bit ---- */
 
@@ -353,60 +326,6 @@ TG_API void tg_optim_time_parts(tg_optim *optim, bool wanted);
  */
 TG_API TG_NODISCARD tg_status tg_optim_save(tg_optim *optim, tg_archive *archive);
 TG_API TG_NODISCARD tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive);
-TG_API TG_NODISCARD tg_status tg_optim_save_file(tg_optim *optim, const char *path);
-TG_API TG_NODISCARD tg_status tg_optim_load_file(tg_optim *optim, const char *path);
-
-/* ---- learning-rate schedules, stepped once per epoch ---- */
-
-typedef enum tg_lr_schedule_type {
-    TG_LR_CONSTANT,
-    TG_LR_STEP,    /* StepLR: times gamma every step_size epochs */
-    TG_LR_COSINE,  /* CosineAnnealingLR: to 0 over T_max epochs, then back up */
-    TG_LR_PLATEAU, /* ReduceLROnPlateau: times gamma after `patience` epochs without gain */
-} tg_lr_schedule_type;
-
-typedef struct tg_lr_schedule_config {
-    size_t size;                   /* of the struct, see status.h */
-    tg_lr_schedule_type scheduler; /* scheduler: StepLR | CosineAnnealingLR | .. */
-    double learning_rate;          /* at the start */
-    int64_t step_size;             /* step_size: 100 */
-    double gamma;                  /* gamma: .5 */
-    int64_t scheduler_T_max;       /* scheduler_T_max: 300 */
-    int64_t scheduler_patience;    /* scheduler_patience: 50 */
-    int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
-} tg_lr_schedule_config;
-
-/* State of a schedule: plain data, to be saved as it is. */
-typedef struct tg_lr_schedule {
-    tg_lr_schedule_config config;
-    int64_t epoch;  /* epochs finished */
-    double factor;  /* plateau: product of the reductions so far */
-    double best;    /* plateau: lowest metric so far */
-    int64_t waited; /* plateau: epochs since then */
-} tg_lr_schedule;
-
-TG_API void tg_lr_schedule_config_init(tg_lr_schedule_config *config, size_t size);
-static inline tg_lr_schedule_config tg_lr_schedule_config_default(void) {
-    tg_lr_schedule_config config;
-    tg_lr_schedule_config_init(&config, sizeof config);
-    return config;
-}
-/* As for tg_optim_config. */
-TG_API TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx,
-                                                        tg_lr_schedule_config *config,
-                                                        const char *key, const char *value);
-TG_API int tg_lr_schedule_config_count(void);
-TG_API const char *tg_lr_schedule_config_key(int index);
-TG_API const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index,
-                                             char *text, size_t capacity);
-/* Checks the settings and begins before the first epoch. */
-TG_API TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx,
-                                                   const tg_lr_schedule_config *config,
-                                                   tg_lr_schedule *out);
-/* The rate for training step `step` (0-based, over the whole run) of the current epoch. */
-TG_API double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step);
-/* Ends an epoch; `metric` (lower is better) matters to the plateau schedule. */
-TG_API void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
 
 #ifdef __cplusplus
 }

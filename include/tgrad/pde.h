@@ -34,10 +34,9 @@ typedef struct tg_pde_param_info {
     char value[64];   /* the default, as text */
 } tg_pde_param_info;
 
-TG_API int tg_pde_count(void);
-TG_API TG_NODISCARD tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out);
-TG_API TG_NODISCARD tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param,
-                                                    tg_pde_param_info *out);
+/* Equation number `pde` and its parameter number `param`, 0-based; false beyond the last. */
+TG_API bool tg_pde_describe(int pde, tg_pde_info *out);
+TG_API bool tg_pde_describe_param(int pde, int param, tg_pde_param_info *out);
 
 /* ---- Making data. ---- */
 
@@ -108,9 +107,8 @@ typedef struct tg_generator_file {
     bool complete;
 } tg_generator_file;
 
-TG_API int tg_generator_file_count(const tg_generator *g);
-TG_API TG_NODISCARD tg_status tg_generator_get_file(const tg_generator *g, int index,
-                                                    tg_generator_file *out);
+/* File number `index`, 0-based; false beyond the last. */
+TG_API bool tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out);
 
 #ifdef __cplusplus
 }

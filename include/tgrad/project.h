@@ -80,9 +80,7 @@ typedef struct tg_projector_config {
     double lambda_sparse; /* weight of the sparse branch in back; <= 0: #sparse / #core values */
 } tg_projector_config;
 
-/* Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
-TG_API tg_branch_config tg_branch_config_default(void);
-
+/* Branches: Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
 TG_API void tg_projector_config_init(tg_projector_config *config, size_t size);
 static inline tg_projector_config tg_projector_config_default(void) {
     tg_projector_config config;
@@ -118,14 +116,10 @@ typedef struct tg_projector_bytes {
     size_t host_borrowed;  /* likewise on the host, if that is another place */
 } tg_projector_bytes;
 
-TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
-
 /* Refreshes factors and index sets from a dense gradient. A decomposition that fails (not
  * finite, not converged) keeps the old factors, is counted and logged, and is no error. */
 TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector,
                                                    const tg_tensor *gradient);
-TG_API int64_t tg_projector_refresh_count(const tg_projector *projector);
-TG_API int64_t tg_projector_failure_count(const tg_projector *projector);
 
 /* small = beta small + scale project(G), G dense or (except for matrix branches) factored; beta 0
  * never reads small. */

@@ -26,10 +26,6 @@ TG_API TG_NODISCARD tg_status tg_settings_copy(tg_context *ctx, const tg_setting
  * too deep or grows too much by its aliases are errors that name file:line. */
 TG_API TG_NODISCARD tg_status tg_settings_read_yaml(tg_context *ctx, const char *path,
                                                     tg_settings **out);
-/* The same from memory (`label`, or "memory", stands for the path in errors and origins). */
-TG_API TG_NODISCARD tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label,
-                                                     const void *bytes, size_t size,
-                                                     tg_settings **out);
 
 /* Sets a key: replaces its value and origin where it stands, or appends it. `origin`
  * ("demo.yaml:7", "command line") is for errors; NULL means "set by the program". */
@@ -41,7 +37,6 @@ TG_API const char *tg_settings_get(const tg_settings *settings, const char *key)
 
 /* All of them in order; NULL beyond the last. */
 TG_API int64_t tg_settings_count(const tg_settings *settings);
-TG_API int64_t tg_settings_find(const tg_settings *settings, const char *key); /* -1 if not there */
 TG_API const char *tg_settings_key(const tg_settings *settings, int64_t index);
 TG_API const char *tg_settings_value(const tg_settings *settings, int64_t index);
 TG_API const char *tg_settings_origin(const tg_settings *settings, int64_t index);

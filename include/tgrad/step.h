@@ -110,9 +110,6 @@ TG_API TG_NODISCARD tg_status tg_step_backward(tg_step *step);
 /* The update from the gradients accumulated since the last one: summed over ranks, clipped. */
 TG_API TG_NODISCARD tg_status tg_step_apply(tg_step *step);
 
-/* Whether the result of the last backward has to be waited for. */
-TG_API bool tg_step_is_late(const tg_step *step);
-
 /* The result of the last step whose backward was called; waits for it. */
 TG_API TG_NODISCARD tg_status tg_step_synchronize(tg_step *step, tg_step_result *out);
 

@@ -6,7 +6,6 @@
 #include "tgrad/comm.h"
 #include "tgrad/context.h"
 #include "tgrad/data.h"
-#include "tgrad/events.h"
 #include "tgrad/fno.h"
 #include "tgrad/function.h"
 #include "tgrad/gno.h"

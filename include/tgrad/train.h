@@ -1,6 +1,6 @@
 /* Training: from settings and data to a trained operator, with exact resume.
  *
- *     tg_trainer_create(ctx, settings, "runs/darcy", &trainer);
+ *     tg_trainer_create(ctx, NULL, settings, "runs/darcy", &trainer);
  *     tg_trainer_start(trainer);    or tg_trainer_replace, tg_trainer_resume
  *     tg_trainer_run(trainer, &watch, &end);
  *
@@ -72,7 +72,6 @@ TG_API TG_NODISCARD tg_status tg_model_import(tg_context *ctx, const char *path,
 /* Fits the normalizers that data.encode_input and data.encode_output of its settings ask for, on
  * the training data they name, and drops the others. */
 TG_API TG_NODISCARD tg_status tg_model_fit_normalizers(tg_model *model);
-TG_API bool tg_model_is_normalized(const tg_model *model, tg_data_side side);
 /* The normalizer of one side of the data, owned by the model; NULL: the data are raw. */
 TG_API const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side side);
 
@@ -215,10 +214,7 @@ typedef struct tg_train_memory {
 
 /* The memory of a run with these settings: the ledger counts the same, but for category other. Only
  * the headers of data files are read. Of several ranks: the first one. */
-TG_API TG_NODISCARD tg_status tg_train_plan_ranks(tg_context *ctx, const tg_settings *settings,
-                                                  int ranks, tg_train_memory *out);
-/* The same of one. */
-TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings,
+TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
                                             tg_train_memory *out);
 
 /* Bytes available to a run: of the host as the system reports, within the limits of control groups;
@@ -286,18 +282,17 @@ typedef struct tg_trainer tg_trainer;
  * device have less left than the plan of the run needs. Unknown keys are errors; known keys of
  * other programs are named in one note to the log. The run folder is made, or changed, by
  * tg_trainer_run alone: a run that is refused leaves it as it was. One process trains in it at a
- * time; the lock ends with the trainer or its process. */
-TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings,
-                                                const char *run_folder, tg_trainer **out);
-/* The same of one of several ranks that train together, each on its part of every batch. All of
- * them make the same calls with the same settings, of which distributed.timeout is the
- * communicator's from now on; what differs between them, or fails on one of them, is an error on
- * all. The run folder is one that all of them see; rank 0 alone writes. The result is that of one
- * rank up to rounding, and repeats to the bit on the same number of ranks; checkpoints can be
- * resumed on any number. */
-TG_API TG_NODISCARD tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm,
-                                                     const tg_settings *settings,
-                                                     const char *run_folder, tg_trainer **out);
+ * time; the lock ends with the trainer or its process.
+ *
+ * `comm` NULL: one process. Otherwise this is one of several ranks that train together, each on its
+ * part of every batch. All of them make the same calls with the same settings, of which
+ * distributed.timeout is the communicator's from now on; what differs between them, or fails on one
+ * of them, is an error on all. The run folder is one that all of them see; rank 0 alone writes. The
+ * result is that of one rank up to rounding, and repeats to the bit on the same number of ranks;
+ * checkpoints can be resumed on any number. */
+TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm,
+                                                const tg_settings *settings, const char *run_folder,
+                                                tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
 
 /* Starts a new run: an error if the run folder already holds checkpoints; metrics of a run that

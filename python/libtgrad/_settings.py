@@ -1,5 +1,6 @@
 """Settings of a parameter group as the library's, by their published names."""
 import ctypes
+from itertools import count, takewhile
 
 from ._config import in_yaml
 from ._library import Context, Error, c, lib, shape_of, text
@@ -33,7 +34,7 @@ PRESETS = {
 }
 
 _voice = Context()  # of the sentences about settings
-KEYS = frozenset(text(lib.tg_optim_config_key(i)) for i in range(lib.tg_optim_config_count()))
+KEYS = frozenset(map(text, takewhile(bool, map(lib.tg_optim_config_key, count()))))
 _KNOWN = KEYS | {"lambda_sparse"}
 
 

@@ -26,9 +26,8 @@ class Samples(NamedTuple):
 def equations() -> dict[str, str]:
     """The equations there are, and what they are about."""
     result, info = {}, c.tg_pde_info()
-    for index in range(lib.tg_pde_count()):
-        if lib.tg_pde_describe(None, index, info) == c.TG_OK:
-            result[text(info.name)] = text(info.summary)
+    while lib.tg_pde_describe(len(result), info):
+        result[text(info.name)] = text(info.summary)
     return result
 
 
@@ -79,7 +78,7 @@ def _run(context, config, display):
             display.close()
             interrupt.end(None if complete else "stopped; with a folder the next call goes on")
             file = c.tg_generator_file()
-            context.check(lib.tg_generator_get_file(generator, 0, file))
+            lib.tg_generator_get_file(generator, 0, file)
             return text(file.path)
         finally:
             lib.tg_generator_destroy(generator)

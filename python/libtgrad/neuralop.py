@@ -97,9 +97,10 @@ def to_neuralop(model: Model) -> torch.nn.Module:
     """A model as a network of neuraloperator, to train on in PyTorch or to differentiate: an FNO, or
     with normalizers an FNO between them (`Normalized`), so that outputs are those of `predict`."""
     settings = model.settings["fno"]
-    if settings.get("architecture") == "gino":
-        raise Error("to_neuralop: of a GINO the weights alone go to neuraloperator, under its names (weights())",
-                    c.TG_E_UNSUPPORTED)
+    kind = settings.get("architecture", "fno")
+    if kind != "fno":
+        raise Error(f"to_neuralop: of a {kind.upper()} the weights alone go to neuraloperator, under its names "
+                    "(weights())", c.TG_E_UNSUPPORTED)
     if settings["domain_padding"] and settings["domain_padding_mode"] != "symmetric":
         raise Error("fno.domain_padding_mode: neuraloperator pads on both sides only (symmetric)",
                     c.TG_E_UNSUPPORTED)

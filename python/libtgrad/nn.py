@@ -36,9 +36,10 @@ class _Names(torch.nn.Module):
 
 
 class _Network(torch.nn.Module):
-    """A network of the library with these settings (section fno)."""
+    """A network of the library with these settings (section fno), whose parameters' names go without
+    the prefix."""
 
-    def __init__(self, settings: Mapping[str, Any]):
+    def __init__(self, settings: Mapping[str, Any], prefix: str = ""):
         super().__init__()
         dtype = torch.get_default_dtype()
         if dtype not in _REAL:
@@ -47,13 +48,15 @@ class _Network(torch.nn.Module):
         self._text = "".join(f"{key}: {in_yaml(value, key)}\n" for key, value in settings.items()
                              if key != "channel_mlp_dropout")
         self._dropout = f"channel_mlp_dropout: {dropout!r}\n" if dropout else ""
+        is_full = settings["saved_precision"] == settings["fno_block_precision"] == "full"
+        self._autocast = "saved_precision: 8bit\n" if is_full else ""
         config = nn_ops.network_config(self._text)
         self.n_dim, self.in_channels, self.out_channels = config.n_dim, config.in_channels, config.out_channels
         self._is_complex = config.complex_data
         self._slots, self._names = [], []  # (module, leaf) and name of each parameter, in the library's order
         for name, kind, shape in nn_ops.parameters_of(self._text):
             kind = _COMPLEX[dtype] if kind.is_complex else dtype
-            self._declare(name, torch.nn.Parameter(torch.empty(shape, dtype=kind)))
+            self._declare(name.removeprefix(prefix), torch.nn.Parameter(torch.empty(shape, dtype=kind)))
         self._real = next(i for i, weight in enumerate(self._weights()) if not weight.is_complex())
         self.reset_parameters()
 
@@ -111,10 +114,11 @@ class _Network(torch.nn.Module):
         weights = self._weights()
         kind = weights[self._real].dtype
         config = self._text
+        self._check_device(x, weights)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(_COMPLEX[kind] if x.is_complex() else kind)
-            config += "saved_precision: 8bit\n"
-        self._check(x, weights, kind)
+            config += self._autocast if kind is torch.float32 else ""
+        self._check(x, kind)
         if kind is torch.float64:
             config += "dtype: f64\n"
         is_dropping = self.training and self._dropout != ""
@@ -131,7 +135,7 @@ class _Network(torch.nn.Module):
             config += "input_gradient: true\n"
         return nn_ops.fno_train(x, weights, seed, config, wanted)[0]
 
-    def _check(self, x, weights, kind):
+    def _check(self, x, kind):
         if x.dim() != 2 + self.n_dim or x.shape[1] != self.in_channels:
             raise Error(f"x: its shape is {tuple(x.shape)}; (batch, {self.in_channels} channels, "
                         f"{self.n_dim} dimensions of the grid) is needed", c.TG_E_SHAPE)
@@ -139,12 +143,23 @@ class _Network(torch.nn.Module):
         if x.dtype != needed:
             raise Error(f"x: it is {x.dtype}, and the weights need {needed}: x.to({needed}), or convert the "
                         "module by double() or float()", c.TG_E_DTYPE)
-        if x.device.type not in ("cpu", "cuda", "meta"):
+
+    def _check_device(self, x, weights):
+        if x.device.type not in ("cpu", "cuda"):
             raise Error(f"x: it is on device {x.device}; cpu and cuda are possible")
         for weight in weights:
             if weight.device != x.device:
                 raise Error(f"x: it is on {x.device}, a weight on {weight.device}; "
                             "module.to(device) and x.to(device) bring them together")
+
+
+def _settings(given):
+    """Section fno for the arguments of a module."""
+    if given["decomposition_kwargs"]:
+        raise Error("decomposition_kwargs: the library has no such options; it must be None or {}",
+                    c.TG_E_UNSUPPORTED)
+    ours = ("fno_block_precision", "activation_checkpoint", "saved_precision")
+    return {**settings_of(given), **{name: given[name] for name in ours}}
 
 
 class FNO(_Network):
@@ -162,14 +177,31 @@ class FNO(_Network):
                  separable=False, preactivation=False, conv_module=None, *,
                  activation_checkpoint="off", saved_precision="full"):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        if decomposition_kwargs:
-            raise Error("decomposition_kwargs: the library has no such options; it must be None or {}",
-                        c.TG_E_UNSUPPORTED)
-        settings = settings_of(given)
-        super().__init__({**settings, "fno_block_precision": fno_block_precision,
-                          "activation_checkpoint": activation_checkpoint,
-                          "saved_precision": saved_precision})
+        settings = _settings(given)
+        super().__init__(settings)
         self.n_modes, self.hidden_channels, self.n_layers = tuple(settings["n_modes"]), hidden_channels, n_layers
+
+
+class SpectralBlock(_Network):
+    """neuraloperator's FNOBlocks, `n_layers` of them in turn: from (batch, channels, grid..) to the same
+    shape, as a part of other networks. As there, the last block has no activation."""
+
+    def __init__(self, in_channels, out_channels, n_modes, resolution_scaling_factor=None, n_layers=1,
+                 max_n_modes=None, fno_block_precision="full", use_channel_mlp=True, channel_mlp_dropout=0,
+                 channel_mlp_expansion=0.5, non_linearity=functional.gelu, stabilizer=None, norm=None,
+                 ada_in_features=None, preactivation=False, fno_skip="linear",
+                 channel_mlp_skip="soft-gating", complex_data=False, separable=False, factorization=None,
+                 rank=1.0, conv_module=None, fixed_rank_modes=False, implementation="factorized",
+                 decomposition_kwargs=None, *, activation_checkpoint="off", saved_precision="full"):
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        if in_channels != out_channels:
+            raise Error(f"out_channels: {out_channels}, and in_channels is {in_channels}; blocks that change "
+                        "the number of channels have no counterpart here", c.TG_E_UNSUPPORTED)
+        if ada_in_features is not None:
+            raise Error("ada_in_features: the library has no such norm; it must be None", c.TG_E_UNSUPPORTED)
+        super().__init__({**_settings({**given, "hidden_channels": in_channels, "positional_embedding": None,
+                                       "lifting_channel_ratio": 2, "projection_channel_ratio": 2}),
+                          "blocks_only": True}, prefix="fno_blocks.")
 
 
 def _from_neuralop(network):

@@ -23,6 +23,9 @@ from . import _arrays as _numpy
 from . import _engine
 from ._library import Context, Error, c, lib, shape_of, text
 
+if not hasattr(torch.compiler, "is_exporting"):
+    raise ImportError(f"libtgrad.nn needs PyTorch 2.7 or later; this is {torch.__version__}")
+
 MOST_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest one goes
 _ALIGNMENT = 64
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
@@ -31,14 +34,14 @@ _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.comp
 
 @functools.lru_cache(maxsize=256)
 def network_config(config):
-    """A tg_fno_config of lines "key: value". input_gradient is no key of the library's."""
+    """A tg_fno_config of lines "key: value". Two of them are fields without a key."""
     voice = Context("cpu")
     found = c.tg_fno_config()
     lib.tg_fno_config_init(found, ctypes.sizeof(found))
     for line in config.splitlines():
         key, _, value = line.partition(": ")
-        if key == "input_gradient":
-            found.input_gradient = True
+        if key in ("input_gradient", "blocks_only"):
+            setattr(found, key, value == "true")
         else:
             voice.check(lib.tg_fno_config_set(voice, found, key.encode(), value.encode()))
     voice.check(lib.tg_fno_config_check(voice, found))

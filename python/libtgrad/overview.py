@@ -51,7 +51,7 @@ def plan(config: str | os.PathLike | Mapping, *, overrides: Mapping | None = Non
     """The memory of a run with these settings, to the byte; takes and reads nothing but headers."""
     context = open_context(backend, threads)
     memory = c.tg_train_memory()
-    context.check(lib.tg_train_plan(context, _config.Settings(context, config, overrides), memory))
+    context.check(lib.tg_train_plan(context, _config.Settings(context, config, overrides), 1, memory))
     place = memory.place
     return Plan(
         parameters=memory.parameters, peak=memory.peak_total[place],

@@ -126,7 +126,7 @@ def train(config: str | os.PathLike | Mapping | None, run: str | os.PathLike, *,
     if force and resume:
         raise Error("force and resume exclude each other", c.TG_E_ARGUMENT)
     settings = _config.Settings(context, config, wanted)
-    context.check(lib.tg_trainer_create(context, settings, os.fspath(run).encode(), trainer))
+    context.check(lib.tg_trainer_create(context, None, settings, os.fspath(run).encode(), trainer))
     try:
         _begin(context, trainer, resume, force)
         _run(context, trainer, display_of(progress), on_epoch)

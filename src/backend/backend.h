@@ -56,6 +56,8 @@ typedef struct tg_gemm {
 
 /* ---- Fourier transforms, pruned to the kept modes ---- */
 
+typedef enum tg_fft_direction { TG_FFT_FORWARD, TG_FFT_INVERSE } tg_fft_direction;
+
 /* Weights of the last dimension of a real transform: a half spectrum represents both its sides, so
  * the adjoint of one direction is the other with the interior doubled or halved. */
 typedef enum tg_fft_weight {
@@ -186,10 +188,20 @@ typedef enum tg_state_form {
 /* Reals per block of Adam's work and of its scales. */
 enum { TG_STATE_BLOCK = 256 };
 
+/* Update rules (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
+ * `split` that of each part; the sign of 0 is 0. Moments that a kernel lacks are ignored. */
+typedef enum tg_rule_kernel {
+    TG_KERNEL_ADAM,
+    TG_KERNEL_GRADIENT, /* u = g */
+    TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
+    TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
+} tg_rule_kernel;
+
 /* Adam's moments and direction on one array: g = scale grad; m = b1 m + (1 - b1) g;
  * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps), from m and v before rounding. Then, if given,
  * direction = u and weight = beta weight + alpha u. */
 typedef struct tg_adam {
+    tg_rule_kernel kernel;
     tg_dtype dtype; /* of grad, m, direction, weight */
     int64_t n;
     bool split; /* complex: Re and Im as two reals (v has 2n) instead of by modulus (v has n) */
@@ -216,15 +228,6 @@ typedef struct tg_adam {
 static inline const tg_rng *tg_adam_state_rounding(const tg_adam *op) {
     return op->state_nearest ? NULL : op->rounding;
 }
-
-/* Update rules (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
- * `split` that of each part; the sign of 0 is 0. */
-typedef enum tg_rule_kernel {
-    TG_KERNEL_ADAM,
-    TG_KERNEL_GRADIENT, /* u = g */
-    TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
-    TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
-} tg_rule_kernel;
 
 /* Calls that may take memory from the ledger while they run. */
 typedef enum tg_scratch_call {
@@ -294,17 +297,35 @@ typedef struct tg_quantization {
     void *to;
 } tg_quantization;
 
+/* ---- Workspaces ---- */
+
+/* One operation, of which only sizes, formats and flags are read. Exactly one pointer is set. */
+typedef struct tg_query {
+    const tg_skip *skip;
+    const tg_mlp *mlp;
+    const tg_block *block;
+    const tg_block_back *block_back;
+    const tg_gno *gno;
+    const tg_two_modes *two_modes;
+    const tg_mapped *mapped;         /* and its gradients */
+    const tg_multimode *compress;    /* or expand or sample; factors are only NULL or not */
+    bool factored;                   /* the source of compress may be */
+    const tg_neighbours *neighbours; /* its points and queries: bytes of the arrays laid out by
+                                        tg_neighbours_place and, after them, of scratch */
+} tg_query;
+
 typedef struct tg_norms {
     double sum_squares; /* of the finite elements */
     double max_abs;     /* likewise */
     int64_t nonfinite;  /* elements with a NaN or Inf part */
 } tg_norms;
 
+/* The stream of all calls; that of uploads; and one for work of other libraries. */
+typedef enum tg_stream_id { TG_STREAM_MAIN, TG_STREAM_COPY, TG_STREAM_SIDE } tg_stream_id;
+
 /* Asynchronous work, for backends with a stream. */
 typedef struct tg_stream_ops {
-    /* As upload and download, with pinned memory; they only queue. */
-    tg_status (*upload_async)(tg_backend *be, void *dst, const void *pinned, size_t bytes);
-    tg_status (*download_async)(tg_backend *be, void *pinned, const void *src, size_t bytes);
+    /* Host memory that `copy` takes, too. */
     void *(*pinned_alloc)(tg_backend *be, tg_mem_category category, size_t bytes);
     void (*pinned_release)(tg_backend *be, void *block); /* accepts NULL */
     /* An event is a point in the stream; waiting for it ends when all earlier work is done. */
@@ -314,42 +335,38 @@ typedef struct tg_stream_ops {
     tg_status (*event_wait)(tg_backend *be, tg_stream_event *event);
     /* Whether all earlier work is done; thread-safe. */
     bool (*event_is_reached)(tg_backend *be, tg_stream_event *event);
-    /* Milliseconds between two completed events. */
-    tg_status (*event_elapsed)(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
-                               double *ms);
     /* Uploads on the copy stream overlap other work. `after_stream`: they wait for the work now in
-     * the stream. copy_stream_join makes the stream wait for them. */
+     * the stream. */
     tg_status (*copy_stream_upload)(tg_backend *be, bool after_stream, void *dst,
                                     const void *pinned, size_t bytes);
-    tg_status (*copy_stream_join)(tg_backend *be);
+    /* The follower waits for the work now in the leader, which continues. One of them is MAIN. */
+    tg_status (*follow)(tg_backend *be, tg_stream_id follower, tg_stream_id leader);
     /* Calls between begin and end are captured instead of run (none that synchronizes or
      * allocates); launching runs all of them at once, any number of times. */
     tg_status (*graph_begin)(tg_backend *be);
     tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, capture ends */
     void (*graph_destroy)(tg_backend *be, tg_graph **graph);
     tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
-    /* For libraries that queue work themselves: the stream's native handle, and an address that
-     * identifies a device of a machine whatever its number in a process. */
-    void *(*handle)(tg_backend *be);
-    /* A side stream: it waits for the work now in the stream, which continues; join makes the
-     * stream wait for it. */
-    void *(*side_handle)(tg_backend *be);
-    tg_status (*side_stream_follow)(tg_backend *be);
-    tg_status (*side_stream_join)(tg_backend *be);
-    tg_status (*device_address)(tg_backend *be, uint64_t *address);
+    /* The native handle, for libraries that queue work themselves. */
+    void *(*handle)(tg_backend *be, tg_stream_id stream);
 } tg_stream_ops;
+
+/* The driver's report on the device of a backend. */
+typedef struct tg_device_facts {
+    size_t memory_left, memory_total;
+    uint64_t address; /* identifies the device on its machine, whatever its number in a process */
+} tg_device_facts;
 
 struct tg_backend_ops {
     const char *name;
     const char *summary;
     tg_place place;              /* place of `alloc`'s memory and of every pointer below */
     const tg_stream_ops *stream; /* NULL: every call is synchronous */
-    /* The driver's report on a device's memory; NULL on the host. */
-    tg_status (*memory_left)(tg_backend *be, size_t *left, size_t *total);
-    /* Number of devices that the process sees, and the device of a stream; NULL on the host. Called
-     * before open. */
-    tg_status (*device_count)(tg_backend *be, int *count);
-    tg_status (*stream_device)(tg_backend *be, void *stream, int *device);
+    /* NULL on the host. */
+    tg_status (*device_facts)(tg_backend *be, tg_device_facts *out);
+    /* Number of devices that the process sees and, if there is a stream, its device. NULL on the
+     * host. Called before open. */
+    tg_status (*devices)(tg_backend *be, void *stream, int *count, int *of_stream);
 
     /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
     void (*probe)(tg_backend_info *info);
@@ -361,13 +378,19 @@ struct tg_backend_ops {
     void (*release)(tg_backend *be, void *block);                           /* accepts NULL */
     tg_status (*upload)(tg_backend *be, void *dst, const void *host, size_t bytes);
     tg_status (*download)(tg_backend *be, void *host, const void *src, size_t bytes);
+    /* Within the backend's memory, or between it and pinned memory; only queued on a stream. */
     tg_status (*copy)(tg_backend *be, void *dst, const void *src, size_t bytes);
     tg_status (*synchronize)(tg_backend *be);
 
-    /* -- slots of one operand: work on arrays, which a backend with a stream only queues -- */
-#define TG_SLOT(name, type) tg_status (*name)(tg_backend * be, const type *op);
+    /* -- slots of one operand, which a backend with a stream only queues -- */
+#define TG_SLOT(name, type) tg_status (*name)(tg_backend *, const type *op);
 #include "backend/slots.def"
 #undef TG_SLOT
+
+    /* Whether the backend has the operation for these sizes, which must not be called otherwise,
+     * and the bytes of its workspace. Only blocks, factorized weights and a quantized x may be
+     * missing. */
+    bool (*workspace)(tg_backend *be, const tg_query *query, size_t *bytes);
 
     /* -- elementwise -- */
     tg_status (*fill)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
@@ -375,8 +398,7 @@ struct tg_backend_ops {
     tg_status (*convert)(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
                          tg_dtype dst_dtype, void *dst);
     tg_status (*axpy)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
-                      void *y); /* y += alpha x */
-    tg_status (*scale)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
+                      void *y); /* y += alpha x, or y *= alpha if x is NULL */
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
@@ -428,10 +450,8 @@ struct tg_backend_ops {
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
     void (*fft_destroy)(tg_backend *be, tg_fft_plan **plan);
     /* The first `count` transforms of the plan. */
-    tg_status (*fft_forward)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                             double scale, const void *x, void *spectrum);
-    tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                             double scale, const void *spectrum, void *x);
+    tg_status (*fft)(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                     tg_fft_weight weight, double scale, const void *from, void *to);
 
     /* -- index sets -- */
     tg_status (*select)(tg_backend *be, const tg_select *op);
@@ -440,9 +460,6 @@ struct tg_backend_ops {
                               void *out); /* out = x with the kept entries 0; out may be x */
 
     /* -- compressed gradients, dtypes f32, f64, c64, c128 -- */
-    /* Bytes of workspace that the three calls below need for these modes (factors ignored except
-     * for being NULL or not); factored: sources may be factored. */
-    size_t (*compress_workspace)(tg_backend *be, const tg_multimode *modes, bool factored);
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
@@ -454,53 +471,26 @@ struct tg_backend_ops {
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
-    /* `count` calls with the same bits as in turn; no two write the same memory or share a
-     * guard. */
-    tg_status (*adam)(tg_backend *be, int count, const tg_adam *ops);
-    /* As adam with the moments and direction of a kernel, in double; moments that the kernel lacks
-     * are ignored. */
-    tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
+    /* `count` calls of one kernel with the same bits as in turn; no two write the same memory or
+     * share a guard. Kernels other than Adam compute in double. */
+    tg_status (*update)(tg_backend *be, int count, const tg_adam *ops);
 
-    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes and activate:
-     * the real ones, 16-bit formats computed with in f32); see backend/nn.h -- */
-    size_t (*skip_workspace)(tg_backend *be, const tg_skip *op,
-                             bool backward); /* bytes; sizes only */
-    tg_status (*skip_forward)(tg_backend *be, const tg_skip *op);
-    tg_status (*skip_backward)(tg_backend *be, const tg_skip *op);
-    size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
-    tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
-    tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
-    /* Whether mlp_backward of these sizes accepts a quantized x, with beta 0 and a dx; NULL:
-     * never. */
-    bool (*mlp_accepts_quantized_input)(tg_backend *be, const tg_mlp *op);
-    /* Whether the backend has a fused kernel for a block of these sizes, and the bytes of its
-     * workspace; NULL: never. Otherwise block_forward must not be called. Likewise backward. */
-    bool (*block_workspace)(tg_backend *be, const tg_block *op, size_t *bytes);
+    /* -- blocks of networks, see backend/nn.h: fused kernels for the sizes that the backend has
+     * them for; NULL: for none -- */
+
     tg_status (*block_forward)(tg_backend *be, const tg_block *op);
-    bool (*block_back_workspace)(tg_backend *be, const tg_block_back *op, size_t *bytes);
     tg_status (*block_backward)(tg_backend *be, const tg_block_back *op);
-    tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
-    tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     /* Neighbours of queries among points, see backend/neighbours.h; in the same order on every
-     * backend. The bytes follow from the numbers of points and queries: of arrays laid out by
-     * tg_neighbours_place and, after them, of scratch. Coordinates may be on the host. */
-    size_t (*neighbours_bytes)(tg_backend *be, int64_t points, int64_t queries);
+     * backend. Coordinates may be on the host. */
     tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
                                   const tg_tensor *points, const tg_tensor *queries);
     tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
-    /* Graph kernels, see backend/gno.h. The bytes of the workspace follow from the sizes. */
-    size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
-    tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);
-    tg_status (*gno_backward)(tg_backend *be, const tg_gno *op);
+    tg_status (*gno)(tg_backend *be, const tg_gno *op);
 
     /* -- factorized weights; see backend/nn.h -- */
-    /* Whether the backend has a fused kernel for two modes of these sizes; NULL: never. Otherwise
-     * the two calls must not be made. */
-    bool (*two_modes_takes)(tg_backend *be, const tg_two_modes *op);
-    tg_status (*two_modes_forward)(tg_backend *be, const tg_two_modes *op);
-    tg_status (*two_modes_backward)(tg_backend *be, const tg_two_modes *op);
-    /* Likewise for spectral products between maps and their gradients. Aligned as in tg_block. */
-    bool (*mapped_takes)(tg_backend *be, const tg_mapped *op);
+    /* Fused kernels for sizes that the backend has them for; NULL: for none. Arrays of the latter
+     * two are aligned as in tg_block. */
+    tg_status (*two_modes)(tg_backend *be, const tg_two_modes *op);
     tg_status (*mapped_contract)(tg_backend *be, const tg_mapped *op);
     tg_status (*mapped_gradients)(tg_backend *be, const tg_map_gradients *op);
 };
@@ -517,11 +507,19 @@ struct tg_backend {
     void *state;  /* of the backend */
 };
 
-/* Fills ranks and count from words. */
-static inline tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
-    const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
-    return be->ops->select(be, &op);
+static inline bool tg_has(tg_backend *be, tg_query query) {
+    size_t bytes = 0;
+    return be->ops->workspace(be, &query, &bytes);
 }
+
+/* Bytes; 0 if the backend lacks the operation. */
+static inline size_t tg_workspace_bytes(tg_backend *be, tg_query query) {
+    size_t bytes = 0;
+    return be->ops->workspace(be, &query, &bytes) ? bytes : 0;
+}
+
+/* Fills ranks and count from words. */
+tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
 
 /* The context's backend, choosing the best one if none is chosen. */
 TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);

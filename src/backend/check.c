@@ -54,17 +54,17 @@ static tg_status check_layer(tg_context *ctx, const char *slot, tg_dtype dtype, 
     return tg_check_store(ctx, slot, dtype, store);
 }
 
-tg_status tg_check_skip(tg_context *ctx, const char *slot, const tg_skip *op) {
-    return check_layer(ctx, slot, op->dtype, op->store);
+tg_status tg_check_skip(tg_context *ctx, const tg_skip *op) {
+    return check_layer(ctx, "skip", op->dtype, op->store);
 }
 
-tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op) {
-    return check_layer(ctx, slot, op->dtype, op->store);
+tg_status tg_check_norm(tg_context *ctx, const tg_norm *op) {
+    return check_layer(ctx, "norm", op->dtype, op->store);
 }
 
-tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op) {
-    TG_CALL(check_layer(ctx, slot, op->dtype, op->x_store));
-    return tg_check_store(ctx, slot, op->dtype, op->y_store);
+tg_status tg_check_mlp(tg_context *ctx, const tg_mlp *op) {
+    TG_CALL(check_layer(ctx, "mlp", op->dtype, op->x_store));
+    return tg_check_store(ctx, "mlp", op->dtype, op->y_store);
 }
 
 tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op) {

@@ -16,9 +16,9 @@ TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtyp
                                       tg_storage store);
 
 /* dtype and storage of the neural-operator slots, and of a gradient's source. */
-TG_NODISCARD tg_status tg_check_skip(tg_context *ctx, const char *slot, const tg_skip *op);
-TG_NODISCARD tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op);
-TG_NODISCARD tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op);
+TG_NODISCARD tg_status tg_check_skip(tg_context *ctx, const tg_skip *op);
+TG_NODISCARD tg_status tg_check_mlp(tg_context *ctx, const tg_mlp *op);
+TG_NODISCARD tg_status tg_check_norm(tg_context *ctx, const tg_norm *op);
 TG_NODISCARD tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op);
 TG_NODISCARD tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
                                        const tg_grad_source *source);
@@ -53,7 +53,7 @@ TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_ada
                                        tg_rng *rounding, bool *goes);
 /* Elements [first, first + n), at most TG_STATE_BLOCK of them, of a resolved call: decodes the
  * moments, applies the kernel, and encodes them again. */
-void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n);
+void tg_rule_block(const tg_adam *op, int64_t first, int64_t n);
 bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding);
 
 #endif

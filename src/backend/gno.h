@@ -36,6 +36,7 @@ int64_t tg_gno_weight_count(const tg_gno_sizes *sizes);
 
 typedef struct tg_gno {
     tg_dtype dtype;
+    bool backward;
     const tg_gno_config *config;
     int64_t batch, points, queries;
     const tg_neighbours *neighbours;

@@ -30,7 +30,8 @@ static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
 static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, double radius,
                         void **memory, tg_neighbours *out) {
     const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
-    const size_t bytes = be->ops->neighbours_bytes(be, points, queries);
+    const size_t bytes = tg_workspace_bytes(
+        be, (tg_query){.neighbours = &(tg_neighbours){.points = points, .queries = queries}});
     *memory = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
     TG_CALL(*memory ? TG_OK : TG_E_MEMORY);
     tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
@@ -150,16 +151,16 @@ static tg_status check_like(const tg_backend *be, const char *what, const tg_gno
 }
 
 /* Finds the neighbours and computes `op`, whose outputs are set. */
-static tg_status compute(tg_backend *be, const tg_tensor *y, const tg_tensor *x, tg_gno *op,
-                         bool backward) {
+static tg_status compute(tg_backend *be, const tg_tensor *y, const tg_tensor *x, tg_gno *op) {
     tg_status status = TG_OK;
     tg_neighbours near;
     void *memory = NULL;
     TG_TRY(search(be, y, x, op->config->radius, &memory, &near));
     op->neighbours = &near;
-    op->workspace = be->ops->alloc(be, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, op, backward));
+    op->workspace =
+        be->ops->alloc(be, TG_MEM_WORKSPACE, tg_workspace_bytes(be, (tg_query){.gno = op}));
     TG_TRY(op->workspace ? TG_OK : TG_E_MEMORY);
-    TG_TRY(backward ? be->ops->gno_backward(be, op) : be->ops->gno_forward(be, op));
+    TG_TRY(be->ops->gno(be, op));
 fail:
     be->ops->release(be, op->workspace);
     be->ops->release(be, memory);
@@ -176,7 +177,7 @@ tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config, const tg_
     TG_CALL(begin(ctx, config, weights, y, x, f, &be, &full, &op));
     TG_CALL(check_like(be, "out", &op, full.out_channels, op.queries, out));
     op.y = out->data;
-    return compute(be, y, x, &op, false);
+    return compute(be, y, x, &op);
 }
 
 tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg_tensor *weights,
@@ -195,6 +196,7 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
         TG_CALL(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
                   : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));
     }
+    op.backward = true;
     op.dy = dout->data;
     op.df = df ? df->data : NULL;
     const char *from = weights->data;
@@ -204,7 +206,7 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
         op.dbias[l] = to + ((const char *)op.bias[l] - from);
     }
     TG_CALL(be->ops->fill(be, op.dtype, tg_tensor_numel(dweights), (tg_scalar){0}, dweights->data));
-    return compute(be, y, x, &op, true);
+    return compute(be, y, x, &op);
 }
 
 int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values) {

@@ -130,7 +130,7 @@ TG_LOSS_FN double tg_residual_at(const tg_residual *op, int64_t b, int64_t i, in
         return tg_darcy_residual(op, b, i, j);
     case TG_EQUATION_BURGERS:
         return tg_burgers_residual(op, b, i);
-    case TG_EQUATION_FLOW:
+    default:
         break;
     }
     return op->residual[(b * op->n + i) * op->m + j];
@@ -144,7 +144,7 @@ TG_LOSS_FN double tg_residual_slope(const tg_residual *op, int64_t b, int64_t i,
         return op->y_scale * tg_darcy_slope(op, b, i, j);
     case TG_EQUATION_BURGERS:
         return op->y_scale * tg_burgers_slope(op, b, i);
-    case TG_EQUATION_FLOW:
+    default:
         break;
     }
     return op->y_scale * (op->residual[at] / op->time + op->rest[at]);
@@ -164,7 +164,7 @@ TG_LOSS_FN double tg_residual_unit(const tg_residual *op, int64_t b, int64_t i, 
 
 /* Factor of coefficient i of an image: real for Laplace, otherwise to be multiplied by the
  * imaginary unit. */
-TG_LOSS_FN double tg_vorticity_factor(const tg_vorticity_spectra *op, int64_t i) {
+TG_LOSS_FN double tg_vorticity_factor(const tg_residual *op, int64_t i) {
     const int64_t row = op->m / 2 + 1, a = i / row - op->n / 2, b = i % row;
     const double unit = 6.283185307179586477 / op->length;
     const double kx = unit * (double)a, ky = unit * (double)b, square = kx * kx + ky * ky;
@@ -185,10 +185,10 @@ TG_LOSS_FN double tg_vorticity_factor(const tg_vorticity_spectra *op, int64_t i)
 }
 
 /* Coefficient i of image n. */
-TG_LOSS_FN void tg_vorticity_map_at(const tg_vorticity_spectra *op, int64_t n, int64_t i) {
+TG_LOSS_FN void tg_vorticity_map_at(const tg_residual *op, int64_t n, int64_t i) {
     const int64_t at = 2 * (n * op->n * (op->m / 2 + 1) + i);
     const bool is_real = op->map == TG_VORTICITY_LAPLACE;
-    const double factor = op->scale * tg_vorticity_factor(op, i);
+    const double factor = op->factor * tg_vorticity_factor(op, i);
     const double re = op->from[at], im = op->from[at + 1];
     op->to[at] = (is_real ? factor * re : -factor * im) + (op->adds ? op->to[at] : 0.0);
     op->to[at + 1] = (is_real ? factor * im : factor * re) + (op->adds ? op->to[at + 1] : 0.0);
@@ -201,24 +201,25 @@ TG_LOSS_FN double tg_vorticity_forcing(const tg_residual *of, int64_t i, int64_t
 }
 
 /* Point p of sample b. */
-TG_LOSS_FN void tg_vorticity_point(const tg_vorticity_points *op, int64_t b, int64_t p) {
-    const tg_residual *of = &op->of;
-    const int64_t i = p / of->m, j = p % of->m, at = b * of->n * of->m + p;
-    switch (op->part) {
+TG_LOSS_FN void tg_vorticity_point(const tg_residual *op, int64_t b, int64_t p) {
+    const int64_t i = p / op->m, j = p % op->m, at = b * op->n * op->m + p;
+    switch (op->equation) {
     case TG_VORTICITY_BEGIN:
-        op->field[at] = tg_residual_x(of, b, i, j);
-        op->r[at] = -op->field[at] / of->time - tg_vorticity_forcing(of, i, j) / 2.0;
+        op->field[at] = tg_residual_x(op, b, i, j);
+        op->r[at] = -op->field[at] / op->time - tg_vorticity_forcing(op, i, j) / 2.0;
         break;
     case TG_VORTICITY_END:
-        op->field[at] = tg_residual_y(of, of->pred, b, i, j);
-        op->r[at] += op->field[at] / of->time - tg_vorticity_forcing(of, i, j) / 2.0;
+        op->field[at] = tg_residual_y(op, op->pred, b, i, j);
+        op->r[at] += op->field[at] / op->time - tg_vorticity_forcing(op, i, j) / 2.0;
         break;
     case TG_VORTICITY_MOVE:
         op->r[at] +=
-            (op->u[at] * op->wx[at] + op->v[at] * op->wy[at] - of->viscosity * op->field[at]) / 2.0;
+            (op->u[at] * op->wx[at] + op->v[at] * op->wy[at] - op->viscosity * op->field[at]) / 2.0;
         break;
     case TG_VORTICITY_TIMES:
         op->field[at] = op->by[at] * op->r[at];
+        break;
+    default:
         break;
     }
 }

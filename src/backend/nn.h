@@ -5,7 +5,8 @@
  * here, spectra are its complex type; weights, biases and their gradients always have that
  * precision, while activations and spectra may be stored in 16 bits (`store`). Gradients of weights
  * are accumulated (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never
- * reads the output. Each direction ignores pointers that it does not name. */
+ * reads the output. An operation with two directions runs the one that `backward` says, which
+ * ignores pointers that it does not name. */
 #ifndef TG_BACKEND_NN_H
 #define TG_BACKEND_NN_H
 
@@ -84,6 +85,7 @@ typedef enum tg_skip_map {
  *             dx may be dy unless LINEAR. */
 typedef struct tg_skip {
     tg_dtype dtype;
+    bool backward;
     tg_skip_map kind;
     int64_t batch, in, out, pixels; /* in == out unless LINEAR */
     tg_act act;
@@ -96,7 +98,7 @@ typedef struct tg_skip {
     const void *dy;
     void *dweight, *dbias; /* like weight and bias; may be NULL */
     void *dx;              /* (batch, in, pixels); may be NULL */
-    void *workspace;       /* skip_workspace() bytes */
+    void *workspace;       /* tg_workspace_bytes() bytes */
     tg_storage store;      /* of x, y, dy and dx */
 } tg_skip;
 
@@ -110,6 +112,7 @@ typedef struct tg_skip {
  * uniform(rng, stream + e) >= dropout; e continues through the output. */
 typedef struct tg_mlp {
     tg_dtype dtype;
+    bool backward;
     int64_t batch, in, hidden, out, pixels;
     tg_act act;
     tg_act hidden_act; /* NONE: GELU */
@@ -130,22 +133,22 @@ typedef struct tg_mlp {
     const void *dy;   /* (batch, out, pixels) */
     void *dw1, *db1, *dw2, *db2;
     void *dx;                    /* (batch, in, pixels), may be x if beta is 0; may be NULL */
-    void *workspace;             /* mlp_workspace() bytes */
+    void *workspace;             /* tg_workspace_bytes() bytes */
     tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
-    bool x_quantized; /* backward: x is quantized to 8 bits (quantize.h), dx elsewhere; requires
-                         mlp_accepts_quantized_input */
+    bool x_quantized; /* backward: x is quantized to 8 bits (quantize.h), with beta 0 and a dx,
+                         which is elsewhere; only if tg_has() it */
 } tg_mlp;
 
 /* A block of a Fourier neural operator in one call, u = act(x):
  *   z1 = scale F^-1(spectrum) + skip u + bias
  *   z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u;  activated = gelu(z2)
- * Real data, the inverse transform as of fft_inverse with weights TG_FFT_PLAIN. All arrays begin at
+ * Real data, the inverse transform as of fft with weights TG_FFT_PLAIN. All arrays begin at
  * an allocation or a multiple of 16 bytes from it. */
 typedef struct tg_block {
     tg_dtype dtype;
     int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is computed */
     const struct tg_fft_desc *desc;  /* of the transform */
-    struct tg_fft_plan *fft;         /* its plan; not for block_workspace */
+    struct tg_fft_plan *fft;         /* its plan; not for tg_workspace_bytes() */
     double scale;
     const void *spectrum; /* (batch, channels, modes) */
     const void *x;        /* (batch, channels, pixels) */
@@ -158,7 +161,7 @@ typedef struct tg_block {
     const void *gate;                /* (channels); NULL: ones */
     void *z1, *z2, *activated;       /* like x, may be NULL. The last one given may be x */
     bool z1_quantized, z2_quantized; /* quantized to 8 bits (quantize.h), not in place of x */
-    void *workspace;                 /* block_workspace() bytes */
+    void *workspace;                 /* tg_workspace_bytes() bytes */
     tg_storage store;                /* of x, z1, z2 and activated */
 } tg_block;
 
@@ -166,13 +169,13 @@ typedef struct tg_block {
  *   dx = (scale F^-1(spectrum) + skip^T dz1 + gate dz2) [act'(x) if through], with respect to u
  *        otherwise; may be x, dz1 or dz2;
  *   dskip += sum dz1 u^T;  dbias += sum dz1;  dgate += the diagonal of sum dz2 u^T.
- * The inverse transform as of fft_inverse with weights TG_FFT_ADJOINT; arrays aligned as in
+ * The inverse transform as of fft with weights TG_FFT_ADJOINT; arrays aligned as in
  * tg_block. */
 typedef struct tg_block_back {
     tg_dtype dtype;
     int64_t batch, channels;
     const struct tg_fft_desc *desc; /* of the transform */
-    struct tg_fft_plan *fft;        /* its plan; not for block_back_workspace */
+    struct tg_fft_plan *fft;        /* its plan; not for tg_workspace_bytes() */
     double scale;
     const void *spectrum; /* (batch, channels, modes) */
     const void *x;        /* (batch, channels, pixels) */
@@ -183,7 +186,7 @@ typedef struct tg_block_back {
     const void *dz1, *dz2;       /* like x */
     void *dskip, *dbias, *dgate; /* like skip and gate; the latter two may be NULL */
     void *dx;                    /* like x */
-    void *workspace;             /* block_back_workspace() bytes */
+    void *workspace;             /* tg_workspace_bytes() bytes */
     tg_storage store;            /* of x, dz1, dz2 and dx */
     bool x_quantized;            /* x is quantized to 8 bits (quantize.h), dx elsewhere */
 } tg_block_back;
@@ -193,6 +196,7 @@ typedef struct tg_block_back {
  * group). Backward reads x, stats and dy. */
 typedef struct tg_norm {
     tg_dtype dtype;
+    bool backward;
     int64_t batch, channels, pixels;
     bool per_channel;
     double eps;
@@ -227,6 +231,7 @@ typedef struct tg_spectral {
  *   dright = sum_p weight[p]^T conj(left core[p]). */
 typedef struct tg_two_modes {
     tg_dtype dtype;
+    bool backward;
     int64_t planes, d1, d2, r1, r2;
     const void *core;  /* (planes, r1, r2) */
     const void *left;  /* (d1, r1) */
@@ -331,40 +336,34 @@ typedef struct tg_sobolev {
  * and, if not NULL, slope = the gradient of |r|^2 / 2 by pred. Fields are in the units of the data,
  * v = mean + scale z of the stored z:
  *
- *   darcy    x = a, y = u on the unit square with its boundary, h_j = 1 / (N_j - 1); at inner
+ *   DARCY    x = a, y = u on the unit square with its boundary, h_j = 1 / (N_j - 1); at inner
  *            points p r_p = sum_q t_pq (u_p - u_q) / h_pq^2 - f,  t_pq = 2 a_p a_q / (a_p + a_q)
  *            over the four neighbours q; unit = |f| sqrt(inner points), of f = 0 with 1 for |f|
- *   burgers  the last frame v of x and y = u, a time dt later, on the unit circle, h = 1 / N:
+ *   BURGERS  the last frame v of x and y = u, a time dt later, on the unit circle, h = 1 / N:
  *            r = (u - v) / dt + (B(u) + B(v)) / 2,  B(w) = D(w^2 / 2) - nu L w with central
  *            differences D and L; unit = |(target - v) / dt|
- *   flow     r and the rest of the slope, without r / dt, are given; unit as of burgers */
-typedef enum tg_equation { TG_EQUATION_DARCY, TG_EQUATION_BURGERS, TG_EQUATION_FLOW } tg_equation;
-
-typedef struct tg_residual {
-    tg_equation equation;
-    tg_dtype dtype; /* f32 or f64 */
-    int64_t batch, in_channels;
-    int64_t n, m;           /* grid; of one dimension m is 1 */
-    double x_mean, x_scale; /* units */
-    double y_mean, y_scale;
-    double forcing, viscosity, time; /* f, nu, dt */
-    const void *x;             /* (batch, in_channels, n, m), of which the last channel is used */
-    const void *pred, *target; /* (batch, n, m) */
-    const double *residual, *rest; /* (batch, n, m), of a flow; rest: if a slope is wanted */
-    double *powers;                /* (batch, 2) */
-    double *slope;                 /* (batch, n, m); may be rest */
-} tg_residual;
-
-/* Parts of the residual of the vorticity equation on the periodic square [0, L)^2,
+ *   FLOW     r and the rest of the slope, without r / dt, are given; unit as of burgers
+ *
+ * or a part of the r of FLOW, the vorticity equation on the periodic square [0, L)^2,
  *
  *   w_t + N(w) = 0,   N(w) = u w_x + v w_y - nu Laplace w - A (sin 2 pi s + cos 2 pi s),
  *
  * s = (x + y) / L, with the velocity of the stream function, -Laplace psi = w, u = psi_y,
- * v = -psi_x; all in f64. Derivatives are those of the trigonometric polynomial, products are taken
- * at the points (nn/flow_residual.c).
- *
- * Maps of spectra, to = scale map(from) or, if it adds, to += ..; all but Laplace omit the highest
- * frequency of an even grid, which has no sign. */
+ * v = -psi_x, from the last frame w0 of x and w of pred; all in f64. Derivatives are those of the
+ * trigonometric polynomial, products are taken at the points (nn/flow_residual.c). */
+typedef enum tg_equation {
+    TG_EQUATION_DARCY,
+    TG_EQUATION_BURGERS,
+    TG_EQUATION_FLOW,
+    TG_VORTICITY_BEGIN, /* field = w0,  r = -w0 / dt - A/2 (sin + cos) */
+    TG_VORTICITY_END,   /* field = w,  r += w / dt - A/2 (sin + cos) */
+    TG_VORTICITY_MOVE,  /* r += (u wx + v wy - nu field) / 2 */
+    TG_VORTICITY_TIMES, /* field = by r */
+    TG_VORTICITY_MAP    /* to = factor map(from), or to += if it adds */
+} tg_equation;
+
+/* Maps of spectra. All but Laplace omit the highest frequency of an even grid, which has no sign.
+ */
 typedef enum tg_vorticity_map {
     TG_VORTICITY_SLOPE_X, /* w -> w_x */
     TG_VORTICITY_SLOPE_Y, /* w -> w_y */
@@ -373,28 +372,27 @@ typedef enum tg_vorticity_map {
     TG_VORTICITY_LAPLACE
 } tg_vorticity_map;
 
-typedef struct tg_vorticity_spectra {
+typedef struct tg_residual {
+    tg_equation equation;
+    tg_dtype dtype; /* f32 or f64 */
+    int64_t batch, in_channels;
+    int64_t n, m;           /* grid; of one dimension m is 1 */
+    double x_mean, x_scale; /* units */
+    double y_mean, y_scale;
+    double forcing, viscosity, time; /* f or A, nu, dt */
+    const void *x;             /* (batch, in_channels, n, m), of which the last channel is used */
+    const void *pred, *target; /* (batch, n, m) */
+    const double *residual, *rest; /* (batch, n, m), of a flow; rest: if a slope is wanted */
+    double *powers;                /* (batch, 2) */
+    double *slope;                 /* (batch, n, m); may be rest */
+    /* parts of a flow */
+    const double *u, *v, *wx, *wy, *by; /* (batch, n, m), as the next two */
+    double *r, *field;
     tg_vorticity_map map;
-    int64_t images, n, m; /* of fields (images, n, m) */
-    double length, scale;
+    double length, factor; /* L */
     bool adds;
-    const double *from; /* (images, n, m / 2 + 1, 2), rows from frequency -(n / 2) on */
+    const double *from; /* (batch, n, m / 2 + 1, 2), rows from frequency -(n / 2) on */
     double *to;
-} tg_vorticity_spectra;
-
-/* Pointwise work on all samples, w0 being the last frame of x and w that of pred. */
-typedef enum tg_vorticity_part {
-    TG_VORTICITY_BEGIN, /* field = w0,  r = -w0 / dt - A/2 (sin + cos) */
-    TG_VORTICITY_END,   /* field = w,  r += w / dt - A/2 (sin + cos) */
-    TG_VORTICITY_MOVE,  /* r += (u wx + v wy - nu field) / 2 */
-    TG_VORTICITY_TIMES  /* field = by r */
-} tg_vorticity_part;
-
-typedef struct tg_vorticity_points {
-    tg_vorticity_part part;
-    tg_residual of; /* the fields, their units and the equation's numbers */
-    const double *u, *v, *wx, *wy, *by;
-    double *r, *field; /* (batch, n, m), as those above */
-} tg_vorticity_points;
+} tg_residual;
 
 #endif

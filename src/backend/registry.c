@@ -75,13 +75,12 @@ static tg_status find_device(tg_backend *be) {
     int count = 0, of_stream = 0;
     be->device = config->device < 0 ? 0 : config->device;
     be->stream = config->stream;
-    TG_CALL(be->ops->device_count(be, &count));
+    TG_CALL(be->ops->devices(be, config->stream, &count, &of_stream));
     if (be->device >= count) {
         return tg_fail(be->ctx, TG_E_ARGUMENT, "context: device %d is requested, backend %s has %d",
                        be->device, be->ops->name, count);
     }
     if (config->stream) {
-        TG_CALL(be->ops->stream_device(be, config->stream, &of_stream));
         if (config->device >= 0 && of_stream != config->device) {
             return tg_fail(be->ctx, TG_E_ARGUMENT,
                            "context: the stream belongs to device %d, but device %d is requested",
@@ -107,7 +106,7 @@ static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
     be->ctx = ctx;
     be->threads = ctx->threads;
     be->math = ctx->config.math;
-    if (be->ops->device_count) {
+    if (be->ops->devices) {
         TG_TRY(find_device(be));
     }
     TG_TRY(be->ops->open(be));
@@ -200,4 +199,9 @@ const char *tg_backend_math(const tg_context *ctx) {
         return "";
     }
     return ctx->backend->math == TG_MATH_FP32 ? "fp32" : "tf32";
+}
+
+tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
+    return be->ops->select(be, &op);
 }

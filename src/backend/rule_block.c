@@ -78,7 +78,8 @@ static void use_direction(const tg_adam *op, int64_t first, int64_t n, double *u
     }
 }
 
-void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n) {
+void tg_rule_block(const tg_adam *op, int64_t first, int64_t n) {
+    const tg_rule_kernel kernel = op->kernel;
     double g[2 * BLOCK], m[2 * BLOCK] = {0}, v[2 * BLOCK] = {0}, u[2 * BLOCK];
     const int64_t width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
     const int parts = width == 2 && !op->split ? 2 : 1;

@@ -141,7 +141,7 @@ tg_status tg_backend_download(tg_backend *be, const tg_tensor *from, tg_staging 
         out->place = TG_HOST;
         out->data = staging->memory + staging->used;
         staging->used += bytes;
-        return be->ops->stream->download_async(be, out->data, from->data, bytes);
+        return be->ops->copy(be, out->data, from->data, bytes);
     }
     tg_status status = tg_tensor_create(be->ctx, TG_MEM_DATA, from->dtype, &from->shape, out);
     if (status == TG_OK) {
@@ -167,12 +167,13 @@ tg_status tg_backend_synchronize(tg_context *ctx) {
 tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total) {
     TG_NEED(ctx, ctx, used, total);
     tg_backend *be = NULL;
-    size_t left = 0;
+    tg_device_facts facts;
     *used = *total = 0;
     TG_CALL(tg_backend_get(ctx, &be));
-    if (be->ops->memory_left) {
-        TG_CALL(be->ops->memory_left(be, &left, total));
-        *used = *total - left;
+    if (be->ops->device_facts) {
+        TG_CALL(be->ops->device_facts(be, &facts));
+        *total = facts.memory_total;
+        *used = facts.memory_total - facts.memory_left;
     }
     return TG_OK;
 }

@@ -33,6 +33,9 @@ TG_NODISCARD tg_status tg_context_adopt(tg_context *ctx, const tg_context *branc
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
                      const char *format, ...) TG_PRINTF(5, 6);
 
+/* The source place that raised the last error, as tg_context_error. */
+const char *tg_context_error_place(const tg_context *ctx);
+
 void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRINTF(3, 4);
 
 /* At the entry of a public function: returns TG_E_ARGUMENT and names the first NULL pointer. ctx

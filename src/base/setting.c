@@ -10,7 +10,52 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/minmax.h"
+
 enum { WORD = 64 };
+
+/* ---- names ---- */
+
+enum { MAX_WORD = 63 };
+
+/* Copies a word in lower case; returns its length, or MAX_WORD + 1 if it is NULL or longer. */
+static int take_word(const char *text, char word[MAX_WORD]) {
+    const int length = text ? (int)strnlen(text, MAX_WORD + 1) : MAX_WORD + 1;
+    for (int i = 0; i < length && length <= MAX_WORD; i++) {
+        word[i] = (char)tolower((unsigned char)text[i]);
+    }
+    return length;
+}
+
+/* Optimal string alignment: D[i][j] is the least number of edits that turn the first i letters of a
+ * into the first j letters of b; swapping two neighbours counts once. Three rows of D are kept. */
+int tg_edit_distance(const char *first, const char *second) {
+    char a[MAX_WORD], b[MAX_WORD];
+    const int m = take_word(first, a), n = take_word(second, b);
+    if (m > MAX_WORD || n > MAX_WORD) {
+        return INT_MAX;
+    }
+    int64_t rows[3][MAX_WORD + 1];
+    int64_t *before = rows[0], *previous = rows[1], *current = rows[2];
+    for (int j = 0; j <= n; j++) {
+        previous[j] = j;
+    }
+    for (int i = 1; i <= m; i++) {
+        current[0] = i;
+        for (int j = 1; j <= n; j++) {
+            const int cost = a[i - 1] != b[j - 1];
+            current[j] = tg_min(previous[j - 1] + cost, tg_min(previous[j], current[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                current[j] = tg_min(current[j], before[j - 2] + 1);
+            }
+        }
+        int64_t *recycled = before;
+        before = previous;
+        previous = current;
+        current = recycled;
+    }
+    return (int)previous[n];
+}
 
 const char *tg_nearest_name(const char *text, const char *const *names, int count) {
     const char *best = NULL;
@@ -266,6 +311,39 @@ static bool store_entries(const tg_setting *row, void *field, const char *value)
     return true;
 }
 
+/* Rows of the same number of entries; null is none of them. */
+static bool store_rows(const tg_setting *row, tg_list_rows *field, const char *value) {
+    tg_list_rows list = {.count = -1};
+    char word[1024];
+    if (!bare_word(value, word, sizeof word)) {
+        return false;
+    }
+    char *rest = inside(word);
+    const bool is_null = strcmp(word, "null") == 0, is_empty = rest[strspn(rest, " ")] == '\0';
+    if (is_null || is_empty) {
+        list.count = is_null ? -1 : 0;
+        *field = list;
+        return is_null || rest > word;
+    }
+    list.count = 0;
+    for (int rows = 0; rest; rows++) {
+        double entries[TG_SETTING_LIST];
+        const int width = rows < TG_SETTING_LIST ? parse_list(cut_entry(&rest, ','), entries) : 0;
+        list.width = rows == 0 ? width : list.width;
+        if (width < 1 || width != list.width) {
+            return false;
+        }
+        for (int i = 0; i < width; i++) {
+            if (!is_in_range(row, entries[i])) {
+                return false;
+            }
+            list.value[list.count++] = entries[i];
+        }
+    }
+    *field = list;
+    return true;
+}
+
 /* Text that fits the field; the word null is the empty text. */
 static bool store_text(const tg_setting *row, char *field, const char *value) {
     const size_t capacity = (size_t)row->high;
@@ -344,6 +422,8 @@ static bool store(const tg_setting *row, void *field, const char *value) {
     case TG_SETTING_LIST_GRID:
     case TG_SETTING_LIST_TEXT:
         return store_entries(row, field, value);
+    case TG_SETTING_LIST_ROWS:
+        return store_rows(row, field, value);
     case TG_SETTING_TEXT:
         return store_text(row, field, value);
     default:
@@ -399,20 +479,21 @@ const char *tg_setting_choice(const tg_setting *row, int index) {
 }
 
 const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity) {
-    static const char *const kinds[] = {[TG_SETTING_INT] = "an integer",
-                                        [TG_SETTING_INT64] = "an integer",
-                                        [TG_SETTING_DOUBLE] = "a finite number",
-                                        [TG_SETTING_BYTES] = "a number of bytes (500MB, 1.5GiB)",
-                                        [TG_SETTING_BOOL] = "true or false",
-                                        [TG_SETTING_ENUM] = "one of ",
-                                        [TG_SETTING_LIST_INT] = "an integer or a list of integers",
-                                        [TG_SETTING_LIST_DOUBLE] = "a number or a list of numbers",
-                                        [TG_SETTING_TEXT] = "a text of at most ",
-                                        [TG_SETTING_GRID] = "a grid (16, 48x80 or [48, 80])",
-                                        [TG_SETTING_LIST_SIZE] = "an integer or a list of integers",
-                                        [TG_SETTING_LIST_GRID] =
-                                            "a grid or a list of grids (16 or [16, 48x80])",
-                                        [TG_SETTING_LIST_TEXT] = "a text or a list of texts"};
+    static const char *const kinds[] = {
+        [TG_SETTING_INT] = "an integer",
+        [TG_SETTING_INT64] = "an integer",
+        [TG_SETTING_DOUBLE] = "a finite number",
+        [TG_SETTING_BYTES] = "a number of bytes (500MB, 1.5GiB)",
+        [TG_SETTING_BOOL] = "true or false",
+        [TG_SETTING_ENUM] = "one of ",
+        [TG_SETTING_LIST_INT] = "an integer or a list of integers",
+        [TG_SETTING_LIST_DOUBLE] = "a number or a list of numbers",
+        [TG_SETTING_TEXT] = "a text of at most ",
+        [TG_SETTING_GRID] = "a grid (16, 48x80 or [48, 80])",
+        [TG_SETTING_LIST_SIZE] = "an integer or a list of integers",
+        [TG_SETTING_LIST_GRID] = "a grid or a list of grids (16 or [16, 48x80])",
+        [TG_SETTING_LIST_TEXT] = "a text or a list of texts",
+        [TG_SETTING_LIST_ROWS] = "a list of lists of numbers ([[1, 1], [0.5, 0.5]])"};
     text[0] = '\0';
     append(text, capacity, "%s", kinds[row->type]);
     if (row->type == TG_SETTING_TEXT) {
@@ -465,6 +546,20 @@ static void append_list(char *text, size_t capacity, const tg_setting *row, cons
     append(text, capacity, "%s", is_plain ? "" : "]");
 }
 
+static void append_rows(char *text, size_t capacity, const tg_list_rows *list) {
+    if (list->count < 1) {
+        append(text, capacity, "%s", list->count < 0 ? "null" : "[]");
+        return;
+    }
+    for (int i = 0; i < list->count; i++) {
+        const bool begins = i % list->width == 0, is_deep = list->width > 1;
+        append(text, capacity, "%s%s%s", i == 0 ? "[" : "",
+               i > 0 && begins ? is_deep ? "], " : ", " : "", begins ? is_deep ? "[" : "" : ", ");
+        append_number(text, capacity, list->value[i]);
+    }
+    append(text, capacity, "%s", list->width > 1 ? "]]" : "]");
+}
+
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity) {
     const void *field = (const char *)config + row->offset;
     text[0] = '\0';
@@ -495,6 +590,9 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
     }
     case TG_SETTING_GRID:
         append_grid(text, capacity, field);
+        break;
+    case TG_SETTING_LIST_ROWS:
+        append_rows(text, capacity, field);
         break;
     default:
         append_list(text, capacity, row, field);

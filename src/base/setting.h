@@ -29,6 +29,12 @@ typedef struct tg_list_grid {
     tg_list_int grid[TG_SETTING_LIST]; /* points: one number for all dimensions, or one for each */
 } tg_list_grid;
 
+typedef struct tg_list_rows {
+    int count; /* of numbers; -1: null */
+    int width; /* of a row */
+    double value[TG_SETTING_LIST * TG_SETTING_LIST];
+} tg_list_rows;
+
 typedef struct tg_list_text {
     int count;
     char text[TG_SETTING_LIST][512];
@@ -48,7 +54,8 @@ typedef enum tg_setting_type {
     TG_SETTING_GRID,      /* tg_list_int, written as 48x80, or 0 if it is empty */
     TG_SETTING_LIST_SIZE, /* tg_list_int */
     TG_SETTING_LIST_GRID, /* tg_list_grid: 16, [16, 48x80], [[48, 80], [24, 40]] */
-    TG_SETTING_LIST_TEXT  /* tg_list_text */
+    TG_SETTING_LIST_TEXT, /* tg_list_text */
+    TG_SETTING_LIST_ROWS  /* tg_list_rows: [[1, 1], [0.5, 0.5]]; a flat list has rows of one */
 } tg_setting_type;
 
 typedef struct tg_choice {

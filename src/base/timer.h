@@ -2,6 +2,13 @@
 #ifndef TG_BASE_TIMER_H
 #define TG_BASE_TIMER_H
 
-double tg_seconds(void); /* since an arbitrary start */
+#include <time.h>
+
+/* Seconds since an arbitrary start. */
+static inline double tg_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 #endif

@@ -15,7 +15,6 @@
 #include "base/minmax.h"
 #include "base/sized.h"
 #include "data/dataset.h"
-#include "data/dataset_memory.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
 

@@ -65,15 +65,53 @@ void tg_dataset_warn_of_order(tg_context *ctx, const tg_dataset *dataset, const 
 int64_t tg_dataset_row(const tg_dataset *dataset, tg_data_side which, int64_t index, int64_t frame);
 
 /* Whether the returned values of sample `index`, as x or y, contain a NaN or Inf; `text` gets its
- * file, array and place (nonfinite.c). Thread-safe: changes nothing. */
+ * file, array and place (dataset_checks.c). Thread-safe: changes nothing. */
 enum { TG_NONFINITE_TEXT = 512 };
 bool tg_dataset_find_nonfinite(const tg_dataset *dataset, tg_data_side which, int64_t index,
                                const void *values, char text[TG_NONFINITE_TEXT]);
 
-/* Data at points (dataset_points.c): checks that x is (samples, points, coordinates) and y real;
+/* Data at points (dataset_checks.c): checks that x is (samples, points, coordinates) and y real;
  * checks that the coordinates (channels, points) of row `index`, as returned, are in [0, 1]. */
 TG_NODISCARD tg_status tg_dataset_check_point_arrays(const tg_dataset *dataset, int coordinates);
 TG_NODISCARD tg_status tg_dataset_check_points(const tg_dataset *dataset, int64_t index,
                                                const float *points);
+
+/* ---- for the trainer ---- */
+
+/* Host memory of category data. */
+typedef struct tg_dataset_bytes {
+    size_t opening; /* peak while the set is opened */
+    size_t held;    /* afterwards */
+    size_t request; /* streamed: additionally per sample of the largest read */
+} tg_dataset_bytes;
+
+/* Opens the files for their shapes; reads no sample. */
+TG_NODISCARD tg_status tg_dataset_plan(tg_context *ctx, const char *path,
+                                       const tg_dataset_config *config, tg_dataset_facts *facts,
+                                       tg_dataset_bytes *bytes);
+
+/* Warns if the dimensions of the grid are sub-sampled differently, which changes its proportions
+ * and is rarely intended. tg_dataset_open logs it to its context. */
+void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *path);
+
+/* Samples read at once while fitting a normalizer, and the memory for them. */
+int64_t tg_normalizer_block(const tg_dataset_facts *facts, tg_data_side side);
+size_t tg_normalizer_fit_bytes(const tg_dataset_facts *facts, tg_data_side side);
+
+/* "last", "all" or an index from 0 on. `key` names the setting in errors (file_names.c). */
+TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text,
+                                     int64_t *y_time);
+
+/* The path of a set's file by convention: ROOT/SET_PART_GRID.h5 (or .hdf5, .safetensors, or _x.npy
+ * beside _y.npy), e.g. "darcy", "train", "16" -> ROOT/darcy_train_16.h5. Without a grid, NULL, the
+ * only file of that set and part is meant. The error names the path that is missing, or the files
+ * that could be meant. `root` NULL or "" is the current folder. */
+TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const char *set,
+                                    const char *part, const char *grid, char *path,
+                                    size_t capacity);
+
+/* The sample numbers of a batch (up to batch_size), without reading them (loader.c). */
+TG_NODISCARD tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch,
+                                         int64_t *indices, int64_t *count);
 
 #endif

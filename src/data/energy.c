@@ -73,8 +73,8 @@ tg_status tg_energy_add(tg_energy *energy, const void *field, int64_t channels, 
                                    .shape = energy->values.shape,
                                    .data = (char *)(uintptr_t)field + (size_t)c * bytes};
         TG_CALL(tg_tensor_convert(be->ctx, &channel, &energy->values));
-        TG_CALL(be->ops->fft_forward(be, energy->plan, 1, TG_FFT_PLAIN, 1.0 / (double)points,
-                                     energy->values.data, energy->coefficients));
+        TG_CALL(be->ops->fft(be, energy->plan, TG_FFT_FORWARD, 1, TG_FFT_PLAIN,
+                             1.0 / (double)points, energy->values.data, energy->coefficients));
         for (int64_t i = 0; i < energy->kept; i++) {
             double times;
             const int64_t k = llround(wave_number(&energy->desc, i, &times));

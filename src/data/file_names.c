@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/setting.h"
-#include "tgrad/data.h"
+#include "data/dataset.h"
 
 const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]) {
     bool is_square = n_dim > 0;

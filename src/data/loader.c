@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "base/sized.h"
 #include "base/threads.h"
-#include "tgrad/data.h"
+#include "data/dataset.h"
 
 struct tg_loader {
     tg_context *ctx;

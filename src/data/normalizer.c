@@ -8,7 +8,6 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/dataset_memory.h"
 #include "data/normalizer.h"
 #include "tgrad/data.h"
 

@@ -5,6 +5,16 @@
 #include "backend/backend.h"
 #include "tgrad/data.h"
 
+int64_t tg_normalizer_channels(const tg_normalizer *normalizer);
+bool tg_normalizer_is_complex(const tg_normalizer *normalizer);
+
+/* To and from an archive, exactly: prefix + "mean" (f64 or c128) and prefix + "std" (f64), both
+ * (channels). */
+TG_NODISCARD tg_status tg_normalizer_save(const tg_normalizer *normalizer, tg_archive *archive,
+                                          const char *prefix);
+TG_NODISCARD tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive,
+                                          const char *prefix, tg_normalizer **out);
+
 /* A copy, which the caller destroys. */
 TG_NODISCARD tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from,
                                           tg_normalizer **out);

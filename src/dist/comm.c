@@ -133,20 +133,10 @@ bool tg_comm_is_alone(const tg_comm *comm) {
     return !comm || (comm->ranks == 1 && !comm->device);
 }
 
-int tg_comm_local_rank(const tg_comm *comm) {
-    return comm ? comm->local_rank : 0;
-}
-
-int tg_comm_local_ranks(const tg_comm *comm) {
-    return comm ? comm->local_ranks : 0;
-}
-
-const char *tg_comm_transport(const tg_comm *comm) {
-    return comm ? comm->transport : "";
-}
-
-tg_comm_stats tg_comm_get_stats(const tg_comm *comm) {
-    return comm ? comm->stats : (tg_comm_stats){0};
+tg_comm_info tg_comm_get_info(const tg_comm *comm) {
+    return comm ? (tg_comm_info){comm->local_rank, comm->local_ranks,
+                                 comm->has_agreed && !comm->is_broken, comm->transport, comm->stats}
+                : (tg_comm_info){.transport = ""};
 }
 
 tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank) {
@@ -450,13 +440,7 @@ fail:
     return own == TG_OK ? status : own;
 }
 
-bool tg_comm_has_agreed(const tg_comm *comm) {
-    return comm && comm->has_agreed && !comm->is_broken;
-}
-
 tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, size_t bytes) {
-    TG_NEED(NULL, comm);
-    TG_NEED(comm->ctx, what, data);
     const uint64_t own[2] = {hash(data, bytes), bytes};
     uint64_t first[2];
     memcpy(first, own, sizeof first);
@@ -466,4 +450,66 @@ tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, 
         status = tg_fail(comm->ctx, TG_E_CONFIG, "%s: not as on rank 0", what);
     }
     return tg_comm_agree(comm, status);
+}
+
+/* ---- transport by the caller's functions ---- */
+
+static tg_status check_result(const tg_comm *comm, const char *name, int result) {
+    return result == 0
+               ? TG_OK
+               : tg_fail(comm->ctx, TG_E_BACKEND, "rank %d of %d: the caller's %s returned %d",
+                         comm->rank, comm->ranks, name, result);
+}
+
+static tg_status call_all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+    const tg_comm_callbacks *own = comm->state;
+    return check_result(comm, "all_reduce", own->all_reduce(own->user, op, dtype, n, x));
+}
+
+static tg_status call_broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
+    const tg_comm_callbacks *own = comm->state;
+    return check_result(comm, "broadcast", own->broadcast(own->user, root, bytes, x));
+}
+
+static tg_status call_barrier(tg_comm *comm) {
+    const tg_comm_callbacks *own = comm->state;
+    return check_result(comm, "barrier", own->barrier(own->user));
+}
+
+static void close_callbacks(tg_comm *comm) {
+    TG_FREE(comm->ctx, comm->state);
+}
+
+static const tg_comm_ops callback_ops = {.all_reduce = call_all_reduce,
+                                         .broadcast = call_broadcast,
+                                         .barrier = call_barrier,
+                                         .close = close_callbacks};
+
+tg_status tg_comm_create_callbacks(tg_context *ctx, const tg_comm_callbacks *callbacks,
+                                   tg_comm **out) {
+    TG_NEED_OUT(ctx, out, ctx, callbacks);
+    tg_status status = TG_OK;
+    tg_comm *comm = NULL;
+    tg_comm_callbacks *own = NULL;
+    tg_comm_callbacks full = {.size = sizeof full};
+    TG_TRY(TG_SIZED_READ(ctx, tg_comm_callbacks, user, callbacks, &full));
+    if (full.ranks < 1 || full.rank < 0 || full.rank >= full.ranks) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "communicator: rank %d of %d", full.rank, full.ranks);
+    }
+    if (!full.all_reduce || !full.broadcast || !full.barrier) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "communicator: all_reduce, broadcast and barrier are needed");
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, own, 1));
+    *own = full;
+    TG_TRY(tg_comm_begin(ctx, NULL, &comm));
+    comm->ops = &callback_ops;
+    comm->state = own;
+    comm->rank = full.rank;
+    comm->ranks = full.ranks;
+    snprintf(comm->transport, sizeof comm->transport, "callbacks");
+    return tg_comm_finish(&comm, out);
+fail:
+    tg_mem_free(ctx, own);
+    return status;
 }

@@ -38,7 +38,7 @@ struct tg_comm {
     bool is_broken;  /* an operation failed: the ranks may be out of step */
     bool has_agreed; /* or all ranks know of a failure */
     bool is_queueing;
-    void *stage;           /* staging buffer; NULL: never used */
+    void *stage; /* staging buffer; NULL: never used */
     tg_comm_stats stats;
     char transport[80];
 };
@@ -63,12 +63,13 @@ TG_NODISCARD tg_status tg_comm_end_queue(tg_comm *comm);
 /* Sums between begin and end, with values of the device, run as one group. */
 TG_NODISCARD tg_status tg_comm_group_sums(tg_comm *comm, bool begins);
 
+/* Fails on every rank unless all have the same `bytes` at `data`; `what` names them in the error:
+ * "the settings". */
+TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,
+                                          size_t bytes);
+
 /* Whether nothing is ever sent; true for NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);
-
-/* All processes of a launcher over MPI, which is initialised if necessary (mpi.c). */
-TG_NODISCARD tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
-                                                const tg_comm_launch *launch, tg_comm **out);
 
 /* A hash of the machine's name. */
 uint64_t tg_comm_machine(void);

@@ -17,7 +17,7 @@
 
 #include "base/timer.h"
 #include "dist/comm.h"
-#include "dist/nccl_library.h"
+#include "dist/libraries.h"
 
 typedef struct nccl_state {
     const tg_nccl *nccl;
@@ -289,7 +289,7 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
 /* On the side stream, which is not synchronized before end_sums. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     nccl_state *s = comm->device_state;
-    TG_CALL(s->be->ops->stream->side_stream_follow(s->be));
+    TG_CALL(s->be->ops->stream->follow(s->be, TG_STREAM_SIDE, TG_STREAM_MAIN));
     TG_CALL(call(comm, &(collective){.name = "a sum",
                                      .run = owner < 0 ? run_all_reduce : run_reduce,
                                      .is_begun = true,
@@ -308,7 +308,7 @@ static tg_status end_sums(tg_comm *comm) {
     pthread_mutex_lock(&s->lock);
     s->since = tg_seconds();
     pthread_mutex_unlock(&s->lock);
-    TG_CALL(s->be->ops->stream->side_stream_join(s->be));
+    TG_CALL(s->be->ops->stream->follow(s->be, TG_STREAM_MAIN, TG_STREAM_SIDE));
     TG_CALL(check(comm));
     return comm->is_queueing ? TG_OK : watch_stream(s);
 }
@@ -359,8 +359,8 @@ static tg_status create(tg_comm *comm, const tg_nccl *nccl, tg_backend *be, nccl
     TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, s, 1));
     *s = (nccl_state){.nccl = nccl,
                       .be = be,
-                      .stream = be->ops->stream->handle(be),
-                      .side_stream = be->ops->stream->side_handle(be)};
+                      .stream = be->ops->stream->handle(be, TG_STREAM_MAIN),
+                      .side_stream = be->ops->stream->handle(be, TG_STREAM_SIDE)};
     TG_TRY(be->ops->stream->event_create(be, &s->event));
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_condattr_init(&attributes);
@@ -465,7 +465,9 @@ static tg_status look_around(tg_comm *comm) {
     rank_device *own = &all[comm->rank];
     *own = (rank_device){.machine = tg_comm_machine(), .has_device = be->ops->stream != NULL};
     if (own->has_device) {
-        TG_TRY(be->ops->stream->device_address(be, &own->address));
+        tg_device_facts facts;
+        TG_TRY(be->ops->device_facts(be, &facts));
+        own->address = facts.address;
     }
 fail:
     status = tg_comm_agree(comm, status);

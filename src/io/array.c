@@ -12,7 +12,7 @@
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
-#include "io/zipped.h"
+#include "io/zip.h"
 
 enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
 
@@ -102,7 +102,7 @@ static int stored_dimension(const tg_array_form *form, int ndim, int d) {
 static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t whole_bytes) {
     tg_status status = TG_OK;
     tg_tensor stored = {0};
-    int64_t step[TG_MAX_NDIM], index[TG_MAX_NDIM] = {0}, at = 0;
+    int64_t step[TG_MAX_NDIM];
     const tg_shape from = a->raw.shape;
     tg_shape to = {.ndim = from.ndim};
     TG_TRY(check_whole(a, "an array of MATLAB", whole_bytes));
@@ -116,17 +116,7 @@ static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t wh
         }
     }
     TG_TRY(tg_tensor_create(a->ctx, TG_MEM_DATA, stored.dtype, &to, &a->whole));
-    const size_t element = tg_dtype_size(stored.dtype);
-    for (int64_t i = 0; i < tg_tensor_numel(&stored); i++) {
-        memcpy((char *)a->whole.data + (size_t)i * element,
-               (const char *)stored.data + (size_t)at * element, element);
-        int d = to.ndim - 1;
-        for (; d >= 0 && ++index[d] == to.dim[d]; d--) {
-            at -= (to.dim[d] - 1) * step[d];
-            index[d] = 0;
-        }
-        at += d >= 0 ? step[d] : 0;
-    }
+    tg_copy_strided(&a->whole, stored.data, step);
     tg_h5_close(&a->h5);
     use_whole(a);
     TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));

@@ -26,6 +26,16 @@ tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_ra
 /* The same for an npy file of `size` bytes, of which `start` has the beginning. */
 tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out);
 
+/* Read from memory; `label`, or "memory", stands for the path in errors. */
+TG_NODISCARD tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes,
+                                    size_t size, tg_tensor *out);
+TG_NODISCARD tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes,
+                                            size_t size, tg_archive **out);
+
+/* Adds a copy of a tensor. */
+TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
+                                      const tg_tensor *tensor);
+
 /* The array of an npy file, in C order and the host's byte order. */
 tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
 
@@ -38,6 +48,9 @@ tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t 
 tg_status tg_h5_read_inner(tg_h5 *file, const char *name, int64_t sample, int64_t first,
                            int64_t count, tg_dtype dtype, void *data);
 
+/* out[i, j, ..] = in[i stride[0] + j stride[1] + ..], in elements of the dtype of `out`. */
+void tg_copy_strided(const tg_tensor *out, const void *in, const int64_t *stride);
+
 /* Swaps the bytes of every number; a complex element has two. */
 void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);
 
@@ -46,5 +59,40 @@ const char *tg_h5_version(char *text, size_t capacity);
 
 /* Version of libfyaml, "0.7.12" (config.c). */
 const char *tg_yaml_version(void);
+
+/* HDF5 files whose numbers come later: the datasets are allocated in the file, and their numbers
+ * are written there with plain writes, in any order, from any thread or a later process. Files
+ * larger than memory can be written so, and continued. */
+typedef struct tg_h5_space {
+    const char *name;
+    tg_dtype dtype;
+    tg_shape shape;  /* at least one element */
+    uint64_t offset; /* out: of the first element in the file; row-major, little-endian */
+} tg_h5_space;
+
+/* Writes `archive` (tensors and metadata; atomically, as tg_h5_write does) and `count` more
+ * datasets that read as zeros until they are written. The same arguments give the same bytes and
+ * offsets. */
+TG_NODISCARD tg_status tg_h5_write_spaces(tg_context *ctx, const char *path,
+                                          const tg_archive *archive, tg_h5_space *spaces,
+                                          int count);
+
+/* ---- safetensors, for reader and writer ---- */
+
+#define TG_ST_METADATA "__metadata__"  /* header key that is not a tensor */
+#define TG_ST_COMPLEX  "tgrad.complex" /* key of the metadata, see tgrad/io.h */
+
+enum {
+    TG_ST_LENGTH_BYTES = 8,           /* the header's length, before it */
+    TG_ST_LARGEST_HEADER = 100000000, /* bytes, the limit of the format */
+    TG_ST_TYPES = 14,                 /* rows of tg_st_types */
+};
+
+typedef struct tg_st_type {
+    const char *name;
+    tg_dtype dtype;
+} tg_st_type;
+
+extern const tg_st_type tg_st_types[TG_ST_TYPES];
 
 #endif

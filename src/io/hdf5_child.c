@@ -1,10 +1,10 @@
-/* Starts, talks to and ends the reader process, see hdf5_child.h.
+/* Starts, talks to and ends the reader process, see hdf5_wire.h.
  *
  * The parent ends the reader by closing the socket and killing it; a parent that is itself killed
  * closes the socket too, and a reader whose socket is closed exits. (PR_SET_PDEATHSIG would follow
  * the thread that opened the file, not the process.) */
 #define _GNU_SOURCE
-#include "io/hdf5_child.h"
+#include "io/hdf5_wire.h"
 
 #include <dlfcn.h>
 #include <errno.h>

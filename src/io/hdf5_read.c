@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/hdf5_child.h"
+#include "io/hdf5_wire.h"
 #include "io/name_index.h"
 
 enum {

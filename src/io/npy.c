@@ -332,24 +332,11 @@ void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count) {
 
 /* out[i0, i1, ..] (C order) = in[i0 + n0 (i1 + n1 (i2 + ..))] (Fortran order). */
 static void fortran_to_c(const tg_tensor *out, const char *in) {
-    const size_t element = tg_dtype_size(out->dtype);
-    const int64_t numel = tg_tensor_numel(out);
-    const int last = out->shape.ndim - 1;
-    int64_t index[TG_MAX_NDIM] = {0};
-    int64_t stride[TG_MAX_NDIM] = {0}; /* of `in`, in elements */
-    for (int d = 0; d <= last; d++) {
-        stride[d] = d == 0 ? 1 : stride[d - 1] * out->shape.dim[d - 1];
+    int64_t stride[TG_MAX_NDIM] = {1};
+    for (int d = 1; d < out->shape.ndim; d++) {
+        stride[d] = stride[d - 1] * out->shape.dim[d - 1];
     }
-    int64_t at = 0;
-    for (int64_t i = 0; i < numel; i++) {
-        memcpy((char *)out->data + (size_t)i * element, in + (size_t)at * element, element);
-        int d = last;
-        while (d >= 0 && ++index[d] == out->shape.dim[d]) {
-            at -= (out->shape.dim[d] - 1) * stride[d];
-            index[d--] = 0;
-        }
-        at += d >= 0 ? stride[d] : 0;
-    }
+    tg_copy_strided(out, in, stride);
 }
 
 tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out) {

@@ -16,7 +16,6 @@
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
-#include "io/safetensors.h"
 
 enum { STORED_NDIM = TG_MAX_NDIM + 1 }; /* pairs add a dimension */
 

@@ -7,8 +7,8 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "io/formats.h"
 #include "io/name_index.h"
-#include "io/safetensors.h"
 
 enum { LARGEST_ELEMENT = 8 }; /* bytes of the largest type of the format */
 

@@ -13,6 +13,14 @@ enum {
     TG_SETTINGS_VALUE = 1 << 16 /* bytes of a value, terminated */
 };
 
+/* As tg_settings_read_yaml, from memory; `label`, or "memory", stands for the path in errors and
+ * origins. */
+TG_NODISCARD tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes,
+                                              size_t size, tg_settings **out);
+
+/* The number of a key; -1 if it is not set. */
+int64_t tg_settings_find(const tg_settings *settings, const char *key);
+
 /* Whether setting `later` was set after setting `earlier` and by another source (a file, the
  * command line, a program). */
 bool tg_settings_outdoes(const tg_settings *settings, int64_t later, int64_t earlier);

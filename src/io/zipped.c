@@ -5,7 +5,7 @@
  *          of storage K in PREFIX/data/K; PREFIX/byteorder says "little" or "big"
  *
  * Uncompressed arrays in C order can be read from the file in pieces; others are read whole. */
-#include "io/zipped.h"
+#include "io/zip.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -301,22 +301,6 @@ fail:
     return status;
 }
 
-/* out[i, j, ..] = in[i s0 + j s1 + ..] */
-static void copy_strided(const tg_zipped_tensor *tensor, const char *in, tg_tensor *out) {
-    const size_t element = tg_dtype_size(out->dtype);
-    const tg_shape *shape = &out->shape;
-    int64_t index[TG_MAX_NDIM] = {0}, at = 0;
-    for (int64_t i = 0; i < tg_tensor_numel(out); i++) {
-        memcpy((char *)out->data + (size_t)i * element, in + (size_t)at * element, element);
-        int d = shape->ndim - 1;
-        for (; d >= 0 && ++index[d] == shape->dim[d]; d--) {
-            at -= (shape->dim[d] - 1) * tensor->stride[d];
-            index[d] = 0;
-        }
-        at += d >= 0 ? tensor->stride[d] : 0;
-    }
-}
-
 static tg_status read_torch(const tg_zipped *file, const tg_zipped_tensor *tensor, tg_tensor *out) {
     tg_status status = TG_OK;
     char *storage = NULL;
@@ -331,7 +315,7 @@ static tg_status read_torch(const tg_zipped *file, const tg_zipped_tensor *tenso
         const size_t bytes = (size_t)(last + 1) * tg_dtype_size(out->dtype);
         TG_TRY(TG_ALLOC(file->ctx, TG_MEM_WORKSPACE, storage, bytes));
         TG_TRY(tg_source_read(file->source, tensor->raw.offset, storage, bytes));
-        copy_strided(tensor, storage, out);
+        tg_copy_strided(out, storage, tensor->stride);
     }
     if (tensor->raw.is_swapped) {
         tg_swap_bytes(out->dtype, out->data, tg_tensor_numel(out));

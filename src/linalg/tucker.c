@@ -105,7 +105,7 @@ static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int 
     const size_t most =
         tg_max_size(dc->plan->chunk ? dc->plan->chunk : default_chunk, dc->room[depth]);
     while (modes->factor[0] && chunk.dim[0] > grain &&
-           dc->be->ops->compress_workspace(dc->be, &chunk, false) > most) {
+           tg_workspace_bytes(dc->be, (tg_query){.compress = &chunk}) > most) {
         chunk.dim[0] = ((chunk.dim[0] + 1) / 2 + grain - 1) / grain * grain;
     }
     return tg_min(chunk.dim[0], whole);
@@ -117,7 +117,7 @@ static void measure_slot(const decomposition *dc, const tg_multimode *modes, int
     tg_multimode chunk = *modes;
     chunk.dim[0] = chunk_of(dc, modes, depth);
     chunk.rank[0] = modes->factor[0] ? modes->rank[0] : chunk.dim[0];
-    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &chunk, false));
+    grow(&ext->workspace[depth], tg_workspace_bytes(dc->be, (tg_query){.compress = &chunk}));
 }
 
 /* The same plus the product itself. */

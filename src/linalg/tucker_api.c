@@ -64,7 +64,8 @@ static tg_status finish(const resident *r, const tg_multimode *modes, void *core
     tg_norms whole, rest;
     void *workspace = NULL;
     TG_TRY(ops->norms(r->be, modes->dtype, r->numel, r->x, &whole));
-    workspace = ops->alloc(r->be, TG_MEM_WORKSPACE, ops->compress_workspace(r->be, modes, false));
+    workspace = ops->alloc(r->be, TG_MEM_WORKSPACE,
+                           tg_workspace_bytes(r->be, (tg_query){.compress = modes}));
     TG_TRY(workspace ? TG_OK : TG_E_MEMORY);
     const tg_compress project = {.modes = *modes,
                                  .source = {.dense = r->x},

@@ -62,8 +62,10 @@ static const tg_choice factorizations[] = {
 static const tg_choice implementations[] = {{"factorized", TG_IMPLEMENTATION_FACTORIZED},
                                             {"reconstructed", TG_IMPLEMENTATION_RECONSTRUCTED},
                                             {NULL, 0}};
-static const tg_choice architectures[] = {
-    {"fno", TG_ARCHITECTURE_FNO}, {"gino", TG_ARCHITECTURE_GINO}, {NULL, 0}};
+static const tg_choice architectures[] = {{"fno", TG_ARCHITECTURE_FNO},
+                                          {"gino", TG_ARCHITECTURE_GINO},
+                                          {"uno", TG_ARCHITECTURE_UNO},
+                                          {NULL, 0}};
 static const tg_choice tanhs[] = {
     {"latent_embed", TG_GNO_TANH_LATENT}, NULL_NAMES(TG_GNO_TANH_NONE), {NULL, 0}};
 static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
@@ -73,6 +75,7 @@ typedef struct readable {
     tg_fno_config config;
     tg_list_int n_modes, fixed_rank_modes, incremental, in_layers, out_layers;
     tg_list_double rank, domain_padding;
+    nn_uno_lists uno;
 } readable;
 
 enum { LARGEST = 1 << 20 };
@@ -133,7 +136,7 @@ static const tg_setting rows[] = {
     {"incremental_n_modes", TG_SETTING_LIST_SIZE, offsetof(readable, incremental), NULL, 1, LARGEST,
      "modes to begin with, of n_modes; [] means all (opt.incremental_grad, ..)"},
     FNO_CHOICE(architecture, architectures,
-               "fno: on a grid; gino: from points to points through a latent grid"),
+               "fno: on a grid; gino: from points to points; uno: a grid for each layer"),
     FNO(INT64, fno_in_channels, 1, LARGEST, "gino: channels from the points to the latent grid"),
     FNO(INT64, latent_feature_channels, 0, LARGEST,
         "gino: channels of features on the latent grid"),
@@ -157,6 +160,15 @@ static const tg_setting rows[] = {
      1, LARGEST, "gino: hidden layers of the kernel to the grid"},
     {"out_gno_channel_mlp_hidden_layers", TG_SETTING_LIST_INT, offsetof(readable, out_layers), NULL,
      1, LARGEST, "gino: hidden layers of the kernel to the queries"},
+    {"uno_out_channels", TG_SETTING_LIST_SIZE, offsetof(readable, uno.channels), NULL, 1, LARGEST,
+     "uno: output channels of each layer"},
+    {"uno_n_modes", TG_SETTING_LIST_ROWS, offsetof(readable, uno.modes), NULL, 1, LARGEST,
+     "uno: n_modes of each layer"},
+    {"uno_scalings", TG_SETTING_LIST_ROWS, offsetof(readable, uno.scalings), NULL, 1e-3, 1e3,
+     "uno: factors of each layer on the grid, which multiply to 1"},
+    {"horizontal_skips_map", TG_SETTING_LIST_ROWS, offsetof(readable, uno.horizontal), NULL, 0,
+     TG_UNO_MAX_LAYERS - 1, "uno: layers that read an earlier one, too: [[4, 0], [3, 1]]"},
+    FNO_CHOICE(horizontal_skip, skips, "uno: skip connection to these layers"),
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -197,6 +209,7 @@ void tg_fno_config_init(tg_fno_config *config, size_t size) {
         .in_gno_channel_mlp_hidden_layers = {80, 80, 80},
         .n_out_gno_channel_mlp_hidden_layers = 2,
         .out_gno_channel_mlp_hidden_layers = {512, 256},
+        .n_horizontal_skips = -1,
     };
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
@@ -258,10 +271,11 @@ static readable readable_of(const tg_fno_config *config) {
         memcpy(r.out_layers.value, config->out_gno_channel_mlp_hidden_layers,
                sizeof config->out_gno_channel_mlp_hidden_layers);
     }
+    nn_uno_read_lists(config, &r.uno);
     return r;
 }
 
-static tg_status take_lists(tg_context *ctx, readable *r) {
+static tg_status take_lists(tg_context *ctx, const char *key, readable *r) {
     const struct {
         const char *key;
         int count, most;
@@ -271,7 +285,8 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
                  {"rank", r->rank.count, TG_FNO_MAX_RANKS},
                  {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS},
                  {"in_gno_channel_mlp_hidden_layers", r->in_layers.count, TG_GNO_MAX_HIDDEN},
-                 {"out_gno_channel_mlp_hidden_layers", r->out_layers.count, TG_GNO_MAX_HIDDEN}};
+                 {"out_gno_channel_mlp_hidden_layers", r->out_layers.count, TG_GNO_MAX_HIDDEN},
+                 {"uno_out_channels", r->uno.channels.count, TG_UNO_MAX_LAYERS}};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i].count > lists[i].most) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
@@ -297,7 +312,7 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
     r->config.n_out_gno_channel_mlp_hidden_layers = r->out_layers.count;
     memcpy(r->config.out_gno_channel_mlp_hidden_layers, r->out_layers.value,
            sizeof r->config.out_gno_channel_mlp_hidden_layers);
-    return TG_OK;
+    return nn_uno_take_lists(ctx, key, &r->uno, &r->config);
 }
 
 tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
@@ -333,8 +348,17 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
                 : "batch_norm ties the samples of a batch together, so that outputs "
                   "depend on the batch and on running means");
     }
+    char pairs[256];
+    if (strcmp(key, "horizontal_skips_map") == 0 && *text == '{') { /* as published: a map */
+        text = nn_uno_pairs(text, pairs, sizeof pairs);
+    }
+    const char *layer = nn_uno_pair_key(key);
+    if (layer) {
+        text = nn_uno_add_pair(&r.uno.horizontal, layer, text, pairs, sizeof pairs);
+        key = "horizontal_skips_map";
+    }
     TG_CALL(tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text));
-    TG_CALL(take_lists(ctx, &r));
+    TG_CALL(take_lists(ctx, key, &r));
     return TG_SIZED_WRITE(ctx, tg_fno_config, key, &before, &r.config, config);
 }
 
@@ -354,13 +378,15 @@ const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text
 
 /* A program may set a field to anything: every value must read back from its text. */
 static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int index) {
-    char text[96];
+    char text[768];
     tg_fno_config copy = *config;
     if (config->n_dim == 0) {
-        return tg_fail(
-            ctx, TG_E_CONFIG,
-            "fno.n_modes: it must be set, one number for each dimension of the data: 16, "
-            "[16, 16] or [16, 16, 16]");
+        return tg_fail(ctx, TG_E_CONFIG,
+                       config->architecture == TG_ARCHITECTURE_UNO
+                           ? "fno.uno_n_modes: it must be set, one row for each layer: [[8, 8], "
+                             "[8, 8], [8, 8], [8, 8]]"
+                           : "fno.n_modes: it must be set, one number for each dimension of the "
+                             "data: 16, [16, 16] or [16, 16, 16]");
     }
     if (config->n_dim < 1 || config->n_dim > TG_FNO_MAX_DIMS) {
         return tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
@@ -405,6 +431,21 @@ static tg_status check_gino(tg_context *ctx, const tg_fno_config *config) {
                : TG_OK;
 }
 
+/* Their input and output are what blocks pass to each other. */
+static tg_status check_blocks_only(tg_context *ctx, const tg_fno_config *config,
+                                   const nn_stores *stores) {
+    const int64_t channels = config->hidden_channels;
+    const bool fits = config->architecture == TG_ARCHITECTURE_FNO && config->use_channel_mlp &&
+                      config->in_channels == channels && config->out_channels == channels &&
+                      config->positional_embedding == TG_EMBEDDING_NONE &&
+                      stores->activation == TG_STORE_FULL;
+    return fits ? TG_OK
+                : tg_fail(ctx, TG_E_CONFIG,
+                          "fno.blocks_only: blocks alone need use_channel_mlp, as many in_channels "
+                          "and out_channels as hidden_channels, no positional_embedding and "
+                          "activations in full precision");
+}
+
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
     tg_fno_config full;
@@ -436,8 +477,11 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "one, for up to %d layers; fno.n_layers is %lld: take block",
                        MAX_LAYERS, (long long)config->n_layers);
     }
-    TG_CALL(config->architecture == TG_ARCHITECTURE_GINO ? check_gino(ctx, config) : TG_OK);
+    TG_CALL(config->architecture == TG_ARCHITECTURE_GINO  ? check_gino(ctx, config)
+            : config->architecture == TG_ARCHITECTURE_UNO ? nn_uno_check(ctx, config)
+                                                          : TG_OK);
     const nn_stores stores = nn_stores_of(config);
+    TG_CALL(config->blocks_only ? check_blocks_only(ctx, config, &stores) : TG_OK);
     if (stores.saved && stores.activation) {
         return tg_fail(
             ctx, TG_E_CONFIG,

@@ -78,46 +78,45 @@ typedef struct frames {
     double *field; /* to be transformed */
 } frames;
 
-static tg_status at_points(const frames *f, tg_vorticity_part part, const double *by) {
+static tg_status at_points(const frames *f, tg_equation part, const double *by) {
     const nn_flow *flow = f->flow;
-    const tg_vorticity_points op = {.part = part,
-                                    .of = *f->of,
-                                    .u = flow->u,
-                                    .v = flow->v,
-                                    .wx = flow->wx,
-                                    .wy = flow->wy,
-                                    .by = by,
-                                    .r = flow->r,
-                                    .field = f->field};
-    return f->be->ops->vorticity_points(f->be, &op);
+    tg_residual op = *f->of;
+    op.equation = part;
+    op.u = flow->u;
+    op.v = flow->v;
+    op.wx = flow->wx;
+    op.wy = flow->wy;
+    op.by = by;
+    op.r = flow->r;
+    op.field = f->field;
+    return f->be->ops->residual(f->be, &op);
 }
 
-/* other = scale map(spectrum), or += .. */
-static tg_status map_spectrum(const frames *f, tg_vorticity_map map, double scale, bool adds) {
-    const tg_vorticity_spectra op = {.map = map,
-                                     .images = f->of->batch,
-                                     .n = f->of->n,
-                                     .m = f->of->m,
-                                     .length = f->length,
-                                     .scale = scale,
-                                     .adds = adds,
-                                     .from = f->flow->spectrum,
-                                     .to = f->flow->other};
-    return f->be->ops->vorticity_map(f->be, &op);
+/* other = factor map(spectrum), or += .. */
+static tg_status map_spectrum(const frames *f, tg_vorticity_map map, double factor, bool adds) {
+    tg_residual op = *f->of;
+    op.equation = TG_VORTICITY_MAP;
+    op.map = map;
+    op.length = f->length;
+    op.factor = factor;
+    op.adds = adds;
+    op.from = f->flow->spectrum;
+    op.to = f->flow->other;
+    return f->be->ops->residual(f->be, &op);
 }
 
 static tg_status forward(const frames *f, const double *field) {
-    return f->be->ops->fft_forward(f->be, f->flow->fft, f->of->batch, TG_FFT_PLAIN, 1.0, field,
-                                   f->flow->spectrum);
+    return f->be->ops->fft(f->be, f->flow->fft, TG_FFT_FORWARD, f->of->batch, TG_FFT_PLAIN, 1.0,
+                           field, f->flow->spectrum);
 }
 
 static tg_status inverse(const frames *f, double *field) {
-    return f->be->ops->fft_inverse(f->be, f->flow->fft, f->of->batch, TG_FFT_PLAIN,
-                                   1.0 / (double)(f->of->n * f->of->m), f->flow->other, field);
+    return f->be->ops->fft(f->be, f->flow->fft, TG_FFT_INVERSE, f->of->batch, TG_FFT_PLAIN,
+                           1.0 / (double)(f->of->n * f->of->m), f->flow->other, field);
 }
 
 /* A frame's part of r; leaves its velocity and gradient in `flow`. */
-static tg_status add_frame(const frames *f, tg_vorticity_part which) {
+static tg_status add_frame(const frames *f, tg_equation which) {
     const nn_flow *flow = f->flow;
     double *const out[] = {flow->wx, flow->wy, flow->u, flow->v, f->field}; /* by map */
     TG_CALL(at_points(f, which, NULL));

@@ -130,7 +130,8 @@ static int find(nn_program *p, nn_transform t) {
     return p->transform_count++;
 }
 
-int nn_transform_on(nn_program *p, nn_grid grid, const int64_t *modes, int64_t channels) {
+static nn_transform start(const nn_program *p, nn_grid grid, const int64_t *modes,
+                          int64_t channels) {
     const nn_model *model = p->model;
     nn_transform t = {.desc = {.dtype = model->config.dtype,
                                .complex = model->config.complex_data,
@@ -143,5 +144,36 @@ int nn_transform_on(nn_program *p, nn_grid grid, const int64_t *modes, int64_t c
         t.modes[d] = modes[d];
         keep(model, &t, d);
     }
+    return t;
+}
+
+int nn_transform_on(nn_program *p, nn_grid grid, const int64_t *modes, int64_t channels) {
+    return find(p, start(p, grid, modes, channels));
+}
+
+/* Dimension d of a spectrum of the grid of `old`, cut or extended at its end. */
+static void place(const nn_transform *old, int d, nn_transform *t) {
+    const int64_t n = old->desc.grid[d], m = t->desc.grid[d], kept = old->desc.kept[d];
+    const int64_t negative = kept / 2, start = n - negative, mode = old->span[d][0].mode;
+    const int64_t positive = tg_min(kept - negative, m);
+    const int64_t wrapped = tg_max(0, tg_min(negative, m - start));
+    t->desc.first[d] = 0;
+    t->desc.kept[d] = wrapped > 0 ? start + wrapped : positive;
+    t->span[d][0] = (nn_span){positive, mode + negative, 0};
+    t->span[d][1] = (nn_span){wrapped, mode, start};
+}
+
+int nn_transform_between(nn_program *p, nn_grid from, nn_grid to, const int64_t *modes,
+                         int64_t channels) {
+    const nn_transform old = start(p, from, modes, channels);
+    nn_transform t = start(p, to, modes, channels);
+    const int last = t.desc.ndim - 1;
+    for (int d = 0; d < last; d++) {
+        if (from.size[d] != to.size[d]) {
+            place(&old, d, &t);
+        }
+    }
+    t.desc.kept[last] = tg_min(old.desc.kept[last], t.desc.kept[last]);
+    t.span[last][0].count = t.desc.kept[last];
     return find(p, t);
 }

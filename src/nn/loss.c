@@ -255,7 +255,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     TG_TRY(nn_loss_config_read(ctx, config, &full));
     if (full.physics != TG_PHYSICS_NONE) {
         TG_TRY(tg_fail(ctx, TG_E_ARGUMENT,
-                       "loss: the residual of an equation needs x: tg_fno_forward_loss or tg_step "
+                       "loss: the residual of an equation needs x: tg_fno_loss_backward or tg_step "
                        "have it"));
     }
     TG_TRY(tg_backend_get(ctx, &be));

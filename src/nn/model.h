@@ -15,6 +15,9 @@ int64_t nn_lifting_hidden(const tg_fno_config *config);
 int64_t nn_projection_hidden(const tg_fno_config *config);
 int64_t nn_mlp_hidden(const tg_fno_config *config, int64_t channels); /* of a block */
 
+/* The layer of a UNO whose output this one reads besides its input; -1: none. */
+int nn_uno_reads(const tg_fno_config *config, int layer);
+
 /* The function between layers. */
 tg_act nn_act_of(const tg_fno_config *config);
 
@@ -84,7 +87,7 @@ typedef struct nn_block {
     int number;     /* from 0 */
     bool activates; /* before its MLP and, unless activations come first, at its end */
     nn_conv conv;
-    nn_skip fno_skip, mlp_skip;
+    nn_skip fno_skip, mlp_skip, horizontal; /* the latter to a later block of a UNO */
     nn_mlp mlp;
     nn_norm norm[2];
 } nn_block;

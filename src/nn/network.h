@@ -37,6 +37,7 @@ typedef struct nn_run {
     nn_program program;
     tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
+    void *matrices;                            /* that resample */
     void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
@@ -106,6 +107,12 @@ TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Fails unless the coordinates and features of a forward were set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 
+/* ---- matrices that resample (ops/resample.c) ---- */
+
+/* Bytes allocated for them; 0 without them. */
+size_t nn_resampling_bytes(const nn_program *program);
+TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
+
 /* ---- weights (fno.c) ---- */
 
 /* As tg_fno_save, with copies in a staging buffer if there is one. */
@@ -117,7 +124,14 @@ TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging
 /* Copies the samples in flight of a host or device tensor to the backend. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
-/* tg_fno_forward_loss, with all gradients of the backward pass times grad_scale. */
+/* Number of the training step: the seed of dropout masks, counted by backward passes. */
+uint64_t tg_fno_step(const tg_fno *fno);
+void tg_fno_set_step(tg_fno *fno, uint64_t step);
+
+/* Forward, and the loss of its result: a sum over batch and channels, in `loss` on the backend. Its
+ * gradient, times grad_scale, stays with the network for a backward without dy. Waits for nothing
+ * if x and target are where the backend computes. A loss that is not finite has gradients of NaN.
+ */
 TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                        const tg_loss_config *config, double grad_scale,
                                        double *loss);

@@ -95,10 +95,18 @@ int nn_add_crop(nn_program *program, nn_grid grid, int x);
 /* To modes (per dimension; of real data the last one halved), and to the grid of the transform. */
 int nn_add_transform(nn_program *program, const int64_t *modes, int x);
 int nn_add_inverse(nn_program *program, int spectrum);
+/* To another grid: its modes as neuraloperator places them there. */
+int nn_add_inverse_on(nn_program *program, nn_grid grid, int spectrum);
+/* F^-1 on a grid of these modes of x, without a weight between. */
+int nn_add_filtered(nn_program *program, const int64_t *modes, nn_grid grid, int x);
+/* x on a grid: x itself if it is there. */
+int nn_add_resample(nn_program *program, nn_grid grid, int x);
+int nn_add_concat(nn_program *program, int x, int second);
 int nn_add_contract(nn_program *program, const nn_conv *conv, int spectrum);
 int nn_add_factorized(nn_program *program, const nn_conv *conv, int spectrum);
 int nn_add_bias(nn_program *program, int bias, int x);
 int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */
+int nn_add_map(nn_program *program, const nn_skip *skip, int x);           /* S(x) */
 int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
 int nn_add_activation(nn_program *program, int x);
 int nn_add_gno(nn_program *program, const nn_gno *gno, bool with_tanh, int x);

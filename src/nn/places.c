@@ -10,11 +10,15 @@ static int64_t latent_count(const nn_model *model, const nn_domain *g) {
     return g->pixels * model->config.n_dim;
 }
 
+static size_t bytes_of(tg_backend *be, int64_t points, int64_t queries) {
+    const tg_neighbours near = {.points = points, .queries = queries};
+    return tg_workspace_bytes(be, (tg_query){.neighbours = &near});
+}
+
 size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *g) {
     return model->gno[NN_TO_GRID].layers == 0
                ? 0
-               : be->ops->neighbours_bytes(be, g->points, g->pixels) +
-                     be->ops->neighbours_bytes(be, g->pixels, g->queries) +
+               : bytes_of(be, g->points, g->pixels) + bytes_of(be, g->pixels, g->queries) +
                      (size_t)latent_count(model, g) * sizeof(double);
 }
 
@@ -46,13 +50,12 @@ static tg_status make_latent(const tg_fno *fno) {
 
 tg_status nn_places_lay_out(tg_fno *fno, void *memory) {
     const nn_domain *g = &fno->run.program.domain;
-    const tg_backend_ops *ops = fno->be->ops;
     const int dim = fno->model.config.n_dim;
     char *next = memory;
     tg_neighbours_place(dim, g->points, g->pixels, next, &fno->run.near[NN_TO_GRID]);
-    next += ops->neighbours_bytes(fno->be, g->points, g->pixels);
+    next += bytes_of(fno->be, g->points, g->pixels);
     tg_neighbours_place(dim, g->pixels, g->queries, next, &fno->run.near[NN_TO_QUERIES]);
-    next += ops->neighbours_bytes(fno->be, g->pixels, g->queries);
+    next += bytes_of(fno->be, g->pixels, g->queries);
     fno->run.latent = (double *)(void *)next;
     return make_latent(fno);
 }

@@ -48,8 +48,9 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
-    out->bytes[TG_MEM_WORKSPACE] =
-        program.workspace.bytes + out->transforms + nn_places_bytes(&model, be, &program.domain);
+    out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms +
+                                   nn_resampling_bytes(&program) +
+                                   nn_places_bytes(&model, be, &program.domain);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
@@ -62,16 +63,11 @@ fail:
 }
 
 tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                      const int64_t *grid, bool training, tg_fno_memory *out) {
+                      const int64_t *grid, bool training, const tg_shared_workspace *shared,
+                      tg_fno_memory *out) {
     TG_NEED(ctx, ctx, config, grid, out);
-    return plan(ctx, config, batch, grid, &(tg_shared_workspace){0}, training, out);
-}
-
-tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                             const int64_t *grid, const tg_shared_workspace *shared,
-                             tg_fno_memory *out) {
-    TG_NEED(ctx, ctx, config, grid, shared, out);
-    return plan(ctx, config, batch, grid, shared, true, out);
+    return plan(ctx, config, batch, grid, shared ? shared : &(tg_shared_workspace){0}, training,
+                out);
 }
 
 /* ---- phases ---- */
@@ -146,6 +142,7 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->activations);
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
+    ops->release(fno->be, run->matrices);
     ops->release(fno->be, run->places);
     nn_program_free(&run->program);
     *run = (nn_run){0};
@@ -175,6 +172,10 @@ tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool trai
     nn_program *program = &run->program;
     TG_CALL(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
     TG_CALL(create_transforms(fno->be, program, &run->fft));
+    if (program->resampling_count > 0) {
+        TG_CALL(take(fno->be, TG_MEM_WORKSPACE, nn_resampling_bytes(program), &run->matrices));
+        TG_CALL(nn_resampling_fill(fno, run->matrices));
+    }
     run->loss_work.samples = program->batch;
     return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)
                     : TG_OK;

@@ -242,6 +242,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
     TG_TRY(nn_domain_make(model, batch, grid, &p->domain));
     TG_TRY(NN_GROW(p, values, value)); /* number 0 exists, whatever fails later */
     TG_TRY(NN_GROW(p, transforms, transform));
+    TG_TRY(NN_GROW(p, resamplings, resampling));
     model->architecture->build(model, p);
     p->forward_end = p->backward_begin = p->op_count;
     if (training && p->status == TG_OK) {
@@ -279,6 +280,7 @@ void nn_program_free(nn_program *program) {
         tg_mem_free(program->ctx, program->values);
         tg_mem_free(program->ctx, program->ops);
         tg_mem_free(program->ctx, program->transforms);
+        tg_mem_free(program->ctx, program->resamplings);
         tg_mem_free(program->ctx, program->phases);
     }
     *program = (nn_program){0};

@@ -50,6 +50,13 @@ typedef struct nn_transform {
     bool is_windowed; /* the spectrum is not just the kept modes */
 } nn_transform;
 
+/* A matrix (to, from) that interpolates along one dimension. */
+typedef struct nn_resampling {
+    int64_t from, to;
+    bool is_cubic; /* or linear */
+    void *matrix;  /* once there is memory */
+} nn_resampling;
+
 /* ---- values ---- */
 
 typedef enum nn_role {
@@ -96,6 +103,7 @@ enum {
     NN_MAPPED_DY, /* of a factorized weight, as NN_MAPPED and NN_INNER */
     NN_INPUTS,
     NN_ADD = NN_DY,
+    NN_SECOND = NN_DY, /* of a concatenation */
     NN_MODES = NN_STATS,
     NN_MAPPED = NN_STATS,
     NN_INNER = NN_STATS
@@ -116,7 +124,9 @@ typedef struct nn_op {
     const nn_norm *norm;
     const nn_gno *gno;
     const nn_conv *conv;
-    int transform;
+    int transform, resampling;
+    int dimension;  /* along which to resample */
+    int64_t first;  /* channel of a slice */
     int bias, gate; /* parameters; -1: none */
     int module;     /* number of a channel MLP, for dropout */
     double dropout;
@@ -149,8 +159,9 @@ typedef struct nn_program {
     int64_t value_capacity, op_capacity, phase_capacity;
     nn_op *ops;
     nn_transform *transforms;
-    int transform_count;
-    int64_t transform_capacity;
+    nn_resampling *resamplings;
+    int transform_count, resampling_count;
+    int64_t transform_capacity, resampling_capacity;
     int forward_end, backward_begin; /* the loss is between them */
     int backward_end;                /* then: the hand-overs at the end, once for the whole batch */
     nn_phase *phases;
@@ -193,6 +204,11 @@ void nn_value_set_grid(nn_program *program, int value, nn_grid grid);
 
 /* The transform between a grid and modes, for this many channels: a new one, or one there is. */
 int nn_transform_on(nn_program *program, nn_grid grid, const int64_t *modes, int64_t channels);
+/* That to a grid from a spectrum of another one, as neuraloperator computes it: it cuts or extends
+ * the array of frequencies 0, 1, .. -2, -1 at its end, so that in all dimensions but the last
+ * frequency -k of N points becomes N - k, if the grid has so many points. */
+int nn_transform_between(nn_program *program, nn_grid from, nn_grid to, const int64_t *modes,
+                         int64_t channels);
 
 /* Marks a value as lying between two blocks; returns it. */
 int nn_boundary(nn_program *program, int value);

@@ -98,7 +98,7 @@ static tg_status check_in_one(const tg_fno *fno, const char *what) {
                ? TG_OK
                : tg_fail(fno->ctx, TG_E_ARGUMENT,
                          "%s: the network is prepared for micro-batches of %lld samples "
-                         "(fno.micro_batch), which need the loss: tg_fno_forward_loss or "
+                         "(fno.micro_batch), which need the loss: tg_fno_loss_backward or "
                          "tg_fno_loss_backward, or micro_batch 0",
                          what, (long long)fno->run.program.batch);
 }
@@ -193,14 +193,6 @@ tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
                                : ops->copy(fno->be, y->data, out, bytes);
 }
 
-tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
-                              const tg_loss_config *config, const tg_tensor *loss) {
-    TG_NEED(NULL, fno);
-    TG_NEED(fno->ctx, x, target, config, loss);
-    TG_CALL(tg_tensor_check(fno->be, loss, &(tg_wanted){.what = "loss", .dtype = TG_F64}));
-    return nn_forward_loss(fno, x, target, config, 1.0, loss->data);
-}
-
 tg_status nn_backward_from(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink,
                            const tg_tensor *dx) {
     TG_CALL(check_saved(fno));
@@ -212,7 +204,7 @@ tg_status nn_backward_from(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink 
     } else if (!fno->run.has_dout) {
         return tg_fail(fno->ctx, TG_E_ARGUMENT,
                        "backward needs dL/dy, or a forward that made the loss: "
-                       "tg_fno_forward_loss");
+                       "tg_fno_loss_backward");
     }
     TG_CALL(dx ? check_tensor(fno, "dx", dx, fno->run.whole, NN_AT_INPUT) : TG_OK);
     return nn_backward(fno, sink, dx ? dx->data : NULL);

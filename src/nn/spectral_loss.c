@@ -98,8 +98,8 @@ static tg_status transform(tg_backend *be, const nn_spectral *work, const tg_los
                        .spectrum = work->spectrum,
                        .squares = work->powers + is_target};
     memcpy(call.grid, op->grid, sizeof call.grid);
-    TG_CALL(be->ops->fft_forward(be, work->fft, op->images, TG_FFT_PLAIN, 1.0, work->field,
-                                 work->spectrum));
+    TG_CALL(be->ops->fft(be, work->fft, TG_FFT_FORWARD, op->images, TG_FFT_PLAIN, 1.0, work->field,
+                         work->spectrum));
     return be->ops->sobolev_squares(be, &call);
 }
 
@@ -115,8 +115,8 @@ tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *o
     TG_CALL(ops->axpy(be, TG_F64, numbers, (tg_scalar){-1.0, 0.0}, work->spectrum, work->field));
     TG_CALL(transform(be, work, op, false));
     if (op->dpred) {
-        TG_CALL(ops->fft_inverse(be, work->fft, op->images, TG_FFT_PLAIN, -1.0 / (double)points,
-                                 work->spectrum, work->field));
+        TG_CALL(ops->fft(be, work->fft, TG_FFT_INVERSE, op->images, TG_FFT_PLAIN,
+                         -1.0 / (double)points, work->spectrum, work->field));
     }
     given.norm = TG_LOSS_NORM_GIVEN;
     given.powers = work->powers;

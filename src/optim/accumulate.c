@@ -212,25 +212,29 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
     return TG_OK;
 }
 
-tg_tensor tg_sum_get(tg_optim *optim, int param) {
-    tg_slot *slot = &optim->slots[param];
+/* The present sum as one array. */
+static tg_tensor view_sum(const tg_optim *optim, const tg_slot *slot) {
     const tg_shape shape = {1, {slot->dense_sum ? slot->numel : slot->count}};
-    slot->is_handed_out = true;
     return tg_backend_view(optim->be, slot->dtype, &shape,
                            slot->dense_sum ? slot->dense_sum : slot->sum);
+}
+
+tg_tensor tg_sum_get(tg_optim *optim, int param) {
+    optim->slots[param].is_handed_out = true;
+    return view_sum(optim, &optim->slots[param]);
 }
 
 /* Counts NaN and Inf of a sum that the caller may have written into the guard and, on the host,
  * slot->nonfinite: its present values decide, not the gradients added up. */
 static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
-    const int64_t n = slot->dense_sum ? slot->numel : slot->count;
-    const void *values = slot->dense_sum ? slot->dense_sum : slot->sum;
+    const tg_tensor sum = view_sum(optim, slot);
+    const int64_t n = tg_tensor_numel(&sum);
     slot->nonfinite = 0;
     TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
     if (optim->be->ops->stream) {
-        return optim->be->ops->count_nonfinite(optim->be, slot->dtype, n, values, guard);
+        return optim->be->ops->count_nonfinite(optim->be, slot->dtype, n, sum.data, guard);
     }
-    TG_CALL(tg_values_judge(optim, slot->dtype, true, n, values, &slot->nonfinite));
+    TG_CALL(tg_values_judge(optim, slot->dtype, true, n, sum.data, &slot->nonfinite));
     *guard = (uint32_t)(slot->nonfinite < TG_TOO_LARGE ? slot->nonfinite : TG_TOO_LARGE);
     return TG_OK;
 }
@@ -243,9 +247,8 @@ tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) 
 }
 
 tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
-    return optim->be->ops->norms(optim->be, slot->dtype,
-                                 slot->dense_sum ? slot->numel : slot->count,
-                                 slot->dense_sum ? slot->dense_sum : slot->sum, out);
+    const tg_tensor sum = view_sum(optim, slot);
+    return optim->be->ops->norms(optim->be, slot->dtype, tg_tensor_numel(&sum), sum.data, out);
 }
 
 /* ---- the end of a sum ---- */

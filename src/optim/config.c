@@ -208,10 +208,6 @@ const tg_setting tg_optim_method_row = {"name",
                                         0,
                                         "method: Adam, or which part of the gradients it sees"};
 
-int tg_optim_method_count(void) {
-    return METHODS;
-}
-
 const tg_optim_method *tg_optim_get_method(int index) {
     return index >= 0 && index < METHODS ? &methods[index] : NULL;
 }
@@ -230,7 +226,7 @@ static tg_status set_method(tg_context *ctx, tg_optim_config *config, const char
     int index = 0;
     TG_CALL(tg_setting_set(ctx, "opt", &tg_optim_method_row, 1, &index, "name", name));
     const tg_optim_method *method = &methods[index];
-    const tg_branch_config usual = tg_branch_config_default();
+    const tg_branch_config usual = tg_projector_config_default().first;
     config->is_projected = method->is_projected;
     config->projector.scheme = method->scheme;
     config->projector.first.rank = usual.rank;

@@ -25,9 +25,8 @@ void tg_late_destroy(tg_backend *be, tg_late_result *result) {
 }
 
 tg_status tg_late_send(tg_backend *be, tg_late_result *result) {
-    const tg_stream_ops *stream = be->ops->stream;
-    TG_CALL(stream->download_async(be, result->values, result->source, result->bytes));
-    TG_CALL(stream->event_record(be, result->event));
+    TG_CALL(be->ops->copy(be, result->values, result->source, result->bytes));
+    TG_CALL(be->ops->stream->event_record(be, result->event));
     result->is_pending = true;
     return TG_OK;
 }
@@ -244,8 +243,7 @@ tg_status tg_optim_plan_round(tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
     }
-    TG_CALL(be->ops->stream->upload_async(be, p->rates, p->chosen,
-                                          (size_t)optim->slot_count * sizeof *p->rates));
+    TG_CALL(be->ops->copy(be, p->rates, p->chosen, (size_t)optim->slot_count * sizeof *p->rates));
     TG_CALL(open_round(optim));
     p->is_planned = true;
     return TG_OK;

@@ -32,6 +32,15 @@ typedef struct tg_loss_scale {
     bool has_warned;   /* warned that it cannot be halved any more */
 } tg_loss_scale;
 
+/* From text: auto (dynamic if gradients pass through f16, see tg_fno_passes_f16, otherwise none),
+ * off or a number. `key` is for the error. */
+TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
+                                                  const char *text, bool passes_f16,
+                                                  tg_loss_scale_config *config);
+
+/* The scale of the next step. */
+double tg_optim_loss_scale(const tg_optim *optim);
+
 tg_loss_scale tg_loss_scale_begin(void);
 
 /* A step with the scale `next` has ended. */

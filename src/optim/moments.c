@@ -5,9 +5,11 @@ _Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG
                    (int)TG_STATES_F16 == TG_STATE_F16,
                "tg_state_precision has the order of state_formats.def");
 
-static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dtype dtype,
-                       int64_t count) {
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
+                           int64_t count) {
+    const tg_rule *rule = shape ? tg_rule_of(config, shape) : tg_rules[config->rule];
     const tg_state_form asked = (tg_state_form)config->state_precision;
+    count = shape ? tg_rule_values(config, shape) : count;
     tg_moments moments = {.rule = rule,
                           .form = count >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
                           .real = tg_dtype_real(dtype)};
@@ -18,15 +20,6 @@ static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dt
                                                                       : count;
     }
     return moments;
-}
-
-tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
-    return plan(config, tg_rules[config->rule], dtype, count);
-}
-
-tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
-                                 const tg_shape *shape) {
-    return plan(config, tg_rule_of(config, shape), dtype, tg_rule_values(config, shape));
 }
 
 const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i) {

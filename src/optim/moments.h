@@ -19,15 +19,13 @@ typedef struct tg_moments {
     tg_moment at[TG_RULE_STATES]; /* one for each rule->state */
 } tg_moments;
 
-/* Format and sizes for `count` values of a dtype; touches no memory. */
-tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count);
+/* Format and sizes for a parameter of a dtype: of a dense one, whose rule may depend on its shape,
+ * or, if `shape` is NULL, of `count` compressed values. Touches no memory. */
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
+                           int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
-
-/* The same of a dense parameter, whose rule may depend on its shape. */
-tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
-                                 const tg_shape *shape);
 
 /* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
 size_t tg_moment_bytes(const tg_moments *moments, int i);

@@ -57,8 +57,8 @@ static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int g
     *bytes = *dense = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        const tg_moments whole = tg_moments_plan_dense(&setup->groups[group],
-                                                       tg_dtype_wide(param->dtype), &param->shape);
+        const tg_moments whole =
+            tg_moments_plan(&setup->groups[group], tg_dtype_wide(param->dtype), &param->shape, 0);
         slot_plan plan = {0};
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
@@ -140,10 +140,8 @@ static bool can_be_factored(const tg_shape *shape) {
 
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count) {
-    const tg_optim_config *config = &setup->groups[param->group];
-    const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    return tg_is_projected(setup, param) ? tg_moments_plan(config, dtype, count)
-                                         : tg_moments_plan_dense(config, dtype, &param->shape);
+    return tg_moments_plan(&setup->groups[param->group], tg_dtype_wide(param->dtype),
+                           tg_is_projected(setup, param) ? NULL : &param->shape, count);
 }
 
 /* Scratch of rules of whole weights. It is not shared: a dense gradient may arrive while a network
@@ -482,8 +480,8 @@ tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
     stats.overflows = optim->loss_scale.overflows;
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].projector) {
-            stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);
-            stats.failures += tg_projector_failure_count(optim->slots[i].projector);
+            stats.refreshes += optim->slots[i].projector->refreshes;
+            stats.failures += optim->slots[i].projector->failures;
         }
     }
     return stats;
@@ -516,14 +514,9 @@ tg_optim_times tg_optim_get_times(const tg_optim *optim) {
     return optim ? optim->times : (tg_optim_times){0};
 }
 
-void tg_optim_time_parts(tg_optim *optim, bool wanted) {
-    if (optim) {
-        optim->times_parts = wanted;
-    }
-}
-
-void tg_optim_reset_times(tg_optim *optim) {
+void tg_optim_time_parts(tg_optim *optim, bool waits) {
     if (optim) {
         optim->times = (tg_optim_times){0};
+        optim->times_parts = waits;
     }
 }

@@ -117,6 +117,20 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
 TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
 
+/* One update from a handed-over gradient; gradient->param is the number of the parameter. */
+TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
+                                              const tg_tensor *weight);
+
+/* Clipping by global norm in two passes: the backward pass into the norm sink, tg_optim_clip, then
+ * the pass again into an updating sink, whose gradients are scaled by min(1, max_norm / norm) until
+ * the next tg_optim_clip_begin. Nothing is stored in between. */
+void tg_optim_clip_begin(tg_optim *optim);
+tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
+TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
+/* In one pass, when gradients are accumulated: the norm is that of the accumulated values, i.e. of
+ * what the projections keep. Call between the last accumulate and the first apply. */
+TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm);
+
 /* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
  * next step), others copies, in the staging buffer if there is one. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
@@ -134,8 +148,57 @@ TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_conf
 /* Checks the settings of one group. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
 
-/* The tables of settings of optimizer and schedule; and the key `name`, which sets a whole method
- * and has no field. */
+/* ---- learning-rate schedules, advanced once per epoch (schedule.c) ---- */
+
+typedef enum tg_lr_schedule_type {
+    TG_LR_CONSTANT,
+    TG_LR_STEP,    /* StepLR: times gamma every step_size epochs */
+    TG_LR_COSINE,  /* CosineAnnealingLR: to 0 over T_max epochs, then back up */
+    TG_LR_PLATEAU, /* ReduceLROnPlateau: times gamma after `patience` epochs without gain */
+} tg_lr_schedule_type;
+
+typedef struct tg_lr_schedule_config {
+    tg_lr_schedule_type scheduler; /* scheduler: StepLR | CosineAnnealingLR | .. */
+    double learning_rate;          /* at the start */
+    int64_t step_size;             /* step_size: 100 */
+    double gamma;                  /* gamma: 0.5 */
+    int64_t scheduler_T_max;       /* scheduler_T_max: 300 */
+    int64_t scheduler_patience;    /* scheduler_patience: 50 */
+    int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
+} tg_lr_schedule_config;
+
+/* State of a schedule: plain data, to be saved as it is. */
+typedef struct tg_lr_schedule {
+    tg_lr_schedule_config config;
+    int64_t epoch;  /* epochs finished */
+    double factor;  /* plateau: product of the reductions so far */
+    double best;    /* plateau: lowest metric so far */
+    int64_t waited; /* plateau: epochs since then */
+} tg_lr_schedule;
+
+tg_lr_schedule_config tg_lr_schedule_config_default(void);
+/* As for tg_optim_config. */
+TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config,
+                                                 const char *key, const char *value);
+int tg_lr_schedule_config_count(void);
+const char *tg_lr_schedule_config_key(int index);
+const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
+                                      size_t capacity);
+/* Checks the settings and begins before the first epoch. */
+TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
+                                            tg_lr_schedule *out);
+/* The rate for training step `step` (0-based, over the whole run) of the current epoch. */
+double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step);
+/* Ends an epoch; `metric` (lower is better) matters to the plateau schedule. */
+void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
+
+/* ---- the tables of settings of optimizer and schedule; and the key `name`, which sets a whole
+ * method and has no field ---- */
+
+/* The value of a key as text that tg_optim_config_set reads back. */
+const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
+                                size_t capacity);
+int tg_optim_config_count(void);
 const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 extern const tg_setting tg_optim_method_row;

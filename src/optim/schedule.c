@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/sized.h"
 #include "optim/optim.h"
 
 static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
@@ -28,20 +27,9 @@ static const tg_setting table[] = {
 
 enum { ROWS = sizeof table / sizeof table[0] };
 
-static tg_status read_config(tg_context *ctx, const tg_lr_schedule_config *config,
-                             tg_lr_schedule_config *out) {
-    *out = tg_lr_schedule_config_default();
-    return TG_SIZED_READ(ctx, tg_lr_schedule_config, scheduler, config, out);
-}
-
 tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,
                                     const char *value) {
-    TG_NEED(ctx, config, key, value);
-    tg_lr_schedule_config before, after;
-    TG_CALL(read_config(ctx, config, &before));
-    after = before;
-    TG_CALL(tg_setting_set(ctx, "opt", table, ROWS, &after, key, value));
-    return TG_SIZED_WRITE(ctx, tg_lr_schedule_config, key, &before, &after, config);
+    return tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
 }
 
 const tg_setting *tg_lr_schedule_config_rows(void) {
@@ -67,29 +55,21 @@ bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char
 
 const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
                                       size_t capacity) {
-    tg_lr_schedule_config full;
-    const bool is_known =
-        config && text && index >= 0 && index < ROWS && read_config(NULL, config, &full) == TG_OK;
-    return is_known ? tg_setting_get(&table[index], &full, text, capacity) : NULL;
+    return tg_setting_get(&table[index], config, text, capacity);
 }
 
-void tg_lr_schedule_config_init(tg_lr_schedule_config *config, size_t size) {
-    const tg_lr_schedule_config defaults = {.size = sizeof defaults,
-                                            .scheduler = TG_LR_CONSTANT,
-                                            .learning_rate = 1e-3,
-                                            .step_size = 100,
-                                            .gamma = 0.5,
-                                            .scheduler_T_max = 300,
-                                            .scheduler_patience = 50};
-    tg_sized_init(config, size, &defaults, sizeof defaults);
+tg_lr_schedule_config tg_lr_schedule_config_default(void) {
+    return (tg_lr_schedule_config){.scheduler = TG_LR_CONSTANT,
+                                   .learning_rate = 1e-3,
+                                   .step_size = 100,
+                                   .gamma = 0.5,
+                                   .scheduler_T_max = 300,
+                                   .scheduler_patience = 50};
 }
 
 tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
                                tg_lr_schedule *out) {
-    TG_NEED(ctx, config, out);
-    *out = (tg_lr_schedule){.factor = 1.0, .best = HUGE_VAL};
-    TG_CALL(read_config(ctx, config, &out->config));
-    config = &out->config;
+    *out = (tg_lr_schedule){.config = *config, .factor = 1.0, .best = HUGE_VAL};
     if (!(config->learning_rate >= 0.0 && isfinite(config->learning_rate))) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.learning_rate: %g is not a finite number >= 0",
                        config->learning_rate);
@@ -115,9 +95,6 @@ tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *con
 }
 
 double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step) {
-    if (!schedule) {
-        return 0.0;
-    }
     const tg_lr_schedule_config *config = &schedule->config;
     double rate = config->learning_rate;
     switch (config->scheduler) {
@@ -141,9 +118,6 @@ double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step) {
 }
 
 void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric) {
-    if (!schedule) {
-        return;
-    }
     schedule->epoch++;
     if (schedule->config.scheduler != TG_LR_PLATEAU) {
         return;

@@ -12,6 +12,10 @@
 
 enum { COUNTERS = 7 }; /* of a parameter */
 
+/* Name of an entry of this parameter. */
+static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
+                            ...) TG_PRINTF(4, 5);
+
 static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
                             ...) {
     const int used = snprintf(name, TG_STATE_NAME, "optim.%s.", slot->name);
@@ -225,19 +229,6 @@ tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *
     return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
 }
 
-tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_archive_create(optim->ctx, &archive));
-    TG_TRY(tg_optim_save_views(optim, NULL, archive));
-    TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
-}
-
 /* ---- loading: first checks everything, then copies everything ---- */
 
 static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
@@ -391,16 +382,4 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     optim->stats.skipped = values[1];
     optim->loss_scale = loss_scale;
     return TG_OK;
-}
-
-tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, path);
-    tg_archive *archive = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));
-    TG_TRY(tg_optim_load(optim, archive));
-fail:
-    tg_archive_destroy(&archive);
-    return status;
 }

@@ -119,12 +119,12 @@ static void make_tables(tg_burgers *b, double h) {
 /* out = -(u^2 / 2)_x */
 static tg_status slope_of(tg_burgers *b, const double *u, double *out) {
     const tg_backend_ops *ops = b->be->ops;
-    TG_CALL(ops->fft_inverse(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0, u, b->values));
+    TG_CALL(ops->fft(b->be, b->plan, TG_FFT_INVERSE, 1, TG_FFT_PLAIN, 1.0, u, b->values));
     for (int64_t i = 0; i < b->grid; i++) {
         b->values[i] *= 0.5 * b->values[i];
     }
-    TG_CALL(
-        ops->fft_forward(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0 / (double)b->grid, b->values, out));
+    TG_CALL(ops->fft(b->be, b->plan, TG_FFT_FORWARD, 1, TG_FFT_PLAIN, 1.0 / (double)b->grid,
+                     b->values, out));
     for (int64_t k = 0; k <= b->modes; k++) {
         const double wave = 2.0 * PI * (double)k, re = out[2 * k];
         out[2 * k] = wave * out[2 * k + 1];
@@ -170,7 +170,8 @@ tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t steps, double
 }
 
 tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u, int64_t *steps) {
-    tg_status status = b->be->ops->fft_inverse(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0, u, b->values);
+    tg_status status =
+        b->be->ops->fft(b->be, b->plan, TG_FFT_INVERSE, 1, TG_FFT_PLAIN, 1.0, u, b->values);
     double largest = 0.0;
     for (int64_t i = 0; i < b->grid; i++) {
         largest = fmax(largest, fabs(b->values[i]));

@@ -72,12 +72,13 @@ fail:
 }
 
 tg_status tg_pulse_analyse(tg_pulse *p, const double *envelope, double *spectrum) {
-    return p->be->ops->fft_forward(p->be, p->plan, 1, TG_FFT_PLAIN, 1.0 / (double)p->points,
-                                   envelope, spectrum);
+    return p->be->ops->fft(p->be, p->plan, TG_FFT_FORWARD, 1, TG_FFT_PLAIN, 1.0 / (double)p->points,
+                           envelope, spectrum);
 }
 
 tg_status tg_pulse_synthesise(tg_pulse *p, const double *spectrum, double *envelope) {
-    return p->be->ops->fft_inverse(p->be, p->plan, 1, TG_FFT_PLAIN, 1.0, spectrum, envelope);
+    return p->be->ops->fft(p->be, p->plan, TG_FFT_INVERSE, 1, TG_FFT_PLAIN, 1.0, spectrum,
+                           envelope);
 }
 
 /* z *= e, (n) complex each */

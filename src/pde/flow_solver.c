@@ -77,7 +77,8 @@ static tg_status render_on_device(tg_flow_solver *s, tg_fft_plan *plan, int64_t 
     const int threads = s->threads;
     const double *field = s->field;
     TG_CALL(ops->upload(s->device, s->d_spectrum, spectrum, spectrum_bytes(s)));
-    TG_CALL(ops->fft_inverse(s->device, plan, 1, TG_FFT_PLAIN, 1.0, s->d_spectrum, s->d_field));
+    TG_CALL(
+        ops->fft(s->device, plan, TG_FFT_INVERSE, 1, TG_FFT_PLAIN, 1.0, s->d_spectrum, s->d_field));
     TG_CALL(ops->download(s->device, s->field, s->d_field, (size_t)points * sizeof *s->field));
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < points; i++) {

@@ -400,22 +400,14 @@ tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user
     return TG_OK;
 }
 
-int tg_generator_file_count(const tg_generator *g) {
-    return g ? g->file_count : 0;
-}
-
-tg_status tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out) {
-    TG_NEED(NULL, g);
-    TG_NEED(g->ctx, out);
-    *out = (tg_generator_file){0};
-    if (index < 0 || index >= g->file_count) {
-        return tg_fail(g->ctx, TG_E_ARGUMENT, "file number %d does not exist; there are %d", index,
-                       g->file_count);
+bool tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out) {
+    if (!g || !out || index < 0 || index >= g->file_count) {
+        return false;
     }
     const tg_gen_file *file = &g->files[index];
     *out = (tg_generator_file){.path = file->path,
                                .samples = g->samples[file->split],
                                .found = file->found,
                                .complete = file->store && tg_sample_file_is_complete(file->store)};
-    return TG_OK;
+    return true;
 }

@@ -12,40 +12,24 @@ static const tg_pde *const rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-int tg_pde_count(void) {
-    return ROWS;
-}
-
-static tg_status check_row(tg_context *ctx, int pde) {
-    return pde >= 0 && pde < ROWS
-               ? TG_OK
-               : tg_fail(ctx, TG_E_ARGUMENT, "equation number %d does not exist; there are %d", pde,
-                         ROWS);
-}
-
-tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
-    TG_NEED(ctx, out);
-    *out = (tg_pde_info){0};
-    TG_CALL(check_row(ctx, pde));
+bool tg_pde_describe(int pde, tg_pde_info *out) {
+    if (!out || pde < 0 || pde >= ROWS) {
+        return false;
+    }
     const tg_pde *p = rows[pde];
     *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
                          p->resolution, p->param_count, p->on_device};
-    return TG_OK;
+    return true;
 }
 
-tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param, tg_pde_param_info *out) {
-    TG_NEED(ctx, out);
-    *out = (tg_pde_param_info){0};
-    TG_CALL(check_row(ctx, pde));
-    const tg_pde *p = rows[pde];
-    if (param < 0 || param >= p->param_count) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "%s has no parameter number %d; it has %d", p->name,
-                       param, p->param_count);
+bool tg_pde_describe_param(int pde, int param, tg_pde_param_info *out) {
+    if (!out || pde < 0 || pde >= ROWS || param < 0 || param >= rows[pde]->param_count) {
+        return false;
     }
-    out->name = p->params[param].key;
-    out->help = p->params[param].help;
-    tg_setting_get(&p->params[param], p->defaults, out->value, sizeof out->value);
-    return TG_OK;
+    const tg_setting *row = &rows[pde]->params[param];
+    *out = (tg_pde_param_info){.name = row->key, .help = row->help};
+    tg_setting_get(row, rows[pde]->defaults, out->value, sizeof out->value);
+    return true;
 }
 
 tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out) {

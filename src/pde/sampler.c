@@ -67,7 +67,8 @@ static void fold_row(int64_t n, int64_t first, int64_t count, double weight, con
 }
 
 static tg_status transform(tg_sampler *s) {
-    return s->be->ops->fft_inverse(s->be, s->plan, 1, TG_FFT_PLAIN, 1.0, s->folded, s->values);
+    return s->be->ops->fft(s->be, s->plan, TG_FFT_INVERSE, 1, TG_FFT_PLAIN, 1.0, s->folded,
+                           s->values);
 }
 
 tg_status tg_sampler_real(tg_sampler *s, int64_t modes, const double *spectrum, float *out) {

@@ -186,8 +186,8 @@ static tg_status velocity_of(tg_vorticity *v, const double *w) {
     const tg_backend_ops *ops = v->be->ops;
     const tg_flow_op op = {.of = v->flow, .part = TG_FLOW_VELOCITY, .w = w, .velocity = v->at.pair};
     TG_CALL(ops->flow(v->be, &op));
-    return ops->fft_inverse(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0, v->at.pair,
-                            v->at.values);
+    return ops->fft(v->be, v->plan, TG_FFT_INVERSE, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0,
+                    v->at.pair, v->at.values);
 }
 
 /* pair = spectra of the products of w; also finds the largest speed. */
@@ -198,8 +198,8 @@ static tg_status products_of(tg_vorticity *v, const double *w) {
     const tg_flow_op op = {
         .of = v->flow, .part = TG_FLOW_PRODUCTS, .values = v->at.values, .speed = v->at.speed};
     TG_CALL(ops->flow(v->be, &op));
-    return ops->fft_forward(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
-                            v->at.values, v->at.pair);
+    return ops->fft(v->be, v->plan, TG_FFT_FORWARD, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
+                    v->at.values, v->at.pair);
 }
 
 static tg_status run_stage(tg_vorticity *v, int stage) {

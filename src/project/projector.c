@@ -79,7 +79,8 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
 /* Scratch of a step or of a refresh, whichever is larger. */
 static void measure(const tg_projector *p, bool factored, tg_projector_bytes *out) {
     size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
-    out->step_workspace = p->be->ops->compress_workspace(p->be, &p->modes, factored);
+    out->step_workspace =
+        tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes, .factored = factored});
     *bytes = out->step_workspace;
     *host_bytes = 0;
     for (int i = 0; i < p->branches; i++) {
@@ -91,7 +92,7 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
             tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
-            const size_t step = p->be->ops->compress_workspace(p->be, &p->modes, false);
+            const size_t step = tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes});
             scratch = extra.used + (scratch > step ? scratch : step);
         }
         *bytes = scratch > *bytes ? scratch : *bytes;
@@ -217,14 +218,6 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
     *count = status == TG_OK ? tg_projector_count(&p) : 0;
     *bytes = status == TG_OK ? tg_projector_get_bytes(&p) : (tg_projector_bytes){0};
     return status;
-}
-
-int64_t tg_projector_refresh_count(const tg_projector *p) {
-    return p ? p->refreshes : 0;
-}
-
-int64_t tg_projector_failure_count(const tg_projector *p) {
-    return p ? p->failures : 0;
 }
 
 /* Axis-aligned columns: the fallback of a low-rank branch whose first decomposition fails. */
@@ -462,9 +455,9 @@ bool tg_projector_steps_at_once(const tg_projector *p) {
 tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,
                             const tg_adam *adam, const tg_back *back, void *small, void *out) {
     TG_CALL(check_gradient(p, gradient));
-    const tg_compress there = compress_of(p, gradient, 1.0, 0.0, guard, small);
-    const tg_expand way_back = expand_of(p, small, weights_of(p), back, out);
-    return p->be->ops->step_compressed(p->be, &there, adam, &way_back);
+    const tg_compress project = compress_of(p, gradient, 1.0, 0.0, guard, small);
+    const tg_expand expand = expand_of(p, small, weights_of(p), back, out);
+    return p->be->ops->step_compressed(p->be, &project, adam, &expand);
 }
 
 double tg_projector_rate(const tg_projector *p, double alpha) {

@@ -22,6 +22,8 @@ struct tg_projector {
     int64_t refreshes, failures;
 };
 
+tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
+
 /* The sparse branch comes first, and the other one compresses the residual. */
 static inline bool tg_projector_masks(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];

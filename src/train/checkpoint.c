@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/normalizer.h"
+#include "io/settings.h"
 #include "nn/network.h"
 #include "optim/state.h"
 

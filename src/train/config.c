@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/layouts.h"
+#include "optim/optim.h"
 
 #define LOOP(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)
@@ -131,25 +132,32 @@ static const tg_setting distributed_table[] = {
 #undef LOOP
 #undef DATA
 
-enum {
-    LOOP_ROWS = sizeof loop_table / sizeof loop_table[0],
-    DATA_ROWS = sizeof data_table / sizeof data_table[0],
-    DISTRIBUTED_ROWS = sizeof distributed_table / sizeof distributed_table[0]
-};
+#define TABLE(section, rows, field)                                                                \
+    { section, rows, sizeof(rows) / sizeof *(rows), offsetof(tg_run_config, field) }
 
-const tg_setting *tg_loop_config_rows(int *count) {
-    *count = LOOP_ROWS;
-    return loop_table;
+tg_key_table tg_run_table(int index) {
+    const tg_key_table tables[TG_KEY_TABLES] = {
+        {"opt", tg_optim_config_rows(), tg_optim_config_count(), offsetof(tg_run_config, opt)},
+        {"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count(),
+         offsetof(tg_run_config, schedule)},
+        TABLE("opt", loop_table, loop),
+        TABLE("data", data_table, data),
+        TABLE("distributed", distributed_table, distributed)};
+    return tables[index];
 }
 
-const tg_setting *tg_source_config_rows(int *count) {
-    *count = DATA_ROWS;
-    return data_table;
+#undef TABLE
+
+/* Whether a table of section opt has this key, given without its section. */
+static bool has_key(int table, const char *key) {
+    const tg_key_table t = tg_run_table(table);
+    return tg_setting_find(t.rows, t.count, key) != NULL;
 }
 
-const tg_setting *tg_distributed_rows(int *count) {
-    *count = DISTRIBUTED_ROWS;
-    return distributed_table;
+static tg_status set_in(tg_context *ctx, int table, tg_run_config *config, const char *key,
+                        const char *value) {
+    const tg_key_table t = tg_run_table(table);
+    return tg_setting_set(ctx, t.section, t.rows, t.count, (char *)config + t.offset, key, value);
 }
 
 tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config) {
@@ -212,15 +220,6 @@ tg_run_config tg_run_config_default(void) {
     };
 }
 
-static bool has_key(const char *(*key_at)(int), const char *key) {
-    for (int i = 0; key_at(i); i++) {
-        if (strcmp(key_at(i), key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Section opt is shared by the optimizer, the schedule and the loop; an error about an unknown key
  * suggests the nearest of all. */
 static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key,
@@ -233,25 +232,21 @@ static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key
     if (strcmp(key, "name") == 0) {
         return TG_OK; /* applied before all others */
     }
-    if (tg_setting_find(loop_table, LOOP_ROWS, key)) {
-        return tg_setting_set(ctx, "opt", loop_table, LOOP_ROWS, &config->loop, key, value);
-    }
-    if (has_key(tg_lr_schedule_config_key, key)) {
-        return tg_lr_schedule_config_set(ctx, &config->schedule, key, value);
-    }
-    if (has_key(tg_optim_config_key, key)) {
+    if (has_key(TG_TABLE_OPTIM, key)) {
         return tg_optim_config_set(ctx, &config->opt, key, value);
     }
     const char *names[96] = {"name"};
     int count = 1;
-    for (int i = 0; i < LOOP_ROWS; i++) {
-        names[count++] = loop_table[i].key;
+    for (int table = TG_TABLE_SCHEDULE; table <= TG_TABLE_LOOP; table++) {
+        if (has_key(table, key)) {
+            return set_in(ctx, table, config, key, value);
+        }
     }
-    for (int i = 0; tg_lr_schedule_config_key(i) && count < 96; i++) {
-        names[count++] = tg_lr_schedule_config_key(i);
-    }
-    for (int i = 0; tg_optim_config_key(i) && count < 96; i++) {
-        names[count++] = tg_optim_config_key(i);
+    for (int table = 0; table <= TG_TABLE_LOOP; table++) {
+        const tg_key_table t = tg_run_table(table);
+        for (int i = 0; i < t.count && count < 96; i++) {
+            names[count++] = t.rows[i].key;
+        }
     }
     const char *nearest = tg_nearest_name(key, names, count);
     return tg_fail(ctx, TG_E_CONFIG, "opt.%.100s: unknown key%s%s%s", key,
@@ -282,12 +277,11 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
     if (dot && strncmp(key, "opt.", 4) == 0) {
         return set_opt(ctx, config, dot + 1, value);
     }
-    if (dot && strncmp(key, "data.", 5) == 0) {
-        return tg_setting_set(ctx, "data", data_table, DATA_ROWS, &config->data, dot + 1, value);
-    }
-    if (dot && strncmp(key, "distributed.", 12) == 0) {
-        return tg_setting_set(ctx, "distributed", distributed_table, DISTRIBUTED_ROWS,
-                              &config->distributed, dot + 1, value);
+    for (int table = TG_TABLE_DATA; dot && table < TG_KEY_TABLES; table++) {
+        const char *section = tg_run_table(table).section;
+        if (strlen(section) == length && strncmp(key, section, length) == 0) {
+            return set_in(ctx, table, config, dot + 1, value);
+        }
     }
     char section[64];
     snprintf(section, sizeof section, "%.*s", (int)(length < 60 ? length : 60), key);
@@ -326,14 +320,13 @@ static bool is_of_beginning(const char *key) {
 /* Whether this key starts a new schedule in its stage. */
 static bool is_of_schedule(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
-    return strcmp(name, "learning_rate") == 0 || has_key(tg_lr_schedule_config_key, name);
+    return strcmp(name, "learning_rate") == 0 || has_key(TG_TABLE_SCHEDULE, name);
 }
 
 /* Keys that a later stage may set: the network and the optimizer's state continue. */
 static bool may_change(const char *key) {
     const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
-    return strncmp(key, "data.", 5) == 0 || is_of_schedule(key) ||
-           tg_setting_find(loop_table, LOOP_ROWS, name);
+    return strncmp(key, "data.", 5) == 0 || is_of_schedule(key) || has_key(TG_TABLE_LOOP, name);
 }
 
 /* Replaces a key by its name here; both names with different values are an error. */
@@ -442,7 +435,7 @@ static tg_status put(tg_settings *settings, const char *section, const char *key
 }
 
 tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings) {
-    char text[256];
+    char text[768];
     for (int i = 0; i < tg_fno_config_count(); i++) {
         TG_CALL(put(settings, "fno", tg_fno_config_key(i),
                     tg_fno_config_get(fno, i, text, sizeof text)));
@@ -457,27 +450,15 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
     *out = NULL;
     TG_TRY(tg_settings_create(ctx, out));
     TG_TRY(tg_run_config_put_network(&config->fno, *out));
-    for (int i = 0; i < tg_optim_config_count(); i++) {
-        TG_TRY(put(*out, "opt", tg_optim_config_key(i),
-                   tg_optim_config_get(&config->opt, i, text, sizeof text)));
-    }
-    for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
-        TG_TRY(put(*out, "opt", tg_lr_schedule_config_key(i),
-                   tg_lr_schedule_config_get(&config->schedule, i, text, sizeof text)));
-    }
-    for (int i = 0; i < LOOP_ROWS; i++) {
-        TG_TRY(put(*out, "opt", loop_table[i].key,
-                   tg_setting_get(&loop_table[i], &config->loop, text, sizeof text)));
-    }
-    for (int i = 0; i < DATA_ROWS; i++) {
-        const char *value = tg_setting_get(&data_table[i], &config->data, text, sizeof text);
-        if (strcmp(value, "[]") != 0) { /* [] means: not set */
-            TG_TRY(put(*out, "data", data_table[i].key, value));
+    for (int table = 0; table < TG_KEY_TABLES; table++) {
+        const tg_key_table t = tg_run_table(table);
+        for (int i = 0; i < t.count; i++) {
+            const char *value =
+                tg_setting_get(&t.rows[i], (const char *)config + t.offset, text, sizeof text);
+            if (strcmp(value, "[]") != 0) { /* [] means: not set */
+                TG_TRY(put(*out, t.section, t.rows[i].key, value));
+            }
         }
-    }
-    for (int i = 0; i < DISTRIBUTED_ROWS; i++) {
-        TG_TRY(put(*out, "distributed", distributed_table[i].key,
-                   tg_setting_get(&distributed_table[i], &config->distributed, text, sizeof text)));
     }
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key = tg_settings_key(settings, i), *rest;

@@ -3,6 +3,8 @@
 #define TG_TRAIN_CONFIG_H
 
 #include "base/setting.h"
+#include "nn/config.h"
+#include "optim/optim.h"
 #include "tgrad/comm.h"
 #include "tgrad/optim.h"
 #include "tgrad/settings.h"
@@ -100,10 +102,16 @@ typedef struct tg_run_config {
 /* Defaults of all keys; the network's modes have none. */
 tg_run_config tg_run_config_default(void);
 
-/* The tables of sections opt (loop keys), data and distributed. */
-const tg_setting *tg_loop_config_rows(int *count);
-const tg_setting *tg_source_config_rows(int *count);
-const tg_setting *tg_distributed_rows(int *count);
+/* The tables of all sections but fno, whose rows set a struct inside nn, in the order of
+ * docs/config.md: optimizer, schedule and loop, which share section opt; data; distributed. */
+typedef struct tg_key_table {
+    const char *section;
+    const tg_setting *rows; /* (count) */
+    int count;
+    size_t offset; /* in tg_run_config, of the struct that the rows set */
+} tg_key_table;
+enum { TG_TABLE_OPTIM, TG_TABLE_SCHEDULE, TG_TABLE_LOOP, TG_TABLE_DATA, TG_KEY_TABLES = 5 };
+tg_key_table tg_run_table(int index);
 
 /* Sets the ranks that share a batch; fails if there are more of them than samples. */
 TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config);

@@ -4,6 +4,8 @@
 
 #include "optim/optim.h"
 #include "train/config.h"
+
+#include "optim/loss_scale.h"
 #include "train/rollout.h"
 
 int tg_run_tests(const tg_source_config *data) {
@@ -136,18 +138,17 @@ tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings, tg_se
     TG_CALL(tg_run_config_read(ctx, settings, 1, false, &config));
     config.loop.naive_galore = false; /* it has already set the type of the first branch */
     TG_CALL(tg_run_config_write(ctx, &config, settings, out));
-    for (int i = 0; i < tg_optim_config_count(); i++) {
-        if (!tg_optim_config_reads(&config.opt, tg_optim_config_key(i))) {
-            snprintf(key, sizeof key, "opt.%s", tg_optim_config_key(i));
-            tg_optim_config_get(&usual.opt, i, value, sizeof value);
-            TG_TRY(tg_settings_set(*out, key, value, NULL));
-        }
-    }
-    for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
-        if (!tg_lr_schedule_config_reads(&config.schedule, tg_lr_schedule_config_key(i))) {
-            snprintf(key, sizeof key, "opt.%s", tg_lr_schedule_config_key(i));
-            tg_lr_schedule_config_get(&usual.schedule, i, value, sizeof value);
-            TG_TRY(tg_settings_set(*out, key, value, NULL));
+    for (int table = TG_TABLE_OPTIM; table <= TG_TABLE_SCHEDULE; table++) {
+        const tg_key_table t = tg_run_table(table);
+        for (int i = 0; i < t.count; i++) {
+            const bool is_read = table == TG_TABLE_OPTIM
+                                     ? tg_optim_config_reads(&config.opt, t.rows[i].key)
+                                     : tg_lr_schedule_config_reads(&config.schedule, t.rows[i].key);
+            if (!is_read) {
+                snprintf(key, sizeof key, "opt.%s", t.rows[i].key);
+                tg_setting_get(&t.rows[i], (const char *)&usual + t.offset, value, sizeof value);
+                TG_TRY(tg_settings_set(*out, key, value, NULL));
+            }
         }
     }
     return TG_OK;

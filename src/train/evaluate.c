@@ -13,6 +13,7 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
+#include "nn/spectral_loss.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 
@@ -126,8 +127,8 @@ static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_
         TG_CALL(tg_normalizer_apply(e->model->encoder[TG_DATA_X], &x));
     }
     if (s->sent) {
-        TG_CALL(stream_of(e)->upload_async(be, e->x.data, to[0], tg_tensor_bytes(&x)));
-        TG_CALL(stream_of(e)->upload_async(be, e->y.data, to[1], tg_tensor_bytes(&y)));
+        TG_CALL(be->ops->copy(be, e->x.data, to[0], tg_tensor_bytes(&x)));
+        TG_CALL(be->ops->copy(be, e->y.data, to[1], tg_tensor_bytes(&y)));
         TG_CALL(stream_of(e)->event_record(be, s->sent));
     }
     return TG_OK;

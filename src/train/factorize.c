@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "data/normalizer.h"
+#include "io/formats.h"
 #include "nn/config.h"
 #include "nn/decompose.h"
 #include "nn/network.h"

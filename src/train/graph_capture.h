@@ -13,6 +13,9 @@
 #include "optim/optim.h"
 #include "tgrad/step.h"
 
+/* Whether the result of the last backward has to be waited for (step.c). */
+bool tg_step_is_late(const tg_step *step);
+
 typedef struct tg_capture {
     tg_backend *be;
     tg_fno *fno;

@@ -8,69 +8,38 @@
 #include "optim/optim.h"
 #include "train/config.h"
 
-enum { TABLES = 7 };
-
-typedef struct table {
-    const char *section;
-    const tg_setting *rows; /* (count) */
-    int count;
-} table;
-
-/* In the order of docs/config.md. */
-static void list_tables(table out[TABLES]) {
-    out[0] = (table){"fno", nn_config_rows(), tg_fno_config_count()};
-    out[1] = (table){"opt", &tg_optim_method_row, 1};
-    out[2] = (table){"opt", tg_optim_config_rows(), tg_optim_config_count()};
-    out[3] = (table){"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count()};
-    out[4].section = "opt";
-    out[4].rows = tg_loop_config_rows(&out[4].count);
-    out[5].section = "data";
-    out[5].rows = tg_source_config_rows(&out[5].count);
-    out[6].section = "distributed";
-    out[6].rows = tg_distributed_rows(&out[6].count);
-}
-
-/* The table and row of a key; false past the end. */
-static bool find(int index, const char **section, int *number, int *row, const tg_setting **out) {
-    table tables[TABLES];
-    list_tables(tables);
-    for (int i = 0; i < TABLES && index >= 0; i++) {
-        if (index < tables[i].count) {
-            *section = tables[i].section;
-            *number = i;
-            *row = index;
-            *out = &tables[i].rows[index];
-            return true;
-        }
-        index -= tables[i].count;
+/* The row of a key: those of fno, opt.name, then the tables of config.h. *table is -1 for opt.name
+ * and -2 for fno; NULL past the end. */
+static const tg_setting *find(int index, int *table) {
+    if (index >= 0 && index < tg_fno_config_count()) {
+        *table = -2;
+        return nn_config_rows() + index;
     }
-    return false;
+    index -= tg_fno_config_count();
+    *table = -1;
+    if (index == 0) {
+        return &tg_optim_method_row;
+    }
+    index--;
+    for (int i = 0; i < TG_KEY_TABLES && index >= 0; i++) {
+        const tg_key_table t = tg_run_table(i);
+        *table = i;
+        if (index < t.count) {
+            return &t.rows[index];
+        }
+        index -= t.count;
+    }
+    return NULL;
 }
 
-static void default_text(int number, int row, const tg_setting *setting, char *text,
-                         size_t capacity) {
+static void default_text(int index, int table, const tg_setting *row, char *text, size_t capacity) {
     const tg_run_config run = tg_run_config_default();
-    switch (number) {
-    case 0:
-        tg_fno_config_get(&run.fno, row, text, capacity);
-        break;
-    case 1:
-        snprintf(text, capacity, "%s", tg_setting_choice(setting, 0));
-        break;
-    case 2:
-        tg_optim_config_get(&run.opt, row, text, capacity);
-        break;
-    case 3:
-        tg_lr_schedule_config_get(&run.schedule, row, text, capacity);
-        break;
-    case 4:
-        tg_setting_get(setting, &run.loop, text, capacity);
-        break;
-    case 5:
-        tg_setting_get(setting, &run.data, text, capacity);
-        break;
-    default:
-        tg_setting_get(setting, &run.distributed, text, capacity);
+    if (table >= 0) {
+        tg_setting_get(row, (const char *)&run + tg_run_table(table).offset, text, capacity);
+    } else if (table == -1) {
+        snprintf(text, capacity, "%s", tg_setting_choice(row, 0));
+    } else {
+        tg_fno_config_get(&run.fno, index, text, capacity);
     }
 }
 
@@ -82,16 +51,17 @@ bool tg_key_describe(int index, tg_key_info *out) {
         [TG_SETTING_LIST_INT] = "integers",  [TG_SETTING_LIST_DOUBLE] = "numbers",
         [TG_SETTING_TEXT] = "text",          [TG_SETTING_GRID] = "grid",
         [TG_SETTING_LIST_SIZE] = "integers", [TG_SETTING_LIST_GRID] = "grids",
-        [TG_SETTING_LIST_TEXT] = "texts"};
-    const tg_setting *setting;
-    int number, row;
+        [TG_SETTING_LIST_TEXT] = "texts",    [TG_SETTING_LIST_ROWS] = "rows"};
+    int table;
     if (!out) {
         return false;
     }
     *out = (tg_key_info){0};
-    if (!find(index, &out->section, &number, &row, &setting)) {
+    const tg_setting *setting = find(index, &table);
+    if (!setting) {
         return false;
     }
+    out->section = table == -2 ? "fno" : table == -1 ? "opt" : tg_run_table(table).section;
     out->name = setting->key;
     out->type = types[setting->type];
     out->help = setting->help;
@@ -101,7 +71,7 @@ bool tg_key_describe(int index, tg_key_info *out) {
     out->low = out->has_range ? setting->low : 0.0;
     out->high = out->has_range ? setting->high : 0.0;
     tg_setting_values(setting, out->values, sizeof out->values);
-    default_text(number, row, setting, out->fallback, sizeof out->fallback);
+    default_text(index, table, setting, out->fallback, sizeof out->fallback);
     if (strcmp(setting->key, "n_modes") == 0) { /* must be set */
         out->fallback[0] = '\0';
     }
@@ -109,8 +79,7 @@ bool tg_key_describe(int index, tg_key_info *out) {
 }
 
 const char *tg_key_choice(int key, int index) {
-    const char *section;
-    const tg_setting *setting;
-    int number, row;
-    return find(key, &section, &number, &row, &setting) ? tg_setting_choice(setting, index) : NULL;
+    int table;
+    const tg_setting *row = find(key, &table);
+    return row ? tg_setting_choice(row, index) : NULL;
 }

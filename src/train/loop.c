@@ -5,6 +5,7 @@
 
 #include "base/timer.h"
 #include "train/config.h"
+#include "train/graph_capture.h"
 #include "train/rollout.h"
 #include "train/trainer.h"
 
@@ -38,30 +39,29 @@ static tg_status prepare_training(tg_trainer *t) {
 
 static tg_status refuse_loss(tg_trainer *t, double loss) {
     tg_progress *p = &t->progress;
-    const int64_t batch = t->under_way + 1;
     char good[TG_GOOD_TEXT], place[TG_NONFINITE_TEXT];
     p->skipped++;
     p->skipped_row++;
-    tg_trainer_find_nonfinite(t, t->under_way, place);
+    tg_trainer_find_nonfinite(t, p->batch - 1, place);
     tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the batch is skipped%s%s",
-           (long long)p->epoch + 1, (long long)batch, isnan(loss) ? (double)NAN : loss,
+           (long long)p->epoch + 1, (long long)p->batch, isnan(loss) ? (double)NAN : loss,
            place[0] ? ": " : "", place);
     if (p->skipped_row >= t->model->config.loop.nonfinite_limit) {
         return tg_fail(t->ctx, TG_E_NUMERIC,
                        "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "
                        "epoch %lld, batch %lld; a lower opt.learning_rate or opt.max_grad_norm may "
                        "help%s",
-                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)batch,
+                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)p->batch,
                        tg_trainer_last_good(t, good));
     }
     return TG_OK;
 }
 
-/* Waits for the current batch, counts it, and ends the update if it completes one. */
+/* Waits for the last batch that began backward, number p->batch counted from 1; counts it, and ends
+ * the update if it completes one. */
 static tg_status finish_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     const int64_t micro = t->model->config.loop.accumulation_steps;
-    const int64_t done = t->under_way + 1;
     tg_step_result result;
     TG_CALL(tg_step_synchronize(t->step, &result));
     if (result.samples == 0) {
@@ -76,7 +76,7 @@ static tg_status finish_batch(tg_trainer *t) {
         TG_CALL(refuse_loss(t, result.loss));
     }
     p->fno_step = (int64_t)tg_fno_step(t->model->fno);
-    if (t->summed > 0 && (done % micro == 0 || done == tg_loader_batches(t->loader))) {
+    if (t->summed > 0 && (p->batch % micro == 0 || p->batch == tg_loader_batches(t->loader))) {
         TG_CALL(micro > 1 ? tg_step_apply(t->step) : TG_OK);
         t->summed = 0;
         p->step++;
@@ -114,7 +114,7 @@ static tg_status train_batch(tg_trainer *t) {
     TG_CALL(tg_trainer_agree(t, begin_batch(t)));
     TG_CALL(finish_batch(t)); /* the previous batch */
     TG_CALL(set_rates(t));
-    t->under_way = p->batch++;
+    p->batch++;
     TG_CALL(tg_step_backward(t->step));
     TG_CALL(tg_prefetch_recycle(t->prefetch));
     if (!tg_step_is_late(t->step)) {

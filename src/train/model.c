@@ -160,10 +160,6 @@ const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side sid
     return model && (side == TG_DATA_X || side == TG_DATA_Y) ? model->encoder[side] : NULL;
 }
 
-bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
-    return tg_model_normalizer(model, side) != NULL;
-}
-
 /* A network sees (v - mean) / (std + 1e-7). */
 static void set_units(const tg_normalizer *normalizer, int64_t channel, double *mean,
                       double *scale) {

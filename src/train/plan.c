@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "data/dataset_memory.h"
+#include "data/dataset.h"
 #include "nn/network.h"
 #include "optim/ranks.h"
 #include "train/rollout.h"
@@ -140,8 +140,8 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
     TG_CALL(training
-                ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
-                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run));
+                ? tg_fno_plan(p->ctx, &p->config.fno, batch, grid, true, &p->optim.shared, &p->run)
+                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, NULL, &p->run));
     return add_loss_workspace(p);
 }
 
@@ -243,8 +243,8 @@ static tg_status add_network(planner *p) {
     int64_t grid[TG_RUN_GRID];
     TG_CALL(look_at(p, &set, &p->train));
     tg_run_network_grid(&p->config, p->train.facts.grid, grid);
-    TG_CALL(
-        tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), grid, false, &network));
+    TG_CALL(tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), grid, false, NULL,
+                        &network));
     p->out->parameters = network.parameters;
     p->out->inference = network.total;
     p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
@@ -455,12 +455,8 @@ static tg_status plan_run(planner *p) {
     return TG_OK;
 }
 
-tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {
-    return tg_train_plan_ranks(ctx, settings, 1, out);
-}
-
-tg_status tg_train_plan_ranks(tg_context *ctx, const tg_settings *settings, int ranks,
-                              tg_train_memory *out) {
+tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
+                        tg_train_memory *out) {
     TG_NEED(ctx, ctx, settings, out);
     if (ranks < 1) {
         return tg_fail(ctx, TG_E_ARGUMENT, "plan: %d ranks", ranks);

@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include "base/timer.h"
+#include "data/dataset.h"
+#include "data/normalizer.h"
 
 enum { SLOTS = 2 };
 
@@ -201,7 +203,7 @@ void tg_prefetch_destroy(tg_prefetch **prefetch) {
     tg_backend *be = f->model->be;
     end_thread(f);
     if (stream_of(f)) {
-        (void)stream_of(f)->copy_stream_join(be);
+        (void)stream_of(f)->follow(be, TG_STREAM_MAIN, TG_STREAM_COPY);
         (void)be->ops->synchronize(be); /* copies from memory about to be freed */
         for (int i = 0; i < SLOTS; i++) {
             stream_of(f)->event_destroy(be, &f->slots[i].arrived);
@@ -232,7 +234,7 @@ tg_status tg_prefetch_stop(tg_prefetch *f) {
     pthread_mutex_lock(&f->lock);
     rest(f);
     pthread_mutex_unlock(&f->lock);
-    return stream_of(f)->copy_stream_join(f->model->be);
+    return stream_of(f)->follow(f->model->be, TG_STREAM_MAIN, TG_STREAM_COPY);
 }
 
 tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
@@ -280,7 +282,7 @@ static tg_status take_sent(tg_prefetch *f, int64_t *count) {
     if (f->sent == f->taken) {
         TG_CALL(send(f));
     }
-    TG_CALL(stream_of(f)->copy_stream_join(f->model->be));
+    TG_CALL(stream_of(f)->follow(f->model->be, TG_STREAM_MAIN, TG_STREAM_COPY));
     TG_CALL(stream_of(f)->event_record(f->model->be, s->arrived));
     *count = s->count;
     return TG_OK;

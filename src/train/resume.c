@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "nn/network.h"
 #include "optim/optim.h"
 #include "train/model.h"
 #include "train/trainer.h"
@@ -155,7 +156,7 @@ fail:
     return status;
 }
 
-/* Locks the folder, if that changes nothing in it, and reads what it contains. */
+/* Locks the folder, unless that needs a new file, and finds its newest checkpoint. */
 static tg_status look(tg_trainer *t) {
     TG_CALL(tg_run_folder_lock(&t->folder, false));
     return tg_run_folder_newest(&t->folder, &t->newest);

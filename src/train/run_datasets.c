@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/context.h"
-#include "data/dataset_memory.h"
+#include "data/dataset.h"
 #include "train/model.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {

@@ -160,7 +160,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     tg_status status = TG_OK;
     *checkpoint = 0;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
-    status = tg_train_plan_ranks(ctx, settings, config->ranks, memory);
+    status = tg_train_plan(ctx, settings, config->ranks, memory);
     if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, a plan does not */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }
@@ -217,7 +217,7 @@ static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t bat
     tg_fno_memory step;
     tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
     if (status == TG_OK) {
-        status = tg_fno_plan_shared(ctx, network, batch, grid, &optimizer.shared, &step);
+        status = tg_fno_plan(ctx, network, batch, grid, true, &optimizer.shared, &step);
     }
     if (status == TG_OK) {
         *out = step.total;

@@ -205,7 +205,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     }
     if (tg_run_exchanges(&config) && !comm) {
         TG_TRY(tg_fail(ctx, TG_E_CONFIG,
-                       "distributed.backend: nccl takes a communicator (tg_trainer_create_comm)"));
+                       "distributed.backend: nccl takes a communicator (tg_trainer_create)"));
     }
     t->comm = tg_run_exchanges(&config) ? comm : NULL;
     TG_TRY(tg_run_check_memory(ctx, whole, &config, planned, &t->checkpoint_bytes));
@@ -227,12 +227,6 @@ fail:
     tg_settings_destroy(&whole);
     tg_trainer_destroy(&t);
     return is_planned ? tg_run_explain(ctx, &config, planned, status) : status;
-}
-
-tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
-                            tg_trainer **out) {
-    TG_NEED_OUT(ctx, out, ctx, settings, run_folder);
-    return create(ctx, NULL, settings, run_folder, out);
 }
 
 /* Fails if the ranks would not train the same thing. */
@@ -263,13 +257,16 @@ fail:
     return status;
 }
 
-tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
-                                 const char *run_folder, tg_trainer **out) {
-    TG_NEED_OUT(ctx, out, ctx, comm, settings, run_folder);
+tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
+                            const char *run_folder, tg_trainer **out) {
+    TG_NEED_OUT(ctx, out, ctx, settings, run_folder);
     tg_status status = create(ctx, comm, settings, run_folder, out);
+    if (!comm) {
+        return status;
+    }
     TG_TRY(tg_comm_agree(comm, status));
-    const tg_distributed_config *config = &(*out)->model->config.distributed;
     if ((*out)->comm) {
+        const tg_distributed_config *config = &(*out)->model->config.distributed;
         comm->timeout = config->timeout;
         TG_TRY(compare_ranks(*out));
         TG_TRY(tg_comm_open_device(comm, config->backend));

@@ -68,7 +68,6 @@ struct tg_trainer {
     bool is_evaluated;                   /* the current epoch */
 
     tg_step *step;
-    int64_t under_way; /* batch whose outcome is not counted yet */
     int64_t summed;    /* batches in the current update */
     int64_t refreshes; /* of projections, logged so far */
 

@@ -100,7 +100,7 @@ static void run_choice(t_side *s, int64_t n, int choice) {
             op.direction = direction ? direction : t_output(s, s->dtype, n);
         }
         step_model(&x, n, s->dtype, g, split, op.beta);
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
         if (op.direction) {
             expect(s, s->dtype, n, op.direction, x.u);
         }
@@ -141,7 +141,7 @@ static void by_hand(t_side *s) {
                             .beta2 = 0.99,
                             .eps = 0.25,
                             .direction = t_output(s, s->dtype, 1)};
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
         const tg_scalar m = {0.3, 0.4};
         const tg_scalar v = !complex || split ? (tg_scalar){0.09, 0.16} : (tg_scalar){0.25, 0.0};
         const tg_scalar u =
@@ -212,7 +212,7 @@ static void run_guarded(t_side *s, int64_t n, guarded guard, int choice) {
                         .counts = guard == COUNTED || guard == BAD};
     void *const old[] = {t_download(s, m), t_download(s, v), t_download(s, op.direction),
                          t_download(s, weight)};
-    t_ok(s, s->ops->adam(s->be, 1, &op));
+    t_ok(s, s->ops->update(s->be, 1, &op));
     const uint32_t after = counter ? *(uint32_t *)t_download(s, counter) : 0;
     t_true(s, after == before + (uint32_t)bad);
     if (after > 0) {
@@ -280,7 +280,7 @@ static void rounding_to_the_bit(t_side *s) {
                             .state_nearest = split, /* it is for the moments alone */
                             .rounding = split ? &other : &rounding,
                             .rates = split ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
         t_keep_same(s, op.weight);
         const uint16_t *found = t_download(s, op.weight);
         double gain = 0.0;
@@ -367,11 +367,11 @@ static void many_at_once(t_side *s) {
         many[c] = twin(s, n, c, numbers, &guard, &rates);
         single[c] = twin(s, n, c, numbers, &guard, &rates);
     }
-    t_ok(s, s->ops->adam(s->be, 0, many));
-    t_ok(s, s->ops->adam(s->be, calls, many));
+    t_ok(s, s->ops->update(s->be, 0, many));
+    t_ok(s, s->ops->update(s->be, calls, many));
     for (int c = 0; c < calls; c++) {
         t_note(s, "call %d, n %lld", c, (long long)single[c].n);
-        t_ok(s, s->ops->adam(s->be, 1, &single[c]));
+        t_ok(s, s->ops->update(s->be, 1, &single[c]));
         const tg_adam *a = &many[c], *b = &single[c];
         const struct {
             tg_dtype dtype;
@@ -394,13 +394,13 @@ static void many_at_once(t_side *s) {
 static void refusals(t_side *s) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_I32, .n = 3, .grad = x, .m = x, .v = x, .weight = x};
-    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, 1, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
     op.dtype = TG_F64;
     op.grad_store = TG_STORE_BF16;
-    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, 1, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
     op.grad_store = TG_STORE_FULL;
     op.weight_store = TG_STORE_F16;
-    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, 1, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
     t_keep_same(s, x);
 }
 

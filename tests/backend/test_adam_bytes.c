@@ -112,7 +112,7 @@ static void run_to_the_bit(t_side *s, int64_t n, int choice) {
                         .eps = 1e-3,
                         .direction = t_output(s, s->dtype, n),
                         .rounding = random ? &rounding : NULL};
-    t_ok(s, s->ops->adam(s->be, 1, &op));
+    t_ok(s, s->ops->update(s->be, 1, &op));
     expect_bytes(s, false, random, reals, g, t_download(s, m), t_download(s, m_scale));
     t_keep_same(s, m);
     t_keep_same(s, m_scale);
@@ -177,7 +177,7 @@ static averages run_averages(t_side *s, bool random) {
                             .beta2 = beta2,
                             .eps = 1e-3,
                             .rounding = random ? &rng : NULL};
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
     }
     const uint8_t *m_got = t_download(s, m), *v_got = t_download(s, v);
     const float *m_scales = t_download(s, m_scale), *v_scales = t_download(s, v_scale);

@@ -83,7 +83,8 @@ static setup make_setup(t_side *s, const shape *sizes, double share, bool factor
     }
     u.words = words;
     u.bitmap = t_bitmap_input(s, u.numel, words);
-    u.workspace = t_workspace(s, s->ops->compress_workspace(s->be, &u.modes, factored));
+    u.workspace = t_workspace(
+        s, tg_workspace_bytes(s->be, (tg_query){.compress = &u.modes, .factored = factored}));
     return u;
 }
 
@@ -447,7 +448,7 @@ static void check_adam(t_side *s, int64_t n, int kind) {
                   .beta = 0.99};
     op.direction = kind & 2 ? grad : kind & 4 ? t_output(s, s->dtype, n) : NULL;
     op.weight = kind & 8 ? t_inout(s, s->dtype, n, w0) : NULL;
-    t_ok(s, s->ops->adam(s->be, 1, &op));
+    t_ok(s, s->ops->update(s->be, 1, &op));
     t_keep_close(s, op.m, 1.0);
     t_keep_close(s, op.v, 1.0);
     const void *m_out = t_download(s, op.m), *v_out = t_download(s, op.v);

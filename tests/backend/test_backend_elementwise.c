@@ -76,7 +76,7 @@ static void axpy(t_side *s) {
 
 static void check_scale(t_side *s, int64_t n) {
     void *x = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
-    t_ok(s, s->ops->scale(s->be, s->dtype, n, alpha, x));
+    t_ok(s, s->ops->axpy(s->be, s->dtype, n, alpha, NULL, x));
     t_keep_close(s, x, 1.0);
 }
 
@@ -133,7 +133,7 @@ static void elementwise_by_hand(t_side *s) {
     tg_norms norms = {(double)NAN, (double)NAN, -1};
     t_ok(s, s->ops->norms(s->be, s->dtype, 3, y, &norms));
     t_ok(s, s->ops->axpy(s->be, s->dtype, 3, (tg_scalar){2, 1}, x, y));
-    t_ok(s, s->ops->scale(s->be, s->dtype, 3, (tg_scalar){-1, 3}, y));
+    t_ok(s, s->ops->axpy(s->be, s->dtype, 3, (tg_scalar){-1, 3}, NULL, y));
     /* 2 + i times x is 5i, -6 - 3i, 1 - 2i. */
     t_true(s, norms.sum_squares == (pairs ? 17 + 8 + 34 : 16 + 4 + 25) && norms.nonfinite == 0);
     t_below(s, fabs(norms.max_abs - (pairs ? sqrt(34.0) : 5.0)), 5e-7);
@@ -207,7 +207,7 @@ static void wrong_dtypes_are_refused(t_side *s) {
     t_refused(s, TG_E_DTYPE, s->ops->convert(s->be, 3, TG_I32, x, TG_F32, y));
     t_refused(s, TG_E_DTYPE, s->ops->convert(s->be, 3, TG_F32, x, TG_I32, y));
     t_refused(s, TG_E_DTYPE, s->ops->axpy(s->be, TG_I32, 3, alpha, x, y));
-    t_refused(s, TG_E_DTYPE, s->ops->scale(s->be, TG_I32, 3, alpha, x));
+    t_refused(s, TG_E_DTYPE, s->ops->axpy(s->be, TG_I32, 3, alpha, NULL, x));
     t_refused(s, TG_E_DTYPE, s->ops->norms(s->be, TG_I32, 3, x, &out));
     t_refused(s, TG_E_DTYPE, s->ops->count_nonfinite(s->be, TG_I32, 3, x, count));
     t_keep_same(s, x);

@@ -150,7 +150,7 @@ static void *forward(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan, tg_f
                      double scale, const void *host) {
     void *out = t_output(s, spectrum_dtype(s), desc->howmany * modes(desc));
     const void *x = t_input(s, s->dtype, desc->howmany * points(desc), host);
-    t_ok(s, s->ops->fft_forward(s->be, plan, desc->howmany, weight, scale, x, out));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_FORWARD, desc->howmany, weight, scale, x, out));
     return t_download(s, out);
 }
 
@@ -158,7 +158,7 @@ static void *inverse(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan, tg_f
                      double scale, const void *host) {
     void *out = t_output(s, s->dtype, desc->howmany * points(desc));
     const void *x = t_input(s, spectrum_dtype(s), desc->howmany * modes(desc), host);
-    t_ok(s, s->ops->fft_inverse(s->be, plan, desc->howmany, weight, scale, x, out));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_INVERSE, desc->howmany, weight, scale, x, out));
     return t_download(s, out);
 }
 
@@ -450,10 +450,10 @@ static void check_stored(t_side *s, const tg_fft_desc *full, const tg_fft_desc *
                                 : forward(s, full, plans[0], TG_FFT_ADJOINT, 0.5, wide);
     void *found = t_output(s, out, count);
     const void *given = t_input(s, in, n, x);
-    t_ok(s, back ? s->ops->fft_inverse(s->be, plans[1], full->howmany, TG_FFT_ADJOINT, 0.5, given,
-                                       found)
-                 : s->ops->fft_forward(s->be, plans[1], full->howmany, TG_FFT_ADJOINT, 0.5, given,
-                                       found));
+    t_ok(s, back ? s->ops->fft(s->be, plans[1], TG_FFT_INVERSE, full->howmany, TG_FFT_ADJOINT, 0.5,
+                               given, found)
+                 : s->ops->fft(s->be, plans[1], TG_FFT_FORWARD, full->howmany, TG_FFT_ADJOINT, 0.5,
+                               given, found));
     const void *widened = as_dtype(s, out, wide_out, count, t_download(s, found));
     t_below(s, t_relative_error(wide_out, count, widened, expected), t_tolerance(out));
     for (int i = 0; i < 2; i++) {
@@ -536,8 +536,8 @@ static void no_allocation(t_side *s) {
     void *spectrum = t_output(s, spectrum_dtype(s), 2 * modes(&desc));
     void *y = t_output(s, s->dtype, 2 * points(&desc));
     tg_mem_test_fail_at(0);
-    t_ok(s, s->ops->fft_forward(s->be, plan, desc.howmany, TG_FFT_PLAIN, 1.0, x, spectrum));
-    t_ok(s, s->ops->fft_inverse(s->be, plan, desc.howmany, TG_FFT_PLAIN, 1.0, spectrum, y));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_FORWARD, desc.howmany, TG_FFT_PLAIN, 1.0, x, spectrum));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_INVERSE, desc.howmany, TG_FFT_PLAIN, 1.0, spectrum, y));
     t_true(s, tg_mem_test_count() == 0);
     s->ops->fft_destroy(s->be, &plan);
 }

@@ -43,7 +43,8 @@ static void run_kernel(t_side *s, tg_rule_kernel kernel, int64_t n, int choice) 
     const uint32_t guard = choice == 5;
     float *scale = NULL;
     t_note(s, "kernel %d, n %lld, choice %d", (int)kernel, (long long)n, choice);
-    const tg_adam op = {.dtype = s->dtype,
+    const tg_adam op = {.kernel = kernel,
+                        .dtype = s->dtype,
                         .n = n,
                         .split = choice & 1,
                         .grad = stored_random(s, store, n),
@@ -61,7 +62,7 @@ static void run_kernel(t_side *s, tg_rule_kernel kernel, int64_t n, int choice) 
                         .beta = choice & 2 ? 0.0 : 0.75,
                         .rounding = choice & 4 ? &rounding : NULL,
                         .guard = t_inout(s, TG_U32, 1, &guard)};
-    t_ok(s, s->ops->rule_step(s->be, &op, kernel));
+    t_ok(s, s->ops->update(s->be, 1, &op));
     t_keep_same(s, op.direction); /* in double, rounded once */
     t_keep_same(s, op.m);
     t_keep_same(s, op.weight);

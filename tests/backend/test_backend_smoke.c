@@ -21,17 +21,11 @@ static int close_context(void **state) {
 /* Slots that a backend may be without: callers look, and go another way. */
 static bool is_optional(size_t offset) {
     return offset == offsetof(tg_backend_ops, step_compressed) ||
-           offset == offsetof(tg_backend_ops, block_workspace) ||
            offset == offsetof(tg_backend_ops, block_forward) ||
-           offset == offsetof(tg_backend_ops, block_back_workspace) ||
            offset == offsetof(tg_backend_ops, block_backward) ||
-           offset == offsetof(tg_backend_ops, mlp_accepts_quantized_input) ||
-           offset == offsetof(tg_backend_ops, mapped_takes) ||
            offset == offsetof(tg_backend_ops, mapped_contract) ||
            offset == offsetof(tg_backend_ops, mapped_gradients) ||
-           offset == offsetof(tg_backend_ops, two_modes_takes) ||
-           offset == offsetof(tg_backend_ops, two_modes_forward) ||
-           offset == offsetof(tg_backend_ops, two_modes_backward);
+           offset == offsetof(tg_backend_ops, two_modes);
 }
 
 /* From `probe` on the table holds only pointers: a slot that nobody filled is a NULL among them. */

@@ -104,16 +104,18 @@ static void fft_case(t_side *s, int g, bool complex, int stores, tg_fft_weight w
     t_ok(s, s->ops->fft_create(s->be, &wide, &full));
     void *kept = t_output(s, dtype_of(s, kept_halves), modes);
     void *kept_full = t_output(s, TG_F32, modes);
-    t_ok(s, s->ops->fft_forward(s->be, plan, 5, weight, 0.25, input(s, &x, grid_halves), kept));
-    t_ok(s, s->ops->fft_forward(s->be, full, 5, weight, 0.25, input(s, &x, false), kept_full));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_FORWARD, 5, weight, 0.25, input(s, &x, grid_halves),
+                        kept));
+    t_ok(s,
+         s->ops->fft(s->be, full, TG_FFT_FORWARD, 5, weight, 0.25, input(s, &x, false), kept_full));
     t_keep_close(s, kept, growth(points));
     near_full(s, modes, kept, kept_halves, kept_full, growth(points));
     void *grid = t_output(s, dtype_of(s, grid_halves), points);
     void *grid_full = t_output(s, TG_F32, points);
-    t_ok(s,
-         s->ops->fft_inverse(s->be, plan, 5, weight, 0.5, input(s, &spectrum, kept_halves), grid));
-    t_ok(s,
-         s->ops->fft_inverse(s->be, full, 5, weight, 0.5, input(s, &spectrum, false), grid_full));
+    t_ok(s, s->ops->fft(s->be, plan, TG_FFT_INVERSE, 5, weight, 0.5,
+                        input(s, &spectrum, kept_halves), grid));
+    t_ok(s, s->ops->fft(s->be, full, TG_FFT_INVERSE, 5, weight, 0.5, input(s, &spectrum, false),
+                        grid_full));
     t_keep_close(s, grid, growth(modes));
     near_full(s, points, grid, grid_halves, grid_full, growth(modes));
     t_release(s);
@@ -182,12 +184,13 @@ static tg_skip skip_run(t_side *s, int size, int v, bool backward, bool is_half,
     const bool weighs = op.kind == TG_SKIP_MAP_GATE || op.kind == TG_SKIP_MAP_LINEAR;
     op.weight = weighs ? input(s, &m->weight, false) : NULL;
     op.x = op.kind == TG_SKIP_MAP_NONE ? NULL : input(s, &m->x, is_half);
-    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.skip = &op}));
     if (!backward) {
         op.bias = input(s, &m->bias, false);
         op.y =
             op.beta == 0.0 ? t_output(s, dtype_of(s, is_half), m->y.n) : inout(s, &m->y, is_half);
-        t_ok(s, s->ops->skip_forward(s->be, &op));
+        t_ok(s, s->ops->add_skip(s->be, &op));
         return op;
     }
     op.dweight = weighs ? inout(s, &m->weight, false) : NULL;
@@ -201,7 +204,7 @@ static tg_skip skip_run(t_side *s, int size, int v, bool backward, bool is_half,
                 : op.beta == 0.0            ? t_output(s, dtype_of(s, is_half), m->dx.n)
                                             : inout(s, &m->dx, is_half);
     }
-    t_ok(s, s->ops->skip_backward(s->be, &op));
+    t_ok(s, s->ops->add_skip(s->be, &op));
     return op;
 }
 
@@ -276,7 +279,8 @@ static tg_mlp mlp_op(t_side *s, int i, const mlp_numbers *m, bool backward, int 
                  .stream = (uint64_t)7 << 40,
                  .x_store = store_if(s, stores & 1),
                  .y_store = store_if(s, stores & 2)};
-    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.mlp = &op}));
     return op;
 }
 
@@ -303,7 +307,7 @@ static tg_mlp mlp_run_forward(t_side *s, int i, int v, const mlp_numbers *m, int
         op.gate = input(s, &m->gate, false);
         op.activated = t_output(s, dtype_of(s, y_halves), m->y.n);
     }
-    t_ok(s, s->ops->mlp_forward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     return op;
 }
 
@@ -364,7 +368,7 @@ static tg_mlp mlp_run_backward(t_side *s, int i, int v, const mlp_numbers *m, in
     op.db1 = inout(s, &m->b1, false);
     op.dw2 = inout(s, &m->w2, false);
     op.db2 = inout(s, &m->b2, false);
-    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     return op;
 }
 
@@ -412,12 +416,13 @@ static void norm_case(t_side *s, int64_t channels, int64_t pixels, bool per_chan
     op.x = input(s, &m[0], is_half);
     op.stats = t_output(s, TG_F64, 2 * groups);
     op.y = t_output(s, dtype_of(s, is_half), m[0].n);
-    t_ok(s, s->ops->norm_forward(s->be, &op));
+    t_ok(s, s->ops->norm(s->be, &op));
+    op.backward = true;
     op.dx = inout(s, &m[1], is_half);
     op.dy = op.dx;
     op.dweight = inout(s, &m[2], false);
     op.dbias = inout(s, &m[3], false);
-    t_ok(s, s->ops->norm_backward(s->be, &op));
+    t_ok(s, s->ops->norm(s->be, &op));
     *out = op;
 }
 
@@ -542,7 +547,8 @@ static void source_run(t_side *s, const source_case *c, tg_dtype dtype, bool den
             .scale = 0.5,
             .values = values[is_half],
             .core = core[is_half],
-            .workspace = t_workspace(s, s->ops->compress_workspace(s->be, &modes, !dense))};
+            .workspace = t_workspace(
+                s, tg_workspace_bytes(s->be, (tg_query){.compress = &modes, .factored = !dense}))};
         t_ok(s, s->ops->compress(s->be, &op));
     }
     t_keep_close(s, values[1], terms);
@@ -592,15 +598,18 @@ static void refusals(t_side *s) {
     desc.grid_store = TG_STORE_FULL;
     desc.kept_store = store;
     t_refused(s, TG_E_DTYPE, s->ops->fft_create(s->be, &desc, &plan));
-    const tg_skip mixed = {.dtype = TG_F64, .store = store};
-    t_refused(s, TG_E_DTYPE, s->ops->skip_forward(s->be, &mixed));
-    t_refused(s, TG_E_DTYPE, s->ops->skip_backward(s->be, &mixed));
-    const tg_mlp x = {.dtype = TG_F64, .x_store = store}, y = {.dtype = TG_F64, .y_store = store};
-    t_refused(s, TG_E_DTYPE, s->ops->mlp_forward(s->be, &x));
-    t_refused(s, TG_E_DTYPE, s->ops->mlp_backward(s->be, &y));
-    const tg_norm normed = {.dtype = TG_F64, .store = store};
-    t_refused(s, TG_E_DTYPE, s->ops->norm_forward(s->be, &normed));
-    t_refused(s, TG_E_DTYPE, s->ops->norm_backward(s->be, &normed));
+    tg_skip mixed = {.dtype = TG_F64, .store = store};
+    t_refused(s, TG_E_DTYPE, s->ops->add_skip(s->be, &mixed));
+    mixed.backward = true;
+    t_refused(s, TG_E_DTYPE, s->ops->add_skip(s->be, &mixed));
+    const tg_mlp x = {.dtype = TG_F64, .x_store = store};
+    const tg_mlp y = {.dtype = TG_F64, .backward = true, .y_store = store};
+    t_refused(s, TG_E_DTYPE, s->ops->mlp(s->be, &x));
+    t_refused(s, TG_E_DTYPE, s->ops->mlp(s->be, &y));
+    tg_norm normed = {.dtype = TG_F64, .store = store};
+    t_refused(s, TG_E_DTYPE, s->ops->norm(s->be, &normed));
+    normed.backward = true;
+    t_refused(s, TG_E_DTYPE, s->ops->norm(s->be, &normed));
     const tg_spectral weight = {.dtype = TG_C128, .weight_store = store};
     t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &weight));
     const tg_compress wide = {.modes = {.dtype = TG_C128, .ndim = 3}, .source = {.store = store}};

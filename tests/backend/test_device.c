@@ -37,9 +37,9 @@ static void work_waits_until_somebody_waits(void **state) {
     assert_non_null(x);
     net_ok(ctx, stream->event_create(be, &event));
     pinned[0] = pinned[1] = pinned[2] = 1.0f;
-    net_ok(ctx, stream->upload_async(be, x, pinned, 3 * sizeof *x));
-    net_ok(ctx, be->ops->scale(be, TG_F32, 3, (tg_scalar){2.0, 0.0}, x));
-    net_ok(ctx, stream->download_async(be, pinned, x, 3 * sizeof *x));
+    net_ok(ctx, be->ops->copy(be, x, pinned, 3 * sizeof *x));
+    net_ok(ctx, be->ops->axpy(be, TG_F32, 3, (tg_scalar){2.0, 0.0}, NULL, x));
+    net_ok(ctx, be->ops->copy(be, pinned, x, 3 * sizeof *x));
     net_ok(ctx, stream->event_record(be, event));
     net_ok(ctx, be->ops->fill(be, TG_F32, 3, (tg_scalar){7.0, 0.0}, x));
     assert_true(pinned[1] == 1.0f);
@@ -68,7 +68,7 @@ static void the_copy_stream_spoils_until_it_is_joined(void **state) {
     net_ok(ctx, stream->copy_stream_upload(be, true, x, pinned, sizeof *x));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(isnan(seen));
-    net_ok(ctx, stream->copy_stream_join(be));
+    net_ok(ctx, stream->follow(be, TG_STREAM_MAIN, TG_STREAM_COPY));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(seen == 3.0f);
     net_ok(ctx, be->ops->download(be, &seen, x + 1, sizeof seen));
@@ -79,7 +79,7 @@ static void the_copy_stream_spoils_until_it_is_joined(void **state) {
            stream->copy_stream_upload(be, false, x + 1, pinned, sizeof *x)); /* may come first */
     net_ok(ctx, be->ops->download(be, &seen, x + 1, sizeof seen));
     assert_true(seen == 1.0f); /* the stream wrote over it */
-    net_ok(ctx, stream->copy_stream_join(be));
+    net_ok(ctx, stream->follow(be, TG_STREAM_MAIN, TG_STREAM_COPY));
     stream->pinned_release(be, pinned);
     be->ops->release(be, x);
     tg_context_destroy(&ctx);
@@ -96,7 +96,7 @@ static void graphs_run_again_and_refuse_to_wait(void **state) {
     tg_norms norms;
     net_ok(ctx, be->ops->fill(be, TG_F64, 1, (tg_scalar){1.0, 0.0}, x));
     net_ok(ctx, stream->graph_begin(be));
-    net_ok(ctx, be->ops->scale(be, TG_F64, 1, (tg_scalar){3.0, 0.0}, x));
+    net_ok(ctx, be->ops->axpy(be, TG_F64, 1, (tg_scalar){3.0, 0.0}, NULL, x));
     assert_int_equal(be->ops->norms(be, TG_F64, 1, x, &norms), TG_E_BACKEND);
     assert_int_equal(be->ops->synchronize(be), TG_E_BACKEND);
     assert_null(be->ops->alloc(be, TG_MEM_OTHER, 8));
@@ -139,7 +139,7 @@ static outcome pass(tg_context *ctx, const char *json) {
     outcome o = {0};
     const tg_place place = tg_backend_place(ctx);
     const tg_mem_usage before = tg_context_memory(ctx, place);
-    net_ok(ctx, tg_fno_plan(ctx, &config, 3, grid, true, &planned));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 3, grid, true, NULL, &planned));
     net_ok(ctx, tg_fno_create(ctx, &config, 5, &fno));
     net_ok(ctx, tg_fno_prepare(fno, 3, grid, true));
     const tg_mem_usage after = tg_context_memory(ctx, place);

@@ -40,7 +40,7 @@ static void expect_advice(tg_context *ctx, const char *asked) {
 static tg_status run(tg_context *ctx, const tg_settings *settings, const char *folder) {
     tg_trainer *trainer = NULL;
     tg_train_end end;
-    tg_status status = tg_trainer_create(ctx, settings, folder, &trainer);
+    tg_status status = tg_trainer_create(ctx, NULL, settings, folder, &trainer);
     status = status == TG_OK ? tg_trainer_resume(trainer, NULL, &(bool){false}) : status;
     status = status == TG_OK ? tg_trainer_run(trainer, NULL, &end) : status;
     tg_trainer_destroy(&trainer);
@@ -86,7 +86,7 @@ static void a_run_that_does_not_fit_is_refused(void **state) {
     tg_settings *settings = NULL;
     tg_context *ctx = begin(&settings);
     tg_train_memory plan;
-    set_ok(ctx, tg_train_plan(ctx, settings, &plan));
+    set_ok(ctx, tg_train_plan(ctx, settings, 1, &plan));
     const size_t needed = plan.peak_total[TG_DEVICE];
     fake_device_tell_left(needed - 1);
     assert_int_equal(run(ctx, settings, test_path("refused")), TG_E_MEMORY);

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "support/fake_device.h"
 #include "support/network.h"
+#include "train/graph_capture.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
@@ -297,7 +299,7 @@ static void replayed_steps_are_counted(void **state) {
         train(&r, "0", losses);
         fake_device_fail_graph(failing);
         for (int i = 0; i < COUNT(at); i++) {
-            at[i] = tg_comm_get_stats(r.comm);
+            at[i] = tg_comm_get_info(r.comm).stats;
             train(&r, "12", losses);
         }
         fake_device_fail_graph(0);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "support/fake_device.h"
 #include "support/network.h"
 

@@ -325,8 +325,7 @@ static void test_clean_text(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    static const cli_column columns[] = {{"name", false}, {"n", true}, {"note", false}};
-    cli_table table = {.column = columns, .columns = 3};
+    cli_table table = cli_table_of("name|n>|note");
     for (int i = 0; i < 3; i++) {
         cli_table_cell(&table, "%s", i == 1 ? "grüße" : "x");
         cli_table_cell(&table, "%d", i * 100);

@@ -63,7 +63,7 @@ static void block_in_bytes(t_side *s, const tg_block *full, int64_t n) {
     op.z2_quantized = op.z2 != NULL;
     op.z1 = op.z1 ? t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n)) : NULL;
     op.z2 = op.z2 ? t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n)) : NULL;
-    const bool is_one = s->ops->block_workspace && s->ops->block_workspace(s->be, &op, &bytes);
+    const bool is_one = s->ops->workspace(s->be, &(tg_query){.block = &op}, &bytes);
     t_ok(s, is_one ? s->ops->block_forward(s->be, &op) : t_block_by_parts(s->be, &op));
     if (op.z1) {
         t_below(s, byte_error(s, n, op.z1, full->z1), 1.001);
@@ -112,7 +112,7 @@ static void block(t_side *s, const void *what) {
         op.activated = !c->in_place ? t_output(s, TG_F32, all) : ends_with_z2 ? NULL : x;
     }
     size_t bytes = 0;
-    const bool is_one = s->ops->block_workspace && s->ops->block_workspace(s->be, &op, &bytes);
+    const bool is_one = s->ops->workspace(s->be, &(tg_query){.block = &op}, &bytes);
     op.workspace = t_workspace(s, is_one ? bytes : t_block_bytes(s->be, &op));
     t_ok(s, is_one ? s->ops->block_forward(s->be, &op) : t_block_by_parts(s->be, &op));
     const double growth = 512.0 * (4.0 + sqrt((double)(2 * channels)));
@@ -202,8 +202,7 @@ static void block_back(t_side *s, const void *what) {
     op.dbias = c->biased ? t_inout(s, TG_F32, channels, t_host_random(s, TG_F32, channels)) : NULL;
     op.dgate = c->gated ? t_inout(s, TG_F32, channels, t_host_random(s, TG_F32, channels)) : NULL;
     size_t bytes = 0;
-    const bool is_one =
-        s->ops->block_back_workspace && s->ops->block_back_workspace(s->be, &op, &bytes);
+    const bool is_one = s->ops->workspace(s->be, &(tg_query){.block_back = &op}, &bytes);
     op.workspace = t_workspace(s, is_one ? bytes : t_block_back_bytes(s->be, &op));
     t_ok(s, is_one ? s->ops->block_backward(s->be, &op) : t_block_back_by_parts(s->be, &op));
     void *const results[] = {op.dx, op.dskip, op.dbias, op.dgate};
@@ -268,10 +267,9 @@ static void channel_mlp(t_side *s, const void *what) {
     for (int i = 0; i < 4; i++) {
         *gradients[i] = t_inout(s, TG_F32, counts[i], t_host_random(s, TG_F32, counts[i]));
     }
-    const bool is_one =
-        s->ops->mlp_accepts_quantized_input && s->ops->mlp_accepts_quantized_input(s->be, &op);
+    const bool is_one = tg_has(s->be, (tg_query){.mlp = &op});
     op.workspace = t_workspace(s, t_mlp_back_bytes(s->be, &op));
-    t_ok(s, is_one ? s->ops->mlp_backward(s->be, &op) : t_mlp_back_by_parts(s->be, &op));
+    t_ok(s, is_one ? s->ops->mlp(s->be, &op) : t_mlp_back_by_parts(s->be, &op));
     t_keep_close(s, op.dx, TF32_GROWTH);
     for (int i = 0; i < 4; i++) {
         t_keep_close(s, *gradients[i], TF32_GROWTH);

@@ -156,7 +156,7 @@ static void compute(tg_context *on) {
     assert_int_equal(tg_tensor_wrap(on, TG_F32, &shape, values, &host), TG_OK);
     assert_int_equal(tg_backend_tensor(on, TG_MEM_DATA, TG_F32, &shape, &x), TG_OK);
     assert_int_equal(tg_backend_copy(on, &host, &x), TG_OK);
-    assert_int_equal(made->ops->scale(made, TG_F32, N, (tg_scalar){3.0, 0.0}, x.data), TG_OK);
+    assert_int_equal(made->ops->axpy(made, TG_F32, N, (tg_scalar){3.0, 0.0}, NULL, x.data), TG_OK);
     memset(values, 0, sizeof values);
     assert_int_equal(tg_backend_copy(on, &x, &host), TG_OK);
     for (int i = 0; i < N; i++) {

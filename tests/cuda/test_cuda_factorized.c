@@ -13,13 +13,13 @@ static void two_modes(t_side *s, const void *what) {
     tg_two_modes op = *(const tg_two_modes *)what;
     s->aligned = true;
     t_note(s, "%d planes (%d, %d)", (int)op.planes, (int)op.d1, (int)op.d2);
-    const bool is_one = s->ops->two_modes_takes && s->ops->two_modes_takes(s->be, &op);
+    const bool is_one = tg_has(s->be, (tg_query){.two_modes = &op});
     op.core = t_random(s, TG_C64, op.planes * op.r1 * op.r2);
     op.left = t_random(s, TG_C64, op.d1 * op.r1);
     op.right = t_random(s, TG_C64, op.d2 * op.r2);
     op.weight = t_output(s, TG_C64, op.planes * op.d1 * op.d2);
     if (is_one) {
-        t_ok(s, s->ops->two_modes_forward(s->be, &op));
+        t_ok(s, s->ops->two_modes(s->be, &op));
     } else {
         t_two_modes_forward(&op);
     }
@@ -29,7 +29,8 @@ static void two_modes(t_side *s, const void *what) {
     op.dleft = t_output(s, TG_C64, op.d1 * op.r1);
     op.dright = t_output(s, TG_C64, op.d2 * op.r2);
     if (is_one) {
-        t_ok(s, s->ops->two_modes_backward(s->be, &op));
+        op.backward = true;
+        t_ok(s, s->ops->two_modes(s->be, &op));
     } else {
         t_two_modes_backward(&op);
     }
@@ -56,7 +57,7 @@ static void mapped(t_side *s, const void *what) {
     const int64_t spectrum = op.batch * op.channels * op.modes;
     s->aligned = true;
     t_note(s, "%d samples, %d modes%s", (int)op.batch, (int)op.modes, op.adjoint ? ", back" : "");
-    const bool is_one = s->ops->mapped_takes && s->ops->mapped_takes(s->be, &op);
+    const bool is_one = tg_has(s->be, (tg_query){.mapped = &op});
     op.map_in = t_random(s, TG_C64, op.channels * op.in);
     op.map_out = t_random(s, TG_C64, op.channels * op.out);
     op.weight = t_random(s, TG_C64, op.in * op.out * op.modes);

@@ -90,7 +90,8 @@ static sizes begin(t_side *s, const plane_case *c, bool factored) {
         words[i / 64] |= (uint64_t)is_kept << (i % 64);
     }
     z.bitmap = t_bitmap_input(s, z.numel, words);
-    z.workspace = t_workspace(s, s->ops->compress_workspace(s->be, &z.modes, factored));
+    z.workspace = t_workspace(
+        s, tg_workspace_bytes(s->be, (tg_query){.compress = &z.modes, .factored = factored}));
     return z;
 }
 
@@ -238,7 +239,7 @@ static void step(t_side *s, const void *what) {
         t_ok(s, s->ops->step_compressed(s->be, &project, &adam, &back));
     } else {
         t_ok(s, s->ops->compress(s->be, &project));
-        t_ok(s, s->ops->adam(s->be, 1, &adam));
+        t_ok(s, s->ops->update(s->be, 1, &adam));
         t_ok(s, s->ops->expand(s->be, &back));
     }
     t_keep_same(s, project.guard);

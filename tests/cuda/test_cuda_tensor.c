@@ -100,7 +100,8 @@ static tg_mlp mlp_of(t_side *s, const mlp_case *c, bool backward) {
     op.b1 = t_random(s, TG_F32, op.hidden);
     op.w2 = t_random(s, TG_F32, op.out * op.hidden);
     op.b2 = t_random(s, TG_F32, op.out);
-    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.mlp = &op}));
     return op;
 }
 
@@ -121,7 +122,7 @@ static void mlp_forward(t_side *s, const void *what) {
         op.activated = t_inout(s, y_dtype, outputs, t_host_random(s, y_dtype, outputs));
         op.add = c->mode.aligned ? op.activated : t_random(s, y_dtype, outputs);
     }
-    t_ok(s, s->ops->mlp_forward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     t_keep_close(s, op.y, growth(op.y_store, op.in + op.hidden));
     if (op.activated) {
         t_keep_close(s, op.activated, growth(op.y_store, op.in + op.hidden));
@@ -152,7 +153,7 @@ static void mlp_backward(t_side *s, const void *what) {
     op.db1 = gradients[1];
     op.dw2 = gradients[2];
     op.db2 = gradients[3];
-    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     for (int i = 0; i < 4; i++) {
         t_keep_close(s, gradients[i], growth(TG_STORE_FULL, op.in + op.hidden + op.out));
     }
@@ -217,7 +218,8 @@ static tg_skip skip_of(t_side *s, const skip_case *c, bool backward) {
     t_note(s, "size %d, mode %d", c->size, c->number);
     op.weight = t_random(s, TG_F32, op.out * op.in);
     op.x = t_random(s, dtype_of(op.store), op.batch * op.in * op.pixels);
-    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.skip = &op}));
     return op;
 }
 
@@ -233,7 +235,7 @@ static void skip_forward(t_side *s, const void *what) {
     tg_skip op = skip_of(s, c, false);
     op.bias = c->mode.sums ? t_random(s, TG_F32, op.out) : NULL;
     op.y = start_of(s, &op, op.batch * op.out * op.pixels);
-    t_ok(s, s->ops->skip_forward(s->be, &op));
+    t_ok(s, s->ops->add_skip(s->be, &op));
     t_keep_close(s, op.y, growth(op.store, op.in));
 }
 
@@ -244,7 +246,7 @@ static void skip_backward(t_side *s, const void *what) {
     op.dx = start_of(s, &op, op.batch * op.in * op.pixels);
     op.dweight = t_inout(s, TG_F32, op.out * op.in, t_host_random(s, TG_F32, op.out * op.in));
     op.dbias = c->mode.sums ? t_inout(s, TG_F32, op.out, t_host_random(s, TG_F32, op.out)) : NULL;
-    t_ok(s, s->ops->skip_backward(s->be, &op));
+    t_ok(s, s->ops->add_skip(s->be, &op));
     t_keep_close(s, op.dx, growth(op.store, op.out));
     t_keep_close(s, op.dweight, growth(TG_STORE_FULL, op.in));
     if (op.dbias) {
@@ -305,8 +307,10 @@ static void transform(t_side *s, const void *what) {
     t_ok(s, s->ops->fft_create(s->be, &desc, &plan));
     const void *from = c->back ? t_random(s, kept, numbers) : t_random(s, grid, points);
     void *to = c->back ? t_output(s, grid, points) : t_output(s, kept, numbers);
-    t_ok(s, c->back ? s->ops->fft_inverse(s->be, plan, desc.howmany, c->weight, 0.75, from, to)
-                    : s->ops->fft_forward(s->be, plan, desc.howmany, c->weight, 0.75, from, to));
+    t_ok(s,
+         c->back
+             ? s->ops->fft(s->be, plan, TG_FFT_INVERSE, desc.howmany, c->weight, 0.75, from, to)
+             : s->ops->fft(s->be, plan, TG_FFT_FORWARD, desc.howmany, c->weight, 0.75, from, to));
     t_keep_close(s, to, growth(c->back ? c->grid_store : c->kept_store, 4));
     s->ops->fft_destroy(s->be, &plan);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/dataset.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "support/no_memory.h"

@@ -371,7 +371,7 @@ static void test_notes_once(void **state) {
     set_ok(teller, tg_settings_create(teller, &settings));
     set_ok(teller, tg_settings_set(settings, "fno.n_modes", "2,2", NULL));
     set_ok(teller, tg_settings_set(settings, "data.train_file", path, NULL));
-    set_ok(teller, tg_train_plan(teller, settings, memory));
+    set_ok(teller, tg_train_plan(teller, settings, 1, memory));
     assert_int_equal(notes, 0);
     set_ok(teller, tg_dataset_open(teller, path, NULL, &config, &set));
     assert_int_equal(notes, 1);

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/dataset.h"
+#include "data/normalizer.h"
+#include "io/formats.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "support/no_memory.h"

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dist/nccl_library.h"
+#include "dist/libraries.h"
 #include "support/fake_device.h"
 
 enum { MOST_RANKS = 8, SLOT_BYTES = 1 << 16, BAD_OPERATION = 20, REMOTE_ERROR = 6 };

@@ -90,6 +90,14 @@ same both --data.batch_size 4 --opt.accumulation_steps 2 --opt.max_grad_norm 0.5
 same dropout --fno.channel_mlp_dropout 0.2
 same stages --opt.n_epochs 2 --stage2.opt.n_epochs 2 --stage2.data.batch_size 20
 same seldom --opt.eval_interval 3 --opt.save_every 3
+uno=(--fno.architecture uno --fno.n_layers 3 --fno.channel_mlp_skip linear --fno.uno_out_channels 8,12,8
+    --fno.uno_n_modes '[[6, 6], [4, 4], [6, 6]]' --fno.uno_scalings '[[1, 0.5], [0.5, 1], [2, 2]]')
+same uno "${uno[@]}"
+same uno_mixed "${uno[@]}" --fno.precision mixed --fno.activation_checkpoint block
+train uno_again cpu "${uno[@]}" --opt.n_epochs 2
+train uno_again cpu "${uno[@]}" --resume auto
+cmp uno.cpu/checkpoints/recent.safetensors uno_again/checkpoints/recent.safetensors ||
+    fail "a resumed uno: other weights"
 
 # stopped after any step and resumed, a run ends the same
 for round in $(seq 40); do

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/timer.h"
+#include "dist/comm.h"
 #include "support/cmocka.h"
 #include "support/fake_device.h"
 #include "support/rank_threads.h"
@@ -148,9 +149,9 @@ static int check_agreement(tg_context *ctx, tg_comm *comm) {
         tg_status own = rank >= first ? tg_fail(ctx, TG_E_IO, "rank's own %d", rank) : TG_OK;
         char text[64];
         snprintf(text, sizeof text, "rank %d: rank's own %d", first, first);
-        errors += tg_comm_has_agreed(comm);
+        errors += tg_comm_get_info(comm).has_agreed;
         errors += tg_comm_agree(comm, own) != TG_E_IO || strcmp(tg_context_error(ctx), text) != 0;
-        errors += !tg_comm_has_agreed(comm);
+        errors += !tg_comm_get_info(comm).has_agreed;
         own = tg_fail(ctx, TG_E_CONFIG, "all of them");
         errors += tg_comm_agree(comm, own) != TG_E_CONFIG ||
                   strcmp(tg_context_error(ctx), "all of them") != 0;
@@ -172,10 +173,10 @@ static int check_operations(tg_context *ctx, tg_comm *comm) {
     }
     errors += check_complex(comm) + check_bits(comm) + check_agreement(ctx, comm);
     errors += tg_comm_barrier(comm) != TG_OK;
-    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     errors += stats.calls < 60 || stats.reduced < 1000 || stats.copied < 1000;
-    errors += tg_comm_local_ranks(comm) != tg_comm_ranks(comm); /* all on one machine */
-    errors += tg_comm_local_rank(comm) != tg_comm_rank(comm);
+    errors += tg_comm_get_info(comm).local_ranks != tg_comm_ranks(comm); /* all on one machine */
+    errors += tg_comm_get_info(comm).local_rank != tg_comm_rank(comm);
     return errors;
 }
 
@@ -528,7 +529,7 @@ static void torchrun_is_refused(void **state) {
     assert_null(comm);
     setenv("WORLD_SIZE", "1", 1);
     assert_int_equal(tg_comm_create_world(ctx, NULL, &comm), TG_OK);
-    assert_string_equal(tg_comm_transport(comm), "self");
+    assert_string_equal(tg_comm_get_info(comm).transport, "self");
     assert_int_equal(tg_comm_ranks(comm), 1);
     tg_comm_destroy(&comm);
     forget_launchers();
@@ -546,7 +547,7 @@ static void engines_of_one_rank_on_the_host(void **state) {
     assert_int_equal(tg_comm_create_self(ctx, &comm), TG_OK);
     assert_int_equal(tg_comm_open_device(comm, TG_COMM_AUTO), TG_OK);
     assert_int_equal(tg_comm_open_device(comm, TG_COMM_MPI), TG_OK);
-    assert_string_equal(tg_comm_transport(comm), "self");
+    assert_string_equal(tg_comm_get_info(comm).transport, "self");
     assert_int_equal(tg_comm_open_device(comm, TG_COMM_NCCL), TG_E_UNSUPPORTED);
     assert_non_null(strstr(tg_context_error(ctx), "rank 0 computes on the host"));
     assert_int_equal(tg_comm_open_device(comm, (tg_comm_engine)3), TG_E_ARGUMENT);
@@ -563,7 +564,7 @@ static int check_world(void) {
     if (tg_context_create(NULL, &ctx) == TG_OK && tg_comm_create_world(ctx, NULL, &comm) == TG_OK) {
         errors = check_operations(ctx, comm);
         printf("rank %d of %d over %s: %d errors\n", tg_comm_rank(comm), tg_comm_ranks(comm),
-               tg_comm_transport(comm), errors);
+               tg_comm_get_info(comm).transport, errors);
     }
     if (errors) {
         fprintf(stderr, "%s\n", tg_context_error(ctx));

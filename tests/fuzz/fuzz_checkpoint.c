@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "io/settings.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
 

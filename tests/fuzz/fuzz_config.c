@@ -3,7 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "fuzz.h"
+#include "nn/config.h"
+#include "optim/loss_scale.h"
+#include "optim/optim.h"
 
 enum { TEXT = 512 };
 

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/hdf5_child.h"
+#include "io/hdf5_wire.h"
 
 enum { FILE_SIZE = 4096, LARGEST_READ = 1 << 16 };
 

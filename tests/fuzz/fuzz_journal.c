@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "pde/journal.h"
+#include "pde/sample_file.h"
 
 enum { SAMPLES = 3, VALUES = 4, MOST = 1 << 16, SUM_AT = 8, SUMMED_FROM = 16 };
 enum { HEADER = sizeof(tg_journal_header) };

@@ -1,5 +1,6 @@
 /* Any bytes as an npy file: an error, or a tensor whose every element can be read; no leak. */
 #include "fuzz.h"
+#include "io/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     tg_context *ctx = fuzz_context();

@@ -1,6 +1,7 @@
 /* Any bytes as a safetensors file: an error, or an archive whose every name is found and whose
  * every element can be read; no leak. */
 #include "fuzz.h"
+#include "io/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     tg_context *ctx = fuzz_context();

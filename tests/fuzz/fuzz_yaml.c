@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "io/settings.h"
 
 const char *__lsan_default_suppressions(void);
 

@@ -2,7 +2,7 @@
  * element can be read; no leak. */
 #include "../support/zips.h"
 #include "fuzz.h"
-#include "io/zipped.h"
+#include "io/zip.h"
 
 static void read_all(const void *bytes, size_t size) {
     tg_context *ctx = fuzz_context();

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "io/formats.h"
 #include "io/name_index.h"
 #include "support/cmocka.h"
 #include "support/context.h"

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "io/events.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "support/no_memory.h"
-#include "tgrad/events.h"
 
 /* ---- the reader ---- */
 

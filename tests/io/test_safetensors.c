@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "io/formats.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"

@@ -16,6 +16,7 @@ typedef struct sample {
     char root[16];
     tg_list_int grid;
     tg_list_grid grids;
+    tg_list_rows rows;
     tg_list_text files;
 } sample;
 
@@ -32,6 +33,7 @@ static const tg_setting table[] = {
     {"root", TG_SETTING_TEXT, offsetof(sample, root), NULL, 0, 16, "help"},
     {"grid", TG_SETTING_GRID, offsetof(sample, grid), NULL, 0, 4096, "help"},
     {"grids", TG_SETTING_LIST_GRID, offsetof(sample, grids), NULL, 1, 4096, "help"},
+    {"rows", TG_SETTING_LIST_ROWS, offsetof(sample, rows), NULL, 0, 16, "help"},
     {"files", TG_SETTING_LIST_TEXT, offsetof(sample, files), NULL, 0, 0, "help"},
 };
 
@@ -135,6 +137,10 @@ static void test_lists(void **state) {
         assert_true(config.grids.count == 2 && config.grids.grid[0].count == 1);
         assert_true(config.grids.grid[1].count == 2 && config.grids.grid[1].value[1] == 80);
     }
+    assert_int_equal(set("rows", "[[1, 0.5], [2, 16]]"), TG_OK);
+    assert_true(config.rows.count == 4 && config.rows.width == 2 && config.rows.value[3] == 16.0);
+    assert_int_equal(set("rows", "[]"), TG_OK);
+    assert_int_equal(config.rows.count, 0);
     assert_int_equal(set("grids", "48x80"), TG_OK);
     assert_true(config.grids.count == 1 && config.grids.grid[0].count == 2);
     assert_int_equal(set("files", "a.h5, \"b, c.h5\""), TG_OK);
@@ -162,6 +168,10 @@ static void test_text_round_trip(void **state) {
         {"grid", "48x80"},
         {"grids", "[]"},
         {"grids", "16"},
+        {"rows", "null"},
+        {"rows", "[]"},
+        {"rows", "[1, 0.25]"},
+        {"rows", "[[1, 0.5], [2, 16]]"},
         {"grids", "[16, 48x80]"},
         {"files", "[]"},
         {"files", "[a.h5]"},
@@ -216,6 +226,8 @@ static void test_errors(void **state) {
     expect_error("grids", "[16, 0x3]",
                  "opt.grids: expected a grid or a list of grids (16 or [16, 48x80])");
     expect_error("grids", "[16, []]", "expected a grid or a list");
+    expect_error("rows", "[[1, 2], [3]]", "expected a list of lists of numbers");
+    expect_error("rows", "[[1, 17]]", "expected a list of lists of numbers");
     expect_error("grids", "1,2,3,4,5,6,7,8,9", "expected a grid or a list");
     expect_error("files", "[a,,b]", "opt.files: expected a text or a list of texts, found");
     expect_error("learning_rat", "1", "unknown key; did you mean opt.learning_rate?");

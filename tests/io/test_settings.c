@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "io/settings.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"

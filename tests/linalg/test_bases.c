@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "linalg/tucker.h"
+#include "project/branch.h"
 #include "project/projector.h"
 #include "support/network.h"
 #include "support/raw.h"

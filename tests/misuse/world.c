@@ -24,7 +24,6 @@ static void name_files(void) {
         {world.npy_path, "x.npy"},
         {world.h5_path, "made_train_8.h5"},
         {world.yaml_path, "settings.yaml"},
-        {world.events_folder, "events"},
         {world.new_run, "new_run"},
         {world.new_npy, "new.npy"},
         {world.new_archive, "new.safetensors"},
@@ -53,7 +52,7 @@ static void make_data(void) {
     set_ok(ctx, tg_dataset_read(world.dataset, (int64_t[]){0, 1}, BATCH, world.x.data, NULL));
     set_ok(ctx, tg_npy_write(ctx, world.npy_path, &world.x));
     set_ok(ctx, tg_archive_create(ctx, &world.archive));
-    set_ok(ctx, tg_archive_add(world.archive, "x", &world.x));
+    set_ok(ctx, tg_archive_add_view(world.archive, "x", &world.x));
     set_ok(ctx, tg_archive_set_meta(world.archive, "x", "1"));
     set_ok(ctx, tg_archive_write(ctx, world.archive_path, world.archive));
 }
@@ -128,8 +127,6 @@ static void make_network(void) {
     set_ok(ctx, tg_step_create(ctx, &world.step_config, &world.step));
     world.sink = (tg_grad_sink){.receive = drop};
     world.scale_config = tg_loss_scale_config_default();
-    const tg_lr_schedule_config schedule = tg_lr_schedule_config_default();
-    set_ok(ctx, tg_lr_schedule_start(ctx, &schedule, &world.schedule));
 
     world.gradient =
         (tg_gradient){.dtype = TG_F32, .shape = SET_SHAPE(6, 5, 4), .dense = world.buffer};
@@ -166,14 +163,13 @@ static void make_run(void) {
     snprintf(folder, sizeof folder, "%s/run", world.folder);
     tg_trainer *trainer = NULL;
     tg_train_end end;
-    set_ok(ctx, tg_trainer_create(ctx, world.settings, folder, &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, world.settings, folder, &trainer));
     set_ok(ctx, tg_trainer_start(trainer));
     set_ok(ctx, tg_trainer_run(trainer, NULL, &end));
     tg_trainer_destroy(&trainer);
     memcpy(world.checkpoint, end.checkpoint, sizeof world.checkpoint);
-    set_ok(ctx, tg_trainer_create(ctx, world.settings, folder, &world.trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, world.settings, folder, &world.trainer));
     set_ok(ctx, tg_model_load(ctx, world.checkpoint, &world.model));
-    set_ok(ctx, tg_events_open(ctx, world.events_folder, &world.events));
 }
 
 static void make_generator(void) {
@@ -233,7 +229,6 @@ void world_make(void) {
 void world_end(void) {
     tg_comm_destroy(&world.comm);
     tg_generator_destroy(&world.generator);
-    assert_int_equal(tg_events_close(&world.events), TG_OK);
     tg_model_destroy(&world.model);
     tg_trainer_destroy(&world.trainer);
     tg_settings_destroy(&world.settings);

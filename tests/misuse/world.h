@@ -20,7 +20,6 @@ typedef struct misuse_world {
     tg_trainer *trainer; /* not started */
     tg_step *step;
     tg_model *model;
-    tg_events *events;
     tg_generator *generator; /* not run */
     tg_comm *comm;           /* of one rank */
 
@@ -32,7 +31,6 @@ typedef struct misuse_world {
     tg_optim_param params[32];
     tg_optim_setup setup;
     tg_loss_scale_config scale_config;
-    tg_lr_schedule schedule;
     tg_generator_config generator_config;
     tg_step_config step_config;
     tg_comm_callbacks callbacks; /* which do nothing */
@@ -55,8 +53,7 @@ typedef struct misuse_world {
 
     char folder[512]; /* with made_train_8.h5 and made_test_8.h5 */
     char archive_path[600], npy_path[600], h5_path[600], yaml_path[600], checkpoint[1024];
-    char events_folder[600], new_run[600], new_npy[600], new_archive[600], new_h5[600],
-        new_yaml[600];
+    char new_run[600], new_npy[600], new_archive[600], new_h5[600], new_yaml[600];
 } misuse_world;
 
 extern misuse_world world;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "nn/config.h"
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/no_memory.h"
 #include "support/runner.h"
@@ -72,6 +74,60 @@ static void settings_read_back(void **state) {
     expect_error(ctx, TG_E_CONFIG, tg_fno_config_check(ctx, &b), "complex data have gelu");
 }
 
+static const char *const uno =
+    "{\"architecture\": \"uno\", \"hidden_channels\": 4, \"n_layers\": 3, \"channel_mlp_skip\": "
+    "\"linear\","
+    "\"uno_out_channels\": [6, 5, 4], \"uno_n_modes\": [[4, 8], [4, 4], [6, 4]],"
+    "\"uno_scalings\": [[1, 0.5], [0.5, 1], [2, 2]], \"horizontal_skips_map\": {\"2\": 0}}";
+
+/* The lists of a UNO read back, a map of skips can come entry by entry, and what does not fit
+ * together is named. */
+static void uno_settings(void **state) {
+    tg_context *ctx = *state;
+    static const char *const wrong[][3] = {
+        {"uno_out_channels", "[6, 5]", "it needs 3"},
+        {"uno_n_modes", "[[4, 8], [4, 4]]", "it needs 6"},
+        {"uno_scalings", "[[1, 0.5], [0.5, 1], [2, 1]]", "multiply to 0.5"},
+        {"horizontal_skips_map", "[[1, 1]]", "[1, 1]"},
+        {"horizontal_skips_map", "[[3, 0]]", "1 .. 2"},
+        {"horizontal_skips_map", "[[2, 0], [2, 1]]", "[2, 1]"},
+        {"channel_mlp_skip", "soft-gating", "take linear"},
+        {"fno_skip", "identity", "fno.fno_skip"},
+        {"complex_data", "true", "real data"},
+        {"separable", "true", "full weights"},
+        {"fno_block_precision", "half", "resamples in f32"},
+        {"n_layers", "9", "up to 8"},
+    };
+    const tg_fno_config a = net_config(ctx, uno);
+    tg_fno_config b = tg_fno_config_default();
+    for (int i = 0; i < tg_fno_config_count(); i++) {
+        char first[256], second[256];
+        tg_fno_config_get(&a, i, first, sizeof first);
+        net_ok(ctx, tg_fno_config_set(ctx, &b, tg_fno_config_key(i), first));
+        assert_string_equal(first, tg_fno_config_get(&b, i, second, sizeof second));
+    }
+    net_ok(ctx, tg_fno_config_check(ctx, &b));
+    assert_true(b.n_dim == 2 && b.n_modes[0] == 6 && b.n_modes[1] == 8);
+    assert_true(b.n_horizontal_skips == 2 && b.horizontal_skips_map[0] == 2);
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "horizontal_skips_map.1", "0"));
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "horizontal_skips_map.2", "1"));
+    assert_true(b.n_horizontal_skips == 4 && b.horizontal_skips_map[2] == 2);
+    assert_int_equal(b.horizontal_skips_map[3], 1);
+    for (int i = 0; i < T_COUNT(wrong); i++) {
+        tg_fno_config c = a;
+        net_ok(ctx, tg_fno_config_set(ctx, &c, wrong[i][0], wrong[i][1]));
+        expect_error(ctx, TG_E_CONFIG, tg_fno_config_check(ctx, &c), wrong[i][2]);
+    }
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &b, "uno_n_modes", "[[1.5, 2]]"), "1.5");
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &b, "horizontal_skips_map", "[2, 1]"),
+                 "pairs");
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &a, 1, &fno));
+    const int64_t tiny[] = {1, 8};
+    expect_error(ctx, TG_E_SHAPE, tg_fno_prepare(fno, 1, tiny, false), "layer 1 would have no");
+    tg_fno_destroy(&fno);
+}
+
 static void bad_settings_are_named(void **state) {
     tg_context *ctx = *state;
     static const char *const bad[][2] = {{"n_modes", "[]"},
@@ -137,7 +193,7 @@ static void bad_structs_are_refused(void **state) {
     config.n_modes[0] = config.n_modes[1] = config.n_modes[2] = 1 << 20;
     expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.hidden_channels");
     tg_fno_memory memory;
-    expect_error(ctx, TG_E_CONFIG, tg_fno_plan(ctx, &config, 1, plain_grid, true, &memory),
+    expect_error(ctx, TG_E_CONFIG, tg_fno_plan(ctx, &config, 1, plain_grid, true, NULL, &memory),
                  "fno.n_modes");
 }
 
@@ -467,7 +523,7 @@ static void checkpointing(void **state) {
             config.activation_checkpoint = (tg_checkpoint)again;
             tg_fno *fno = NULL;
             net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
-            net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, &memory[again]));
+            net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, NULL, &memory[again]));
             net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, true));
             tg_tensor x = net_random(ctx, &config, 2, 1, plain_grid, 1);
             tg_tensor target = net_random(ctx, &config, 2, 1, plain_grid, 2);
@@ -607,7 +663,7 @@ static void modes_in_use(void **state) {
 static tg_status build(tg_context *ctx, const tg_fno_config *config) {
     tg_fno *fno = NULL;
     tg_fno_memory memory;
-    tg_status status = tg_fno_plan(ctx, config, 2, plain_grid, true, &memory);
+    tg_status status = tg_fno_plan(ctx, config, 2, plain_grid, true, NULL, &memory);
     if (status == TG_OK) {
         status = tg_fno_create(ctx, config, 1, &fno);
     }
@@ -636,6 +692,7 @@ static void every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(settings_read_back),
+        CASE(uno_settings),
         CASE(bad_settings_are_named),
         CASE(bad_structs_are_refused),
         CASE(initial_weights),

@@ -12,9 +12,10 @@
 #define TOLERANCE_H1 1e-4
 
 static const char *const files[] = {
-    "fno_1d_silu", "fno_2d_preact",    "fno_2d_relu",  "fno_1d",      "fno_1d_complex",
-    "fno_2d",      "fno_2d_fullmodes", "fno_2d_nopos", "fno_2d_norm", "fno_2d_odd",
-    "fno_2d_pad",  "fno_2d_tanh",      "fno_3d"};
+    "fno_1d_silu", "fno_2d_preact",    "fno_2d_relu",   "fno_1d",      "fno_1d_complex",
+    "fno_2d",      "fno_2d_fullmodes", "fno_2d_nopos",  "fno_2d_norm", "fno_2d_odd",
+    "fno_2d_pad",  "fno_2d_tanh",      "fno_3d",        "uno_1d",      "uno_2d",
+    "uno_2d_pad",  "uno_2d_plain",     "uno_2d_tucker", "uno_3d"};
 
 static const tg_tensor *find(const tg_archive *golden, const char *name) {
     const tg_tensor *tensor = tg_archive_find(golden, name);

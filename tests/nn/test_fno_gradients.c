@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nn/models/models.h"
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/runner.h"
 
@@ -31,6 +32,30 @@ static const net_case cases[] = {
      {5, 6},
      "l2 + 0.1*h1"},
     {"{\"n_modes\": [2, 3, 4], \"hidden_channels\": 2, \"n_layers\": 2}", 1, {3, 4, 5}, "l2"},
+    {"{\"architecture\": \"uno\", \"hidden_channels\": 3, \"n_layers\": 3, \"channel_mlp_skip\": "
+     "\"linear\","
+     "\"uno_n_modes\": [[3, 4], [5, 4], [4, 5]], \"uno_scalings\": [[0.6, 1.5], [2, 1], "
+     "[0.8333333333333334, 0.6666666666666666]],"
+     "\"uno_out_channels\": [4, 3, 2], \"horizontal_skip\": \"soft-gating\"}",
+     2,
+     {5, 6},
+     "h1"},
+    {"{\"architecture\": \"uno\", \"hidden_channels\": 3, \"n_layers\": 3, \"channel_mlp_skip\": "
+     "\"linear\","
+     "\"uno_n_modes\": [[6], [4], [8]], \"uno_scalings\": [[2], [0.25], [2]], "
+     "\"uno_out_channels\": [4, 3, 2],"
+     "\"horizontal_skips_map\": [[1, 0], [2, 0]], \"horizontal_skip\": \"identity\"}",
+     2,
+     {9},
+     "l2"},
+    {"{\"architecture\": \"uno\", \"hidden_channels\": 2, \"n_layers\": 2, \"uno_out_channels\": "
+     "[3, 2],"
+     "\"uno_n_modes\": [[2, 3, 4], [3, 2, 2]], \"uno_scalings\": [[0.5, 1.5, 2], [2, "
+     "0.6666666666666666, 0.5]],"
+     "\"channel_mlp_skip\": \"linear\"}",
+     1,
+     {4, 4, 3},
+     "l2"},
     {"{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"n_layers\": 2, \"norm\": \"group_norm\"}",
      2,
      {5, 4},
@@ -245,7 +270,7 @@ static void build_web(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "lifting", "lifting");
     const int x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, nn_add_embed(p, nn_add_input(p)));
     nn_scope(p, 1, "block 1");
-    const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(p, &b[0], x)));
+    const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(p, &b[0], x, x)));
     const int mixed = nn_add_channel_mlp(p, &b[0].mlp, 0, h);
     nn_scope(p, 2, "block 2");
     int z =

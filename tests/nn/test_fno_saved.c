@@ -200,7 +200,7 @@ static size_t activations(tg_context *ctx, const char *keys) {
     snprintf(json, sizeof json, "{\"n_modes\": [8, 8], \"hidden_channels\": 16, \"n_layers\": 8%s}",
              keys);
     const tg_fno_config config = net_config(ctx, json);
-    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &memory));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, NULL, &memory));
     return memory.bytes[TG_MEM_ACTIVATIONS];
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "support/network.h"
 #include "support/no_memory.h"
 #include "support/runner.h"
@@ -66,8 +67,9 @@ static void free_caller(caller *c) {
 
 /* Every output and gradient of two batches, whose backwards come after both forwards, has the bits
  * that tg_fno computes. */
-static void compare(tg_context *ctx, const char *json) {
+static void compare(tg_context *ctx, bool blocks_only, const char *json) {
     tg_fno_config config = net_config(ctx, json);
+    config.blocks_only = blocks_only;
     tg_fno *fno = NULL;
     tg_function *function = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, SEED, &fno));
@@ -115,24 +117,30 @@ static void compare(tg_context *ctx, const char *json) {
 static void numbers_are_those_of_a_network(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 2);
-    compare(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
-    compare(ctx,
+    compare(ctx, false, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
+    compare(ctx, false,
             "{\"n_modes\": [4, 6], \"hidden_channels\": 5, \"n_layers\": 2, \"dtype\": \"f64\","
             "\"norm\": \"group_norm\", \"domain_padding\": 0.25, \"in_channels\": 2}");
-    compare(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
-                 "\"factorization\": \"tucker\", \"rank\": 0.5, \"channel_mlp_dropout\": 0.3}");
-    compare(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
-                 "\"complex_data\": true, \"saved_precision\": \"8bit\"}");
+    compare(ctx, false,
+            "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+            "\"factorization\": \"tucker\", \"rank\": 0.5, \"channel_mlp_dropout\": 0.3}");
+    compare(ctx, false,
+            "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+            "\"complex_data\": true, \"saved_precision\": \"8bit\"}");
+    compare(ctx, true,
+            "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+            "\"in_channels\": 6, \"out_channels\": 6, \"domain_padding\": 0.25,"
+            "\"positional_embedding\": null, \"saved_precision\": \"8bit\"}");
     tg_context_destroy(&ctx);
 }
 
 /* dL/dx against a difference of L = <dy, y> along a direction. */
-static void input_gradient(void **state) {
-    (void)state;
-    tg_context *ctx = net_context("cpu", 2);
+static void check_input_gradient(tg_context *ctx, bool blocks_only) {
     tg_fno_config config =
-        net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+        net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 1, \"n_layers\": 2,"
+                        "\"channel_mlp_expansion\": 3, \"positional_embedding\": null,"
                         "\"dtype\": \"f64\"}");
+    config.blocks_only = blocks_only;
     tg_fno *fno = NULL;
     tg_function *function = NULL;
     caller c;
@@ -173,6 +181,13 @@ static void input_gradient(void **state) {
     }
     tg_function_destroy(&function);
     tg_fno_destroy(&fno);
+}
+
+static void input_gradient(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("cpu", 2);
+    check_input_gradient(ctx, false);
+    check_input_gradient(ctx, true);
     tg_context_destroy(&ctx);
 }
 
@@ -214,6 +229,10 @@ static void errors(void **state) {
     net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, false, &other));
     expect_error(ctx, TG_E_ARGUMENT, tg_function_backward(other, &c.call, &y, NULL), "training");
     tg_function_destroy(&other);
+    config.blocks_only = true;
+    expect_error(ctx, TG_E_CONFIG, tg_function_create(ctx, &config, 2, grid, true, &other),
+                 "blocks_only");
+    config.blocks_only = false;
     config.micro_batch = 1;
     expect_error(ctx, TG_E_UNSUPPORTED, tg_function_create(ctx, &config, 2, grid, true, &other),
                  "micro_batch");

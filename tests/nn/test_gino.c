@@ -140,7 +140,7 @@ static void check_plan(const char *backend, const char *json) {
     const tg_place place = tg_backend_place(ctx);
     const tg_fno_config config = net_config(ctx, json);
     tg_fno_memory plan;
-    net_ok(ctx, tg_fno_plan(ctx, &config, BATCH, sizes, true, &plan));
+    net_ok(ctx, tg_fno_plan(ctx, &config, BATCH, sizes, true, NULL, &plan));
     const tg_mem_usage before = tg_context_memory(ctx, place);
     tg_fno *fno = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, 5, &fno));

@@ -1,6 +1,7 @@
 /* Names of grids as text and back, and the modes that fit on a grid. */
 #include <string.h>
 
+#include "nn/config.h"
 #include "support/cmocka.h"
 #include "tgrad/data.h"
 #include "tgrad/fno.h"

@@ -94,7 +94,8 @@ static tg_mlp mlp_placed(t_side *s, const tg_mlp *host, bool backward) {
     op.b1 = t_input(s, s->dtype, op.hidden, host->b1);
     op.w2 = t_input(s, s->dtype, op.out * op.hidden, host->w2);
     op.b2 = t_input(s, s->dtype, op.out, host->b2);
-    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.mlp = &op}));
     return op;
 }
 
@@ -138,7 +139,7 @@ static void mlp_forward_case(t_side *s, int size, mlp_variant variant) {
         op.activated = t_inout(s, s->dtype, outputs, host.add);
         op.add = op.activated;
     }
-    t_ok(s, s->ops->mlp_forward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     const double terms = growth(host.in + host.hidden);
     t_keep_close(s, op.y, terms);
     if (op.activated && op.activated != op.y) {
@@ -206,7 +207,7 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
     op.db1 = t_inout(s, s->dtype, op.hidden, start);
     op.dw2 = t_inout(s, s->dtype, op.out * op.hidden, start);
     op.db2 = t_inout(s, s->dtype, op.out, start);
-    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    t_ok(s, s->ops->mlp(s->be, &op));
     return op;
 }
 
@@ -255,7 +256,7 @@ static double mlp_value(t_side *s, const void *object) {
     op.add = op.gate = NULL;
     op.x = t_input(&inner, s->dtype, host->batch * host->in * host->pixels, host->x);
     op.y = t_output(&inner, s->dtype, outputs);
-    t_ok(&inner, s->ops->mlp_forward(s->be, &op));
+    t_ok(&inner, s->ops->mlp(s->be, &op));
     const double value = weighted_sum(outputs, host->dy, t_download(&inner, op.y));
     t_side_end(&inner);
     return value;
@@ -359,7 +360,8 @@ static tg_skip skip_placed(t_side *s, const tg_skip *host, bool backward) {
     op.x = op.kind == TG_SKIP_MAP_NONE
                ? NULL
                : t_input(s, s->dtype, op.batch * op.in * op.pixels, host->x);
-    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
+    op.backward = backward;
+    op.workspace = t_workspace(s, tg_workspace_bytes(s->be, (tg_query){.skip = &op}));
     return op;
 }
 
@@ -376,7 +378,7 @@ static void skip_forward(t_side *s) {
             op.bias = skip_variants[v].bias ? t_input(s, s->dtype, op.out, host.bias) : NULL;
             op.y = op.beta == 0.0 ? t_output(s, s->dtype, outputs)
                                   : t_inout(s, s->dtype, outputs, host.y);
-            t_ok(s, s->ops->skip_forward(s->be, &op));
+            t_ok(s, s->ops->add_skip(s->be, &op));
             t_keep_close(s, op.y, growth(op.in));
             t_release(s);
         }
@@ -392,7 +394,7 @@ static tg_skip skip_run_backward(t_side *s, const tg_skip *host, int v, const vo
     op.dx = op.kind == TG_SKIP_MAP_NONE ? NULL
             : op.beta == 0.0            ? t_output(s, s->dtype, inputs)
                                         : t_inout(s, s->dtype, inputs, host->dx);
-    t_ok(s, s->ops->skip_backward(s->be, &op));
+    t_ok(s, s->ops->add_skip(s->be, &op));
     return op;
 }
 
@@ -426,7 +428,7 @@ static double skip_value(t_side *s, const void *object) {
     op.beta = 0.0;
     op.bias = t_input(&inner, s->dtype, op.out, host->bias);
     op.y = t_output(&inner, s->dtype, outputs);
-    t_ok(&inner, s->ops->skip_forward(s->be, &op));
+    t_ok(&inner, s->ops->add_skip(s->be, &op));
     const double value = weighted_sum(outputs, host->dy, t_download(&inner, op.y));
     t_side_end(&inner);
     return value;
@@ -489,20 +491,21 @@ static tg_norm norm_run_forward(t_side *s, const tg_norm *host, bool affine) {
     op.bias = affine ? t_input(s, s->dtype, op.channels, host->bias) : NULL;
     op.stats = t_workspace(s, (size_t)(2 * op.batch * op.channels) * sizeof(double));
     op.y = t_output(s, s->dtype, n);
-    t_ok(s, s->ops->norm_forward(s->be, &op));
+    t_ok(s, s->ops->norm(s->be, &op));
     return op;
 }
 
 static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, int place,
                                  const void *start) {
     tg_norm op = norm_run_forward(s, host, affine);
+    op.backward = true;
     const int64_t n = op.batch * op.channels * op.pixels;
     op.dy = place == 1 ? t_inout(s, s->dtype, n, host->dy) : t_input(s, s->dtype, n, host->dy);
     op.x = place == 2 ? t_inout(s, s->dtype, n, host->x) : op.x;
     op.dx = place == 0 ? t_output(s, s->dtype, n) : (void *)(uintptr_t)(place == 1 ? op.dy : op.x);
     op.dweight = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
     op.dbias = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
-    t_ok(s, s->ops->norm_backward(s->be, &op));
+    t_ok(s, s->ops->norm(s->be, &op));
     return op;
 }
 
@@ -563,12 +566,12 @@ static void refusals(t_side *s) {
     tg_mlp mlp = {.dtype = TG_BF16};
     tg_skip skip = {.dtype = TG_C64};
     tg_norm norm = {.dtype = TG_I32};
-    t_refused(s, TG_E_DTYPE, s->ops->mlp_forward(s->be, &mlp));
-    t_refused(s, TG_E_DTYPE, s->ops->mlp_backward(s->be, &mlp));
-    t_refused(s, TG_E_DTYPE, s->ops->skip_forward(s->be, &skip));
-    t_refused(s, TG_E_DTYPE, s->ops->skip_backward(s->be, &skip));
-    t_refused(s, TG_E_DTYPE, s->ops->norm_forward(s->be, &norm));
-    t_refused(s, TG_E_DTYPE, s->ops->norm_backward(s->be, &norm));
+    for (int backward = 0; backward < 2; backward++) {
+        mlp.backward = skip.backward = norm.backward = backward;
+        t_refused(s, TG_E_DTYPE, s->ops->mlp(s->be, &mlp));
+        t_refused(s, TG_E_DTYPE, s->ops->add_skip(s->be, &skip));
+        t_refused(s, TG_E_DTYPE, s->ops->norm(s->be, &norm));
+    }
 }
 
 int main(void) {

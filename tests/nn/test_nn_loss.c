@@ -332,18 +332,20 @@ static void vorticity_maps(t_side *s) {
             continue;
         }
         t_note(s, "case %d", i);
-        const tg_vorticity_spectra op = {
+        const tg_residual op = {
+            .equation = TG_VORTICITY_MAP,
+            .dtype = TG_F64,
             .map = (tg_vorticity_map)(i % 5),
-            .images = images,
+            .batch = images,
             .n = n,
             .m = m,
             .length = 1.5,
-            .scale = -0.5,
+            .factor = -0.5,
             .adds = i / 5 % 2 == 1,
             .from = t_random(s, TG_C128, size),
             .to = i / 5 % 2 == 1 ? t_inout(s, TG_C128, size, t_host_random(s, TG_C128, size))
                                  : t_output(s, TG_C128, size)};
-        t_ok(s, s->ops->vorticity_map(s->be, &op));
+        t_ok(s, s->ops->residual(s->be, &op));
         t_keep_close(s, op.to, 10.0);
         t_release(s);
     }
@@ -352,31 +354,30 @@ static void vorticity_maps(t_side *s) {
 static void vorticity_points(t_side *s) {
     for (int i = 0; i < 4 * T_COUNT(squares); i++) {
         const int64_t batch = 3, n = squares[i / 4].n, m = squares[i / 4].m, size = batch * n * m;
-        const tg_vorticity_part part = (tg_vorticity_part)(i % 4);
+        const tg_equation part = (tg_equation)(TG_VORTICITY_BEGIN + i % 4);
         if (t_leaves_out(s)) {
             continue;
         }
         t_note(s, "case %d", i);
-        tg_vorticity_points op = {.part = part,
-                                  .of = fields_of(s, TG_EQUATION_FLOW, batch, 2, n, m),
-                                  .u = t_random(s, TG_F64, size),
-                                  .v = t_random(s, TG_F64, size),
-                                  .wx = t_random(s, TG_F64, size),
-                                  .wy = t_random(s, TG_F64, size),
-                                  .by = t_random(s, TG_F64, size)};
+        tg_residual op = fields_of(s, part, batch, 2, n, m);
+        op.u = t_random(s, TG_F64, size);
+        op.v = t_random(s, TG_F64, size);
+        op.wx = t_random(s, TG_F64, size);
+        op.wy = t_random(s, TG_F64, size);
+        op.by = t_random(s, TG_F64, size);
         op.r = part == TG_VORTICITY_BEGIN
                    ? t_output(s, TG_F64, size)
                    : t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size));
         op.field = part == TG_VORTICITY_MOVE
                        ? t_inout(s, TG_F64, size, t_host_random(s, TG_F64, size))
                        : t_output(s, TG_F64, size);
-        t_ok(s, s->ops->vorticity_points(s->be, &op));
+        t_ok(s, s->ops->residual(s->be, &op));
         t_keep_close(s, op.r, 10.0);
         t_keep_close(s, op.field, 10.0);
         t_release(s);
     }
-    const tg_vorticity_points bad = {.of = {.dtype = TG_BF16}};
-    t_refused(s, TG_E_DTYPE, s->ops->vorticity_points(s->be, &bad));
+    const tg_residual bad = {.equation = TG_VORTICITY_END, .dtype = TG_BF16};
+    t_refused(s, TG_E_DTYPE, s->ops->residual(s->be, &bad));
 }
 
 /* f = sin(2 pi x) against 0 on N points: central differences give cos times sin(h)/h. */

@@ -126,6 +126,30 @@ static const struct {
      "\"norm\": \"group_norm\", \"complex_data\": true, \"use_channel_mlp\": false}",
      2,
      {21}},
+#define UNO "{\"architecture\": \"uno\", \"n_layers\": 3, \"channel_mlp_skip\": \"linear\","
+    {UNO "\"uno_n_modes\": [[8], [6], [8]], \"uno_scalings\": [[0.5], [1], [2]],"
+         "\"uno_out_channels\": [6, 5, 4], \"hidden_channels\": 4}",
+     3,
+     {26}},
+    {UNO "\"uno_n_modes\": [[8, 6], [4, 4], [6, 30]], \"uno_scalings\": [[0.5, 0.7], [2, 1.5], [1, "
+         "0.9523809523809523]],"
+         "\"uno_out_channels\": [8, 8, 6], \"hidden_channels\": 7, \"domain_padding\": 0.25,"
+         "\"norm\": \"group_norm\", \"saved_precision\": \"8bit\", \"activation_checkpoint\": "
+         "\"block\"}",
+     3,
+     {15, 20}},
+    {UNO
+     "\"uno_n_modes\": [[4, 4], [4, 4], [4, 4]], \"uno_scalings\": [[2, 0.5], [0.5, 1], [1, 2]],"
+     "\"uno_out_channels\": [6, 5, 6], \"hidden_channels\": 4, \"micro_batch\": 2,"
+     "\"activation_checkpoint\": \"minimal\", \"horizontal_skip\": \"identity\"}",
+     3,
+     {12, 20}},
+    {UNO
+     "\"uno_n_modes\": [[4, 4, 4], [4, 2, 4], [4, 4, 4]], \"hidden_channels\": 3,"
+     "\"uno_scalings\": [[0.5, 0.5, 0.5], [1, 1, 1], [2, 2, 2]], \"uno_out_channels\": [4, 3, 3],"
+     "\"fno_block_precision\": \"mixed\"}",
+     2,
+     {8, 6, 7}},
 };
 
 static tg_status ignore(void *user, const tg_gradient *gradient) {
@@ -173,7 +197,7 @@ static void check_case(const char *backend, int index, bool training, tg_fno_mem
     const tg_fno_config config = net_config(ctx, cases[index].config);
     const int64_t batch = cases[index].batch, *grid = cases[index].grid;
     const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
-    net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, training, plan));
+    net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, training, NULL, plan));
     assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, before.blocks);
     tg_fno *fno = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
@@ -210,8 +234,10 @@ static void plan_is_ledger(void **state) {
     }
 }
 
-/* The phases of a step: in order, each with a name of its own; what is alive in one fits into the
- * arenas, which are not larger than they must be; forward piles up what backward uses up. */
+/* The phases of a step: in order, each with a name of its own, except that a UNO goes back through
+ * a horizontal skip where its block does and where the block that it leads to does; what is alive
+ * in one fits into the arenas, which are not larger than they must be; forward piles up what
+ * backward uses up. */
 static void phases_fit_the_arenas(void **state) {
     (void)state;
     enum { MOST = 128 };
@@ -223,12 +249,13 @@ static void phases_fit_the_arenas(void **state) {
         tg_fno_memory plan;
         size_t most = 0, most_workspace = 0;
         int count = 0, sent = 0, turn = 0;
-        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &plan));
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, NULL, &plan));
         net_ok(ctx, tg_fno_phases(ctx, &config, batch, grid, phases, MOST, &count));
-        assert_int_equal(count, 7 + (config.use_channel_mlp ? 7 : 5) * config.n_layers +
-                                    (config.micro_batch > 0)); /* gradients leave at the end */
+        assert_true(config.architecture == TG_ARCHITECTURE_UNO || /* more, for the grids */
+                    count == 7 + (config.use_channel_mlp ? 7 : 5) * config.n_layers +
+                                 (config.micro_batch > 0)); /* gradients leave at the end */
         for (int p = 0; p < count; p++) {
-            for (int q = 0; q < p; q++) {
+            for (int q = 0; q < p && config.architecture != TG_ARCHITECTURE_UNO; q++) {
                 assert_string_not_equal(phases[p].name, phases[q].name);
             }
             most = phases[p].activations > most ? phases[p].activations : most;
@@ -307,13 +334,13 @@ static void shared_workspace_is_free_memory(void **state) {
         tg_fno *fno = NULL;
         receiver expected, found;
         const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
-        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &alone));
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, NULL, &alone));
         net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
         net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
         backward_of(ctx, fno, i, &expected);
         for (int l = 0; l < T_COUNT(sizes_shared); l++) {
             const tg_shared_workspace *shared = nn_share(fno, &sizes_shared[l]);
-            net_ok(ctx, tg_fno_plan_shared(ctx, &config, batch, grid, &sizes_shared[l], &sharing));
+            net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &sizes_shared[l], &sharing));
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, false));
             assert_null(shared->work);
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
@@ -351,28 +378,18 @@ static void shared_parts_grow_the_network_least(void **state) {
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 8}");
     tg_fno_memory alone, sharing;
-    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &alone));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, NULL, &alone));
     const size_t activations = alone.bytes[TG_MEM_ACTIVATIONS], part = activations / 3 * 2;
     const tg_shared_workspace shared = {.dense_bytes = part, .work_bytes = part};
-    net_ok(ctx, tg_fno_plan_shared(ctx, &config, 2, grid, &shared, &sharing));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &shared, &sharing));
     assert_in_range(sharing.total - alone.total, activations / 3, activations / 5 * 2);
     tg_context_destroy(&ctx);
 }
 
 /* ---- blocks in one call that read bytes ---- */
 
-static bool takes_block(tg_backend *be, const tg_block *op, size_t *bytes) {
-    (void)be;
-    (void)op;
-    *bytes = 0;
-    return true;
-}
-
-static bool takes_block_back(tg_backend *be, const tg_block_back *op, size_t *bytes) {
-    (void)be;
-    (void)op;
-    *bytes = 0;
-    return true;
+static bool workspace_with_blocks(tg_backend *be, const tg_query *query, size_t *bytes) {
+    return query->block || query->block_back || be->ref->workspace(be, query, bytes);
 }
 
 static tg_status run_block(tg_backend *be, const tg_block *op) {
@@ -402,10 +419,9 @@ static void blocks_are_made_again_over_their_input(void **state) {
     net_ok(ctx, tg_backend_get(ctx, &be));
     tg_backend_ops ops = *be->ops;
     tg_backend other = *be;
-    ops.block_workspace = takes_block;
+    ops.workspace = workspace_with_blocks;
     ops.block_forward = run_block;
     ops.block_backward = run_block_back;
-    ops.block_back_workspace = takes_block_back;
     other.ops = &ops;
     for (int i = 0; i < T_COUNT(configs); i++) {
         const tg_fno_config config = net_config(ctx, configs[i]);
@@ -561,8 +577,8 @@ static void navier_stokes_fits(void **state) {
         ctx, "{\"n_modes\": [64, 64], \"hidden_channels\": 64, \"projection_channel_ratio\": 4}");
     const int64_t grid[] = {128, 128};
     tg_fno_memory training, inference;
-    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, true, &training));
-    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, false, &inference));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, true, NULL, &training));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, false, NULL, &inference));
     const size_t activation = (size_t)4 * 8 * 64 * 128 * 128;
     assert_true(training.bytes[TG_MEM_ACTIVATIONS] < 12 * activation);
     assert_true(inference.bytes[TG_MEM_ACTIVATIONS] < 3 * activation);

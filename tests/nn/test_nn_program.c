@@ -307,10 +307,10 @@ static void refusals(void **state) {
 
     tg_backend_ops ops = *be->ops;
     tg_backend without = *be;
-    ops.norm_backward = NULL;
+    ops.norm = NULL;
     without.ops = &ops;
     expect_refused(ctx, &model, &without,
-                   "a layer of kind backward of a norm, which the backend cpu cannot compute");
+                   "a layer of kind norm, which the backend cpu cannot compute");
 
     const nn_architecture sum = {.name = "sum", .build = build_shared_sum};
     model.architecture = &sum;

@@ -257,7 +257,7 @@ static double residual_of_generated(const char *time) {
     config.value_count = COUNT(values);
     net_ok(ctx, tg_generator_create(ctx, &config, &generator));
     net_ok(ctx, tg_generator_run(generator, NULL, NULL, &complete));
-    net_ok(ctx, tg_generator_get_file(generator, 0, &file));
+    assert_true(tg_generator_get_file(generator, 0, &file));
     net_ok(ctx, tg_dataset_open(ctx, file.path, NULL, &how, &set));
     net_ok(ctx, tg_dataset_read(set, &first, 1, x, y));
     p.config.physics_time = strtod(time, NULL);

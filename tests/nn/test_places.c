@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "optim/optim.h"
 #include "support/fake_device.h"
 #include "support/network.h"
 

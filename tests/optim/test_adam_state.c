@@ -163,7 +163,7 @@ static void run_bytes(t_side *s, int64_t n, int choice) {
                         .alpha = alpha,
                         .beta = 0.5,
                         .guard = guarded ? t_inout(s, TG_U32, 1, &shut) : NULL};
-    t_ok(s, s->ops->adam(s->be, 1, &op));
+    t_ok(s, s->ops->update(s->be, 1, &op));
     if (guarded) { /* nothing moves */
         t_true(s, memcmp(t_download(s, m_byte), m.byte, (size_t)m.n) == 0);
         t_true(s, memcmp(t_download(s, v_byte), v.byte, (size_t)v.n) == 0);
@@ -236,7 +236,7 @@ static void half_formats_to_the_bit(t_side *s) {
                             .eps = eps,
                             .direction = t_output(s, s->dtype, n),
                             .rounding = has_stream ? &rounding : NULL};
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
         const uint16_t *m_got = t_download(s, m), *v_got = t_download(s, v);
         for (int64_t j = 0; j < reals; j++) {
             uint16_t nearest;
@@ -286,7 +286,7 @@ static void decay(t_side *s, bool to_nearest) {
                             .beta2 = 0.999,
                             .eps = eps,
                             .rounding = &rng};
-        t_ok(s, s->ops->adam(s->be, 1, &op));
+        t_ok(s, s->ops->update(s->be, 1, &op));
     }
     const void *got[] = {t_download(s, m), t_download(s, v)};
     for (int i = 0; i < 2; i++) {
@@ -309,10 +309,10 @@ static void half_formats_decay(t_side *s) {
 static void refusals(t_side *s) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_F64, .n = 3, .grad = x, .m = x, .v = x, .form = TG_STATE_BF16};
-    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, 1, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
     op.dtype = TG_F32;
     op.form = TG_STATE_8BIT;
-    t_refused(s, TG_E_ARGUMENT, s->ops->adam(s->be, 1, &op));
+    t_refused(s, TG_E_ARGUMENT, s->ops->update(s->be, 1, &op));
 }
 
 int main(void) {

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/config.h"
+#include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "support/fake_device.h"
 #include "support/network.h"
+#include "train/graph_capture.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 

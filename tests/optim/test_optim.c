@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/formats.h"
 #include "optim/optim.h"
 #include "support/cmocka.h"
 #include "support/compare.h"
@@ -173,10 +174,10 @@ static void test_resume_is_exact(void **state) {
                 dense_step(&whole, step);
                 dense_step(&parts, step);
                 const char *path = test_path("state.safetensors");
-                assert_int_equal(tg_optim_save_file(parts.optim, path), TG_OK);
+                assert_int_equal(raw_optim_save(parts.optim, path), TG_OK);
                 tg_optim_destroy(&parts.optim);
                 assert_int_equal(tg_optim_create(parts.ctx, &parts.setup, &parts.optim), TG_OK);
-                assert_int_equal(tg_optim_load_file(parts.optim, path), TG_OK);
+                assert_int_equal(raw_optim_load(parts.optim, path), TG_OK);
                 assert_memory_equal(whole.weight, parts.weight, sizeof whole.weight);
                 assert_memory_equal(whole.bias, parts.bias, sizeof whole.bias);
             }
@@ -758,7 +759,7 @@ static void test_bad_state(void **state) {
     begin(&sums, "cpu", 8, true);
     const tg_gradient g = dense_gradient(&sums, 1, sums.bias);
     assert_int_equal(tg_optim_accumulate(sums.optim, &g), TG_OK);
-    assert_int_equal(tg_optim_save_file(sums.optim, test_path("no.safetensors")), TG_E_ARGUMENT);
+    assert_int_equal(raw_optim_save(sums.optim, test_path("no.safetensors")), TG_E_ARGUMENT);
     end(&sums);
 }
 
@@ -769,14 +770,14 @@ static void test_no_memory(void **state) {
         begin(&r, "cpu", m, true);
         dense_step(&r, 0);
         const char *path = test_path("memory.safetensors");
-        assert_int_equal(tg_optim_save_file(r.optim, path), TG_OK);
+        assert_int_equal(raw_optim_save(r.optim, path), TG_OK);
         for (int what = 0; what < 3; what++) { /* create, save, load */
             test_walk walk = {.ctx = r.ctx};
             while (test_walk_next(&walk)) {
                 tg_optim *made = NULL;
                 test_walk_called(&walk, what == 0   ? tg_optim_create(r.ctx, &r.setup, &made)
-                                        : what == 1 ? tg_optim_save_file(r.optim, path)
-                                                    : tg_optim_load_file(r.optim, path));
+                                        : what == 1 ? raw_optim_save(r.optim, path)
+                                                    : raw_optim_load(r.optim, path));
                 tg_optim_destroy(&made);
             }
         }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/optim.h"
 #include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
@@ -38,8 +39,8 @@ static void expect_row(const char *key, const char *fallback) {
 
 static void every_method_has_its_row(void **state) {
     (void)state;
-    for (int i = 0; i < tg_optim_method_count(); i++) {
-        const tg_optim_method *method = tg_optim_get_method(i);
+    const tg_optim_method *method = NULL;
+    for (int i = 0; (method = tg_optim_get_method(i)); i++) {
         tg_optim_config config = tg_optim_config_default();
         char row[256];
         snprintf(row, sizeof row, "\n| `%s` | %s | ", method->name, method->summary);
@@ -52,7 +53,6 @@ static void every_method_has_its_row(void **state) {
         assert_int_equal(config.projector.first.type, method->first);
     }
     assert_null(tg_optim_get_method(-1));
-    assert_null(tg_optim_get_method(tg_optim_method_count()));
 }
 
 static void every_setting_has_its_row(void **state) {

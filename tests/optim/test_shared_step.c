@@ -159,7 +159,7 @@ static int make_darcy(void **state) {
     int errors = tg_context_create(NULL, &ctx) != TG_OK;
     errors += tg_generator_create(ctx, &config, &generator) != TG_OK;
     errors += tg_generator_run(generator, NULL, NULL, &is_complete) != TG_OK;
-    errors += tg_generator_get_file(generator, 0, &file) != TG_OK;
+    errors += !tg_generator_get_file(generator, 0, &file);
     errors += tg_dataset_open(ctx, file.path, NULL, NULL, &set) != TG_OK;
     errors += tg_dataset_read(set, all, DARCY, darcy[0], darcy[1]) != TG_OK;
     tg_dataset_close(&set);
@@ -221,8 +221,8 @@ static int train(training *t, int rank, rank_state *r) {
         t->weight_count = count;
         t->refreshes = stats.refreshes;
         t->skipped = stats.skipped;
-        t->reduced = tg_comm_get_stats(r->comm).reduced;
-        t->copied = tg_comm_get_stats(r->comm).copied;
+        t->reduced = tg_comm_get_info(r->comm).stats.reduced;
+        t->copied = tg_comm_get_info(r->comm).stats.copied;
         t->state = tg_context_memory(r->ctx, TG_HOST).current[TG_MEM_OPTIMIZER];
         errors += t->state != r->planned.bytes[TG_MEM_OPTIMIZER];
     }

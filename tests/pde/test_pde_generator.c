@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "pde/journal.h"
+#include "pde/sample_file.h"
 #include "support/cmocka.h"
 #include "support/files.h"
 #include "support/no_memory.h"

@@ -133,7 +133,8 @@ static void *target(t_side *s, int64_t n, double beta) {
 }
 
 static void *workspace(t_side *s, const tg_multimode *modes) {
-    return t_workspace(s, s->ops->compress_workspace(s->be, modes, true));
+    return t_workspace(s,
+                       tg_workspace_bytes(s->be, (tg_query){.compress = modes, .factored = true}));
 }
 
 static tg_grad_source random_source(t_side *s, const trial *t) {

@@ -60,8 +60,9 @@ static size_t larger(size_t a, size_t b) {
 size_t t_block_bytes(tg_backend *be, const tg_block *op) {
     const tg_skip skip = skip_of(op);
     const tg_mlp mlp = mlp_of(op);
-    const size_t parts = larger(be->ops->skip_workspace(be, &skip, false),
-                                op->hidden > 0 ? be->ops->mlp_workspace(be, &mlp, false) : 0);
+    const size_t parts =
+        larger(tg_workspace_bytes(be, (tg_query){.skip = &skip}),
+               op->hidden > 0 ? tg_workspace_bytes(be, (tg_query){.mlp = &mlp}) : 0);
     return 3 * image_bytes(op) + parts;
 }
 
@@ -77,10 +78,10 @@ tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     mlp.y = z2;
     mlp.activated = op->activated ? activated : NULL;
     skip.workspace = mlp.workspace = activated + image_bytes(op);
-    TG_TRY(be->ops->fft_inverse(be, op->fft, op->batch * op->channels, TG_FFT_PLAIN, op->scale,
-                                op->spectrum, z1));
-    TG_TRY(be->ops->skip_forward(be, &skip));
-    TG_TRY(op->hidden > 0 ? be->ops->mlp_forward(be, &mlp) : TG_OK);
+    TG_TRY(be->ops->fft(be, op->fft, TG_FFT_INVERSE, op->batch * op->channels, TG_FFT_PLAIN,
+                        op->scale, op->spectrum, z1));
+    TG_TRY(be->ops->add_skip(be, &skip));
+    TG_TRY(op->hidden > 0 ? be->ops->mlp(be, &mlp) : TG_OK);
     /* results last: they may lie where x does */
     TG_TRY(op->z1_quantized ? be->ops->quantize(be, &(tg_quantization){n, false, z1, op->z1})
            : op->z1         ? be->ops->copy(be, op->z1, z1, bytes)
@@ -97,6 +98,7 @@ fail:
 
 static tg_skip back_of(const tg_block_back *op, tg_skip_map kind) {
     return (tg_skip){.dtype = op->dtype,
+                     .backward = true,
                      .kind = kind,
                      .batch = op->batch,
                      .in = op->channels,
@@ -120,7 +122,9 @@ static size_t restored_bytes(bool quantized, size_t values) {
 }
 
 size_t t_mlp_back_bytes(tg_backend *be, const tg_mlp *op) {
-    return be->ops->mlp_workspace(be, op, true) +
+    tg_mlp parts = *op;
+    parts.x_quantized = false;
+    return tg_workspace_bytes(be, (tg_query){.mlp = &parts}) +
            restored_bytes(op->x_quantized, (size_t)(op->batch * op->in * op->pixels));
 }
 
@@ -134,15 +138,15 @@ tg_status t_mlp_back_by_parts(tg_backend *be, const tg_mlp *op) {
         call.x_quantized = false;
         status = be->ops->quantize(be, &(tg_quantization){n, true, op->x, op->workspace});
     }
-    return status == TG_OK ? be->ops->mlp_backward(be, &call) : status;
+    return status == TG_OK ? be->ops->mlp(be, &call) : status;
 }
 
 size_t t_block_back_bytes(tg_backend *be, const tg_block_back *op) {
     const tg_skip linear = back_of(op, TG_SKIP_MAP_LINEAR), gate = back_of(op, TG_SKIP_MAP_GATE);
     return whole(gradient_bytes(op)) +
            restored_bytes(op->x_quantized, gradient_bytes(op) / sizeof(float)) +
-           larger(be->ops->skip_workspace(be, &linear, true),
-                  be->ops->skip_workspace(be, &gate, true));
+           larger(tg_workspace_bytes(be, (tg_query){.skip = &linear}),
+                  tg_workspace_bytes(be, (tg_query){.skip = &gate}));
 }
 
 tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
@@ -167,10 +171,10 @@ tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
         linear.workspace = gate.workspace = (char *)x + whole(gradient_bytes(op));
         TG_TRY(be->ops->quantize(be, &(tg_quantization){n, true, op->x, x}));
     }
-    TG_TRY(be->ops->fft_inverse(be, op->fft, op->batch * op->channels, TG_FFT_ADJOINT, op->scale,
-                                op->spectrum, dx));
-    TG_TRY(be->ops->skip_backward(be, &linear));
-    TG_TRY(be->ops->skip_backward(be, &gate));
+    TG_TRY(be->ops->fft(be, op->fft, TG_FFT_INVERSE, op->batch * op->channels, TG_FFT_ADJOINT,
+                        op->scale, op->spectrum, dx));
+    TG_TRY(be->ops->add_skip(be, &linear));
+    TG_TRY(be->ops->add_skip(be, &gate));
     /* last: it may lie where an input does */
     TG_TRY(be->ops->copy(be, op->dx, dx, gradient_bytes(op)));
 fail:

@@ -5,10 +5,6 @@
 
 /* ---- compressed gradients ---- */
 
-static size_t fake_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
-    return fake_host(be)->ops->compress_workspace(fake_host(be), modes, factored);
-}
-
 typedef struct compress_args {
     tg_compress op;
     tg_bitmap bitmap;
@@ -65,34 +61,18 @@ typedef struct adam_args {
     tg_rng rounding;
 } adam_args;
 
-static tg_status run_adam(tg_backend *host, void *arguments) {
+static tg_status run_update(tg_backend *host, void *arguments) {
     adam_args *a = arguments;
     a->op.rounding = a->op.rounding ? &a->rounding : NULL;
-    return host->ops->adam(host, 1, &a->op);
+    return host->ops->update(host, 1, &a->op);
 }
 
-static tg_status fake_adam(tg_backend *be, int count, const tg_adam *ops) {
+static tg_status fake_update(tg_backend *be, int count, const tg_adam *ops) {
     for (int i = 0; i < count; i++) {
         const adam_args a = {ops[i], ops[i].rounding ? *ops[i].rounding : (tg_rng){0}};
-        TG_CALL(fake_submit(be, run_adam, &a, sizeof a));
+        TG_CALL(fake_submit(be, run_update, &a, sizeof a));
     }
     return TG_OK;
-}
-
-typedef struct rule_args {
-    adam_args adam;
-    tg_rule_kernel kernel;
-} rule_args;
-
-static tg_status run_rule_step(tg_backend *host, void *arguments) {
-    rule_args *a = arguments;
-    a->adam.op.rounding = a->adam.op.rounding ? &a->adam.rounding : NULL;
-    return host->ops->rule_step(host, &a->adam.op, a->kernel);
-}
-
-static tg_status fake_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
-    const rule_args a = {{*op, op->rounding ? *op->rounding : (tg_rng){0}}, kernel};
-    return fake_submit(be, run_rule_step, &a, sizeof a);
 }
 
 typedef struct grad_args {
@@ -145,7 +125,7 @@ static tg_status fake_select(tg_backend *be, const tg_select *op) {
 static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
                                       const tg_adam *adam, const tg_expand *back) {
     TG_CALL(fake_compress(be, project));
-    TG_CALL(fake_adam(be, 1, adam));
+    TG_CALL(fake_update(be, 1, adam));
     TG_CALL(fake_expand(be, back));
     return be->ops->fill(be, adam->dtype, adam->n, (tg_scalar){(double)NAN, (double)NAN},
                          adam->direction);
@@ -154,12 +134,10 @@ static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project
 void fake_fill_compress(tg_backend_ops *ops) {
     ops->select = fake_select;
     ops->bitmap_clear = fake_bitmap_clear;
-    ops->compress_workspace = fake_compress_workspace;
     ops->compress = fake_compress;
     ops->expand = fake_expand;
     ops->step_compressed = fake_step_compressed;
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
-    ops->adam = fake_adam;
-    ops->rule_step = fake_rule_step;
+    ops->update = fake_update;
 }

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/timer.h"
-
 enum { POISON_BYTE = 0xFF }; /* NaN in f32, f64, bf16 and f16 */
 
 static const size_t arena_bytes = (size_t)1 << 34; /* addresses, not memory */
@@ -34,7 +32,6 @@ struct tg_graph {
 struct tg_stream_event {
     bool is_reached;
     long recorded, reached; /* times */
-    double seconds;
 };
 
 /* A stretch of the arena. */
@@ -254,19 +251,15 @@ void *fake_device_stream(int device) {
     return &streams[device];
 }
 
-static tg_status fake_device_count(tg_backend *be, int *count) {
-    (void)be;
+static tg_status fake_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
     *count = FAKE_DEVICES;
-    return TG_OK;
-}
-
-static tg_status fake_stream_device(tg_backend *be, void *stream, int *device) {
-    for (*device = 0; *device < FAKE_DEVICES; ++*device) {
-        if (stream == &streams[*device]) {
+    for (*of_stream = 0; stream && *of_stream < FAKE_DEVICES; ++*of_stream) {
+        if (stream == &streams[*of_stream]) {
             return TG_OK;
         }
     }
-    return tg_fail(be->ctx, TG_E_BACKEND, "asking the context's stream failed: it is none");
+    return stream ? tg_fail(be->ctx, TG_E_BACKEND, "asking the context's stream failed: it is none")
+                  : TG_OK;
 }
 
 static void fake_close(tg_backend *be) {
@@ -353,9 +346,11 @@ static tg_status fake_synchronize(tg_backend *be) {
     return state_of(be)->capture ? refuse_capture(be) : run_stream(be, NULL);
 }
 
-static tg_status fake_memory_left(tg_backend *be, size_t *left, size_t *total) {
-    *total = arena_bytes;
-    *left = told_left > 0 ? told_left : arena_bytes - state_of(be)->reach;
+static tg_status fake_device_facts(tg_backend *be, tg_device_facts *out) {
+    *out = (tg_device_facts){.memory_left =
+                                 told_left > 0 ? told_left : arena_bytes - state_of(be)->reach,
+                             .memory_total = arena_bytes,
+                             .address = (uint64_t)be->device};
     return TG_OK;
 }
 
@@ -389,7 +384,6 @@ static tg_status run_event(tg_backend *host, void *arguments) {
     (void)host;
     tg_stream_event *event = *(tg_stream_event **)arguments;
     __atomic_add_fetch(&event->reached, 1, __ATOMIC_SEQ_CST);
-    event->seconds = tg_seconds();
     return TG_OK;
 }
 
@@ -409,14 +403,6 @@ static bool fake_event_is_reached(tg_backend *be, tg_stream_event *event) {
     (void)be;
     return __atomic_load_n(&event->reached, __ATOMIC_SEQ_CST) ==
            __atomic_load_n(&event->recorded, __ATOMIC_SEQ_CST);
-}
-
-static tg_status fake_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
-                                    double *ms) {
-    *ms = 1e3 * (end->seconds - begin->seconds);
-    const bool are_reached = begin->reached > 0 && begin->reached == begin->recorded &&
-                             end->reached > 0 && end->reached == end->recorded;
-    return are_reached ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "an event is not reached yet");
 }
 
 /* ---- the copy stream ---- */
@@ -452,7 +438,7 @@ static tg_status fake_copy_stream_upload(tg_backend *be, bool after_stream, void
     return TG_OK;
 }
 
-static tg_status fake_copy_stream_join(tg_backend *be) {
+static tg_status join_copies(tg_backend *be) {
     fake_state *fake = state_of(be);
     tg_status status = fake->capture ? refuse_capture(be) : TG_OK;
     while (fake->copies && status == TG_OK) {
@@ -513,12 +499,6 @@ static tg_status finish(tg_backend *be) {
     return capture ? TG_OK : run_stream(be, NULL);
 }
 
-static void *fake_handle(tg_backend *be) {
-    fake_state *fake = state_of(be);
-    fake->handle = (fake_stream){be, fake_submit, finish};
-    return &fake->handle;
-}
-
 static tg_status submit_beside(tg_backend *be, fake_run run, const void *arguments, size_t bytes) {
     item *i = make_item(run, arguments, bytes);
     if (i) {
@@ -532,13 +512,14 @@ static tg_status finish_nothing(tg_backend *be) {
     return TG_OK;
 }
 
-static void *fake_side_handle(tg_backend *be) {
+static void *fake_handle(tg_backend *be, tg_stream_id stream) {
     fake_state *fake = state_of(be);
+    fake->handle = (fake_stream){be, fake_submit, finish};
     fake->side_handle = (fake_stream){be, submit_beside, finish_nothing};
-    return &fake->side_handle;
+    return stream == TG_STREAM_SIDE ? &fake->side_handle : &fake->handle;
 }
 
-static tg_status fake_side_stream_join(tg_backend *be) {
+static tg_status join_side(tg_backend *be) {
     fake_state *fake = state_of(be);
     while (fake->side.first) {
         item *i = fake->side.first;
@@ -550,14 +531,14 @@ static tg_status fake_side_stream_join(tg_backend *be) {
     return finish(be);
 }
 
-static tg_status fake_device_address(tg_backend *be, uint64_t *address) {
-    *address = (uint64_t)be->device;
-    return TG_OK;
+static tg_status fake_follow(tg_backend *be, tg_stream_id follower, tg_stream_id leader) {
+    return leader == TG_STREAM_COPY     ? join_copies(be)
+           : leader == TG_STREAM_SIDE   ? join_side(be)
+           : follower == TG_STREAM_SIDE ? TG_OK /* it runs late in any case */
+                                        : refuse_capture(be);
 }
 
 static const tg_stream_ops stream_ops = {
-    .upload_async = fake_copy,
-    .download_async = fake_copy,
     .pinned_alloc = fake_pinned_alloc,
     .pinned_release = fake_pinned_release,
     .event_create = fake_event_create,
@@ -565,18 +546,13 @@ static const tg_stream_ops stream_ops = {
     .event_record = fake_event_record,
     .event_wait = fake_event_wait,
     .event_is_reached = fake_event_is_reached,
-    .event_elapsed = fake_event_elapsed,
     .copy_stream_upload = fake_copy_stream_upload,
-    .copy_stream_join = fake_copy_stream_join,
+    .follow = fake_follow,
     .graph_begin = fake_graph_begin,
     .graph_end = fake_graph_end,
     .graph_destroy = fake_graph_destroy,
     .graph_launch = fake_graph_launch,
     .handle = fake_handle,
-    .side_handle = fake_side_handle,
-    .side_stream_follow = finish_nothing,
-    .side_stream_join = fake_side_stream_join,
-    .device_address = fake_device_address,
 };
 
 static void fill(tg_backend_ops *ops) {
@@ -592,9 +568,8 @@ static void fill(tg_backend_ops *ops) {
                             .download = transfer_now,
                             .copy = fake_copy,
                             .synchronize = fake_synchronize,
-                            .memory_left = fake_memory_left,
-                            .device_count = fake_device_count,
-                            .stream_device = fake_stream_device};
+                            .device_facts = fake_device_facts,
+                            .devices = fake_devices};
     fake_fill_slots(ops);
 }
 

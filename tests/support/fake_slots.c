@@ -47,16 +47,6 @@ static tg_status fake_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar 
     return fake_submit(be, run_axpy, &a, sizeof a);
 }
 
-static tg_status run_scale(tg_backend *host, void *arguments) {
-    const array_args *a = arguments;
-    return host->ops->scale(host, a->dtype, a->n, a->value, a->out);
-}
-
-static tg_status fake_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    const array_args a = {.dtype = dtype, .n = n, .value = alpha, .out = x};
-    return fake_submit(be, run_scale, &a, sizeof a);
-}
-
 static tg_status run_count_nonfinite(tg_backend *host, void *arguments) {
     const array_args *a = arguments;
     return host->ops->count_nonfinite(host, a->dtype, a->n, a->x, a->count);
@@ -72,6 +62,7 @@ static tg_status fake_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n,
 
 typedef struct fft_args {
     tg_fft_plan *plan;
+    tg_fft_direction direction;
     int64_t count;
     tg_fft_weight weight;
     double scale;
@@ -95,26 +86,17 @@ static void fake_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     }
 }
 
-static tg_status run_fft_forward(tg_backend *host, void *arguments) {
+static tg_status run_fft(tg_backend *host, void *arguments) {
     const fft_args *a = arguments;
-    return host->ops->fft_forward(host, a->plan, a->count, a->weight, a->scale, a->in, a->out);
+    return host->ops->fft(host, a->plan, a->direction, a->count, a->weight, a->scale, a->in,
+                          a->out);
 }
 
-static tg_status fake_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                  tg_fft_weight weight, double scale, const void *in, void *to) {
-    const fft_args a = {plan, count, weight, scale, in, to};
-    return fake_submit(be, run_fft_forward, &a, sizeof a);
-}
-
-static tg_status run_fft_inverse(tg_backend *host, void *arguments) {
-    const fft_args *a = arguments;
-    return host->ops->fft_inverse(host, a->plan, a->count, a->weight, a->scale, a->in, a->out);
-}
-
-static tg_status fake_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                  tg_fft_weight weight, double scale, const void *in, void *to) {
-    const fft_args a = {plan, count, weight, scale, in, to};
-    return fake_submit(be, run_fft_inverse, &a, sizeof a);
+static tg_status fake_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
+                          int64_t count, tg_fft_weight weight, double scale, const void *in,
+                          void *to) {
+    const fft_args a = {plan, direction, count, weight, scale, in, to};
+    return fake_submit(be, run_fft, &a, sizeof a);
 }
 
 /* ---- decompositions ---- */
@@ -304,7 +286,6 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->fill = fake_fill;
     ops->convert = fake_convert;
     ops->axpy = fake_axpy;
-    ops->scale = fake_scale;
     ops->norms = fake_norms;
     ops->count_nonfinite = fake_count_nonfinite;
     ops->gram = fake_gram;
@@ -318,6 +299,5 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->scratch_need = fake_scratch_need;
     ops->fft_create = fake_fft_create;
     ops->fft_destroy = fake_fft_destroy;
-    ops->fft_forward = fake_fft_forward;
-    ops->fft_inverse = fake_fft_inverse;
+    ops->fft = fake_fft;
 }

@@ -25,6 +25,23 @@ tg_status raw_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, 
     return tg_optim_step_gradient(optim, gradient, &w);
 }
 
+tg_status raw_optim_save(tg_optim *optim, const char *path) {
+    tg_archive *archive = NULL;
+    tg_status status = tg_archive_create(optim->ctx, &archive);
+    status = status == TG_OK ? tg_optim_save(optim, archive) : status;
+    status = status == TG_OK ? tg_safetensors_write(optim->ctx, path, archive) : status;
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+tg_status raw_optim_load(tg_optim *optim, const char *path) {
+    tg_archive *archive = NULL;
+    tg_status status = tg_safetensors_read(optim->ctx, path, &archive);
+    status = status == TG_OK ? tg_optim_load(optim, archive) : status;
+    tg_archive_destroy(&archive);
+    return status;
+}
+
 tg_status raw_optim_apply(tg_optim *optim, int param, void *weight) {
     const tg_tensor w = of_param(optim, param, true, weight);
     return tg_optim_apply(optim, param, &w);

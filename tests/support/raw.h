@@ -10,6 +10,10 @@ tg_status raw_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, 
 tg_status raw_optim_apply(tg_optim *optim, int param, void *weight);
 tg_status raw_optim_bind(tg_optim *optim, int param, void *weight);
 
+/* Its state to and from a safetensors file. */
+tg_status raw_optim_save(tg_optim *optim, const char *path);
+tg_status raw_optim_load(tg_optim *optim, const char *path);
+
 tg_status raw_projector_refresh(tg_projector *p, const void *gradient);
 tg_status raw_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
                                 double beta, void *small);

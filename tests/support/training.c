@@ -94,7 +94,7 @@ tg_status run_train(tg_context *ctx, const char *set, const char *name, const ch
     tg_trainer *trainer = NULL;
     bool resumed = false;
     record->batches = 0;
-    tg_status status = tg_trainer_create(ctx, settings, run_file(name, ""), &trainer);
+    tg_status status = tg_trainer_create(ctx, NULL, settings, run_file(name, ""), &trainer);
     if (status == TG_OK) {
         status = resumes ? tg_trainer_resume(trainer, NULL, &resumed) : tg_trainer_start(trainer);
     }

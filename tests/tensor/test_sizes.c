@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "optim/optim.h"
 #include "support/network.h"
 #include "tgrad/step.h"
 
@@ -57,11 +58,6 @@ static tg_status read_projector(tg_context *c, void *config) {
     return status;
 }
 
-static tg_status read_schedule(tg_context *c, void *config) {
-    tg_lr_schedule made;
-    return tg_lr_schedule_start(c, config, &made);
-}
-
 static tg_status read_loss(tg_context *c, void *config) {
     double values[4] = {1, 2, 3, 4}, loss = 0.0;
     tg_tensor x;
@@ -75,7 +71,6 @@ static const reader readers[] = {
     {"tg_optim_config", sizeof(tg_optim_config), sizeof(size_t), read_group},
     {"tg_optim_setup", sizeof(tg_optim_setup), offsetof(tg_optim_setup, seed), read_setup},
     {"tg_projector_config", sizeof(tg_projector_config), sizeof(size_t), read_projector},
-    {"tg_lr_schedule_config", sizeof(tg_lr_schedule_config), sizeof(size_t), read_schedule},
     {"tg_loss_config", sizeof(tg_loss_config), sizeof(size_t), read_loss},
 };
 
@@ -88,15 +83,13 @@ static void fill(const reader *r, void *config) {
     network.n_layers = 1;
     const tg_context_config context = tg_context_config_default();
     const tg_projector_config projector = tg_projector_config_default();
-    const tg_lr_schedule_config schedule = tg_lr_schedule_config_default();
     const tg_loss_config loss = tg_loss_config_default();
     const tg_optim_setup setup = {.size = sizeof setup,
                                   .groups = &group,
                                   .group_count = 1,
                                   .params = &param,
                                   .param_count = 1};
-    const void *const good[READERS] = {&context,   &network,  &group, &setup,
-                                       &projector, &schedule, &loss};
+    const void *const good[READERS] = {&context, &network, &group, &setup, &projector, &loss};
     memset(config, SENTINEL, ROOM);
     memcpy(config, good[r - readers], r->size);
 }
@@ -139,15 +132,17 @@ static void test_sizes(void **state) {
 /* What an older struct lacks has its default. */
 static void test_missing_fields_have_defaults(void **state) {
     (void)state;
-    tg_lr_schedule_config config = tg_lr_schedule_config_default();
-    config.learning_rate = 0.5;
-    config.gamma = 7.0; /* not allowed, and not there */
-    config.size = offsetof(tg_lr_schedule_config, gamma);
-    tg_lr_schedule schedule;
-    net_ok(ctx, tg_lr_schedule_start(ctx, &config, &schedule));
-    assert_true(schedule.config.learning_rate == 0.5);
-    assert_true(schedule.config.gamma == tg_lr_schedule_config_default().gamma);
-    assert_int_equal(schedule.config.size, sizeof schedule.config);
+    double pred[2] = {1, 2}, target[2] = {3, 5}, expected = 0.0, loss = 0.0;
+    const tg_shape shape = {3, {1, 1, 2}};
+    tg_loss_config config = tg_loss_config_default();
+    tg_tensor x, y;
+    net_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &shape, pred, &x));
+    net_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &shape, target, &y));
+    net_ok(ctx, tg_loss_eval(ctx, &config, &x, &y, &expected, NULL));
+    config.size = offsetof(tg_loss_config, terms);
+    config.terms = 99; /* not allowed, and not there */
+    net_ok(ctx, tg_loss_eval(ctx, &config, &x, &y, &loss, NULL));
+    assert_true(expected > 0.0 && loss == expected);
 }
 
 /* Several groups of an older program are as far apart as they are large. */

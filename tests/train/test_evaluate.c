@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/spectral_loss.h"
 #include "support/fake_device.h"
 #include "support/files.h"
 #include "support/sets.h"
@@ -218,7 +219,7 @@ static void train(tg_context *ctx, const problem *p, const char *root, tg_train_
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i += 2) {
         set_ok(ctx, tg_settings_set(settings, list[i], list[i + 1], NULL));
     }
-    set_ok(ctx, tg_trainer_create(ctx, settings, folder, &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, folder, &trainer));
     set_ok(ctx, tg_trainer_start(trainer));
     set_ok(ctx, tg_trainer_run(trainer, &watch, end));
     tg_trainer_destroy(&trainer);

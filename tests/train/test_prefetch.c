@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/dataset.h"
 #include "support/fake_device.h"
 #include "support/files.h"
 #include "support/sets.h"

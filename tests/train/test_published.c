@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/settings.h"
 #include "support/cmocka.h"
 #include "train/config.h"
 

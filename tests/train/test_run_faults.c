@@ -138,7 +138,7 @@ static tg_trainer *make_trainer(tg_context *ctx, const char *file, const char *f
     for (int i = 0; more && more[i]; i += 2) {
         set_ok(ctx, tg_settings_set(settings, more[i], more[i + 1], NULL));
     }
-    set_ok(ctx, tg_trainer_create(ctx, settings, folder, &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, folder, &trainer));
     tg_settings_destroy(&settings);
     return trainer;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/settings.h"
 #include "support/cmocka.h"
 #include "tgrad/backend.h"
 #include "train/config.h"

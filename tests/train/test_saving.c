@@ -122,7 +122,7 @@ static tg_status train(const char *name, const tg_train_watch *watch, tg_train_e
                                        NULL};
     tg_settings *settings = run_settings(ctx, "good", more);
     bool resumed = false;
-    set_ok(ctx, tg_trainer_create(ctx, settings, run_file(name, ""), &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, run_file(name, ""), &trainer));
     tg_status status = tg_trainer_resume(trainer, NULL, &resumed);
     status = status == TG_OK ? tg_trainer_run(trainer, watch, out) : status;
     tg_trainer_destroy(&trainer);
@@ -212,7 +212,7 @@ static void a_run_goes_on_without_its_best(void **state) {
     const tg_train_watch watch = {.user = errors, .on_epoch = empty_disk};
     tg_settings *settings = run_settings(ctx, "good", more);
     tg_train_end out;
-    set_ok(ctx, tg_trainer_create(ctx, settings, run_file("lost", ""), &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, run_file("lost", ""), &trainer));
     set_ok(ctx, tg_trainer_start(trainer));
     pieces_left = 0;
     set_ok(ctx, tg_trainer_run(trainer, &watch, &out));

@@ -244,7 +244,7 @@ static void train(const variant *v, const char *modes, const char *backend, cons
     tg_train_end end;
     char folder[1100];
     snprintf(folder, sizeof folder, "%s/run.%d", root, number++);
-    set_ok(ctx, tg_trainer_create(ctx, settings, folder, &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, folder, &trainer));
     set_ok(ctx, tg_trainer_start(trainer));
     set_ok(ctx, tg_trainer_run(trainer, NULL, &end));
     for (int place = 0; place < TG_PLACES; place++) {
@@ -283,7 +283,7 @@ static void check(const variant *v, const char *modes, const char *backend, cons
     assert_non_null(plan);
     tg_context *ctx = open_context(backend);
     tg_settings *settings = make_settings(ctx, v, modes, root);
-    set_ok(ctx, tg_train_plan(ctx, settings, plan));
+    set_ok(ctx, tg_train_plan(ctx, settings, 1, plan));
     assert_string_equal(plan->missing, "");
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);
@@ -412,11 +412,11 @@ static void test_missing_data(void **state) {
     tg_context *ctx = open_context("cpu");
     tg_settings *settings = make_settings(ctx, &variants[0], NULL, "nowhere");
     static tg_train_memory plan;
-    set_ok(ctx, tg_train_plan(ctx, settings, &plan));
+    set_ok(ctx, tg_train_plan(ctx, settings, 1, &plan));
     assert_non_null(strstr(plan.missing, "made_train_12"));
     assert_true(plan.peak_total[TG_HOST] > 0 && plan.count > 2);
     set_ok(ctx, tg_settings_set(settings, "opt.rank", "many", NULL));
-    assert_int_equal(tg_train_plan(ctx, settings, &plan), TG_E_CONFIG);
+    assert_int_equal(tg_train_plan(ctx, settings, 1, &plan), TG_E_CONFIG);
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);
 }

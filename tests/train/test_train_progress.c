@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nn/network.h"
 #include "support/files.h"
 #include "support/sets.h"
 #include "support/training.h"
@@ -71,7 +72,7 @@ static void test_every_number_is_saved(void **state) {
     tg_archive *archive = NULL;
     tg_trainer *trainer = NULL;
     bool resumed = false;
-    set_ok(ctx, tg_trainer_create(ctx, settings, run_file("full", ""), &trainer));
+    set_ok(ctx, tg_trainer_create(ctx, NULL, settings, run_file("full", ""), &trainer));
     set_ok(ctx, tg_archive_create(ctx, &archive));
     set_ok(ctx, tg_checkpoint_collect(trainer->model, trainer->optim, &full, NULL, archive));
     set_ok(ctx, tg_checkpoint_write(ctx, path, archive));

@@ -52,6 +52,7 @@ static void read_text(const char *text) {
 }
 
 #include "calls.inc"
+#include "optim/optim.h"
 
 static int make_call(const wrong_call *wrong) {
     world.ctx->error[0] = '\0';

@@ -185,7 +185,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     const tg_adam *op = &resolved;
     bool goes = false;
     if (!cpu_compress_tuned(call->dtype)) {
-        return be->ref->adam(be, 1, call);
+        return be->ref->update(be, 1, call);
     }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
@@ -225,16 +225,8 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     return TG_OK;
 }
 
-tg_status cpu_adam(tg_backend *be, int count, const tg_adam *calls) {
-    for (int i = 0; i < count; i++) {
-        TG_CALL(adam_of(be, &calls[i]));
-    }
-    return TG_OK;
-}
-
-/* ---- other rules ---- */
-
-tg_status cpu_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel) {
+/* The other rules, in double. */
+static tg_status update_in_double(tg_backend *be, const tg_adam *call) {
     tg_adam op;
     tg_rng rounding;
     bool goes = false;
@@ -244,8 +236,16 @@ tg_status cpu_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kern
     for (int part = 0; part < parts; part++) {
         const tg_range r = tg_partition(op.n, BLOCK, parts, part);
         for (int64_t i = r.begin; i < r.end; i += BLOCK) {
-            tg_rule_block(&op, kernel, i, r.end - i < BLOCK ? r.end - i : BLOCK);
+            tg_rule_block(&op, i, r.end - i < BLOCK ? r.end - i : BLOCK);
         }
     }
     return status;
+}
+
+tg_status cpu_update(tg_backend *be, int count, const tg_adam *calls) {
+    for (int i = 0; i < count; i++) {
+        TG_CALL(calls[i].kernel == TG_KERNEL_ADAM ? adam_of(be, &calls[i])
+                                                  : update_in_double(be, &calls[i]));
+    }
+    return TG_OK;
 }

@@ -231,10 +231,7 @@ static void compress_transposed(tg_backend *be, const cpu_plan *plan, const tg_c
     cpu_transposed_finish(&source, part, parts);
 }
 
-static size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
-    if (!cpu_compress_tuned(modes->dtype)) {
-        return be->ref->compress_workspace(be, modes, factored);
-    }
+size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
     cpu_plan transposed;
     int64_t size = cpu_compress_plan(be, modes, factored).size;
     if (factored && cpu_transposed_plan(be, modes, &transposed) && transposed.size > size) {
@@ -262,11 +259,9 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
 }
 
 void cpu_fill_compress(tg_backend_ops *ops) {
-    ops->compress_workspace = cpu_compress_workspace;
     ops->compress = cpu_compress;
     ops->expand = cpu_expand;
     ops->sample = cpu_sample;
     ops->grad_dense = cpu_grad_dense;
-    ops->adam = cpu_adam;
-    ops->rule_step = cpu_rule_step;
+    ops->update = cpu_update;
 }

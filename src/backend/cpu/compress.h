@@ -246,7 +246,9 @@ tg_status cpu_expand(tg_backend *be, const tg_expand *call);
 tg_status cpu_sample(tg_backend *be, const tg_sample *op);
 tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                          double scale, void *out);
-tg_status cpu_adam(tg_backend *be, int count, const tg_adam *calls);
-tg_status cpu_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel);
+tg_status cpu_update(tg_backend *be, int count, const tg_adam *calls);
+
+/* Bytes of the workspace of calls of a tuned dtype. */
+size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored);
 
 #endif

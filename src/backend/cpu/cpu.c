@@ -9,6 +9,7 @@
 
 #include "backend/cpu/compress.h"
 #include "backend/cpu/fft_lines.h"
+#include "backend/cpu/nn_tiles.h"
 #include "backend/cpu/spectral_tile.h"
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -27,18 +28,37 @@ typedef struct slot_row {
 #define SLOT(name)                                                                                 \
     { #name, offsetof(tg_backend_ops, name) }
 static const slot_row slots[] = {
-    SLOT(copy),          SLOT(fill),           SLOT(convert),
-    SLOT(axpy),          SLOT(scale),          SLOT(quantize),
-    SLOT(norms),         SLOT(gemm),           SLOT(gram),
-    SLOT(slice_norms),   SLOT(column_squares), SLOT(scale_columns),
-    SLOT(transpose),     SLOT(eigh),           SLOT(qr),
-    SLOT(fft_forward),   SLOT(fft_inverse),    SLOT(select),
-    SLOT(bitmap_clear),  SLOT(compress),       SLOT(expand),
-    SLOT(sample),        SLOT(grad_dense),     SLOT(adam),
-    SLOT(random),        SLOT(box_copy),       SLOT(grid_embed),
-    SLOT(planes),        SLOT(activate),       SLOT(skip_forward),
-    SLOT(skip_backward), SLOT(mlp_forward),    SLOT(mlp_backward),
-    SLOT(norm_forward),  SLOT(norm_backward),  SLOT(spectral_contract),
+    SLOT(copy),
+    SLOT(fill),
+    SLOT(convert),
+    SLOT(axpy),
+    SLOT(quantize),
+    SLOT(norms),
+    SLOT(gemm),
+    SLOT(gram),
+    SLOT(slice_norms),
+    SLOT(column_squares),
+    SLOT(scale_columns),
+    SLOT(transpose),
+    SLOT(eigh),
+    SLOT(qr),
+    SLOT(fft),
+    SLOT(select),
+    SLOT(bitmap_clear),
+    SLOT(compress),
+    SLOT(expand),
+    SLOT(sample),
+    SLOT(grad_dense),
+    SLOT(update),
+    SLOT(random),
+    SLOT(box_copy),
+    SLOT(grid_embed),
+    SLOT(planes),
+    SLOT(activate),
+    SLOT(add_skip),
+    SLOT(mlp),
+    SLOT(norm),
+    SLOT(spectral_contract),
     SLOT(loss),
 };
 #undef SLOT
@@ -174,6 +194,23 @@ tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken) 
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
+static bool cpu_workspace_bytes(tg_backend *be, const tg_query *query, size_t *bytes) {
+    const tg_skip *skip = query->skip;
+    const tg_mlp *mlp = query->mlp;
+    if (query->compress && cpu_compress_tuned(query->compress->dtype)) {
+        *bytes = cpu_compress_workspace(be, query->compress, query->factored);
+    } else if (skip && cpu_tiles_take(skip->dtype, skip->pixels)) {
+        *bytes = cpu_skip_workspace(be, skip);
+    } else if (mlp && !mlp->x_quantized && cpu_tiles_take(mlp->dtype, mlp->pixels)) {
+        *bytes = cpu_mlp_workspace(be, mlp);
+    } else if (query->gno && query->gno->dtype == TG_F32) {
+        *bytes = cpu_gno_workspace(be, query->gno);
+    } else {
+        return be->ref->workspace(be, query, bytes);
+    }
+    return true;
+}
+
 void tg_backend_fill_cpu(tg_backend_ops *ops) {
     const tg_backend_ops before = *ops;
     ops->name = "cpu";
@@ -181,11 +218,11 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->probe = cpu_probe;
     ops->open = cpu_open;
     ops->close = cpu_close;
+    ops->workspace = cpu_workspace_bytes;
     ops->copy = cpu_copy;
     ops->fill = cpu_fill;
     ops->convert = cpu_convert;
     ops->axpy = cpu_axpy;
-    ops->scale = cpu_scale;
     ops->quantize = cpu_quantize;
     ops->norms = cpu_norms;
     ops->gemm = cpu_gemm;
@@ -199,8 +236,7 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->scratch_need = cpu_scratch_need;
     ops->fft_create = cpu_fft_create;
     ops->fft_destroy = cpu_fft_destroy;
-    ops->fft_forward = cpu_fft_forward;
-    ops->fft_inverse = cpu_fft_inverse;
+    ops->fft = cpu_fft;
     ops->select = cpu_select;
     ops->bitmap_clear = cpu_bitmap_clear;
     cpu_fill_compress(ops);

@@ -193,7 +193,6 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
                       tg_dtype dst_dtype, void *dst);
 tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                    void *y);
-tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
 tg_status cpu_quantize(tg_backend *be, const tg_quantization *op);
 tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
@@ -213,10 +212,8 @@ tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, 
 
 tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
 void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan);
-tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *x, void *spectrum);
-tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *spectrum, void *x);
+tg_status cpu_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                  tg_fft_weight weight, double scale, const void *from, void *to);
 
 tg_status cpu_select(tg_backend *be, const tg_select *op);
 /* Fills ranks and count from words. */

@@ -182,14 +182,6 @@ tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, c
     return TG_OK;
 }
 
-tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    TG_CALL(tg_check_float(be->ctx, "scale", dtype));
-    if (n > 0) {
-        update(be, dtype, n, alpha, NULL, x);
-    }
-    return TG_OK;
-}
-
 /* ---- reductions ---- */
 
 /* Adds the norms of x, or only the sum of its squares, to `sum`. */

@@ -394,20 +394,13 @@ static void run(const fft_job *job) {
     }
 }
 
-tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *x, void *spectrum) {
+tg_status cpu_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                  tg_fft_weight weight, double scale, const void *from, void *to) {
     (void)be;
-    const bool real = !plan->desc.complex;
-    const double edge = real ? 0.5 * scale : scale; /* splitting doubles the rows */
-    const double interior = real && weight == TG_FFT_ADJOINT ? 2.0 * edge : edge;
-    run(&(fft_job){plan, count, false, edge, interior, x, spectrum});
-    return TG_OK;
-}
-
-tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *spectrum, void *x) {
-    (void)be;
-    const bool halved = !plan->desc.complex && weight == TG_FFT_ADJOINT;
-    run(&(fft_job){plan, count, true, scale, halved ? 0.5 * scale : scale, spectrum, x});
+    const bool real = !plan->desc.complex, adjoint = real && weight == TG_FFT_ADJOINT;
+    const bool inverse = direction == TG_FFT_INVERSE;
+    const double edge = real && !inverse ? 0.5 * scale : scale; /* splitting doubles the rows */
+    const double interior = (inverse ? 0.5 : 2.0) * edge;
+    run(&(fft_job){plan, count, inverse, edge, adjoint ? interior : edge, from, to});
     return TG_OK;
 }

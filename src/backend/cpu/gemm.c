@@ -41,7 +41,7 @@ static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
             if (zero) {
                 memset(row, 0, size * (size_t)g->n);
             } else {
-                TG_CALL(cpu_scale(be, g->dtype, g->n, g->beta, row));
+                TG_CALL(cpu_axpy(be, g->dtype, g->n, g->beta, NULL, row));
             }
         }
     }

@@ -30,6 +30,11 @@ static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
                                                           : &cpu_nn_kernels_plain;
 }
 
+/* Bytes of the workspaces of calls that the cpu backend tunes. */
+size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op);
+size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op);
+size_t cpu_gno_workspace(tg_backend *be, const tg_gno *op);
+
 /* The families add their slots to the table. */
 void cpu_fill_nn_skip(tg_backend_ops *ops);
 void cpu_fill_nn_mlp(tg_backend_ops *ops);

@@ -113,13 +113,10 @@ static work lay_out(tg_backend *be, const tg_gno *op, bool backward) {
     return w;
 }
 
-static size_t cpu_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
-    if (op->dtype != TG_F32) {
-        return be->ref->gno_workspace(be, op, backward);
-    }
+size_t cpu_gno_workspace(tg_backend *be, const tg_gno *op) {
     tg_gno sizes_only = *op;
     sizes_only.workspace = NULL;
-    const work w = lay_out(be, &sizes_only, backward);
+    const work w = lay_out(be, &sizes_only, op->backward);
     return w.own + (size_t)w.threads * w.each;
 }
 
@@ -322,7 +319,7 @@ static void reduce(const work *w, const tile *t, int64_t sample) {
 
 static tg_status cpu_gno_forward(tg_backend *be, const tg_gno *op) {
     if (op->dtype != TG_F32) {
-        return be->ref->gno_forward(be, op);
+        return be->ref->gno(be, op);
     }
     work w = lay_out(be, op, false);
     memset(op->y, 0, (size_t)(op->batch * op->config->out_channels * op->queries) * sizeof(float));
@@ -532,7 +529,7 @@ static void clear_sums(const work *w, const tile *t) {
 
 static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
     if (op->dtype != TG_F32) {
-        return be->ref->gno_backward(be, op);
+        return be->ref->gno(be, op);
     }
     work w = lay_out(be, op, true);
     tile *tiles = w.tiles;
@@ -565,8 +562,10 @@ static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
     return TG_OK;
 }
 
+static tg_status cpu_gno(tg_backend *be, const tg_gno *op) {
+    return op->backward ? cpu_gno_backward(be, op) : cpu_gno_forward(be, op);
+}
+
 void cpu_fill_nn_gno(tg_backend_ops *ops) {
-    ops->gno_workspace = cpu_gno_workspace;
-    ops->gno_forward = cpu_gno_forward;
-    ops->gno_backward = cpu_gno_backward;
+    ops->gno = cpu_gno;
 }

@@ -61,10 +61,8 @@ static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
                      .w2 = base + l->w2};
 }
 
-static size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels)
-               ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
-               : be->ref->mlp_workspace(be, op, backward);
+size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op) {
+    return (size_t)(be->threads * layout_of(op, op->backward).size) * sizeof(float);
 }
 
 /* Multiplies a tile (channels, n) by dropout's factors; `first` is the stream's element 0 of the
@@ -189,7 +187,7 @@ static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles
 
 static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mlp_forward(be, op);
+        return be->ref->mlp(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
@@ -291,7 +289,7 @@ static void add_doubles(int64_t n, const double *x, float *y) {
 
 static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mlp_backward(be, op);
+        return be->ref->mlp(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
@@ -319,8 +317,10 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     return TG_OK;
 }
 
+static tg_status cpu_mlp(tg_backend *be, const tg_mlp *op) {
+    return op->backward ? cpu_mlp_backward(be, op) : cpu_mlp_forward(be, op);
+}
+
 void cpu_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp_workspace = cpu_mlp_workspace;
-    ops->mlp_forward = cpu_mlp_forward;
-    ops->mlp_backward = cpu_mlp_backward;
+    ops->mlp = cpu_mlp;
 }

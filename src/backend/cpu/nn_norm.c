@@ -114,7 +114,7 @@ static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
 
 static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
     if (op->dtype != TG_F32) {
-        return be->ref->norm_forward(be, op);
+        return be->ref->norm(be, op);
     }
     const int64_t groups = groups_of(op);
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, groups, 1))) schedule(static)
@@ -180,7 +180,7 @@ static void backward_group(tg_backend *be, const tg_norm *op, int64_t index) {
 
 static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
     if (op->dtype != TG_F32) {
-        return be->ref->norm_backward(be, op);
+        return be->ref->norm(be, op);
     }
     const int64_t groups = groups_of(op);
     if (op->dweight || op->dbias) {
@@ -196,7 +196,10 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
     return TG_OK;
 }
 
+static tg_status cpu_norm(tg_backend *be, const tg_norm *op) {
+    return op->backward ? cpu_norm_backward(be, op) : cpu_norm_forward(be, op);
+}
+
 void cpu_fill_nn_norm(tg_backend_ops *ops) {
-    ops->norm_forward = cpu_norm_forward;
-    ops->norm_backward = cpu_norm_backward;
+    ops->norm = cpu_norm;
 }

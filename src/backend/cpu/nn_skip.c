@@ -34,10 +34,8 @@ static layout layout_of(const tg_skip *op, bool backward) {
     return l;
 }
 
-static size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels)
-               ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
-               : be->ref->skip_workspace(be, op, backward);
+size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op) {
+    return (size_t)(be->threads * layout_of(op, op->backward).size) * sizeof(float);
 }
 
 /* Multiplications per pixel; without a matrix, the equivalent of its memory traffic. */
@@ -105,7 +103,7 @@ static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *til
 
 static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->skip_forward(be, op);
+        return be->ref->add_skip(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, false);
@@ -205,7 +203,7 @@ static void add_sums(const tg_skip *op, const sums *s) {
 
 static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->skip_backward(be, op);
+        return be->ref->add_skip(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, true);
@@ -236,8 +234,10 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     return TG_OK;
 }
 
+static tg_status cpu_skip(tg_backend *be, const tg_skip *op) {
+    return op->backward ? cpu_skip_backward(be, op) : cpu_skip_forward(be, op);
+}
+
 void cpu_fill_nn_skip(tg_backend_ops *ops) {
-    ops->skip_workspace = cpu_skip_workspace;
-    ops->skip_forward = cpu_skip_forward;
-    ops->skip_backward = cpu_skip_backward;
+    ops->add_skip = cpu_skip;
 }

@@ -15,9 +15,7 @@ static int64_t largest(const tg_multimode *modes) {
     return numel;
 }
 
-static size_t ref_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
-    (void)be;
-    (void)factored;
+size_t ref_compress_workspace(const tg_multimode *modes) {
     return 2 * (size_t)largest(modes) * sizeof(tg_scalar);
 }
 
@@ -186,11 +184,9 @@ static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
 }
 
 void ref_fill_compress(tg_backend_ops *ops) {
-    ops->compress_workspace = ref_compress_workspace;
     ops->compress = ref_compress;
     ops->expand = ref_expand;
     ops->sample = ref_sample;
     ops->grad_dense = ref_grad_dense;
-    ops->adam = ref_adam;
-    ops->rule_step = ref_rule_step;
+    ops->update = ref_update;
 }

@@ -26,16 +26,9 @@ static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar a
     TG_CALL(tg_check_float(be->ctx, "axpy", dtype));
     const tg_scalar factor = ref_factor(dtype, alpha);
     for (int64_t i = 0; i < n; i++) {
-        tg_store(dtype, y, i, ref_add(tg_load(dtype, y, i), ref_mul(factor, tg_load(dtype, x, i))));
-    }
-    return TG_OK;
-}
-
-static tg_status ref_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    TG_CALL(tg_check_float(be->ctx, "scale", dtype));
-    const tg_scalar factor = ref_factor(dtype, alpha);
-    for (int64_t i = 0; i < n; i++) {
-        tg_store(dtype, x, i, ref_mul(factor, tg_load(dtype, x, i)));
+        const tg_scalar old = tg_load(dtype, y, i);
+        tg_store(dtype, y, i,
+                 x ? ref_add(old, ref_mul(factor, tg_load(dtype, x, i))) : ref_mul(factor, old));
     }
     return TG_OK;
 }
@@ -93,7 +86,6 @@ void ref_fill_elementwise(tg_backend_ops *ops) {
     ops->fill = ref_fill;
     ops->convert = ref_convert;
     ops->axpy = ref_axpy;
-    ops->scale = ref_scale;
     ops->norms = ref_norms;
     ops->count_nonfinite = ref_count_nonfinite;
     ops->random = ref_random;

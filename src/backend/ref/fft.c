@@ -96,10 +96,8 @@ static bool is_edge(const tg_fft_desc *desc, int64_t k) {
     return k == 0 || 2 * k == desc->grid[desc->ndim - 1];
 }
 
-static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                 tg_fft_weight weight, double scale, const void *x,
-                                 void *spectrum) {
-    (void)be;
+static void forward(tg_fft_plan *plan, int64_t count, tg_fft_weight weight, double scale,
+                    const void *x, void *spectrum) {
     const tg_fft_desc *desc = &plan->desc;
     const int64_t last_kept = desc->kept[desc->ndim - 1];
     const bool doubles = !desc->complex && weight == TG_FFT_ADJOINT;
@@ -122,7 +120,6 @@ static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t coun
                      (tg_scalar){w * v.re, w * v.im});
         }
     }
-    return TG_OK;
 }
 
 /* Completes a half spectrum before the last dimension is transformed. buffer (rows, K). */
@@ -139,10 +136,8 @@ static void fold(const tg_fft_desc *desc, tg_fft_weight weight, int64_t rows, tg
     }
 }
 
-static tg_status ref_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                 tg_fft_weight weight, double scale, const void *spectrum,
-                                 void *x) {
-    (void)be;
+static void inverse(tg_fft_plan *plan, int64_t count, tg_fft_weight weight, double scale,
+                    const void *spectrum, void *x) {
     const tg_fft_desc *desc = &plan->desc;
     for (int64_t h = 0; h < count; h++) {
         int now = 0;
@@ -165,12 +160,18 @@ static tg_status ref_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t coun
                      (tg_scalar){scale * v.re, scale * v.im});
         }
     }
+}
+
+static tg_status ref_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
+                         int64_t count, tg_fft_weight weight, double scale, const void *from,
+                         void *to) {
+    (void)be;
+    (direction == TG_FFT_FORWARD ? forward : inverse)(plan, count, weight, scale, from, to);
     return TG_OK;
 }
 
 void ref_fill_fft(tg_backend_ops *ops) {
     ops->fft_create = ref_fft_create;
     ops->fft_destroy = ref_fft_destroy;
-    ops->fft_forward = ref_fft_forward;
-    ops->fft_inverse = ref_fft_inverse;
+    ops->fft = ref_fft;
 }

@@ -28,14 +28,13 @@ static int64_t value_count(const tg_gno *op) {
     return op->has_values ? op->batch * op->config->in_channels * op->points : 0;
 }
 
-static size_t ref_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
-    (void)be;
+size_t ref_gno_workspace(const tg_gno *op) {
     const tg_gno_sizes s = tg_gno_sizes_of(op->config, op->has_values);
     int64_t count = 2 * widest(&s) + op->config->out_channels;
     for (int l = 0; l <= s.layers; l++) {
         count += s.width[l];
     }
-    count += backward ? tg_gno_weight_count(&s) + value_count(op) : 0;
+    count += op->backward ? tg_gno_weight_count(&s) + value_count(op) : 0;
     return (size_t)count * sizeof(double);
 }
 
@@ -101,10 +100,9 @@ static void evaluate(const tg_gno *op, const room *r, int64_t b, int64_t i, int6
     }
 }
 
-static tg_status ref_gno_forward(tg_backend *be, const tg_gno *op) {
+static void gno_forward(const tg_gno *op) {
     const room r = room_of(op);
     const int64_t channels = op->config->out_channels;
-    TG_CALL(tg_check_real(be->ctx, "gno_forward", op->dtype));
     for (int64_t at = 0; at < op->batch * op->queries; at++) {
         const int64_t b = at / op->queries, i = at % op->queries;
         memset(r.sum, 0, (size_t)channels * sizeof *r.sum);
@@ -125,7 +123,6 @@ static tg_status ref_gno_forward(tg_backend *be, const tg_gno *op) {
                     tg_gno_scale(op, i) * r.sum[c]);
         }
     }
-    return TG_OK;
 }
 
 /* ---- backward ---- */
@@ -177,10 +174,9 @@ static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradie
     }
 }
 
-static tg_status ref_gno_backward(tg_backend *be, const tg_gno *op) {
+static void gno_backward(const tg_gno *op) {
     const room r = room_of(op);
     const tg_dtype stored = tg_stored(op->dtype, op->f_store);
-    TG_CALL(tg_check_real(be->ctx, "gno_backward", op->dtype));
     memset(r.weights, 0, (size_t)tg_gno_weight_count(&r.sizes) * sizeof *r.weights);
     memset(r.values, 0, (size_t)value_count(op) * sizeof *r.values);
     for (int64_t at = 0; at < op->batch * op->queries * op->points; at++) {
@@ -200,15 +196,9 @@ static tg_status ref_gno_backward(tg_backend *be, const tg_gno *op) {
     for (int64_t k = 0; op->df && k < value_count(op); k++) {
         ref_put(stored, op->df, k, r.values[k] * ref_act_slope(op->act, ref_get(stored, op->f, k)));
     }
-    return TG_OK;
 }
 
 /* ---- neighbours, by cell lists for all others ---- */
-
-static size_t ref_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
-    (void)be;
-    return tg_neighbours_bytes(points, queries);
-}
 
 static tg_status ref_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
                                       const tg_tensor *points, const tg_tensor *queries) {
@@ -220,11 +210,14 @@ static tg_status ref_neighbours_list(tg_backend *be, const tg_neighbours *s, int
     return TG_OK;
 }
 
+static tg_status ref_gno(tg_backend *be, const tg_gno *op) {
+    TG_CALL(tg_check_real(be->ctx, "gno", op->dtype));
+    (op->backward ? gno_backward : gno_forward)(op);
+    return TG_OK;
+}
+
 void ref_fill_nn_gno(tg_backend_ops *ops) {
-    ops->neighbours_bytes = ref_neighbours_bytes;
     ops->neighbours_build = ref_neighbours_build;
     ops->neighbours_list = ref_neighbours_list;
-    ops->gno_workspace = ref_gno_workspace;
-    ops->gno_forward = ref_gno_forward;
-    ops->gno_backward = ref_gno_backward;
+    ops->gno = ref_gno;
 }

@@ -44,13 +44,11 @@ static int64_t skip_weights(const tg_skip *op) {
                                           : 0;
 }
 
-static size_t ref_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
-    (void)be;
-    return backward ? (size_t)(skip_weights(op) + op->out) * sizeof(double) : 0;
+size_t ref_skip_workspace(const tg_skip *op) {
+    return op->backward ? (size_t)(skip_weights(op) + op->out) * sizeof(double) : 0;
 }
 
-static tg_status ref_skip_forward(tg_backend *be, const tg_skip *op) {
-    TG_CALL(tg_check_skip(be->ctx, "skip_forward", op));
+static void skip_forward(const tg_skip *op) {
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     const int64_t pixels = op->pixels;
     for (int64_t b = 0; b < op->batch; b++) {
@@ -71,7 +69,6 @@ static tg_status ref_skip_forward(tg_backend *be, const tg_skip *op) {
             }
         }
     }
-    return TG_OK;
 }
 
 static void skip_weight_sums(const tg_skip *op, double *weights, double *biases) {
@@ -96,8 +93,7 @@ static void skip_weight_sums(const tg_skip *op, double *weights, double *biases)
     }
 }
 
-static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
-    TG_CALL(tg_check_skip(be->ctx, "skip_backward", op));
+static void skip_backward(const tg_skip *op) {
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     if (op->dweight || op->dbias) {
         double *weights = op->workspace, *biases = weights + skip_weights(op);
@@ -123,7 +119,6 @@ static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
             }
         }
     }
-    return TG_OK;
 }
 
 /* ---- channel MLP ---- */
@@ -143,10 +138,9 @@ static int64_t mlp_weights(const tg_mlp *op) {
     return op->hidden * (op->in + 1) + op->out * (op->hidden + 1);
 }
 
-static size_t ref_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    (void)be;
+size_t ref_mlp_workspace(const tg_mlp *op) {
     const int64_t one = op->in + 3 * op->hidden + 2 * op->out;
-    return (size_t)(one + (backward ? mlp_weights(op) : 0)) * sizeof(double);
+    return (size_t)(one + (op->backward ? mlp_weights(op) : 0)) * sizeof(double);
 }
 
 static pixel lay_out(const tg_mlp *op) {
@@ -221,8 +215,7 @@ static void pixel_store(const tg_mlp *op, int64_t b, int64_t p, const pixel *px)
     }
 }
 
-static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    TG_CALL(tg_check_mlp(be->ctx, "mlp_forward", op));
+static void mlp_forward(const tg_mlp *op) {
     pixel px = lay_out(op);
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t p = 0; p < op->pixels; p++) {
@@ -230,7 +223,6 @@ static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
             pixel_store(op, b, p, &px);
         }
     }
-    return TG_OK;
 }
 
 /* Gradients at the layers of a pixel after its forward pass, added to the sums. */
@@ -269,8 +261,7 @@ static void pixel_input_gradient(const tg_mlp *op, int64_t b, int64_t p, const p
     }
 }
 
-static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    TG_CALL(tg_check_mlp(be->ctx, "mlp_backward", op));
+static void mlp_backward(const tg_mlp *op) {
     pixel px = lay_out(op);
     memset(px.w1, 0, (size_t)mlp_weights(op) * sizeof(double));
     for (int64_t b = 0; b < op->batch; b++) {
@@ -286,14 +277,21 @@ static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
     add_sums(op->dtype, op->hidden, px.b1, op->db1);
     add_sums(op->dtype, op->out * op->hidden, px.w2, op->dw2);
     add_sums(op->dtype, op->out, px.b2, op->db2);
+}
+
+static tg_status ref_skip(tg_backend *be, const tg_skip *op) {
+    TG_CALL(tg_check_skip(be->ctx, op));
+    (op->backward ? skip_backward : skip_forward)(op);
+    return TG_OK;
+}
+
+static tg_status ref_mlp(tg_backend *be, const tg_mlp *op) {
+    TG_CALL(tg_check_mlp(be->ctx, op));
+    (op->backward ? mlp_backward : mlp_forward)(op);
     return TG_OK;
 }
 
 void ref_fill_nn_layers(tg_backend_ops *ops) {
-    ops->skip_workspace = ref_skip_workspace;
-    ops->skip_forward = ref_skip_forward;
-    ops->skip_backward = ref_skip_backward;
-    ops->mlp_workspace = ref_mlp_workspace;
-    ops->mlp_forward = ref_mlp_forward;
-    ops->mlp_backward = ref_mlp_backward;
+    ops->add_skip = ref_skip;
+    ops->mlp = ref_mlp;
 }

@@ -167,8 +167,7 @@ static tg_status ref_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
     return TG_OK;
 }
 
-static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
-    TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
+static void residual(const tg_residual *op) {
     for (int64_t b = 0; b < op->batch; b++) {
         double sum = 0.0, unit = 0.0;
         for (int64_t p = 0; p < op->n * op->m; p++) {
@@ -183,26 +182,29 @@ static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
         op->powers[2 * b] = sum;
         op->powers[2 * b + 1] = unit;
     }
-    return TG_OK;
 }
 
-static tg_status ref_vorticity_map(tg_backend *be, const tg_vorticity_spectra *op) {
-    (void)be;
-    for (int64_t n = 0; n < op->images; n++) {
+static void vorticity_map(const tg_residual *op) {
+    for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t i = 0; i < op->n * (op->m / 2 + 1); i++) {
-            tg_vorticity_map_at(op, n, i);
+            tg_vorticity_map_at(op, b, i);
         }
     }
-    return TG_OK;
 }
 
-static tg_status ref_vorticity_points(tg_backend *be, const tg_vorticity_points *op) {
-    TG_CALL(tg_check_real(be->ctx, "vorticity", op->of.dtype));
-    for (int64_t b = 0; b < op->of.batch; b++) {
-        for (int64_t p = 0; p < op->of.n * op->of.m; p++) {
+static void vorticity_points(const tg_residual *op) {
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t p = 0; p < op->n * op->m; p++) {
             tg_vorticity_point(op, b, p);
         }
     }
+}
+
+static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
+    TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
+    (op->equation == TG_VORTICITY_MAP  ? vorticity_map
+     : op->equation > TG_EQUATION_FLOW ? vorticity_points
+                                       : residual)(op);
     return TG_OK;
 }
 
@@ -210,6 +212,4 @@ void ref_fill_nn_loss(tg_backend_ops *ops) {
     ops->loss = ref_loss;
     ops->sobolev_squares = ref_sobolev_squares;
     ops->residual = ref_residual;
-    ops->vorticity_map = ref_vorticity_map;
-    ops->vorticity_points = ref_vorticity_points;
 }

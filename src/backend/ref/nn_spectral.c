@@ -40,8 +40,7 @@ static tg_dtype stored(const tg_norm *op) {
     return tg_stored(op->dtype, op->store);
 }
 
-static tg_status ref_norm_forward(tg_backend *be, const tg_norm *op) {
-    TG_CALL(tg_check_norm(be->ctx, "norm_forward", op));
+static void norm_forward(const tg_norm *op) {
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {
         double mean = 0.0, variance = 0.0;
@@ -62,7 +61,6 @@ static tg_status ref_norm_forward(tg_backend *be, const tg_norm *op) {
         op->stats[first / size * 2] = mean;
         op->stats[first / size * 2 + 1] = inverse;
     }
-    return TG_OK;
 }
 
 /* dweight[c] += sum dy n, dbias[c] += sum dy, n = the normalised x. */
@@ -89,8 +87,7 @@ static void norm_weight_sums(const tg_norm *op) {
 }
 
 /* dx = (dn - mean(dn) - n mean(dn n)) / sqrt(variance + eps), dn = dy weight. */
-static tg_status ref_norm_backward(tg_backend *be, const tg_norm *op) {
-    TG_CALL(tg_check_norm(be->ctx, "norm_backward", op));
+static void norm_backward(const tg_norm *op) {
     norm_weight_sums(op);
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {
@@ -109,11 +106,15 @@ static tg_status ref_norm_backward(tg_backend *be, const tg_norm *op) {
             ref_put(stored(op), op->dx, i, (dn - sum - n * sum_n) * inverse);
         }
     }
+}
+
+static tg_status ref_norm(tg_backend *be, const tg_norm *op) {
+    TG_CALL(tg_check_norm(be->ctx, op));
+    (op->backward ? norm_backward : norm_forward)(op);
     return TG_OK;
 }
 
 void ref_fill_nn_spectral(tg_backend_ops *ops) {
     ops->spectral_contract = ref_spectral_contract;
-    ops->norm_forward = ref_norm_forward;
-    ops->norm_backward = ref_norm_backward;
+    ops->norm = ref_norm;
 }

@@ -42,6 +42,19 @@ static tg_status ref_synchronize(tg_backend *be) {
     return TG_OK;
 }
 
+static bool ref_workspace(tg_backend *be, const tg_query *query, size_t *bytes) {
+    (void)be;
+    *bytes = query->compress ? ref_compress_workspace(query->compress)
+             : query->skip   ? ref_skip_workspace(query->skip)
+             : query->mlp    ? ref_mlp_workspace(query->mlp)
+             : query->gno    ? ref_gno_workspace(query->gno)
+             : query->neighbours
+                 ? tg_neighbours_bytes(query->neighbours->points, query->neighbours->queries)
+                 : 0;
+    return query->compress || query->skip || (query->mlp && !query->mlp->x_quantized) ||
+           query->gno || query->neighbours;
+}
+
 void tg_backend_fill_ref(tg_backend_ops *ops) {
     ops->name = "ref";
     ops->summary = "plain loops in double precision, the oracle of the other backends";
@@ -54,6 +67,7 @@ void tg_backend_fill_ref(tg_backend_ops *ops) {
     ops->download = ref_copy;
     ops->copy = ref_copy;
     ops->synchronize = ref_synchronize;
+    ops->workspace = ref_workspace;
     ref_fill_elementwise(ops);
     ref_fill_quantize(ops);
     ref_fill_dense(ops);

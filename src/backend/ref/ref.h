@@ -16,11 +16,16 @@ void ref_fill_compress(tg_backend_ops *ops);
 void ref_fill_nn(tg_backend_ops *ops);
 void ref_fill_flow(tg_backend_ops *ops);
 
+/* Bytes of the workspaces. */
+size_t ref_compress_workspace(const tg_multimode *modes);
+size_t ref_skip_workspace(const tg_skip *op);
+size_t ref_mlp_workspace(const tg_mlp *op);
+size_t ref_gno_workspace(const tg_gno *op);
+
 enum { REF_SELECT_BYTES = 16 }; /* per entry during a selection */
 
 /* Added by ref_fill_compress. */
-tg_status ref_adam(tg_backend *be, int count, const tg_adam *calls);
-tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel);
+tg_status ref_update(tg_backend *be, int count, const tg_adam *calls);
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
     return (tg_scalar){a.re + b.re, a.im + b.im};

@@ -22,18 +22,24 @@
 
 /* ---- parameters ---- */
 
-void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block) {
+static void declare_stack(nn_model *model, nn_declare_block_fn *declare_block) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     const int layers = (int)config->n_layers;
-    nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
-                   &model->lifting);
-    model->lifting.act = model->act;
     for (int l = 0; l < layers; l++) {
         const nn_block_shape shape = {"fno_blocks", l, channels, channels, config->n_modes};
         model->blocks[l] = (nn_block){.number = l, .activates = l + 1 < layers};
         declare_block(model, &shape, &model->blocks[l]);
     }
+}
+
+void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block) {
+    const tg_fno_config *config = &model->config;
+    const int64_t channels = config->hidden_channels;
+    nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
+                   &model->lifting);
+    model->lifting.act = model->act;
+    declare_stack(model, declare_block);
     nn_declare_mlp(model, "projection", channels, nn_projection_hidden(config),
                    config->out_channels, &model->projection);
     model->projection.act = model->act;
@@ -80,29 +86,35 @@ int nn_fno_preactivate(nn_program *p, const nn_block *block, int x) {
     return nn_add_norm(p, &block->norm[0], nn_add_activation(p, x));
 }
 
-int nn_fno_convolve(nn_program *p, const nn_block *block, int x) {
+int nn_fno_resample(nn_program *p, nn_grid grid, int x) {
+    nn_phase_begin(p, "transform", "skips");
+    return nn_add_resample(p, grid, x);
+}
+
+int nn_fno_convolve(nn_program *p, const nn_block *block, int x, int u) {
     const nn_conv *conv = &block->conv;
     nn_phase_begin(p, "transform", "skips");
     int z = nn_add_transform(p, conv->modes, x);
     nn_phase_begin(p, "product with the weight", "transforms");
     z = (conv->factors.params > 0 ? nn_add_factorized : nn_add_contract)(p, conv, z);
     nn_phase_begin(p, "inverse transform", "transforms");
-    z = nn_add_bias(p, conv->bias, nn_add_inverse(p, z));
+    z = nn_add_bias(p, conv->bias, nn_add_inverse_on(p, p->values[u].grid, z));
     z = p->model->config.preactivation ? z : nn_add_norm(p, &block->norm[0], z);
     nn_phase_begin(p, "inverse transform", "skips");
-    return nn_add_skip(p, &block->fno_skip, x, z);
+    return nn_add_skip(p, &block->fno_skip, u, z);
 }
 
-int nn_fno_build_block(nn_program *p, const nn_block *block, int x) {
+int nn_fno_build_block(nn_program *p, const nn_block *block, nn_grid grid, int x) {
     const bool is_pre = p->model->config.preactivation;
     x = nn_fno_preactivate(p, block, x);
-    int z = nn_fno_convolve(p, block, x);
+    const int u = nn_fno_resample(p, grid, x);
+    int z = nn_fno_convolve(p, block, x, u);
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_fno_activate(p, block, z);
     z = is_pre ? nn_add_norm(p, &block->norm[1], z) : z;
     z = nn_add_channel_mlp(p, &block->mlp, block->number, z);
     nn_phase_begin(p, "mixing", "skips");
-    z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, x, z));
+    z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, u, z));
     if (is_pre) {
         return z;
     }
@@ -111,22 +123,26 @@ int nn_fno_build_block(nn_program *p, const nn_block *block, int x) {
     return nn_fno_activate(p, block, z);
 }
 
-int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
-                        int x) {
+/* All blocks, between padding and cropping. */
+static int build_stack(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
+                       int x) {
     const int layers = (int)model->config.n_layers;
-    nn_phase_begin(p, "lifting", "lifting");
-    x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x);
-    const nn_grid grid = p->values[x].grid;
     x = nn_add_pad(p, x);
     for (int l = 0; l < layers; l++) {
         char name[24];
         snprintf(name, sizeof name, "block %d", l + 1);
         nn_scope(p, l + 1, name);
-        x = build_block(p, &model->blocks[l], x);
+        x = build_block(p, &model->blocks[l], p->values[x].grid, x);
     }
     nn_scope(p, layers + 1, NULL);
     nn_phase_begin(p, "projection", "projection");
-    return nn_add_crop(p, grid, x);
+    return nn_add_crop(p, p->domain.grid, x);
+}
+
+int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
+                        int x) {
+    nn_phase_begin(p, "lifting", "lifting");
+    return build_stack(model, p, build_block, nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x));
 }
 
 void nn_fno_build(const nn_model *model, nn_program *p, nn_build_block_fn *build_block) {
@@ -142,8 +158,25 @@ static void build(const nn_model *model, nn_program *p) {
 
 static const nn_architecture with_mlp = {.name = "fno", .declare = declare, .build = build};
 
+/* ---- blocks alone ---- */
+
+static void declare_blocks_only(nn_model *model) {
+    declare_stack(model, nn_fno_declare_block);
+}
+
+static void build_blocks_only(const nn_model *model, nn_program *p) {
+    nn_phase_begin(p, "input", "input");
+    const int x = nn_boundary(p, nn_add_embed(p, nn_add_input(p)));
+    p->output = nn_add_join(p, build_stack(model, p, nn_fno_build_block, x));
+}
+
+static const nn_architecture blocks_only = {
+    .name = "blocks", .declare = declare_blocks_only, .build = build_blocks_only};
+
 const nn_architecture *nn_architecture_of(const tg_fno_config *config) {
-    return config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
-           : config->use_channel_mlp                    ? &with_mlp
-                                                        : &nn_architecture_fno_without_mlp;
+    return config->blocks_only                            ? &blocks_only
+           : config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
+           : config->architecture == TG_ARCHITECTURE_UNO  ? &nn_architecture_uno
+           : config->use_channel_mlp                      ? &with_mlp
+                                                          : &nn_architecture_fno_without_mlp;
 }

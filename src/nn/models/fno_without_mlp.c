@@ -21,9 +21,10 @@ static void declare(nn_model *model) {
     nn_fno_declare(model, nn_fno_declare_block_without_mlp);
 }
 
-int nn_fno_build_block_without_mlp(nn_program *p, const nn_block *block, int x) {
-    const int u = nn_fno_preactivate(p, block, x);
-    const int z = nn_boundary(p, nn_fno_convolve(p, block, u));
+int nn_fno_build_block_without_mlp(nn_program *p, const nn_block *block, nn_grid grid, int x) {
+    x = nn_fno_preactivate(p, block, x);
+    const int u = nn_fno_resample(p, grid, x);
+    const int z = nn_boundary(p, nn_fno_convolve(p, block, x, u));
     return p->model->config.preactivation ? z : nn_fno_activate(p, block, z);
 }
 

@@ -54,7 +54,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
 
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const tg_block call = nn_block_call(p, op);
-    be->ops->block_workspace(be, &call, &bytes[0]);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.block = &call});
 }
 
 static double flops(const nn_program *p, const nn_op *op) {
@@ -108,7 +108,7 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
 
 static void back_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const tg_block_back call = nn_block_back_call(p, op);
-    be->ops->block_back_workspace(be, &call, &bytes[0]);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.block_back = &call});
 }
 
 static double back_flops(const nn_program *p, const nn_op *op) {

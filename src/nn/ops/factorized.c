@@ -64,7 +64,7 @@ static bool takes_two(const arrays *a) {
     const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
     const tg_two_modes call = two_modes_of(a);
     return a->f->links > 1 && last->is_transposed && last->batch == 1 && before->is_left &&
-           a->be->ops->two_modes_takes && a->be->ops->two_modes_takes(a->be, &call);
+           tg_has(a->be, (tg_query){.two_modes = &call});
 }
 
 /* The arguments for the product and both maps, sizes only. */
@@ -80,7 +80,7 @@ static tg_mapped mapped_of(const arrays *a) {
 static bool takes_mapped(const arrays *a) {
     const tg_mapped call = mapped_of(a);
     return a->in == a->out && a->f->in >= 0 && a->f->out >= 0 && !a->f->is_separable &&
-           a->be->ops->mapped_takes && a->be->ops->mapped_takes(a->be, &call);
+           tg_has(a->be, (tg_query){.mapped = &call});
 }
 
 static void take_chain(room *r, arrays *a) {
@@ -236,7 +236,7 @@ static tg_two_modes two_modes_at(const arrays *a, void *weight) {
 static tg_status make_chain(const arrays *a, int links) {
     if (a->first > 0 && links >= a->first) {
         const tg_two_modes call = two_modes_at(a, a->made[1]);
-        TG_CALL(a->be->ops->two_modes_forward(a->be, &call));
+        TG_CALL(a->be->ops->two_modes(a->be, &call));
     }
     for (int i = a->first; i < links; i++) {
         const nn_link *l = &a->f->link[i];
@@ -402,7 +402,8 @@ static tg_status chain_back(const arrays *a) {
         call.dcore = core;
         call.dleft = gradient_of(a, f->link[1].param);
         call.dright = gradient_of(a, f->link[0].param);
-        TG_CALL(a->be->ops->two_modes_backward(a->be, &call));
+        call.backward = true;
+        TG_CALL(a->be->ops->two_modes(a->be, &call));
     }
     return TG_OK;
 }

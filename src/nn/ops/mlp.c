@@ -12,6 +12,7 @@
 static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {
     const int x = op->in[NN_X];
     return (tg_mlp){.dtype = p->model->config.dtype,
+                    .backward = op->kind == NN_MLP_BACK,
                     .batch = p->batch,
                     .in = op->mlp->in,
                     .hidden = op->mlp->hidden,
@@ -28,8 +29,8 @@ bool nn_mlp_back_accepts_quantized(const nn_program *p, tg_backend *be, const nn
     tg_mlp call = slot_op(p, op, op->in[NN_DY]);
     call.act = op->act;
     call.dropout = op->dropout;
-    return be->ops->mlp_accepts_quantized_input && p->model->planes == 1 && op->in[NN_SUM] < 0 &&
-           op->out[0] >= 0 && be->ops->mlp_accepts_quantized_input(be, &call);
+    return p->model->planes == 1 && op->in[NN_SUM] < 0 && op->out[0] >= 0 &&
+           tg_has(be, (tg_query){.mlp = &call});
 }
 
 static tg_mlp part_op(const tg_fno *fno, const nn_op *op, int y, int part, int out) {
@@ -61,7 +62,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
             call.add = nn_data(fno, op->in[NN_ADD]);
             call.gate = nn_weight(fno, op->gate);
             call.activated = nn_data(fno, op->out[1]);
-            TG_CALL(fno->be->ops->mlp_forward(fno->be, &call));
+            TG_CALL(fno->be->ops->mlp(fno->be, &call));
         }
     }
     return TG_OK;
@@ -83,16 +84,15 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
             call.db1 = nn_gradient(fno, param[1]);
             call.dw2 = nn_gradient(fno, param[2]);
             call.db2 = nn_gradient(fno, param[3]);
-            TG_CALL(fno->be->ops->mlp_backward(fno->be, &call));
+            TG_CALL(fno->be->ops->mlp(fno->be, &call));
         }
     }
     return TG_OK;
 }
 
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const bool is_back = op->kind == NN_MLP_BACK;
-    const tg_mlp call = slot_op(p, op, is_back ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = be->ops->mlp_workspace(be, &call, is_back);
+    const tg_mlp call = slot_op(p, op, op->kind == NN_MLP_BACK ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.mlp = &call});
 }
 
 /* Backward recomputes the hidden layer, and computes the gradients of both weights and layers. */
@@ -113,7 +113,7 @@ static bool is_real(const nn_program *p, const nn_op *op) {
 }
 
 const nn_kind_row nn_kind_mlp = {.name = "mlp",
-                                 .slot = NN_SLOT(mlp_forward),
+                                 .slot = NN_SLOT(mlp),
                                  .loads = true,
                                  .adds = true,
                                  .run = run,
@@ -124,7 +124,7 @@ const nn_kind_row nn_kind_mlp = {.name = "mlp",
                                  .overwrites = NN_OVER(NN_X),
                                  .in_place = is_real};
 const nn_kind_row nn_kind_mlp_back = {.name = "backward of an mlp",
-                                      .slot = NN_SLOT(mlp_backward),
+                                      .slot = NN_SLOT(mlp),
                                       .loads = true,
                                       .makes_gradients = true,
                                       .run = run_back,

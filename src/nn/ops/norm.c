@@ -19,16 +19,17 @@ static tg_norm slot_op(const tg_fno *fno, const nn_op *op, int stats) {
 static tg_status run(tg_fno *fno, const nn_op *op) {
     tg_norm call = slot_op(fno, op, op->out[1]);
     call.y = nn_data(fno, op->out[0]);
-    return fno->be->ops->norm_forward(fno->be, &call);
+    return fno->be->ops->norm(fno->be, &call);
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
     tg_norm call = slot_op(fno, op, op->in[NN_STATS]);
+    call.backward = true;
     call.dy = nn_data(fno, op->in[NN_DY]);
     call.dx = nn_data(fno, op->out[0]);
     call.dweight = nn_gradient(fno, op->norm->weight);
     call.dbias = nn_gradient(fno, op->norm->bias);
-    return fno->be->ops->norm_backward(fno->be, &call);
+    return fno->be->ops->norm(fno->be, &call);
 }
 
 static int back(nn_program *p, const nn_op *op, nn_request ask) {
@@ -42,10 +43,9 @@ static int back(nn_program *p, const nn_op *op, nn_request ask) {
     return nn_op_add(p, back);
 }
 
-const nn_kind_row nn_kind_norm = {
-    .name = "norm", .slot = NN_SLOT(norm_forward), .run = run, .back = back};
+const nn_kind_row nn_kind_norm = {.name = "norm", .slot = NN_SLOT(norm), .run = run, .back = back};
 const nn_kind_row nn_kind_norm_back = {.name = "backward of a norm",
-                                       .slot = NN_SLOT(norm_backward),
+                                       .slot = NN_SLOT(norm),
                                        .makes_gradients = true,
                                        .run = run_back,
                                        .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};

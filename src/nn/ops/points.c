@@ -14,6 +14,7 @@
 static tg_gno slot_op(const nn_program *p, const nn_op *op) {
     const int64_t *counts[] = {&p->domain.points, &p->domain.pixels, &p->domain.queries};
     return (tg_gno){.dtype = p->model->config.dtype,
+                    .backward = op->kind == NN_GNO_BACK,
                     .config = &op->gno->config,
                     .batch = p->batch,
                     .points = *counts[op->gno->side],
@@ -39,7 +40,7 @@ static tg_gno call_of(const tg_fno *fno, const nn_op *op) {
 static tg_status run_gno(tg_fno *fno, const nn_op *op) {
     tg_gno call = call_of(fno, op);
     call.y = nn_data(fno, op->out[0]);
-    return fno->be->ops->gno_forward(fno->be, &call);
+    return fno->be->ops->gno(fno->be, &call);
 }
 
 static tg_status run_gno_back(tg_fno *fno, const nn_op *op) {
@@ -50,12 +51,12 @@ static tg_status run_gno_back(tg_fno *fno, const nn_op *op) {
         call.dweight[l] = nn_gradient(fno, op->gno->param + 2 * l);
         call.dbias[l] = nn_gradient(fno, op->gno->param + 2 * l + 1);
     }
-    return fno->be->ops->gno_backward(fno->be, &call);
+    return fno->be->ops->gno(fno->be, &call);
 }
 
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const tg_gno call = slot_op(p, op);
-    bytes[0] = be->ops->gno_workspace(be, &call, op->kind == NN_GNO_BACK);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.gno = &call});
 }
 
 /* The points are unknown here, but one side is a grid: counts edges as if both filled the box. The
@@ -72,14 +73,14 @@ static double flops(const nn_program *p, const nn_op *op) {
 }
 
 const nn_kind_row nn_kind_gno = {.name = "graph kernel",
-                                 .slot = NN_SLOT(gno_forward),
+                                 .slot = NN_SLOT(gno),
                                  .run = run_gno,
                                  .back = nn_back_by_op,
                                  .backward = NN_GNO_BACK,
                                  .scratch = scratch,
                                  .flops = flops};
 const nn_kind_row nn_kind_gno_back = {.name = "backward of a graph kernel",
-                                      .slot = NN_SLOT(gno_backward),
+                                      .slot = NN_SLOT(gno),
                                       .makes_gradients = true,
                                       .run = run_gno_back,
                                       .scratch = scratch,

@@ -12,6 +12,7 @@
 static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, int value) {
     const nn_value *v = &p->values[value], *x = op->in[NN_X] < 0 ? v : &p->values[op->in[NN_X]];
     return (tg_skip){.dtype = p->model->config.dtype,
+                     .backward = op->kind != NN_SKIP && op->kind != NN_BIAS,
                      .kind = kind,
                      .batch = p->batch,
                      .in = x->channels,
@@ -40,9 +41,10 @@ static tg_status run_skip(tg_fno *fno, const nn_op *op) {
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.bias = q == 0 && part == 0 ? nn_weight(fno, op->bias) : NULL;
             call.alpha = nn_part_sign(part, q);
+            call.beta = part == 0 && op->in[NN_SUM] < 0 ? 0.0 : 1.0;
             call.x = nn_plane(fno, op->in[NN_X], nn_part_across(part, q));
             call.y = nn_plane(fno, op->out[0], q);
-            TG_CALL(fno->be->ops->skip_forward(fno->be, &call));
+            TG_CALL(fno->be->ops->add_skip(fno->be, &call));
         }
     }
     return TG_OK;
@@ -63,7 +65,7 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
             call.dx = nn_plane(fno, op->out[0], q);
             call.dweight = nn_gradient(fno, op->skip->param[part]);
             call.dbias = q == 0 && part == 0 ? nn_gradient(fno, op->bias) : NULL;
-            TG_CALL(fno->be->ops->skip_backward(fno->be, &call));
+            TG_CALL(fno->be->ops->add_skip(fno->be, &call));
         }
     }
     return TG_OK;
@@ -75,9 +77,9 @@ static bool is_diagonal(const nn_program *p, const nn_op *op) {
 }
 
 static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const bool is_back = op->kind == NN_SKIP_BACK;
-    const tg_skip call = slot_op(p, op, op->skip->kind, is_back ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = be->ops->skip_workspace(be, &call, is_back);
+    const tg_skip call =
+        slot_op(p, op, op->skip->kind, op->kind == NN_SKIP_BACK ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
 }
 
 static double flops(const nn_program *p, const nn_op *op) {
@@ -91,7 +93,7 @@ static double flops(const nn_program *p, const nn_op *op) {
 }
 
 const nn_kind_row nn_kind_skip = {.name = "skip",
-                                  .slot = NN_SLOT(skip_forward),
+                                  .slot = NN_SLOT(add_skip),
                                   .loads = true,
                                   .adds = true,
                                   .run = run_skip,
@@ -101,7 +103,7 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .scratch = skip_scratch,
                                   .flops = flops};
 const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
-                                       .slot = NN_SLOT(skip_backward),
+                                       .slot = NN_SLOT(add_skip),
                                        .loads = true,
                                        .makes_gradients = true,
                                        .run = run_skip_back,
@@ -110,14 +112,28 @@ const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
                                        .overwrites = NN_OVER(NN_DY),
                                        .in_place = is_diagonal};
 
-int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
+static nn_op skip_op(const nn_program *p, const nn_skip *skip, int x) {
     nn_op op = nn_op_make(NN_SKIP);
     op.skip = skip;
     op.reads = skip->param[0];
     op.read_count = skip->kind == TG_SKIP_MAP_IDENTITY ? 0 : p->model->planes;
     op.in[NN_X] = x;
+    return op;
+}
+
+int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
+    nn_op op = skip_op(p, skip, x);
     op.in[NN_SUM] = sum;
     op.out[0] = nn_value_like(p, sum);
+    return nn_op_add(p, op);
+}
+
+int nn_add_map(nn_program *p, const nn_skip *skip, int x) {
+    if (skip->kind == TG_SKIP_MAP_IDENTITY) {
+        return x;
+    }
+    nn_op op = skip_op(p, skip, x);
+    op.out[0] = nn_value_like(p, x);
     return nn_op_add(p, op);
 }
 
@@ -127,14 +143,14 @@ static tg_status run_bias(tg_fno *fno, const nn_op *op) {
     tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->out[0]);
     call.bias = nn_weight(fno, op->bias);
     call.y = nn_data(fno, op->out[0]);
-    return fno->be->ops->skip_forward(fno->be, &call);
+    return fno->be->ops->add_skip(fno->be, &call);
 }
 
 static tg_status run_bias_back(tg_fno *fno, const nn_op *op) {
     tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->in[NN_DY]);
     call.dbias = nn_gradient(fno, op->bias);
     call.dy = nn_data(fno, op->in[NN_DY]);
-    return fno->be->ops->skip_backward(fno->be, &call);
+    return fno->be->ops->add_skip(fno->be, &call);
 }
 
 static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
@@ -147,18 +163,18 @@ static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
 }
 
 static void bias_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const bool is_back = op->kind == NN_BIAS_BACK;
-    const tg_skip call = slot_op(p, op, TG_SKIP_MAP_NONE, is_back ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = be->ops->skip_workspace(be, &call, is_back);
+    const tg_skip call =
+        slot_op(p, op, TG_SKIP_MAP_NONE, op->kind == NN_BIAS_BACK ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
 }
 
 const nn_kind_row nn_kind_bias = {.name = "bias",
-                                  .slot = NN_SLOT(skip_forward),
+                                  .slot = NN_SLOT(add_skip),
                                   .run = run_bias,
                                   .back = back_bias,
                                   .scratch = bias_scratch};
 const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
-                                       .slot = NN_SLOT(skip_backward),
+                                       .slot = NN_SLOT(add_skip),
                                        .makes_gradients = true,
                                        .run = run_bias_back,
                                        .scratch = bias_scratch};
@@ -181,7 +197,7 @@ static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
         call.x = nn_plane(fno, op->in[NN_X], q);
         call.dy = nn_plane(fno, op->in[NN_DY], q);
         call.dx = nn_plane(fno, op->out[0], q);
-        TG_CALL(fno->be->ops->skip_backward(fno->be, &call));
+        TG_CALL(fno->be->ops->add_skip(fno->be, &call));
     }
     return TG_OK;
 }
@@ -189,11 +205,11 @@ static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
 static void accumulate_scratch(const nn_program *p, tg_backend *be, const nn_op *op,
                                size_t bytes[2]) {
     const tg_skip call = slot_op(p, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
-    bytes[0] = be->ops->skip_workspace(be, &call, true);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
 }
 
 const nn_kind_row nn_kind_accumulate = {.name = "sum of gradients",
-                                        .slot = NN_SLOT(skip_backward),
+                                        .slot = NN_SLOT(add_skip),
                                         .loads = true,
                                         .run = run_accumulate,
                                         .scratch = accumulate_scratch};

@@ -83,8 +83,8 @@ static tg_status run_transform(tg_fno *fno, const nn_op *op) {
         }
         void *whole = image_at(fno, spectrum, 0, b);
         void *kept = t->is_windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
-        TG_CALL(ops->fft_forward(fno->be, fno->run.fft[op->transform], images * v->channels,
-                                 weighting(op), op->scale, image, kept));
+        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_FORWARD, images * v->channels,
+                         weighting(op), op->scale, image, kept));
         TG_CALL(t->is_windowed
                     ? window(fno, t, &fno->run.program.values[spectrum], true, images, kept, whole)
                     : TG_OK);
@@ -108,8 +108,8 @@ static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
             kept = narrow;
         }
         void *image = pairs ? nn_data(fno, op->scratch[IMAGE]) : image_at(fno, y, 0, b);
-        TG_CALL(ops->fft_inverse(fno->be, fno->run.fft[op->transform], images * v->channels,
-                                 weighting(op), op->scale, kept, image));
+        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_INVERSE, images * v->channels,
+                         weighting(op), op->scale, kept, image));
         if (pairs) {
             const tg_planes split = {v->dtype,
                                      images * v->channels * v->points,
@@ -210,6 +210,23 @@ int nn_add_inverse(nn_program *p, int spectrum) {
     return add_inverse(p, p->values[spectrum].transform, spectrum, 1.0, false);
 }
 
+int nn_add_inverse_on(nn_program *p, nn_grid grid, int spectrum) {
+    const nn_value *v = &p->values[spectrum];
+    const nn_transform from = p->transforms[v->transform];
+    nn_grid there = {{0}};
+    memcpy(there.size, from.desc.grid, sizeof there.size);
+    return add_inverse(p, nn_transform_between(p, there, grid, from.modes, v->channels), spectrum,
+                       1.0, false);
+}
+
+int nn_add_filtered(nn_program *p, const int64_t *modes, nn_grid grid, int x) {
+    const nn_value v = p->values[x];
+    const int forward = nn_transform_on(p, v.grid, modes, v.channels);
+    const int inverse = nn_transform_on(p, grid, modes, v.channels);
+    const int spectrum = add_transform(p, forward, x, 1.0 / (double)v.points, false, false);
+    return add_inverse(p, inverse, spectrum, 1.0, false);
+}
+
 static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
     if (!ask.wanted) {
         return -1;
@@ -230,13 +247,13 @@ static int back_inverse(nn_program *p, const nn_op *op, nn_request ask) {
 }
 
 const nn_kind_row nn_kind_transform = {.name = "transform",
-                                       .slot = NN_SLOT(fft_forward),
+                                       .slot = NN_SLOT(fft),
                                        .run = run_transform,
                                        .back = back_transform,
                                        .scratch = scratch,
                                        .flops = transform_flops};
 const nn_kind_row nn_kind_inverse = {.name = "inverse transform",
-                                     .slot = NN_SLOT(fft_inverse),
+                                     .slot = NN_SLOT(fft),
                                      .run = run_inverse,
                                      .back = back_inverse,
                                      .scratch = scratch,

@@ -77,8 +77,7 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
         }
         nn_op block = block_of(links, inverse, skip, with_mlp ? mlp : NULL);
         const tg_block call = nn_block_call(p, &block);
-        size_t bytes = 0;
-        if (be->ops->block_workspace(be, &call, &bytes)) {
+        if (tg_has(be, (tg_query){.block = &call})) {
             block.phase = phase_of(p, skip, last);
             inverse->kind = skip->kind = NN_GONE;
             *last = block;
@@ -151,7 +150,6 @@ static void move_hand_overs(nn_program *p, int maker, int last) {
 /* Fuses the sum whose last op is number i; false if there is none. */
 static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     sum_ops sum;
-    size_t bytes = 0;
     if (!find_sum(p, links, &p->ops[i], &sum) || is_read_after(p, sum.last, sum.gate->in[NN_DY])) {
         return false;
     }
@@ -167,7 +165,7 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
     back.params =
         sum.gate->params > 0 ? sum.gate->param + sum.gate->params - back.param : back.params;
     const tg_block_back call = nn_block_back_call(p, &back);
-    if (!be->ops->block_back_workspace(be, &call, &bytes)) {
+    if (!tg_has(be, (tg_query){.block_back = &call})) {
         return false;
     }
     const int linear = (int)(sum.linear - p->ops), gate = (int)(sum.gate - p->ops);
@@ -181,7 +179,7 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
 tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     nn_links links = {0};
-    if (!be->ops->block_workspace || p->model->planes > 1) {
+    if (!be->ops->block_forward || p->model->planes > 1) {
         return TG_OK;
     }
     TG_TRY(nn_links_make(p, &links));

@@ -27,7 +27,7 @@ static bool is_read_once(const fusion *f, int value) {
 /* ---- bias and skip ---- */
 
 static void take_bias(const fusion *f, nn_op *skip) {
-    if (skip->kind != NN_SKIP || skip->bias >= 0) {
+    if (skip->kind != NN_SKIP || skip->bias >= 0 || skip->in[NN_SUM] < 0) {
         return;
     }
     nn_op *bias = maker_of(f, skip->in[NN_SUM]);

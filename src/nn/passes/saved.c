@@ -55,8 +55,7 @@ static bool accepts_quantized(const state *s, const nn_op *op) {
         return nn_mlp_back_accepts_quantized(p, s->be, &other);
     }
     const tg_block_back call = nn_block_back_call(p, &other);
-    size_t bytes = 0;
-    return op->kind == NN_BLOCK_BACK && s->be->ops->block_back_workspace(s->be, &call, &bytes);
+    return op->kind == NN_BLOCK_BACK && tg_has(s->be, (tg_query){.block_back = &call});
 }
 
 static void save(state *s, int value) {
@@ -130,8 +129,7 @@ static bool writes_quantized(const state *s, const nn_op *op, int k) {
     nn_op other = *op;
     other.out[k] = saved;
     const tg_block call = nn_block_call(p, &other);
-    size_t bytes = 0;
-    return s->be->ops->block_workspace(s->be, &call, &bytes);
+    return tg_has(s->be, (tg_query){.block = &call});
 }
 
 static void forward(const state *s) {

@@ -82,7 +82,7 @@ static tg_status move(tg_backend *be, const tg_adam *op, const arrays *a) {
     adam.grad_store = TG_STORE_FULL;
     adam.scale = 1.0;
     adam.weight = NULL;
-    return be->ops->adam(be, 1, &adam);
+    return be->ops->update(be, 1, &adam);
 }
 
 /* u_j = factor |A_j| / |R_j| G_j. */
@@ -96,14 +96,14 @@ static tg_status scale_by_column(tg_backend *be, tg_dtype dtype, const tg_adam *
 
 /* Sums squares of columns in order. */
 static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, double *sum) {
-    enum { SOME = 4096 };
-    double some[SOME];
+    enum { BLOCK = 4096 };
+    double block[BLOCK];
     *sum = 0.0;
-    for (int64_t i = 0; i < a->columns; i += SOME) {
-        const int64_t count = tg_min(a->columns - i, SOME);
-        TG_CALL(be->ops->download(be, some, squares + i, (size_t)count * sizeof *some));
+    for (int64_t i = 0; i < a->columns; i += BLOCK) {
+        const int64_t count = tg_min(a->columns - i, BLOCK);
+        TG_CALL(be->ops->download(be, block, squares + i, (size_t)count * sizeof *block));
         for (int64_t j = 0; j < count; j++) {
-            *sum += some[j];
+            *sum += block[j];
         }
     }
     return TG_OK;
@@ -119,7 +119,7 @@ static tg_status scale_at_once(tg_backend *be, tg_dtype dtype, const tg_adam *op
     TG_CALL(add_up(be, a, a->old, &old));
     TG_CALL(add_up(be, a, a->new, &new));
     factor *= old > 0.0 ? sqrt(new / old) : 0.0;
-    return be->ops->scale(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, a->u);
+    return be->ops->axpy(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, NULL, a->u);
 }
 
 /* Limits the growth of u to 1 % per update, through *factor, and stores its norm. */

@@ -107,9 +107,10 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     tg_scratch scratch = {.block = whole->work};
     const matrices m = lay_out(whole, &scratch);
     tg_adam moment = *op;
+    moment.kernel = TG_KERNEL_NESTEROV;
     moment.weight = NULL;
     moment.direction = m.u;
-    TG_CALL(be->ops->rule_step(be, &moment, TG_KERNEL_NESTEROV));
+    TG_CALL(be->ops->update(be, 1, &moment));
     const int64_t entries = m.rows * m.columns;
     TG_CALL(be->ops->column_squares(be, dtype, entries, m.modes, m.u, m.squares));
     TG_CALL(be->ops->scale_columns(be, dtype, entries, m.modes, 1.0, NULL, m.squares, m.u));

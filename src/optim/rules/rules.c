@@ -32,20 +32,22 @@ int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape) {
 
 tg_status tg_rule_read_gradient(tg_backend *be, const tg_adam *op, void *out) {
     tg_adam read = *op;
+    read.kernel = TG_KERNEL_GRADIENT;
     read.m = read.v = read.weight = NULL;
     read.form = TG_STATE_FULL;
     read.direction = out;
-    return be->ops->rule_step(be, &read, TG_KERNEL_GRADIENT);
+    return be->ops->update(be, 1, &read);
 }
 
 tg_status tg_rule_use_direction(tg_backend *be, const tg_adam *op, void *direction) {
     tg_adam use = *op;
+    use.kernel = TG_KERNEL_GRADIENT;
     use.m = use.v = NULL;
     use.form = TG_STATE_FULL;
     use.grad = direction;
     use.grad_store = TG_STORE_FULL;
     use.scale = 1.0;
-    return be->ops->rule_step(be, &use, TG_KERNEL_GRADIENT);
+    return be->ops->update(be, 1, &use);
 }
 
 const char *tg_rule_name(const tg_rule *rule) {
@@ -67,7 +69,7 @@ static double adam_correction(const tg_optim_config *config, int64_t t) {
 }
 
 static tg_status step_adam(tg_backend *be, int count, const tg_adam *ops) {
-    return be->ops->adam(be, count, ops);
+    return be->ops->update(be, count, ops);
 }
 
 const tg_rule tg_rule_adam = {.states = 2,
@@ -81,7 +83,9 @@ const tg_rule tg_rule_adam = {.states = 2,
  * sign of 0 is 0. */
 static tg_status step_lion(tg_backend *be, int count, const tg_adam *ops) {
     for (int i = 0; i < count; i++) {
-        TG_CALL(be->ops->rule_step(be, &ops[i], TG_KERNEL_LION));
+        tg_adam op = ops[i];
+        op.kernel = TG_KERNEL_LION;
+        TG_CALL(be->ops->update(be, 1, &op));
     }
     return TG_OK;
 }

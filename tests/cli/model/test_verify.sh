@@ -13,7 +13,7 @@ fail() {
 }
 
 backends=$("$tgrad" info | awk '/^backend [a-z]+:/ { name = $2 } /^  available  yes/ { print substr(name, 1, length(name) - 1) }')
-for file in "$source"/tests/fixtures/{fno,tfno,gno,gino,optim,tucker}_*.safetensors; do
+for file in "$source"/tests/fixtures/{fno,tfno,uno,gno,gino,optim,tucker}_*.safetensors; do
     kind=$(basename "$file" | cut -d_ -f1)
     for backend in $backends; do
         "$tgrad" verify "$kind" "$file" --backend $backend --math fp32 -o "$work/out.safetensors" >"$work/log" 2>&1 ||
@@ -21,7 +21,7 @@ for file in "$source"/tests/fixtures/{fno,tfno,gno,gino,optim,tucker}_*.safetens
     done
     "$tgrad" inspect "$work/out.safetensors" >"$work/log" 2>&1 || fail "inspect what was written"
     case $kind in
-    fno | tfno | gino) grep -q '^out ' "$work/log" && grep -q '^grad.l2.lifting' "$work/log" ||
+    fno | tfno | uno | gino) grep -q '^out ' "$work/log" && grep -q '^grad.l2.lifting' "$work/log" ||
         fail "$file: no output or gradients written" ;;
     gno) grep -q '^out ' "$work/log" && grep -q '^neighbors_index ' "$work/log" ||
         fail "$file: no output or neighbours written" ;;

@@ -302,7 +302,7 @@ static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, con
     plan.half = cuda_expand_half_fits(be, adam, back, &plan);
     if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
         TG_CALL(cuda_compress(be, op));
-        TG_CALL(be->ops->adam(be, 1, adam));
+        TG_CALL(be->ops->update(be, 1, adam));
         return plan.half ? cuda_expand_by(be, back, &plan) : cuda_expand(be, back);
     }
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
@@ -313,13 +313,12 @@ static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, con
     return cuda_expand_by(be, back, &plan);
 }
 
-static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {
+size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
     const cuda_plan plan = cuda_plan_of(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
 }
 
 void cuda_fill_compress(tg_backend_ops *ops) {
-    ops->compress_workspace = cuda_compress_workspace;
     ops->compress = cuda_compress;
     ops->expand = cuda_expand;
     ops->step_compressed = cuda_step_compressed;

@@ -125,7 +125,7 @@ tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
         return TG_OK;
     }
     TG_CALL(cuda_rank(be, bitmap, total + 1, total));
-    TG_CALL(be->ops->stream->download_async(be, cuda->pinned, total, sizeof *total));
+    TG_CALL(be->ops->copy(be, cuda->pinned, total, sizeof *total));
     TG_CALL(be->ops->synchronize(be));
     memcpy(&bitmap->count, cuda->pinned, sizeof bitmap->count);
     return TG_OK;

@@ -86,4 +86,6 @@ void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
 void cuda_fill_nn(tg_backend_ops *ops);          /* nn/ */
 void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
 
+size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
+
 #endif

@@ -121,13 +121,12 @@ static void cuda_release(tg_backend *be, void *block) {
 
 /* ---- life ---- */
 
-static tg_status cuda_device_count(tg_backend *be, int *count) {
-    return CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs");
-}
-
-static tg_status cuda_stream_device(tg_backend *be, void *stream, int *device) {
-    return CUDA_CHECK(be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), device),
-                      "asking the context's stream for its GPU");
+static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
+    TG_CALL(CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs"));
+    return stream ? CUDA_CHECK(
+                        be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), of_stream),
+                        "asking the context's stream for its GPU")
+                  : TG_OK;
 }
 
 static void cuda_close(tg_backend *be) {
@@ -268,11 +267,21 @@ static tg_status cuda_download(tg_backend *be, void *host, const void *src, size
 }
 
 static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
-    return transfer(be, dst, src, bytes, cudaMemcpyDeviceToDevice, "copying within the GPU");
+    return transfer(be, dst, src, bytes, cudaMemcpyDefault, "copying memory of the GPU");
 }
 
-static tg_status cuda_memory_left(tg_backend *be, size_t *left, size_t *total) {
-    return CUDA_CHECK(be, cudaMemGetInfo(left, total), "asking the GPU for its memory");
+static tg_status cuda_device_facts(tg_backend *be, tg_device_facts *out) {
+    static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
+                                           cudaDevAttrPciDeviceId};
+    *out = tg_device_facts();
+    for (const cudaDeviceAttr part : parts) {
+        int value = 0;
+        TG_CALL(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
+                           "asking the GPU"));
+        out->address = out->address << 16 | static_cast<uint64_t>(value);
+    }
+    return CUDA_CHECK(be, cudaMemGetInfo(&out->memory_left, &out->memory_total),
+                      "asking the GPU for its memory");
 }
 
 void cuda_fill_device(tg_backend_ops *ops) {
@@ -285,7 +294,6 @@ void cuda_fill_device(tg_backend_ops *ops) {
     ops->download = cuda_download;
     ops->copy = cuda_copy;
     ops->synchronize = cuda_synchronize;
-    ops->memory_left = cuda_memory_left;
-    ops->device_count = cuda_device_count;
-    ops->stream_device = cuda_stream_device;
+    ops->device_facts = cuda_device_facts;
+    ops->devices = cuda_devices;
 }

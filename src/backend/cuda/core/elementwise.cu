@@ -60,24 +60,6 @@ static __global__ void axpy_kernel(int64_t packs, int64_t n, pair<real_of<part_o
     });
 }
 
-static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha,
-                           const void *x, void *y) {
-    const tg_status status = tg_check_float(be->ctx, "axpy", dtype);
-    if (status != TG_OK || n <= 0) {
-        return status;
-    }
-    return with_element(dtype, [&](auto tag) {
-        using E = typename decltype(tag)::type;
-        const E *in = static_cast<const E *>(x);
-        E *out = static_cast<E *>(y);
-        const bool aligned = is_aligned<per_pack<E>>(in) && is_aligned<per_pack<E>>(out);
-        const int64_t packs = aligned ? n / per_pack<E> : 0;
-        axpy_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            packs, n, factor_of<real_of<part_of<E>>>(alpha), in, out);
-        return CUDA_LAUNCHED(be, "axpy");
-    });
-}
-
 template <class E>
 static __global__ void scale_kernel(int64_t packs, int64_t n, pair<real_of<part_of<E>>> alpha,
                                     E *x) {
@@ -92,18 +74,26 @@ static __global__ void scale_kernel(int64_t packs, int64_t n, pair<real_of<part_
     });
 }
 
-static tg_status cuda_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    const tg_status status = tg_check_float(be->ctx, "scale", dtype);
+static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha,
+                           const void *x, void *y) {
+    const tg_status status = tg_check_float(be->ctx, "axpy", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
     }
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        E *out = static_cast<E *>(x);
-        const int64_t packs = is_aligned<per_pack<E>>(out) ? n / per_pack<E> : 0;
-        scale_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            packs, n, factor_of<real_of<part_of<E>>>(alpha), out);
-        return CUDA_LAUNCHED(be, "scale");
+        const E *in = static_cast<const E *>(x);
+        E *out = static_cast<E *>(y);
+        const bool aligned = (!in || is_aligned<per_pack<E>>(in)) && is_aligned<per_pack<E>>(out);
+        const int64_t packs = aligned ? n / per_pack<E> : 0;
+        const unsigned blocks = stream_blocks(be, packs, n, THREADS);
+        const auto factor = factor_of<real_of<part_of<E>>>(alpha);
+        if (in) {
+            axpy_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, in, out);
+        } else {
+            scale_kernel<E><<<blocks, THREADS, 0, cuda_stream(be)>>>(packs, n, factor, out);
+        }
+        return CUDA_LAUNCHED(be, "axpy");
     });
 }
 
@@ -170,5 +160,4 @@ void cuda_fill_elementwise(tg_backend_ops *ops) {
     ops->fill = cuda_fill;
     ops->convert = cuda_convert;
     ops->axpy = cuda_axpy;
-    ops->scale = cuda_scale;
 }

@@ -25,7 +25,7 @@ template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *o
     V *partials = static_cast<V *>(cuda->scratch);
     join_kernel<V><<<1, THREADS, 0, cuda->stream>>>(blocks, partials, partials + blocks);
     TG_CALL(CUDA_LAUNCHED(be, "joining sums"));
-    TG_CALL(be->ops->stream->download_async(be, cuda->pinned, partials + blocks, sizeof *out));
+    TG_CALL(be->ops->copy(be, cuda->pinned, partials + blocks, sizeof *out));
     TG_CALL(be->ops->synchronize(be));
     memcpy(out, cuda->pinned, sizeof *out);
     return TG_OK;
@@ -176,7 +176,7 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
     slice_join_kernel<<<(slices + THREADS - 1) / THREADS, THREADS, 0, cuda->stream>>>(
         slices, splits, partials, sums);
     TG_CALL(CUDA_LAUNCHED(be, "slice_norms"));
-    TG_CALL(be->ops->stream->download_async(be, cuda->pinned, sums, slices * sizeof *out));
+    TG_CALL(be->ops->copy(be, cuda->pinned, sums, slices * sizeof *out));
     TG_CALL(be->ops->synchronize(be));
     memcpy(out + first, cuda->pinned, slices * sizeof *out);
     return TG_OK;

@@ -28,19 +28,7 @@ static void cuda_pinned_release(tg_backend *be, void *block) {
     tg_mem_device_free(be->ctx, &pinned_memory, block);
 }
 
-/* ---- queued transfers ---- */
-
-static tg_status cuda_upload_later(tg_backend *be, void *dst, const void *pinned, size_t bytes) {
-    return CUDA_CHECK(be,
-                      cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda_stream(be)),
-                      "copying to the GPU");
-}
-
-static tg_status cuda_download_later(tg_backend *be, void *pinned, const void *src, size_t bytes) {
-    return CUDA_CHECK(be,
-                      cudaMemcpyAsync(pinned, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(be)),
-                      "copying from the GPU");
-}
+/* ---- streams ---- */
 
 /* `second` waits for what `first` holds now. */
 static tg_status order_streams(tg_backend *be, cudaStream_t first, cudaStream_t second) {
@@ -58,9 +46,19 @@ static tg_status cuda_copy_stream_upload(tg_backend *be, bool after_stream, void
         "copying to the GPU");
 }
 
-static tg_status cuda_copy_stream_join(tg_backend *be) {
+static cudaStream_t stream_of(const tg_backend *be, tg_stream_id stream) {
     const cuda_state *cuda = cuda_state_of(be);
-    return order_streams(be, cuda->copy_stream, cuda->stream);
+    return stream == TG_STREAM_COPY   ? cuda->copy_stream
+           : stream == TG_STREAM_SIDE ? cuda->side_stream
+                                      : cuda->stream;
+}
+
+static tg_status cuda_follow(tg_backend *be, tg_stream_id follower, tg_stream_id leader) {
+    return order_streams(be, stream_of(be, leader), stream_of(be, follower));
+}
+
+static void *cuda_handle(tg_backend *be, tg_stream_id stream) {
+    return stream_of(be, stream);
 }
 
 /* ---- events ---- */
@@ -103,15 +101,6 @@ static tg_status cuda_event_wait(tg_backend *be, tg_stream_event *event) {
 static bool cuda_event_is_reached(tg_backend *be, tg_stream_event *event) {
     return cudaSetDevice(cuda_state_of(be)->device) == cudaSuccess &&
            cudaEventQuery(event->event) == cudaSuccess;
-}
-
-static tg_status cuda_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
-                                    double *ms) {
-    float elapsed = 0.0f;
-    const tg_status status =
-        CUDA_CHECK(be, cudaEventElapsedTime(&elapsed, begin->event, end->event), "taking the time");
-    *ms = (double)elapsed;
-    return status;
 }
 
 /* ---- graphs ---- */
@@ -158,46 +147,11 @@ static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
     return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
 }
 
-/* ---- for other libraries ---- */
-
-static void *cuda_handle(tg_backend *be) {
-    return cuda_stream(be);
-}
-
-static void *cuda_side_handle(tg_backend *be) {
-    return cuda_state_of(be)->side_stream;
-}
-
-static tg_status cuda_side_stream_follow(tg_backend *be) {
-    const cuda_state *cuda = cuda_state_of(be);
-    return order_streams(be, cuda->stream, cuda->side_stream);
-}
-
-static tg_status cuda_side_stream_join(tg_backend *be) {
-    const cuda_state *cuda = cuda_state_of(be);
-    return order_streams(be, cuda->side_stream, cuda->stream);
-}
-
-static tg_status cuda_device_address(tg_backend *be, uint64_t *address) {
-    static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
-                                           cudaDevAttrPciDeviceId};
-    *address = 0;
-    for (const cudaDeviceAttr part : parts) {
-        int value = 0;
-        TG_CALL(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
-                           "asking the GPU"));
-        *address = *address << 16 | static_cast<uint64_t>(value);
-    }
-    return TG_OK;
-}
-
 static const tg_stream_ops stream_ops = {
-    cuda_upload_later,     cuda_download_later, cuda_pinned_alloc,       cuda_pinned_release,
-    cuda_event_create,     cuda_event_destroy,  cuda_event_record,       cuda_event_wait,
-    cuda_event_is_reached, cuda_event_elapsed,  cuda_copy_stream_upload, cuda_copy_stream_join,
-    cuda_graph_begin,      cuda_graph_end,      cuda_graph_destroy,      cuda_graph_launch,
-    cuda_handle,           cuda_side_handle,    cuda_side_stream_follow, cuda_side_stream_join,
-    cuda_device_address,
+    cuda_pinned_alloc, cuda_pinned_release, cuda_event_create,     cuda_event_destroy,
+    cuda_event_record, cuda_event_wait,     cuda_event_is_reached, cuda_copy_stream_upload,
+    cuda_follow,       cuda_graph_begin,    cuda_graph_end,        cuda_graph_destroy,
+    cuda_graph_launch, cuda_handle,
 };
 
 void cuda_fill_stream(tg_backend_ops *ops) {

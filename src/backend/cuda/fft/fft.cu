@@ -488,23 +488,16 @@ const void *cuda_fft_attached(const tg_fft_plan *plan) {
     return plan->attached;
 }
 
-static tg_status cuda_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                  tg_fft_weight weight, double scale, const void *x,
-                                  void *spectrum) {
-    return run(be, plan, count, false, weight, scale,
-               const_cast<char *>(static_cast<const char *>(x)), static_cast<char *>(spectrum));
-}
-
-static tg_status cuda_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count,
-                                  tg_fft_weight weight, double scale, const void *spectrum,
-                                  void *x) {
-    return run(be, plan, count, true, weight, scale, static_cast<char *>(x),
-               const_cast<char *>(static_cast<const char *>(spectrum)));
+static tg_status cuda_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
+                          int64_t count, tg_fft_weight weight, double scale, const void *from,
+                          void *to) {
+    const bool inverse = direction == TG_FFT_INVERSE;
+    char *in = const_cast<char *>(static_cast<const char *>(from)), *out = static_cast<char *>(to);
+    return run(be, plan, count, inverse, weight, scale, inverse ? out : in, inverse ? in : out);
 }
 
 void cuda_fill_fft(tg_backend_ops *ops) {
     ops->fft_create = cuda_fft_create;
     ops->fft_destroy = cuda_fft_destroy;
-    ops->fft_forward = cuda_fft_forward;
-    ops->fft_inverse = cuda_fft_inverse;
+    ops->fft = cuda_fft;
 }

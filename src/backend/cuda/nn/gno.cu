@@ -346,7 +346,7 @@ template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
 
 /* ---- the slots ---- */
 
-static size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
+size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
     (void)be;
     tg_gno sizes = *op;
     sizes.workspace = NULL;
@@ -370,8 +370,10 @@ static tg_status cuda_gno_backward(tg_backend *be, const tg_gno *op) {
                                  : backward<float>(be, op);
 }
 
+static tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
+    return op->backward ? cuda_gno_backward(be, op) : cuda_gno_forward(be, op);
+}
+
 void cuda_fill_nn_gno(tg_backend_ops *ops) {
-    ops->gno_workspace = cuda_gno_workspace;
-    ops->gno_forward = cuda_gno_forward;
-    ops->gno_backward = cuda_gno_backward;
+    ops->gno = cuda_gno;
 }

@@ -95,16 +95,16 @@ static tg_status squares_of(tg_backend *be, F power, int64_t images, int64_t siz
 /* ---- parts of residuals ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    map_vorticity(tg_vorticity_spectra op, int64_t kept) {
-    for (int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x; i < op.images * kept;
+    map_vorticity(tg_residual op, int64_t kept) {
+    for (int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x; i < op.batch * kept;
          i += (int64_t)gridDim.x * LOSS_THREADS) {
         tg_vorticity_map_at(&op, i / kept, i % kept);
     }
 }
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    vorticity_at_points(tg_vorticity_points op, int64_t points) {
-    for (int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x; i < op.of.batch * points;
+    vorticity_at_points(tg_residual op, int64_t points) {
+    for (int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x; i < op.batch * points;
          i += (int64_t)gridDim.x * LOSS_THREADS) {
         tg_vorticity_point(&op, i / points, i % points);
     }
@@ -122,29 +122,29 @@ static tg_status cuda_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
                       op->squares);
 }
 
-static tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
-    TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
-    return squares_of(be, residual_power{*op}, op->batch, op->n * op->m, 1.0, true, op->powers);
-}
-
-static tg_status cuda_vorticity_map(tg_backend *be, const tg_vorticity_spectra *op) {
+static tg_status map_spectra(tg_backend *be, const tg_residual *op) {
     const int64_t kept = op->n * (op->m / 2 + 1);
-    map_vorticity<<<cuda_blocks(be, op->images * kept, LOSS_THREADS), LOSS_THREADS, 0,
+    map_vorticity<<<cuda_blocks(be, op->batch * kept, LOSS_THREADS), LOSS_THREADS, 0,
                     cuda_stream(be)>>>(*op, kept);
     return CUDA_LAUNCHED(be, "mapping vorticity");
 }
 
-static tg_status cuda_vorticity_points(tg_backend *be, const tg_vorticity_points *op) {
-    TG_CALL(tg_check_real(be->ctx, "vorticity", op->of.dtype));
-    const int64_t points = op->of.n * op->of.m;
-    vorticity_at_points<<<cuda_blocks(be, op->of.batch * points, LOSS_THREADS), LOSS_THREADS, 0,
+static tg_status work_at_points(tg_backend *be, const tg_residual *op) {
+    const int64_t points = op->n * op->m;
+    vorticity_at_points<<<cuda_blocks(be, op->batch * points, LOSS_THREADS), LOSS_THREADS, 0,
                           cuda_stream(be)>>>(*op, points);
     return CUDA_LAUNCHED(be, "a residual of vorticity");
+}
+
+static tg_status cuda_residual(tg_backend *be, const tg_residual *op) {
+    TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
+    return op->equation == TG_VORTICITY_MAP  ? map_spectra(be, op)
+           : op->equation > TG_EQUATION_FLOW ? work_at_points(be, op)
+                                             : squares_of(be, residual_power{*op}, op->batch,
+                                                          op->n * op->m, 1.0, true, op->powers);
 }
 
 void cuda_fill_loss_squares(tg_backend_ops *ops) {
     ops->sobolev_squares = cuda_sobolev_squares;
     ops->residual = cuda_residual;
-    ops->vorticity_map = cuda_vorticity_map;
-    ops->vorticity_points = cuda_vorticity_points;
 }

@@ -214,7 +214,7 @@ fail:
 
 /* ---- the slots ---- */
 
-static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
                            mlp_narrow_workspace(be, op, backward),
                            backward ? mlp_channel_workspace(be, op) : 0,
@@ -244,7 +244,7 @@ static bool is_empty(const tg_mlp *op) {
 }
 
 static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
+    tg_status status = tg_check_mlp(be->ctx, op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
@@ -264,14 +264,14 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
 }
 
 static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
+    tg_status status = tg_check_mlp(be->ctx, op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
     if (!has_other_ways(op)) {
         return backward_by_columns(be, op);
     }
-    if (op->x_quantized) { /* only where mlp_accepts_quantized_input has said so */
+    if (op->x_quantized) { /* only where the workspace slot has said so */
         return mlp_channel_backward(be, op);
     }
     if (mlp_narrow_takes(be, op, true)) {
@@ -289,13 +289,14 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     return backward_by_columns(be, op);
 }
 
-static bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
+bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
     return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
 }
 
+static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
+    return op->backward ? cuda_mlp_backward(be, op) : cuda_mlp_forward(be, op);
+}
+
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp_accepts_quantized_input = cuda_mlp_accepts_quantized_input;
-    ops->mlp_workspace = cuda_mlp_workspace;
-    ops->mlp_forward = cuda_mlp_forward;
-    ops->mlp_backward = cuda_mlp_backward;
+    ops->mlp = cuda_mlp;
 }

@@ -68,7 +68,7 @@ static size_t lay_out(int64_t points, int64_t queries, char *base, sort_room *ro
     return used;
 }
 
-static size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
+size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
     (void)be;
     sort_room room;
     return tg_neighbours_bytes(points, queries) + lay_out(points, queries, NULL, &room);
@@ -334,7 +334,6 @@ static tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, in
 }
 
 void cuda_fill_nn_neighbours(tg_backend_ops *ops) {
-    ops->neighbours_bytes = cuda_neighbours_bytes;
     ops->neighbours_build = cuda_neighbours_build;
     ops->neighbours_list = cuda_neighbours_list;
 }

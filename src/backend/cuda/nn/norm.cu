@@ -250,7 +250,7 @@ template <class F>
 static tg_status in_portions(tg_backend *be, const char *slot, const tg_norm *op, F f) {
     norm_sizes s = {};
     int64_t portion = 1;
-    tg_status status = tg_check_norm(be->ctx, slot, op);
+    tg_status status = tg_check_norm(be->ctx, op);
     if (status != TG_OK || op->batch == 0 || op->channels == 0 || op->pixels == 0) {
         return status;
     }
@@ -322,7 +322,10 @@ static tg_status cuda_norm_backward(tg_backend *be, const tg_norm *op) {
     });
 }
 
+static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
+    return op->backward ? cuda_norm_backward(be, op) : cuda_norm_forward(be, op);
+}
+
 void cuda_fill_nn_norm(tg_backend_ops *ops) {
-    ops->norm_forward = cuda_norm_forward;
-    ops->norm_backward = cuda_norm_backward;
+    ops->norm = cuda_norm;
 }

@@ -311,7 +311,7 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
 
 /* ---- the slots ---- */
 
-static size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
+size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     if (op->kind != TG_SKIP_MAP_LINEAR) {
         return 0;
     }
@@ -329,7 +329,7 @@ static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
 }
 
 static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
+    tg_status status = tg_check_skip(be->ctx, op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
@@ -344,7 +344,7 @@ static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
 }
 
 static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_backward", op);
+    tg_status status = tg_check_skip(be->ctx, op);
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
     }
@@ -358,8 +358,10 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
     });
 }
 
+static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
+    return op->backward ? cuda_skip_backward(be, op) : cuda_skip_forward(be, op);
+}
+
 void cuda_fill_nn_skip(tg_backend_ops *ops) {
-    ops->skip_workspace = cuda_skip_workspace;
-    ops->skip_forward = cuda_skip_forward;
-    ops->skip_backward = cuda_skip_backward;
+    ops->add_skip = cuda_skip;
 }

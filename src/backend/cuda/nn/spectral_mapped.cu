@@ -457,7 +457,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 2)
 
 /* ---- slots ---- */
 
-static bool cuda_mapped_takes(tg_backend *be, const tg_mapped *op) {
+bool cuda_mapped_takes(tg_backend *be, const tg_mapped *op) {
     return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->channels <= MOST_CHANNELS &&
            op->in <= MOST_INNER && op->out <= MOST_INNER && op->modes % 2 == 0 &&
            tensor_fits(be, CONTRACT_SIZE * sizeof(float2));
@@ -539,7 +539,6 @@ fail:
 }
 
 void cuda_fill_nn_mapped(tg_backend_ops *ops) {
-    ops->mapped_takes = cuda_mapped_takes;
     ops->mapped_contract = cuda_mapped_contract;
     ops->mapped_gradients = cuda_mapped_gradients;
 }

@@ -397,7 +397,7 @@ static plane_sizes sizes_of(const tg_two_modes *op) {
     return {op->planes, (int)op->d1, (int)op->d2, (int)op->r1, (int)op->r2};
 }
 
-static bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
+bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
     return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->d1 <= MOST_D1 &&
            op->d2 <= MOST_D2 && op->r1 <= MOST_R1 && op->r2 <= MOST_R2 &&
            tensor_fits(be, BACK_SIZE * sizeof(float2));
@@ -455,8 +455,10 @@ fail:
     return status;
 }
 
+static tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {
+    return op->backward ? cuda_two_modes_backward(be, op) : cuda_two_modes_forward(be, op);
+}
+
 void cuda_fill_nn_two_modes(tg_backend_ops *ops) {
-    ops->two_modes_takes = cuda_two_modes_takes;
-    ops->two_modes_forward = cuda_two_modes_forward;
-    ops->two_modes_backward = cuda_two_modes_backward;
+    ops->two_modes = cuda_two_modes;
 }

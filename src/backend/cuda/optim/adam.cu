@@ -91,7 +91,17 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
 }
 
+static tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
+    if (count == 0 || ops[0].kernel == TG_KERNEL_ADAM) {
+        return cuda_adam(be, count, ops);
+    }
+    tg_status status = TG_OK;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = cuda_rule_step(be, &ops[i], ops[i].kernel);
+    }
+    return status;
+}
+
 void cuda_fill_adam(tg_backend_ops *ops) {
-    ops->adam = cuda_adam;
-    ops->rule_step = cuda_rule_step;
+    ops->update = cuda_update;
 }

@@ -1,6 +1,6 @@
-/* Finds MPI and detects which of its two binary interfaces it has. */
+/* Finds MPI, detecting which of its two binary interfaces it has, and NCCL. */
 #define _GNU_SOURCE
-#include "dist/mpi_library.h"
+#include "dist/libraries.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,9 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/library.h"
+typedef struct library_row {
+    const char *name;
+    size_t offset; /* of the pointer in the struct */
+} library_row;
 
-static const tg_library_row functions[] = {
+/* Sets the function pointers of the struct `out`; the first name that the library lacks, or NULL.
+ */
+static const char *read_functions(void *library, const library_row *rows, size_t count, void *out) {
+    for (size_t i = 0; i < count; i++) {
+        void *at = dlsym(library, rows[i].name);
+        if (!at) {
+            return rows[i].name;
+        }
+        memcpy((char *)out + rows[i].offset, &at, sizeof at);
+    }
+    return NULL;
+}
+
+/* ---- MPI ---- */
+
+static const library_row mpi_functions[] = {
     {"MPI_Initialized", offsetof(tg_mpi, initialized)},
     {"MPI_Finalized", offsetof(tg_mpi, finalized)},
     {"MPI_Init_thread", offsetof(tg_mpi, init_thread)},
@@ -59,7 +77,7 @@ static bool is_little_endian(void) {
 
 /* The process's library, or one opened for it: globally, because Open MPI's plug-ins resolve its
  * symbols in the whole process. */
-static void *find_library(const char *launcher, const char **wanted) {
+static void *find_mpi(const char *launcher, const char **wanted) {
     void *library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(NULL, RTLD_NOW) : NULL;
     *wanted = getenv("TGRAD_MPI");
     if (!library && *wanted) {
@@ -72,10 +90,10 @@ static void *find_library(const char *launcher, const char **wanted) {
     return library;
 }
 
-static tg_status read_library(tg_context *ctx, void *library, tg_mpi *mpi) {
+static tg_status read_mpi(tg_context *ctx, void *library, tg_mpi *mpi) {
     const bool is_open_mpi = dlsym(library, handles[0].open_mpi) != NULL;
     const char *missing =
-        tg_library_read(library, functions, sizeof functions / sizeof functions[0], mpi);
+        read_functions(library, mpi_functions, sizeof mpi_functions / sizeof *mpi_functions, mpi);
     if (missing) {
         return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: the library has no %s; MPI 3 is needed",
                        missing);
@@ -116,9 +134,9 @@ tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out)
     pthread_mutex_lock(&mutex);
     if (!is_open) {
         const char *wanted = NULL;
-        void *library = is_little_endian() ? find_library(launcher, &wanted) : NULL;
+        void *library = is_little_endian() ? find_mpi(launcher, &wanted) : NULL;
         const char *why = library ? NULL : dlerror();
-        status = library  ? read_library(ctx, library, &mpi)
+        status = library  ? read_mpi(ctx, library, &mpi)
                  : wanted ? tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: TGRAD_MPI: %s: %s", wanted,
                                     why ? why : "cannot be opened")
                           : tg_fail(ctx, TG_E_UNSUPPORTED,
@@ -128,5 +146,60 @@ tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out)
     }
     pthread_mutex_unlock(&mutex);
     *out = &mpi;
+    return status;
+}
+
+/* ---- NCCL ---- */
+
+static const library_row nccl_functions[] = {
+    {"ncclGetVersion", offsetof(tg_nccl, get_version)},
+    {"ncclGetUniqueId", offsetof(tg_nccl, get_unique_id)},
+    {"ncclCommInitRankConfig", offsetof(tg_nccl, comm_init)},
+    {"ncclCommFinalize", offsetof(tg_nccl, comm_finalize)},
+    {"ncclCommDestroy", offsetof(tg_nccl, comm_destroy)},
+    {"ncclCommAbort", offsetof(tg_nccl, comm_abort)},
+    {"ncclCommGetAsyncError", offsetof(tg_nccl, comm_error)},
+    {"ncclGetErrorString", offsetof(tg_nccl, error_string)},
+    {"ncclGetLastError", offsetof(tg_nccl, last_error)},
+    {"ncclAllReduce", offsetof(tg_nccl, all_reduce)},
+    {"ncclReduce", offsetof(tg_nccl, reduce)},
+    {"ncclBroadcast", offsetof(tg_nccl, broadcast)},
+    {"ncclGroupStart", offsetof(tg_nccl, group_start)},
+    {"ncclGroupEnd", offsetof(tg_nccl, group_end)},
+};
+
+static tg_status open_nccl(tg_context *ctx, tg_nccl *nccl) {
+    const char *wish = getenv("TGRAD_NCCL");
+    const bool is_here = dlsym(RTLD_DEFAULT, nccl_functions[0].name) != NULL;
+    void *library = dlopen(is_here ? NULL : wish ? wish : "libnccl.so.2", RTLD_NOW);
+    if (!library) {
+        const char *why = dlerror();
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "NCCL: %s%s; install libnccl2, or set TGRAD_NCCL to the path of its "
+                       "libnccl.so.2",
+                       wish ? "TGRAD_NCCL: " : "", why ? why : "it cannot be opened");
+    }
+    const char *missing = read_functions(library, nccl_functions,
+                                         sizeof nccl_functions / sizeof *nccl_functions, nccl);
+    int version = 0;
+    if (missing || nccl->get_version(&version) != TG_NCCL_SUCCESS) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED, "NCCL: %s%s; NCCL 2.14 or later is needed",
+                       missing ? "the library has no " : "it reports no version",
+                       missing ? missing : "");
+    }
+    snprintf(nccl->version, sizeof nccl->version, "%d.%d.%d", version / 10000, version / 100 % 100,
+             version % 100);
+    return TG_OK;
+}
+
+tg_status tg_nccl_open(tg_context *ctx, const tg_nccl **out) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static tg_nccl nccl;
+    static bool is_open;
+    pthread_mutex_lock(&mutex);
+    const tg_status status = is_open ? TG_OK : open_nccl(ctx, &nccl);
+    is_open = status == TG_OK;
+    pthread_mutex_unlock(&mutex);
+    *out = &nccl;
     return status;
 }

@@ -1,0 +1,76 @@
+"""Modules of the library on a GPU, where there is one and the library was built for it."""
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import libtgrad  # noqa: E402
+from nn_cases import difference, gradients, make, small  # noqa: E402
+from test_torch_cuda import has_cuda  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not has_cuda(), reason="no GPU, or a library without CUDA")
+
+
+def step(model, x):
+    """The output, and the gradients of the input and all weights, on the host."""
+    x = x.detach().requires_grad_()
+    y = model(x)
+    y.square().sum().backward()
+    return [y.detach().cpu(), x.grad.cpu(), gradients(model).cpu()]
+
+
+@pytest.mark.parametrize("modes, grid", [((12,), (32,)), ((8, 6), (16, 12)), ((4, 4, 6), (8, 6, 10))])
+def test_numbers_are_those_of_the_cpu(modes, grid):
+    torch.manual_seed(0)
+    model, x = make(modes, 2, 3, 16), torch.randn(3, 2, *grid)
+    expected = step(model, x)
+    for found, value in zip(step(copy.deepcopy(model).cuda(), x.cuda()), expected):
+        assert difference(found, value) < 1e-5
+    for found, value in zip(step(copy.deepcopy(model).double().cuda(), x.double().cuda()), expected):
+        assert difference(found.float(), value) < 1e-5
+
+
+def test_streams():
+    model, x = small()
+    model, x = model.cuda(), x.cuda()
+    expected = step(model, x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        found = step(model, x)
+    torch.cuda.synchronize()
+    for a, b in zip(found, expected):
+        assert difference(a, b) < 1e-6
+
+
+def test_memory_is_of_torchs_allocator():
+    model, x = small(hidden_channels=64)
+    model, x = model.cuda(), x.cuda()
+    step(model, x)
+    before = torch.cuda.memory_allocated()
+    y = model(x)
+    assert torch.cuda.memory_allocated() > before
+    del y
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_compiled_and_autocast():
+    model, x = small()
+    model, x = model.cuda(), x.cuda()
+    expected = step(model, x)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda value: model(value), fullgraph=True, backend="aot_eager")
+    y = compiled(x)
+    y.square().sum().backward()
+    assert difference(y.detach().cpu(), expected[0]) < 1e-6
+    assert difference(gradients(model).cpu(), expected[2]) < 1e-6
+    with torch.autocast("cuda", torch.bfloat16):
+        y = model(x)
+    assert y.dtype is torch.float32 and difference(y.detach().cpu(), expected[0]) < 1e-2
+
+
+def test_devices_must_agree():
+    model, x = small()
+    with pytest.raises(libtgrad.Error, match="x: it is on cuda:0, a weight on cpu"):
+        model(x.cuda())

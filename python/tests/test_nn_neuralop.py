@@ -1,0 +1,132 @@
+"""Modules of the library beside those of neuraloperator: the same weights, outputs and gradients."""
+import logging
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("neuralop")
+from neuralop.models import FNO, TFNO, UNO  # noqa: E402
+
+import libtgrad  # noqa: E402
+from nn_cases import difference, gradients  # noqa: E402
+from test_neuralop import NETWORKS, pair  # noqa: E402
+
+
+@pytest.mark.parametrize("modes, arguments, grid", NETWORKS)
+def test_numbers_and_names(modes, arguments, grid):
+    theirs, x = pair(modes, arguments, grid)
+    theirs.train()
+    ours = libtgrad.nn.FNO(modes, 2, 3, 8, **{"n_layers": 2, **arguments})
+    ours.load_state_dict(theirs.state_dict())
+    expected = {name: value.shape for name, value in theirs.named_parameters()}
+    assert {name: value.shape for name, value in ours.named_parameters()} == expected
+    x.requires_grad_()
+    y = theirs(x)
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    of_input, of_weights, x.grad = x.grad, gradients(theirs), None
+    found = ours(x)
+    found.backward(dy)
+    assert difference(found, y) < 1e-6
+    assert difference(x.grad, of_input) < 3e-6 and difference(gradients(ours), of_weights) < 3e-6
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+    theirs.load_state_dict(ours.state_dict())
+    assert torch.equal(theirs(x), y)
+
+
+def test_double_precision():
+    theirs, x = pair((8, 6), {}, (16, 12))
+    theirs = theirs.double()
+    for parameter in theirs.parameters():  # double() leaves complex ones as they are
+        parameter.data = parameter.data.to(torch.complex128) if parameter.is_complex() else parameter.data
+    ours = libtgrad.nn.FNO((8, 6), 2, 3, 8, 2).double()
+    ours.load_state_dict(theirs.state_dict())
+    assert difference(ours(x.double()), theirs(x.double())) < 1e-6  # it multiplies spectra in complex64
+
+
+def test_convert_keeps_parameters_and_reports(caplog):
+    theirs, x = pair((8, 6), {"norm": "group_norm"}, (16, 12))
+    second = TFNO((8, 6), 3, 2, 8, n_layers=1, rank=0.5)
+    left = FNO((8, 6), 2, 2, 8, n_layers=1, use_channel_mlp=False)
+    model = torch.nn.ModuleDict({"body": torch.nn.Sequential(theirs, second), "again": theirs, "other": left})
+    expected = model["body"](x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with caplog.at_level(logging.WARNING, "libtgrad"):
+        assert libtgrad.nn.convert(model) is model
+    assert [record.getMessage() for record in caplog.records] == [
+        "convert: other is left as it is: use_channel_mlp: without it neuraloperator 2.0 applies GELU twice in a "
+        "block, and the library once"]
+    assert isinstance(model["body"][0], libtgrad.nn.FNO) and isinstance(model["body"][1], libtgrad.nn.FNO)
+    assert model["again"] is model["body"][0] and model["other"] is left
+    found = model["body"](x)
+    assert difference(found, expected) < 1e-6
+    found.sum().backward()
+    optimizer.step()  # of the parameters that it was made with
+    assert difference(model["body"](x), found) > 1e-6
+
+
+def test_convert_of_a_network_itself():
+    theirs, x = pair((8, 6), {}, (16, 12))
+    ours = libtgrad.nn.convert(theirs)
+    assert isinstance(ours, libtgrad.nn.FNO) and not ours.training
+    assert difference(ours(x), theirs(x)) < 1e-6
+    assert list(libtgrad.nn.convert(torch.nn.Linear(2, 3)).state_dict()) == ["weight", "bias"]
+
+
+def test_convert_leaves_other_networks(caplog):
+    class Own(FNO):
+        def forward(self, x, **keys):
+            return super().forward(x, **keys) + 1
+
+    uno = UNO(1, 1, hidden_channels=8, n_layers=3, uno_out_channels=[8, 8, 8], uno_n_modes=[[4, 4]] * 3,
+              uno_scalings=[[1, 1]] * 3, channel_mlp_skip="linear")
+    with_hook, _ = pair((8, 6), {}, (16, 12))
+    with_hook.register_forward_hook(lambda *_: None)
+    half = FNO((8, 6), 1, 1, 8).half()
+    model = torch.nn.ModuleList([Own((8, 6), 1, 1, 8), uno, with_hook, half])
+    before = list(model)
+    with caplog.at_level(logging.WARNING, "libtgrad"):
+        libtgrad.nn.convert(model)
+    assert all(a is b for a, b in zip(model, before))
+    said = " ".join(record.getMessage() for record in caplog.records)
+    for sentence in ("forward of its own", "blocks of a network other than FNO", "hooks", "torch.float16"):
+        assert sentence in said
+
+
+@pytest.mark.parametrize("modes, arguments, grid", [
+    ((8, 6), {"n_layers": 2}, (16, 12)),
+    ((12,), {"norm": "group_norm", "channel_mlp_skip": "linear"}, (32,)),
+    ((4, 4, 6), {"n_layers": 3, "preactivation": True, "stabilizer": "tanh"}, (8, 6, 10)),
+    ((12,), {"n_layers": 2, "complex_data": True}, (32,)),
+    ((8, 6), {"n_layers": 2, "factorization": "tucker", "rank": 0.5}, (16, 12)),
+])
+def test_blocks(modes, arguments, grid):
+    from neuralop.layers.fno_block import FNOBlocks
+    torch.manual_seed(0)
+    theirs = FNOBlocks(6, 6, modes, **arguments)
+    ours = libtgrad.nn.SpectralBlock(6, 6, modes, **arguments)
+    ours.load_state_dict(theirs.state_dict())
+    kind = torch.complex64 if arguments.get("complex_data") else torch.float32
+    x = torch.randn(3, 6, *grid, dtype=kind, requires_grad=True)
+    y = x
+    for layer in range(arguments.get("n_layers", 1)):
+        y = theirs(y, layer)
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    of_input, of_weights, x.grad = x.grad, gradients(theirs), None
+    found = ours(x)
+    found.backward(dy)
+    assert difference(found, y) < 1e-6
+    assert difference(x.grad, of_input) < 3e-6 and difference(gradients(ours), of_weights) < 3e-6
+
+
+def test_blocks_are_parts_of_networks():
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 1), libtgrad.nn.SpectralBlock(6, 6, (8, 6)), torch.nn.GELU(),
+                                  libtgrad.nn.SpectralBlock(6, 6, (8, 6)), torch.nn.Conv2d(6, 1, 1))
+    network(torch.randn(2, 1, 16, 12)).square().sum().backward()
+    assert all(torch.isfinite(torch.view_as_real(p.grad) if p.is_complex() else p.grad).all()
+               for p in network.parameters())
+    with pytest.raises(libtgrad.Error, match="out_channels"):
+        libtgrad.nn.SpectralBlock(6, 8, (8, 6))
