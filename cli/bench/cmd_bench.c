@@ -24,7 +24,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),
     CLI_OPTION_FLAG("paths", 0, &opt.paths,
-                    "of step: also the path and kernels that the backend used for each op"),
+                    "of step: also path and kernels of each op on this backend"),
     CLI_OPTION_TEXT("transport", 0, &opt.transport, transports, "auto|mpi|nccl",
                     "of comm: transport between GPUs", "auto"),
     {0},

@@ -3,9 +3,10 @@ import copy
 import io
 
 import pytest
-import torch
 
-import libtgrad
+torch = pytest.importorskip("torch")
+
+import libtgrad  # noqa: E402
 
 AdamW = pytest.importorskip("neuralop.training.adamw").AdamW
 

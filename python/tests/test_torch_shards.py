@@ -5,15 +5,16 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
+torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import (  # noqa: E402
+    StateDictOptions, set_optimizer_state_dict)
 
-from shard_worker import CASES, COUNTS, Net, optimizer, train, weights
-from torch_cases import same
+from shard_worker import CASES, COUNTS, Net, optimizer, train, weights  # noqa: E402
+from torch_cases import same  # noqa: E402
 
 
 @pytest.fixture(scope="module")
