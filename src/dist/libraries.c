@@ -9,27 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct library_row {
-    const char *name;
-    size_t offset; /* of the pointer in the struct */
-} library_row;
-
-/* Sets the function pointers of the struct `out`; the first name that the library lacks, or NULL.
- */
-static const char *read_functions(void *library, const library_row *rows, size_t count, void *out) {
-    for (size_t i = 0; i < count; i++) {
-        void *at = dlsym(library, rows[i].name);
-        if (!at) {
-            return rows[i].name;
-        }
-        memcpy((char *)out + rows[i].offset, &at, sizeof at);
-    }
-    return NULL;
-}
+#include "base/library.h"
 
 /* ---- MPI ---- */
 
-static const library_row mpi_functions[] = {
+static const tg_library_row mpi_functions[] = {
     {"MPI_Initialized", offsetof(tg_mpi, initialized)},
     {"MPI_Finalized", offsetof(tg_mpi, finalized)},
     {"MPI_Init_thread", offsetof(tg_mpi, init_thread)},
@@ -93,7 +77,7 @@ static void *find_mpi(const char *launcher, const char **wanted) {
 static tg_status read_mpi(tg_context *ctx, void *library, tg_mpi *mpi) {
     const bool is_open_mpi = dlsym(library, handles[0].open_mpi) != NULL;
     const char *missing =
-        read_functions(library, mpi_functions, sizeof mpi_functions / sizeof *mpi_functions, mpi);
+        tg_library_read(library, mpi_functions, sizeof mpi_functions / sizeof *mpi_functions, mpi);
     if (missing) {
         return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: the library has no %s; MPI 3 is needed",
                        missing);
@@ -151,7 +135,7 @@ tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out)
 
 /* ---- NCCL ---- */
 
-static const library_row nccl_functions[] = {
+static const tg_library_row nccl_functions[] = {
     {"ncclGetVersion", offsetof(tg_nccl, get_version)},
     {"ncclGetUniqueId", offsetof(tg_nccl, get_unique_id)},
     {"ncclCommInitRankConfig", offsetof(tg_nccl, comm_init)},
@@ -179,8 +163,8 @@ static tg_status open_nccl(tg_context *ctx, tg_nccl *nccl) {
                        "libnccl.so.2",
                        wish ? "TGRAD_NCCL: " : "", why ? why : "it cannot be opened");
     }
-    const char *missing = read_functions(library, nccl_functions,
-                                         sizeof nccl_functions / sizeof *nccl_functions, nccl);
+    const char *missing = tg_library_read(library, nccl_functions,
+                                          sizeof nccl_functions / sizeof *nccl_functions, nccl);
     int version = 0;
     if (missing || nccl->get_version(&version) != TG_NCCL_SUCCESS) {
         return tg_fail(ctx, TG_E_UNSUPPORTED, "NCCL: %s%s; NCCL 2.14 or later is needed",
