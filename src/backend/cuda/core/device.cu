@@ -123,10 +123,10 @@ static void cuda_release(tg_backend *be, void *block) {
 
 static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
     TG_CALL(CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs"));
-    return stream ? CUDA_CHECK(
-                        be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), of_stream),
-                        "asking the context's stream for its GPU")
-                  : TG_OK;
+    return stream
+               ? CUDA_CHECK(be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), of_stream),
+                            "asking the context's stream for its GPU")
+               : TG_OK;
 }
 
 static void cuda_close(tg_backend *be) {

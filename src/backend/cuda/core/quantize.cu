@@ -119,7 +119,7 @@ static tg_status launch_dequantize(tg_backend *be, int64_t n, const uint8_t *byt
 }
 
 static tg_status cuda_quantize(tg_backend *be, const tg_quantization *op) {
-    return op->n <= 0       ? TG_OK
+    return op->n <= 0     ? TG_OK
            : op->restores ? launch_dequantize(be, op->n, static_cast<const uint8_t *>(op->from),
                                               static_cast<float *>(op->to))
                           : launch_quantize(be, op->n, static_cast<const float *>(op->from),

@@ -94,8 +94,7 @@ static tg_status squares_of(tg_backend *be, F power, int64_t images, int64_t siz
 
 /* ---- parts of residuals ---- */
 
-static __global__ void __launch_bounds__(LOSS_THREADS)
-    map_vorticity(tg_residual op, int64_t kept) {
+static __global__ void __launch_bounds__(LOSS_THREADS) map_vorticity(tg_residual op, int64_t kept) {
     for (int64_t i = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x; i < op.batch * kept;
          i += (int64_t)gridDim.x * LOSS_THREADS) {
         tg_vorticity_map_at(&op, i / kept, i % kept);

@@ -188,7 +188,8 @@ static tg_status cuda_planes(tg_backend *be, const tg_planes *op) {
     }
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const T *from[] = {static_cast<const T *>(op->from[0]), static_cast<const T *>(op->from[1])};
+        const T *from[] = {static_cast<const T *>(op->from[0]),
+                           static_cast<const T *>(op->from[1])};
         T *to[] = {static_cast<T *>(op->to[0]), static_cast<T *>(op->to[1])};
         if (from[1]) {
             join_planes<<<run_blocks(be, n), THREADS, 0, cuda_stream(be)>>>(n, from[0], from[1],

@@ -83,8 +83,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <int stage>
-static __global__ void __launch_bounds__(THREADS)
-    stage_kernel(const tg_flow_op op) {
+static __global__ void __launch_bounds__(THREADS) stage_kernel(const tg_flow_op op) {
     const tg_flow &f = op.of;
     const int64_t size = spectrum_size(f), rows = 2 * f.modes + 1;
     const pair<double> *products = reinterpret_cast<const pair<double> *>(op.products);
@@ -127,11 +126,9 @@ static tg_status launch_velocity(tg_backend *be, const tg_flow_op *op) {
 
 static tg_status launch_products(tg_backend *be, const tg_flow_op *op) {
     const tg_flow *flow = &op->of;
-    const tg_status status =
-        CUDA_CHECK(be,
-                   cudaMemsetAsync(op->speed, 0, (size_t)flow->flows * sizeof *op->speed,
-                                   cuda_stream(be)),
-                   "clearing speeds");
+    const tg_status status = CUDA_CHECK(
+        be, cudaMemsetAsync(op->speed, 0, (size_t)flow->flows * sizeof *op->speed, cuda_stream(be)),
+        "clearing speeds");
     if (status != TG_OK) {
         return status;
     }
