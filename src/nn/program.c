@@ -240,9 +240,12 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};
     TG_TRY(nn_domain_make(model, batch, grid, &p->domain));
-    TG_TRY(NN_GROW(p, values, value)); /* number 0 exists, whatever fails later */
+    TG_TRY(NN_GROW(p, values, value)); /* number 0 exists and is zero, whatever fails later */
     TG_TRY(NN_GROW(p, transforms, transform));
     TG_TRY(NN_GROW(p, resamplings, resampling));
+    p->values[0] = (nn_value){0};
+    p->transforms[0] = (nn_transform){0};
+    p->resamplings[0] = (nn_resampling){0};
     model->architecture->build(model, p);
     p->forward_end = p->backward_begin = p->op_count;
     if (training && p->status == TG_OK) {
