@@ -335,7 +335,7 @@ static void compress_without_bitmap(t_side *s) {
     }
 }
 
-/* ---- the way back ---- */
+/* ---- expanding ---- */
 
 /* Options as above: values or core, and whether to add to what is there. */
 static void check_expand_with(t_side *s, const setup *u, int options) {

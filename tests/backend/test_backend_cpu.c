@@ -22,8 +22,7 @@ static tg_backend *open_cpu(int threads, tg_context **ctx) {
 
 /* A = D + u u^T with n = 307 needs more LAPACK work than the scratch of one thread holds: what the
  * backend said it would borrow is borrowed and given back. A V = V L and the trace are checked. */
-static void decompositions_larger_than_scratch(void **state) {
-    (void)state;
+TEST(decompositions_larger_than_scratch) {
     enum { N = 307 };
     tg_context *ctx = NULL;
     tg_backend *be = open_cpu(1, &ctx);
@@ -72,8 +71,7 @@ static void decompositions_larger_than_scratch(void **state) {
 }
 
 /* A transform is the same bits whether threads take whole transforms or share each one. */
-static void transforms_do_not_depend_on_threads(void **state) {
-    (void)state;
+TEST(transforms_do_not_depend_on_threads) {
     enum { HOWMANY = 2, ROWS = 37, LENGTH = 50, KEPT = 20, COLUMNS = 13 };
     static float x[HOWMANY * ROWS * LENGTH], back[2][HOWMANY * ROWS * LENGTH];
     static float spectrum[2][HOWMANY * KEPT * COLUMNS * 2];
@@ -177,8 +175,7 @@ static void compress_by_threads(int threads, const tg_multimode *modes, int64_t 
 
 /* Compressed gradients and updates are the same bits with any number of threads: of a factored
  * gradient, and of a matrix with few rows for each thread. */
-static void updates_do_not_depend_on_threads(void **state) {
-    (void)state;
+TEST(updates_do_not_depend_on_threads) {
     static const int threads[3] = {1, 2, 5};
     static compressed found[3];
     tg_multimode modes[2] = {
@@ -229,8 +226,7 @@ static bool is_among(long thread, int count, const long *threads) {
 /* A loop with work for two of four threads leaves the other two waiting for the next one: behind
  * the last loop, which has work for all, there is no thread that was not there before. (There may
  * have been more, which were ending: those of the tests above.) */
-static void threads_stay(void **state) {
-    (void)state;
+TEST(threads_stay) {
     enum { LARGE = 1 << 20, SMALL = 1 << 14, MOST = 64, THREADS = 4 };
     tg_context *ctx = NULL;
     tg_backend *be = open_cpu(THREADS, &ctx);
@@ -252,8 +248,7 @@ static void threads_stay(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void it_says_what_it_is(void **state) {
-    (void)state;
+TEST(it_says_what_it_is) {
     tg_context *ctx = NULL;
     tg_backend *be = open_cpu(0, &ctx);
     for (int i = 0; i < tg_backend_count(); i++) {
@@ -275,8 +270,7 @@ static void it_says_what_it_is(void **state) {
 
 /* ---- a child of a process whose threads are at work ---- */
 
-static void forks_compute(void **state) {
-    (void)state;
+TEST(forks_compute) {
     enum { N = 1 << 20 };
     tg_context *ctx = NULL;
     tg_backend *be = open_cpu(3, &ctx);
@@ -302,16 +296,4 @@ static void forks_compute(void **state) {
     free(x);
     tg_backend_close(&be);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decompositions_larger_than_scratch),
-        cmocka_unit_test(transforms_do_not_depend_on_threads),
-        cmocka_unit_test(updates_do_not_depend_on_threads),
-        cmocka_unit_test(threads_stay),
-        cmocka_unit_test(forks_compute),
-        cmocka_unit_test(it_says_what_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

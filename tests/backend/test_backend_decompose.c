@@ -353,7 +353,7 @@ static void refusals(t_side *s) {
     t_keep_same(s, x);
 }
 
-/* Whichever allocation fails, the call says so and leaves nothing behind. */
+/* Whichever allocation fails, the call reports it and leaks nothing. */
 static void out_of_memory(t_side *s) {
     for (int slot = 0; slot < 2; slot++) {
         tg_status status = TG_E_MEMORY;
@@ -374,12 +374,12 @@ static void out_of_memory(t_side *s) {
     }
 }
 
-/* A decomposition of (m, n) holds what the backend told, to the byte, and gives it back. */
+/* A decomposition of (m, n) allocates what the backend predicted, to the byte, and frees it. */
 static void check_scratch(t_side *s, tg_scratch_call call, int64_t m, int64_t n) {
-    const tg_scratch_need told = s->ops->scratch_need(s->be, call, s->dtype, m, n);
+    const tg_scratch_need need = s->ops->scratch_need(s->be, call, s->dtype, m, n);
     const size_t expected[TG_PLACES] = {[TG_HOST] =
-                                            s->ops->place == TG_HOST ? told.place : told.host,
-                                        [TG_DEVICE] = s->ops->place == TG_HOST ? 0 : told.place};
+                                            s->ops->place == TG_HOST ? need.place : need.host,
+                                        [TG_DEVICE] = s->ops->place == TG_HOST ? 0 : need.place};
     void *a = t_inout(s, s->dtype, m * n,
                       m == n ? hermitian(s, n, 1.0) : t_host_random(s, s->dtype, m * n));
     double *values = t_output(s, TG_F64, n);

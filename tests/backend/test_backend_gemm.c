@@ -25,7 +25,7 @@ typedef struct product {
     bool sums;               /* one C for all of the batch */
 } product;
 
-/* count random matrices (rows, columns) with NaN behind each row; *ld and *stride as chosen. */
+/* count random matrices (rows, columns) with NaN after each row; *ld and *stride as chosen. */
 static void *padded_host(t_side *s, int64_t count, int64_t rows, int64_t columns, int pad,
                          int64_t *ld, int64_t *stride) {
     *ld = columns + pad;

@@ -28,8 +28,8 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, two_modes);
 }
 
-/* From `probe` on the table holds only pointers: a slot that nobody filled is a NULL among them. */
-static void every_slot_is_filled(void **state) {
+/* From `probe` on the table holds only pointers: a slot that was not filled is a NULL among them. */
+TEST_WITH(every_slot_is_filled, open_context, close_context) {
     for (int b = 0; b < tg_backend_count(); b++) {
         tg_backend_info info;
         assert_int_equal(tg_backend_describe(*state, b, &info), TG_OK);
@@ -55,7 +55,7 @@ static void every_slot_is_filled(void **state) {
     }
 }
 
-static void ref_is_always_available(void **state) {
+TEST_WITH(ref_is_always_available, open_context, close_context) {
     tg_backend_info info;
     assert_int_equal(tg_backend_describe(*state, 0, &info), TG_OK);
     assert_string_equal(info.name, "ref");
@@ -64,7 +64,7 @@ static void ref_is_always_available(void **state) {
     assert_int_equal(tg_backend_describe(*state, -1, &info), TG_E_ARGUMENT);
 }
 
-static void a_context_keeps_its_backend(void **state) {
+TEST_WITH(a_context_keeps_its_backend, open_context, close_context) {
     tg_context *ctx = *state;
     assert_string_equal(tg_backend_name(ctx), "");
     assert_int_equal(tg_backend_select(ctx, "abacus"), TG_E_CONFIG);
@@ -76,13 +76,4 @@ static void a_context_keeps_its_backend(void **state) {
     tg_backend *be = NULL;
     assert_int_equal(tg_backend_get(ctx, &be), TG_OK);
     assert_ptr_equal(be, ctx->backend);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_slot_is_filled, open_context, close_context),
-        cmocka_unit_test_setup_teardown(ref_is_always_available, open_context, close_context),
-        cmocka_unit_test_setup_teardown(a_context_keeps_its_backend, open_context, close_context),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

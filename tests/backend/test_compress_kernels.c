@@ -113,8 +113,7 @@ static void run_products(cpu_product p, int width) {
     free(before);
 }
 
-static void test_products(void **state) {
-    (void)state;
+TEST(test_products) {
     for (int64_t n = 1; n <= MOST_COLUMNS; n++) {
         for (int form = 0; form < 4; form++) {
             const int64_t m = 1 + (n + 3 * form) % MOST_ROWS, k = n % 9 == form ? DEEP : 1 + n % 7;
@@ -140,8 +139,7 @@ static void test_products(void **state) {
 
 /* A second factor that is larger than the caches near a core: rows of the next tile are asked for.
  */
-static void test_far_product(void **state) {
-    (void)state;
+TEST(test_far_product) {
     const cpu_product p = {.m = 13,
                            .n = 1409,
                            .k = 75,
@@ -220,8 +218,7 @@ static void run_stretches(int64_t n, int rows, int64_t batch, tg_storage store, 
     free(before);
 }
 
-static void test_stretches(void **state) {
-    (void)state;
+TEST(test_stretches) {
     static const tg_storage stores[] = {TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16};
     for (int64_t n = 1; n <= 70; n++) {
         for (int width = 1; width <= 2; width++) {
@@ -230,8 +227,7 @@ static void test_stretches(void **state) {
     }
 }
 
-static void test_dots(void **state) {
-    (void)state;
+TEST(test_dots) {
     for (int64_t n = 1; n <= 40; n++) {
         float *a = numbers(2 * n, 7), *b = numbers(2 * n, 8);
         double complex sum[2] = {0.0, 0.0};
@@ -255,8 +251,7 @@ static void test_dots(void **state) {
 }
 
 /* A product of few rows: each row has the bits that it has alone. */
-static void test_few_rows(void **state) {
-    (void)state;
+TEST(test_few_rows) {
     enum { ROWS = 9, COLUMNS = 43, DEPTH = 8 };
     float *a = numbers(2 * ROWS * DEPTH, 9), *b = numbers(2 * DEPTH * COLUMNS, 10);
     float *before = numbers(2 * ROWS * COLUMNS, 11), *c = numbers(2 * ROWS * COLUMNS, 11);
@@ -344,8 +339,7 @@ static void run_kept(int64_t batch, int64_t rank, int width, bool taken) {
     free(u);
 }
 
-static void test_kept(void **state) {
-    (void)state;
+TEST(test_kept) {
     for (int64_t n = 1; n <= 40; n++) {
         for (int width = 1; width <= 2; width++) {
             run_kept(1 + n % 17, n, width, n % 5 != 0);
@@ -353,8 +347,7 @@ static void test_kept(void **state) {
     }
 }
 
-static void test_choice(void **state) {
-    (void)state;
+TEST(test_choice) {
     tg_context *ctx = net_context("cpu", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
@@ -364,13 +357,4 @@ static void test_choice(void **state) {
     }
     assert_ptr_equal(cpu_state_of(be)->compress, best);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),  cmocka_unit_test(test_far_product),
-        cmocka_unit_test(test_stretches), cmocka_unit_test(test_dots),
-        cmocka_unit_test(test_few_rows),  cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_choice)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,7 @@
 /* ---- the device itself ---- */
 
 /* A host array given to a device is refused before a kernel reads it. */
-static void losses_of_host_arrays_are_refused(void **state) {
-    (void)state;
+TEST(losses_of_host_arrays_are_refused) {
     tg_context *ctx = net_context("fake", 1);
     float values[4] = {1, 2, 3, 4};
     double loss = 0.0;
@@ -24,8 +23,7 @@ static void losses_of_host_arrays_are_refused(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void work_waits_until_somebody_waits(void **state) {
-    (void)state;
+TEST(work_waits_until_somebody_waits) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
@@ -54,8 +52,7 @@ static void work_waits_until_somebody_waits(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void the_copy_stream_spoils_until_it_is_joined(void **state) {
-    (void)state;
+TEST(the_copy_stream_spoils_until_it_is_joined) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
@@ -85,8 +82,7 @@ static void the_copy_stream_spoils_until_it_is_joined(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void graphs_run_again_and_refuse_to_wait(void **state) {
-    (void)state;
+TEST(graphs_run_again_and_refuse_to_wait) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
@@ -173,8 +169,7 @@ static void assert_same_bits(const tg_tensor *a, const tg_tensor *b) {
     assert_memory_equal(a->data, b->data, tg_tensor_bytes(a));
 }
 
-static void networks_give_the_same_bits(void **state) {
-    (void)state;
+TEST(networks_give_the_same_bits) {
     for (int i = 0; i < COUNT(networks); i++) {
         tg_context *ctx[2] = {net_context("cpu", 2), net_context("fake", 2)};
         outcome o[2] = {pass(ctx[0], networks[i]), pass(ctx[1], networks[i])};
@@ -194,12 +189,5 @@ static void networks_give_the_same_bits(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_of_host_arrays_are_refused),
-        cmocka_unit_test(work_waits_until_somebody_waits),
-        cmocka_unit_test(the_copy_stream_spoils_until_it_is_joined),
-        cmocka_unit_test(graphs_run_again_and_refuse_to_wait),
-        cmocka_unit_test(networks_give_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

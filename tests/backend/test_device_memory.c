@@ -57,8 +57,7 @@ static tg_context *begin(tg_settings **settings) {
     return ctx;
 }
 
-static void a_lack_of_memory_is_explained(void **state) {
-    (void)state;
+TEST(a_lack_of_memory_is_explained) {
     tg_settings *settings = NULL;
     tg_context *ctx = begin(&settings);
     const tg_mem_usage before = tg_context_memory(ctx, TG_DEVICE);
@@ -81,8 +80,7 @@ static void a_lack_of_memory_is_explained(void **state) {
 }
 
 /* What the plan needs and the device has not is refused before anything is taken. */
-static void a_run_that_does_not_fit_is_refused(void **state) {
-    (void)state;
+TEST(a_run_that_does_not_fit_is_refused) {
     tg_settings *settings = NULL;
     tg_context *ctx = begin(&settings);
     tg_train_memory plan;
@@ -122,9 +120,5 @@ static int remove_run(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lack_of_memory_is_explained),
-        cmocka_unit_test(a_run_that_does_not_fit_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, remove_run);
+    return t_run_tests(NULL, remove_run);
 }

@@ -218,8 +218,7 @@ static void assert_same_losses(const double *a, const double *b, int count) {
 
 /* ---- whole steps ---- */
 
-static void steps_end_the_same(void **state) {
-    (void)state;
+TEST(steps_end_the_same) {
     static const char batches[] = "0123103310B2301121021";
     /* refreshes meet good and bad batches; one is shorter */
     for (int n = 0; n < COUNT(networks); n++) {
@@ -246,8 +245,7 @@ static void steps_end_the_same(void **state) {
     }
 }
 
-static void sums_end_the_same(void **state) {
-    (void)state;
+TEST(sums_end_the_same) {
     for (int m = 0; m < COUNT(methods); m++) {
         const tg_step_config config = {.size = sizeof(tg_step_config), .accumulates = true};
         double losses[2][3];
@@ -267,9 +265,8 @@ static void sums_end_the_same(void **state) {
     }
 }
 
-/* Sums over ranks, of which there is one: used as soon as they are made, or behind the pass. */
-static void sums_over_ranks_end_the_same(void **state) {
-    (void)state;
+/* Sums over ranks, of which there is one: used as soon as they are made, or after the pass. */
+TEST(sums_over_ranks_end_the_same) {
     static const char batches[] = "0123103310B2301121021";
     for (int m = 0; m < COUNT(methods); m++) {
         for (int overlaps = 0; overlaps < 2; overlaps++) {
@@ -289,8 +286,7 @@ static void sums_over_ranks_end_the_same(void **state) {
 }
 
 /* What a graph sends counts as what the captured step sent. */
-static void replayed_steps_are_counted(void **state) {
-    (void)state;
+TEST(replayed_steps_are_counted) {
     for (int failing = 0; failing <= 2; failing += 2) { /* none, the backward pass */
         rig r = begin_over("fake", networks[0], "adam",
                            &(tg_step_config){.size = sizeof(tg_step_config)}, true);
@@ -316,8 +312,7 @@ static void replayed_steps_are_counted(void **state) {
 
 /* Steps that neither record nor refresh: one wait each for the outcome, with work left behind it.
  */
-static void ordinary_steps_do_not_starve_the_device(void **state) {
-    (void)state;
+TEST(ordinary_steps_do_not_starve_the_device) {
     for (int way = 0; way < 4; way++) {
         const bool graphs = way % 2 == 1;
         const tg_step_config config = {.size = sizeof(tg_step_config),
@@ -349,8 +344,7 @@ static void ordinary_steps_do_not_starve_the_device(void **state) {
 }
 
 /* New buffers need a new capture; an evaluation between two steps makes new ones. */
-static void captured_graphs_follow_the_buffers(void **state) {
-    (void)state;
+TEST(captured_graphs_follow_the_buffers) {
     static const char batches[] = "01021";
     double losses[2][sizeof batches];
     rig a = begin("cpu", networks[0], "adam", &(tg_step_config){.size = sizeof(tg_step_config)});
@@ -375,8 +369,7 @@ static void captured_graphs_follow_the_buffers(void **state) {
 }
 
 /* A backend that cannot record still trains, and says so once. */
-static void steps_that_cannot_be_recorded_are_run(void **state) {
-    (void)state;
+TEST(steps_that_cannot_be_recorded_are_run) {
     static const char batches[] = "0120121";
     for (int failing = 1; failing <= 2; failing++) { /* forward, backward */
         double losses[2][sizeof batches];
@@ -415,8 +408,7 @@ static void take_steps(tg_context *ctx, tg_optim *optim, const tg_shape *shape, 
     free(values);
 }
 
-static void gradients_that_are_not_finite_are_skipped(void **state) {
-    (void)state;
+TEST(gradients_that_are_not_finite_are_skipped) {
     const tg_shape shape = {3, {7, 6, 5}};
     for (int m = 0; m < COUNT(methods); m++) {
         for (int bad = 2; bad < 5; bad++) { /* on steps that refresh and on others */
@@ -465,8 +457,7 @@ static void gradients_that_are_not_finite_are_skipped(void **state) {
 }
 
 /* What a part of a sum held is remembered, also when others are settled in between. */
-static void sums_that_are_not_finite_are_skipped(void **state) {
-    (void)state;
+TEST(sums_that_are_not_finite_are_skipped) {
     const tg_shape shape = {1, {5}};
     for (int settles = 0; settles < 2; settles++) {
         tg_context *ctx = net_context("fake", 1);
@@ -512,8 +503,7 @@ static void sums_that_are_not_finite_are_skipped(void **state) {
     }
 }
 
-static void a_policy_of_errors_is_obeyed_at_once(void **state) {
-    (void)state;
+TEST(a_policy_of_errors_is_obeyed_at_once) {
     const tg_shape shape = {1, {5}};
     tg_context *ctx = net_context("fake", 1);
     tg_optim_config config = tg_optim_config_default();
@@ -544,17 +534,5 @@ static void a_policy_of_errors_is_obeyed_at_once(void **state) {
 int main(void) {
     fake_device_add("fake");
     (void)setenv("TGRAD_NCCL", FAKE_NCCL, 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_end_the_same),
-        cmocka_unit_test(sums_end_the_same),
-        cmocka_unit_test(sums_over_ranks_end_the_same),
-        cmocka_unit_test(replayed_steps_are_counted),
-        cmocka_unit_test(ordinary_steps_do_not_starve_the_device),
-        cmocka_unit_test(captured_graphs_follow_the_buffers),
-        cmocka_unit_test(steps_that_cannot_be_recorded_are_run),
-        cmocka_unit_test(gradients_that_are_not_finite_are_skipped),
-        cmocka_unit_test(sums_that_are_not_finite_are_skipped),
-        cmocka_unit_test(a_policy_of_errors_is_obeyed_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -134,8 +134,7 @@ static void check_lists(tg_context *ctx, const tg_tensor *y, const tg_tensor *x,
     tg_tensor_destroy(&index);
 }
 
-static void neighbours_are_those_of_all_pairs(void **state) {
-    (void)state;
+TEST(neighbours_are_those_of_all_pairs) {
     static const double radii[] = {0.0, 1e-3, 0.07, 0.25, 5.0};
     for (int b = 0; b < COUNT(tuned); b++) {
         if (!net_is_there(tuned[b])) {
@@ -164,8 +163,7 @@ static void neighbours_are_those_of_all_pairs(void **state) {
 }
 
 /* Places of a regular grid whose spacing is the radius: all on surfaces of balls. */
-static void the_ball_is_closed(void **state) {
-    (void)state;
+TEST(the_ball_is_closed) {
     tg_context *ctx = open_on("cpu", 2);
     tg_tensor y = make(ctx, TG_F32, (tg_shape){2, {64, 3}}), splits, index;
     for (int i = 0; i < 64; i++) {
@@ -294,8 +292,7 @@ static void compare(tg_context *one, tg_context *oracle, tg_dtype dtype,
     free_block(&b);
 }
 
-static void backends_compute_as_ref(void **state) {
-    (void)state;
+TEST(backends_compute_as_ref) {
     tg_context *ref = open_on("ref", 1);
     for (int k = 0; k < COUNT(tuned); k++) {
         if (!net_is_there(tuned[k]) || strcmp(tuned[k], "fake") == 0) { /* it computes as cpu */
@@ -318,8 +315,7 @@ static void backends_compute_as_ref(void **state) {
 
 /* So many edges that a GPU takes them in several chunks, which end inside of queries; ref would
  * take a minute. */
-static void chunks_of_edges_make_one_sum(void **state) {
-    (void)state;
+TEST(chunks_of_edges_make_one_sum) {
     if (!net_is_there("cuda")) {
         skip();
     }
@@ -366,8 +362,7 @@ static void check_gradient(tg_context *ctx, block *b, const tg_tensor *array,
     }
 }
 
-static void gradients_are_differences(void **state) {
-    (void)state;
+TEST(gradients_are_differences) {
     tg_context *ctx = open_on("ref", 1);
     for (int transform = 0; transform < 4; transform++) {
         const tg_gno_config config = config_of(transform, transform + 1);
@@ -380,8 +375,7 @@ static void gradients_are_differences(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void the_same_bits_again(void **state) {
-    (void)state;
+TEST(the_same_bits_again) {
     for (int k = 0; k < COUNT(tuned); k++) {
         if (!net_is_there(tuned[k])) {
             continue;
@@ -401,8 +395,7 @@ static void the_same_bits_again(void **state) {
 }
 
 /* Coordinates that are not finite are named, on every backend the same. */
-static void bad_places_are_named(void **state) {
-    (void)state;
+TEST(bad_places_are_named) {
     for (int k = 0; k < COUNT(tuned); k++) {
         if (!net_is_there(tuned[k])) {
             continue;
@@ -425,8 +418,7 @@ static void bad_places_are_named(void **state) {
     }
 }
 
-static void bad_settings_are_named(void **state) {
-    (void)state;
+TEST(bad_settings_are_named) {
     tg_context *ctx = open_on("cpu", 1);
     tg_gno_config config = tg_gno_config_default();
     config.in_channels = 2;
@@ -443,16 +435,6 @@ static void bad_settings_are_named(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_are_those_of_all_pairs),
-        cmocka_unit_test(the_ball_is_closed),
-        cmocka_unit_test(backends_compute_as_ref),
-        cmocka_unit_test(chunks_of_edges_make_one_sum),
-        cmocka_unit_test(gradients_are_differences),
-        cmocka_unit_test(the_same_bits_again),
-        cmocka_unit_test(bad_places_are_named),
-        cmocka_unit_test(bad_settings_are_named),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -38,8 +38,7 @@ static bool has(const cpu_tile_kernels *kernels) {
 #endif
 }
 
-static void test_tiles(void **state) {
-    (void)state;
+TEST(test_tiles) {
     static const cpu_tile_kernels *const tables[] = {&cpu_tile_plain, &cpu_tile_avx2,
                                                      &cpu_tile_avx512};
     static float a[DEPTH * CPU_TILE * REALS], b[DEPTH * CPU_TILE * (REALS + 2)];
@@ -159,8 +158,7 @@ static void check(const sizes *s, const arrays *x, cpu_tile_form form, tg_storag
     }
 }
 
-static void test_products(void **state) {
-    (void)state;
+TEST(test_products) {
     static const sizes all[] = {{1, 1, 1, 1},      {7, 5, 3, 6},     {46, 33, 16, 21},
                                 {17, 3, 7, 9},     {8, 2, 4, 4},     {5, 16, 2, 3},
                                 {100, 128, 40, 5}, {30, 300, 90, 2}, {2000, 4, 5, 7}};
@@ -194,8 +192,7 @@ static void test_products(void **state) {
 }
 
 /* AVX2 and AVX-512 sum in the same order. */
-static void test_instruction_sets(void **state) {
-    (void)state;
+TEST(test_instruction_sets) {
     const sizes s = {46, 33, 16, 21};
     if (!has(&cpu_tile_avx512)) {
         skip();
@@ -214,11 +211,4 @@ static void test_instruction_sets(void **state) {
     free_arrays(&x);
     free_arrays(&y);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_products),
-                                       cmocka_unit_test(test_instruction_sets)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,8 +32,7 @@ static void encode(const tg_state_codec *codec, bool second, const tg_rng *rng, 
     assert_true(isnan(out->scale[tg_state_scales(codec, n)]));
 }
 
-static void bytes_follow_from_bits_and_blocks(void **state) {
-    (void)state;
+TEST(bytes_follow_from_bits_and_blocks) {
     for (int form = 0; form < TG_STATE_FORMS; form++) {
         const tg_state_codec *codec = tg_state_codecs[form];
         const int bits = codec->bits > 0 ? codec->bits : 32;
@@ -52,8 +51,7 @@ static void bytes_follow_from_bits_and_blocks(void **state) {
 }
 
 /* To nearest: off by less than a step of the format, and what was decoded encodes to itself. */
-static void decoding_gives_back_what_was_encoded(void **state) {
-    (void)state;
+TEST(decoding_gives_back_what_was_encoded) {
     static const int64_t sizes[] = {1, 3, 7, TG_STATE_BLOCK, TG_STATE_BLOCK + 1, MOST - 5};
     for (int form = 0; form < TG_STATE_FORMS; form++) {
         const tg_state_codec *codec = tg_state_codecs[form];
@@ -78,8 +76,7 @@ static void decoding_gives_back_what_was_encoded(void **state) {
 }
 
 /* Stochastic rounding: the mean over many steps is the number itself, far below a step. */
-static void stochastic_rounding_has_no_bias(void **state) {
-    (void)state;
+TEST(stochastic_rounding_has_no_bias) {
     enum { STEPS = 4000 };
     for (int form = 0; form < TG_STATE_FORMS; form++) {
         const tg_state_codec *codec = tg_state_codecs[form];
@@ -101,13 +98,4 @@ static void stochastic_rounding_has_no_bias(void **state) {
             assert_true(fabs(sum / STEPS - (double)values[1]) <= 3e-4);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_follow_from_bits_and_blocks),
-        cmocka_unit_test(decoding_gives_back_what_was_encoded),
-        cmocka_unit_test(stochastic_rounding_has_no_bias),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,8 +62,7 @@ static void expect_small(const char *path) {
 }
 
 /* A limit on the size of files is a full disk: write stores a part and then fails. */
-static void test_disk_full(void **state) {
-    (void)state;
+TEST(test_disk_full) {
     const size_t blocks = tg_context_memory(ctx, TG_HOST).blocks;
     struct rlimit old;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -90,8 +89,7 @@ static void test_disk_full(void **state) {
     signal(SIGXFSZ, SIG_DFL);
 }
 
-static void test_bad_folder(void **state) {
-    (void)state;
+TEST(test_bad_folder) {
     for (int i = 0; i < 3; i++) {
         char path[64];
         snprintf(path, sizeof path, "no-such-folder/%s", names[i]);
@@ -102,8 +100,7 @@ static void test_bad_folder(void **state) {
 
 /* A folder without the right to write in it. The superuser may write anyway, so it becomes nobody
  * for the write. */
-static void test_read_only_folder(void **state) {
-    (void)state;
+TEST(test_read_only_folder) {
     const uid_t nobody = 65534, self = geteuid();
     const int files = test_folder_count();
     assert_int_equal(chmod(test_path(""), 0755), 0);
@@ -126,8 +123,7 @@ static void test_read_only_folder(void **state) {
 }
 
 /* Devices, folders and pipes are never replaced. */
-static void test_not_a_file(void **state) {
-    (void)state;
+TEST(test_not_a_file) {
     const int files = test_folder_count();
     struct stat info;
     assert_int_equal(mkdir(test_path("folder"), 0777), 0);
@@ -149,8 +145,7 @@ static void test_not_a_file(void **state) {
     assert_int_equal(remove(test_path("pipe")), 0);
 }
 
-static void test_permissions(void **state) {
-    (void)state;
+TEST(test_permissions) {
     const mode_t old = umask(027);
     for (int i = 0; i < 3; i++) {
         const char *path = test_path(names[i]);
@@ -168,8 +163,7 @@ static void test_permissions(void **state) {
 }
 
 /* A reader that has the old file open goes on reading the old content. */
-static void test_old_reader(void **state) {
-    (void)state;
+TEST(test_old_reader) {
     const char *path = test_path("reader.npy");
     assert_int_equal(tg_archive_write(ctx, path, small), TG_OK);
     FILE *reader = fopen(path, "rb");
@@ -180,8 +174,7 @@ static void test_old_reader(void **state) {
     fclose(reader);
 }
 
-static void test_abort(void **state) {
-    (void)state;
+TEST(test_abort) {
     const int files = test_folder_count();
     tg_atomic_file file = {.fd = -1};
     assert_int_equal(tg_atomic_open(ctx, test_path("abort"), &file), TG_OK);
@@ -208,14 +201,5 @@ static void test_abort(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_bad_folder),
-        cmocka_unit_test(test_read_only_folder),
-        cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_permissions),
-        cmocka_unit_test(test_old_reader),
-        cmocka_unit_test(test_abort),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

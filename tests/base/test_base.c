@@ -21,8 +21,7 @@ static void record(void *user, tg_log_level level, const char *message) {
     strncpy(log->text, message, sizeof log->text - 1);
 }
 
-static void test_status_names(void **state) {
-    (void)state;
+TEST(test_status_names) {
     for (int i = 0; i < TG_STATUS_COUNT; i++) {
         assert_non_null(tg_status_name((tg_status)i));
         assert_string_not_equal(tg_status_name((tg_status)i), "unknown status");
@@ -31,8 +30,7 @@ static void test_status_names(void **state) {
     assert_string_equal(tg_status_name((tg_status)-1), "unknown status");
 }
 
-static void test_context(void **state) {
-    (void)state;
+TEST(test_context) {
     log_record log = {0};
     tg_context_config config = tg_context_config_default();
     config.threads = 3;
@@ -65,8 +63,7 @@ static void test_context(void **state) {
     assert_null(ctx);
 }
 
-static void test_ledger(void **state) {
-    (void)state;
+TEST(test_ledger) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     const tg_mem_usage start = tg_context_memory(ctx, TG_HOST);
@@ -120,8 +117,7 @@ static void toy_release(void *state, void *block) {
     free(block);
 }
 
-static void test_device_ledger(void **state) {
-    (void)state;
+TEST(test_device_ledger) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     toy_device toy = {.limit = 1000};
@@ -145,8 +141,7 @@ static void test_device_ledger(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_leak_is_reported(void **state) {
-    (void)state;
+TEST(test_leak_is_reported) {
     log_record log = {0};
     tg_context_config config = {.size = sizeof(tg_context_config),
                                 .device = -1,
@@ -163,8 +158,7 @@ static void test_leak_is_reported(void **state) {
     free(block - TG_ALIGNMENT);
 }
 
-static void test_constructors_survive_no_memory(void **state) {
-    (void)state;
+TEST(test_constructors_survive_no_memory) {
     for (long n = 1;; n++) {
         tg_context *ctx = NULL;
         tg_mem_test_fail_at(n);
@@ -215,8 +209,7 @@ static void test_constructors_survive_no_memory(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_backend_choice(void **state) {
-    (void)state;
+TEST(test_backend_choice) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     assert_string_equal(tg_backend_name(ctx), "");
@@ -232,8 +225,7 @@ static void test_backend_choice(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_partition_covers(void **state) {
-    (void)state;
+TEST(test_partition_covers) {
     for (int64_t n = 0; n < 40; n++) {
         for (int64_t grain = 1; grain < 9; grain += 3) {
             for (int parts = 1; parts < 9; parts++) {
@@ -252,24 +244,8 @@ static void test_partition_covers(void **state) {
     assert_true(tg_cpu_count() >= 1);
 }
 
-static void test_build_info(void **state) {
-    (void)state;
+TEST(test_build_info) {
     tg_build_info build = tg_build();
     assert_string_equal(build.version, TG_VERSION);
     assert_true(strlen(build.compiler) > 0 && strlen(build.features) > 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_status_names),
-        cmocka_unit_test(test_context),
-        cmocka_unit_test(test_ledger),
-        cmocka_unit_test(test_device_ledger),
-        cmocka_unit_test(test_leak_is_reported),
-        cmocka_unit_test(test_constructors_survive_no_memory),
-        cmocka_unit_test(test_backend_choice),
-        cmocka_unit_test(test_partition_covers),
-        cmocka_unit_test(test_build_info),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,8 +30,7 @@ static tg_status choose(int device, void *stream, const char *backend, int *used
     return status;
 }
 
-static void test_device_and_stream(void **state) {
-    (void)state;
+TEST(test_device_and_stream) {
     int other = 0; /* its address is no stream */
     const struct {
         int device;
@@ -156,8 +155,7 @@ static double train(tg_context *ctx, const keeper *k, bool serves_host) {
     return loss;
 }
 
-static void test_allocator(void **state) {
-    (void)state;
+TEST(test_allocator) {
     tg_context *plain = context_with(NULL, "cpu", false);
     const double expected = train(plain, NULL, false);
     tg_context_destroy(&plain);
@@ -184,8 +182,7 @@ static void *give_nothing(void *user, size_t bytes, tg_place place, void *stream
     return NULL;
 }
 
-static void test_allocator_refused(void **state) {
-    (void)state;
+TEST(test_allocator_refused) {
     tg_context_config config = tg_context_config_default();
     keeper k = {0};
     config.allocator = (tg_allocator){.alloc = keep_alloc, .user = &k};
@@ -220,11 +217,6 @@ static void test_allocator_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_device_and_stream),
-        cmocka_unit_test(test_allocator),
-        cmocka_unit_test(test_allocator_refused),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -31,8 +31,7 @@ static const char meminfo[] = "MemTotal:       16000 kB\nMemFree:         100 kB
                               "MemAvailable:   8000 kB\nSwapTotal:      4000 kB\n"
                               "SwapFree:       2000 kB\n";
 
-static void machines(void **state) {
-    (void)state;
+TEST(machines) {
     size_t left = 7;
     put("none", "/proc/other", "");
     assert_false(tg_host_memory_left(test_path("none"), &left));
@@ -46,8 +45,7 @@ static void machines(void **state) {
 }
 
 /* Version 2: the smallest of the groups on the way up counts; file caches are free. */
-static void groups_of_version_2(void **state) {
-    (void)state;
+TEST(groups_of_version_2) {
     put("v2", "/proc/meminfo", meminfo);
     put("v2", "/proc/self/cgroup", "0::/users/me\n");
     put("v2", "/sys/fs/cgroup/users/me/memory.max", "max\n");
@@ -70,8 +68,7 @@ static void groups_of_version_2(void **state) {
 }
 
 /* Version 1, from inside a container: the path is the one outside. */
-static void groups_of_version_1(void **state) {
-    (void)state;
+TEST(groups_of_version_1) {
     put("v1", "/proc/meminfo", "MemAvailable: 8000 kB\n");
     put("v1", "/proc/self/cgroup", "9:cpu:/\n5:memory:/docker/0a1b\n");
     put("v1", "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -101,10 +98,5 @@ static int remove_trees(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(machines),
-        cmocka_unit_test(groups_of_version_2),
-        cmocka_unit_test(groups_of_version_1),
-    };
-    return cmocka_run_group_tests(tests, NULL, remove_trees);
+    return t_run_tests(NULL, remove_trees);
 }

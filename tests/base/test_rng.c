@@ -10,8 +10,7 @@
 #include "tensor/half.h"
 
 /* The three vectors that the authors of Philox publish for 4x32-10. */
-static void test_known_answers(void **state) {
-    (void)state;
+TEST(test_known_answers) {
     static const struct {
         uint32_t counter[4], key[2], expected[4];
     } rows[] = {
@@ -30,8 +29,7 @@ static void test_known_answers(void **state) {
     }
 }
 
-static void test_streams_differ(void **state) {
-    (void)state;
+TEST(test_streams_differ) {
     const tg_rng base = {.seed = 1, .purpose = TG_RNG_TEST, .step = 0};
     tg_rng other[3] = {base, base, base};
     other[0].seed = 2;
@@ -50,8 +48,7 @@ static void test_streams_differ(void **state) {
 }
 
 /* Our log and circle against the C library's: they may differ in the last bits only. */
-static void test_exact_functions(void **state) {
-    (void)state;
+TEST(test_exact_functions) {
     for (int i = 1; i < 100000; i++) {
         double u = i / 100000.0;
         double expected = log(u);
@@ -65,8 +62,7 @@ static void test_exact_functions(void **state) {
     assert_true(fabs(tg_exact_log(0x1p-53) + 53 * 0.69314718055994530942) <= 1e-14);
 }
 
-static void test_moments(void **state) {
-    (void)state;
+TEST(test_moments) {
     const tg_rng rng = {.seed = 42, .purpose = TG_RNG_TEST, .step = 7};
     enum { N = 200000 };
     double u1 = 0, u2 = 0, n1 = 0, n2 = 0, n4 = 0, e1 = 0;
@@ -91,8 +87,7 @@ static void test_moments(void **state) {
     assert_true(fabs(e1 / N - 1.0) <= 5 * sqrt(1.0 / N));
 }
 
-static void test_permutation_is_bijection(void **state) {
-    (void)state;
+TEST(test_permutation_is_bijection) {
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 33, 1000, 4097};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         uint64_t n = sizes[s];
@@ -111,8 +106,7 @@ static void test_permutation_is_bijection(void **state) {
 
 /* Chi-square of where element 0 lands, over many steps, for n = 13: 12 degrees of freedom, the
  * 99.99th percentile is 39.1. */
-static void test_permutation_is_uniform(void **state) {
-    (void)state;
+TEST(test_permutation_is_uniform) {
     enum { N = 13, TRIALS = 26000 };
     for (uint64_t start = 0; start < N; start += 6) {
         int count[N] = {0};
@@ -130,8 +124,7 @@ static void test_permutation_is_uniform(void **state) {
 
 /* Neighbours of bf16 above 1 are 2^-7 apart: 1 + 2^-8 goes up from 0x8000 of 0x10000 on, as
  * does the negative one; numbers that bf16 has stay; Inf and NaN too. */
-static void test_stochastic_rounding(void **state) {
-    (void)state;
+TEST(test_stochastic_rounding) {
     static const struct {
         float x;
         uint32_t random;
@@ -188,8 +181,7 @@ static void test_stochastic_rounding(void **state) {
 }
 
 /* A draw's 128 bits are those of eight numbers, in their order. */
-static void test_rounding_draws(void **state) {
-    (void)state;
+TEST(test_rounding_draws) {
     const tg_rng rng = {.seed = 3, .purpose = TG_RNG_ROUNDING, .step = 8};
     for (uint64_t j = 0; j < 17; j++) {
         uint32_t bits[4];
@@ -199,8 +191,7 @@ static void test_rounding_draws(void **state) {
 }
 
 /* Numbers of a draw know nothing of each other: their bits are seldom equal, and not correlated. */
-static void test_rounding_bits_are_independent(void **state) {
-    (void)state;
+TEST(test_rounding_bits_are_independent) {
     enum { DRAWS = 1 << 16, SHARE = 8 };
     const tg_rng rng = {.seed = 11, .purpose = TG_RNG_ROUNDING, .step = 2};
     double sum[SHARE] = {0}, product[SHARE][SHARE] = {{0}};
@@ -230,8 +221,7 @@ static void test_rounding_bits_are_independent(void **state) {
 
 /* The mean over all random bits is x: exactly in bf16, and to 2^-16 of a step where more bits are
  * cut off. */
-static void test_rounding_has_no_bias(void **state) {
-    (void)state;
+TEST(test_rounding_has_no_bias) {
     static const float sizes[] = {0x1.23456p0f,   -0x1.fedcbap-3f, 0x1.3579bp-14f, -0x1.abcdep-16f,
                                   0x1.2468ap-17f, 0x1.7654p-20f,   -0x1.cbap-26f,  0x1.8p-31f};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -245,20 +235,4 @@ static void test_rounding_has_no_bias(void **state) {
         const double error = fabs(f16 * 0x1p-16 - (double)sizes[i]);
         assert_true(error <= (step > 0x1p-24 ? 0.0 : 0x1p-16 * step));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_streams_differ),
-        cmocka_unit_test(test_exact_functions),
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_permutation_is_bijection),
-        cmocka_unit_test(test_permutation_is_uniform),
-        cmocka_unit_test(test_stochastic_rounding),
-        cmocka_unit_test(test_rounding_draws),
-        cmocka_unit_test(test_rounding_bits_are_independent),
-        cmocka_unit_test(test_rounding_has_no_bias),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,8 +158,7 @@ static void halves_add_up(const char *backend, const char *method) {
     end(&half[1]);
 }
 
-static void test_halves_add_up(void **state) {
-    (void)state;
+TEST(test_halves_add_up) {
     static const char *const methods[] = {"adam",         "lowrank",    "galore",
                                           "unstructured", "structured", "tensorgrad"};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
@@ -169,8 +168,7 @@ static void test_halves_add_up(void **state) {
 }
 
 /* The names and shapes of the sums, and when there are any. */
-static void test_parts(void **state) {
-    (void)state;
+TEST(test_parts) {
     process p = begin("cpu", "tensorgrad");
     tg_optim_sum sum;
     assert_int_equal(tg_optim_sum_count(p.optim, 0), 0);
@@ -227,8 +225,7 @@ static void nan_counts_where_it_is_written(const char *backend, double bad) {
     end(&p);
 }
 
-static void test_nan(void **state) {
-    (void)state;
+TEST(test_nan) {
     nan_counts_where_it_is_written("cpu", (double)NAN);
     nan_counts_where_it_is_written("cpu", 1e200);
     nan_counts_where_it_is_written("fake", (double)NAN);
@@ -262,19 +259,12 @@ static void discarded(const char *backend) {
     end(&twin);
 }
 
-static void test_discarded(void **state) {
-    (void)state;
+TEST(test_discarded) {
     discarded("cpu");
     discarded("fake");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves_add_up),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_discarded),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -79,8 +79,7 @@ static void assert_refused(bool ok, const char *part) {
     }
 }
 
-static void test_forms(void **state) {
-    (void)state;
+TEST_WITH(test_forms, NULL, reset) {
     assert_true(PARSE("in", "--count", "7", "out", "--flag"));
     assert_int_equal(opt.count, 7);
     assert_true(opt.flag && !opt.other);
@@ -109,8 +108,7 @@ static void test_forms(void **state) {
     assert_int_equal(args.count, 0);
 }
 
-static void test_unknown(void **state) {
-    (void)state;
+TEST_WITH(test_unknown, NULL, reset) {
     assert_refused(PARSE("--cuont", "3"), "unknown option '--cuont'; did you mean --count?");
     assert_refused(PARSE("--coun=3"), "did you mean --count?");
     assert_refused(PARSE("-cuont"), "did you mean --count?");
@@ -128,8 +126,7 @@ static void test_unknown(void **state) {
     assert_true(strlen(error) < 200);
 }
 
-static void test_missing_values(void **state) {
-    (void)state;
+TEST_WITH(test_missing_values, NULL, reset) {
     assert_refused(PARSE("--count"), "--count needs a value");
     assert_refused(PARSE("-n"), "-n needs a value");
     assert_refused(PARSE("--name", "--flag"), "--name needs a value, but --flag follows");
@@ -138,8 +135,7 @@ static void test_missing_values(void **state) {
     assert_refused(PARSE("--flag="), "--flag takes no value");
 }
 
-static void test_integers(void **state) {
-    (void)state;
+TEST_WITH(test_integers, NULL, reset) {
     static const char *const wrong[] = {"",    "x",   "3x",    " 3",  "3 ",  "0x10",
                                         "1.5", "1e3", "--any", "+-3", "NaN", "٣"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -159,8 +155,7 @@ static void test_integers(void **state) {
     assert_int_equal(opt.count, 2);
 }
 
-static void test_choices(void **state) {
-    (void)state;
+TEST_WITH(test_choices, NULL, reset) {
     assert_true(PARSE("--fruit", "banana"));
     assert_string_equal(opt.fruit, "banana");
     assert_refused(PARSE("--fruit", "bannana"),
@@ -169,8 +164,7 @@ static void test_choices(void **state) {
     assert_refused(PARSE("--fruit="), "is not one of");
 }
 
-static void test_lists(void **state) {
-    (void)state;
+TEST_WITH(test_lists, NULL, reset) {
     assert_true(PARSE("--list", "a,bb", "-lc", "--list=d", "--list", "[e, ff]", "--list=[g]"));
     static const char *const expected[] = {"a", "bb", "c", "d", "e", "ff", "g"};
     assert_int_equal(opt.list.count, 7);
@@ -184,8 +178,7 @@ static void test_lists(void **state) {
     assert_refused(PARSE("--list", "[a, ]"), "empty item");
 }
 
-static void test_overrides(void **state) {
-    (void)state;
+TEST_WITH(test_overrides, NULL, reset) {
     assert_true(PARSE_OVERRIDES("c.yaml", "--opt.rank", "0.25", "--a.b_2.c=", "--flag"));
     assert_int_equal(args.override_count, 2);
     assert_string_equal(args.override[0].key, "opt.rank");
@@ -205,8 +198,7 @@ static void test_overrides(void **state) {
 
 /* ---- Nearest names. ---- */
 
-static void test_edit_distance(void **state) {
-    (void)state;
+TEST(test_edit_distance) {
     static const struct {
         const char *a, *b;
         int distance;
@@ -242,8 +234,7 @@ static const char *nearest(const char *word) {
     return suggestion.best ? suggestion.best : "";
 }
 
-static void test_nearest(void **state) {
-    (void)state;
+TEST(test_nearest) {
     assert_string_equal(nearest("inspct"), "inspect");
     assert_string_equal(nearest("conv"), "convert");
     assert_string_equal(nearest("comp"), "completion");
@@ -255,8 +246,7 @@ static void test_nearest(void **state) {
 
 /* ---- Text. ---- */
 
-static void test_bytes_text(void **state) {
-    (void)state;
+TEST(test_bytes_text) {
     static const struct {
         uint64_t bytes;
         const char *text;
@@ -277,8 +267,7 @@ static void test_bytes_text(void **state) {
     }
 }
 
-static void test_duration_text(void **state) {
-    (void)state;
+TEST(test_duration_text) {
     static const struct {
         double seconds;
         const char *text;
@@ -303,8 +292,7 @@ static void assert_clean(const char *text, size_t limit, const char *expected) {
     free(clean);
 }
 
-static void test_clean_text(void **state) {
-    (void)state;
+TEST(test_clean_text) {
     assert_clean("", 0, "");
     assert_clean("grüße 字 𝄞", 0, "grüße 字 𝄞");
     assert_clean("a\nb\tc\x1b[31m\x7f", 0, "a\\nb\\tc\\x1b[31m\\x7f");
@@ -323,8 +311,7 @@ static void test_clean_text(void **state) {
     assert_clean("\x01\x01\x01", 2, "\\x01\\x01... (3 bytes)");
 }
 
-static void test_table(void **state) {
-    (void)state;
+TEST(test_table) {
     cli_table table = cli_table_of("name|n>|note");
     for (int i = 0; i < 3; i++) {
         cli_table_cell(&table, "%s", i == 1 ? "grüße" : "x");
@@ -341,23 +328,4 @@ static void test_table(void **state) {
                               "grüße  100  \n"
                               "x      200  a\\nb\n");
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_forms, reset),
-        cmocka_unit_test_teardown(test_unknown, reset),
-        cmocka_unit_test_teardown(test_missing_values, reset),
-        cmocka_unit_test_teardown(test_integers, reset),
-        cmocka_unit_test_teardown(test_choices, reset),
-        cmocka_unit_test_teardown(test_lists, reset),
-        cmocka_unit_test_teardown(test_overrides, reset),
-        cmocka_unit_test(test_edit_distance),
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_bytes_text),
-        cmocka_unit_test(test_duration_text),
-        cmocka_unit_test(test_clean_text),
-        cmocka_unit_test(test_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,7 @@
 
 /* ---- fitting ---- */
 
-static void a_line_fits_any_width(void **state) {
-    (void)state;
+TEST(a_line_fits_any_width) {
     const cli_part parts[] = {
         {.text = "epoch 12/500"},          {.is_bar = true, .rank = 4},
         {.text = "120/1000", .rank = 1},   {.text = "loss 0.01234", .rank = 2},
@@ -163,8 +162,7 @@ static void resize(terminal *t, int columns) {
     t->used = (int)t->used > columns ? 0 : t->used;
 }
 
-static void training_fits_the_terminal(void **state) {
-    (void)state;
+TEST(training_fits_the_terminal) {
     tg_context *ctx = NULL;
     char config[1024], folder[1024];
     const tg_shape train = SET_SHAPE(64, 16, 16), test = SET_SHAPE(2, 16, 16),
@@ -197,9 +195,5 @@ static void training_fits_the_terminal(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_fits_any_width),
-        cmocka_unit_test(training_fits_the_terminal),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

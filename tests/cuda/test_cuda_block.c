@@ -131,8 +131,7 @@ static void block(t_side *s, const void *what) {
     s->ops->fft_destroy(s->be, &op.fft);
 }
 
-static void blocks(void **state) {
-    (void)state;
+TEST(blocks) {
     for (int i = 0; i < SIZES; i++) {
         for (int k = 0; k < 2; k++) { /* each of the six somewhere */
             const int v = (i + 3 * k) % 6;
@@ -214,8 +213,7 @@ static void block_back(t_side *s, const void *what) {
     s->ops->fft_destroy(s->be, &op.fft);
 }
 
-static void blocks_backwards(void **state) {
-    (void)state;
+TEST(blocks_backwards) {
     for (int i = 0; i < SIZES; i++) {
         const back_case c = {.size = i,
                              .over = i % 4,
@@ -277,8 +275,7 @@ static void channel_mlp(t_side *s, const void *what) {
     }
 }
 
-static void channel_mlps(void **state) {
-    (void)state;
+TEST(channel_mlps) {
     static const mlp_case cases[] = {
         {2, 64, 384, TG_ACT_GELU, false, false},  {1, 64, 128 * 300, TG_ACT_NONE, true, false},
         {2, 128, 320, TG_ACT_NONE, false, false}, {1, 128, 64 * 300, TG_ACT_GELU, true, false},
@@ -291,7 +288,5 @@ static void channel_mlps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks), cmocka_unit_test(blocks_backwards),
-                                       cmocka_unit_test(channel_mlps)};
-    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
+    return t_gpu_here() ? t_run_tests(t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -54,8 +54,7 @@ static bool has_loaded(const char *name) {
 
 /* The best backend where there is a GPU; elsewhere listed with its reason, and never chosen,
  * and nothing is loaded for it. */
-static void test_choice(void **state) {
-    (void)state;
+TEST_WITH(test_choice, open_backend, close_backend) {
     tg_backend_info info = {0};
     ops.probe(&info);
     assert_int_equal(info.available, info.device[0] != '\0');
@@ -70,8 +69,7 @@ static void test_choice(void **state) {
     assert_string_equal(tg_backend_name(ctx), info.available ? "cuda" : "cpu");
 }
 
-static void test_round_trip(void **state) {
-    (void)state;
+TEST_WITH(test_round_trip, open_backend, close_backend) {
     need_gpu();
     enum { N = 65537 };
     static unsigned char sent[N], got[N + 2];
@@ -103,8 +101,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(usage.peak_total, before + 2 * N);
 }
 
-static void test_empty_block(void **state) {
-    (void)state;
+TEST_WITH(test_empty_block, open_backend, close_backend) {
     need_gpu();
     void *d_none = ops.alloc(&be, TG_MEM_OTHER, 0);
     assert_non_null(d_none);
@@ -112,8 +109,7 @@ static void test_empty_block(void **state) {
     ops.release(&be, d_none);
 }
 
-static void test_out_of_memory(void **state) {
-    (void)state;
+TEST_WITH(test_out_of_memory, open_backend, close_backend) {
     need_gpu();
     const size_t before = tg_context_memory(ctx, TG_DEVICE).current_total;
     assert_null(ops.alloc(&be, TG_MEM_ACTIVATIONS, (size_t)1 << 50));
@@ -125,8 +121,7 @@ static void test_out_of_memory(void **state) {
 }
 
 /* A wrong pointer is an error of the call, with a sentence. */
-static void test_bad_pointer(void **state) {
-    (void)state;
+TEST_WITH(test_bad_pointer, open_backend, close_backend) {
     need_gpu();
     char host[8];
     assert_int_equal(ops.download(&be, host, (const void *)(uintptr_t)8, sizeof host),
@@ -166,8 +161,7 @@ static void compute(tg_context *on) {
 }
 
 /* The default streams of CUDA have fixed handles: cudaStreamLegacy and cudaStreamPerThread. */
-static void test_stream_of_the_caller(void **state) {
-    (void)state;
+TEST_WITH(test_stream_of_the_caller, open_backend, close_backend) {
     need_gpu();
     for (uintptr_t handle = 0; handle <= 2; handle++) {
         tg_context_config config = tg_context_config_default();
@@ -180,8 +174,7 @@ static void test_stream_of_the_caller(void **state) {
     }
 }
 
-static void test_device_that_is_not_there(void **state) {
-    (void)state;
+TEST_WITH(test_device_that_is_not_there, open_backend, close_backend) {
     need_gpu();
     tg_context_config config = tg_context_config_default();
     config.device = 1000;
@@ -207,8 +200,7 @@ static void take_back(void *user, void *block, size_t bytes, tg_place place, voi
     ops.release(&be, block);
 }
 
-static void test_memory_of_the_caller(void **state) {
-    (void)state;
+TEST_WITH(test_memory_of_the_caller, open_backend, close_backend) {
     need_gpu();
     int alive = 0;
     const size_t before = tg_context_memory(ctx, TG_DEVICE).current_total;
@@ -223,18 +215,4 @@ static void test_memory_of_the_caller(void **state) {
     tg_context_destroy(&on);
     assert_int_equal(alive, 0);
     assert_int_equal(tg_context_memory(ctx, TG_DEVICE).current_total, before);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_choice, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_round_trip, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_empty_block, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_out_of_memory, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_bad_pointer, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_stream_of_the_caller, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_device_that_is_not_there, open_backend, close_backend),
-        cmocka_unit_test_setup_teardown(test_memory_of_the_caller, open_backend, close_backend),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

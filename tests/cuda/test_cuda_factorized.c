@@ -39,8 +39,7 @@ static void two_modes(t_side *s, const void *what) {
     t_keep_close(s, op.dright, TF32_GROWTH);
 }
 
-static void planes(void **state) {
-    (void)state;
+TEST(planes) {
     static const tg_two_modes sizes[] = {
         {.dtype = TG_C64, .planes = 300, .d1 = 64, .d2 = 33, .r1 = 36, .r2 = 19},
         {.dtype = TG_C64, .planes = 7, .d1 = 64, .d2 = 36, .r1 = 36, .r2 = 20},
@@ -94,8 +93,7 @@ static void mapped(t_side *s, const void *what) {
     }
 }
 
-static void products(void **state) {
-    (void)state;
+TEST(products) {
     static const tg_mapped sizes[] = {
         {.batch = 8, .channels = 64, .in = 36, .out = 36, .modes = 96},
         {.batch = 11, .channels = 64, .in = 20, .out = 7, .modes = 42},
@@ -111,6 +109,5 @@ static void products(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(planes), cmocka_unit_test(products)};
-    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
+    return t_gpu_here() ? t_run_tests(t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -48,8 +48,7 @@ static tg_vorticity *open_flows(tg_backend *be, int64_t grid) {
     return v;
 }
 
-static void test_as_on_the_cpu(void **state) {
-    (void)state;
+TEST(test_as_on_the_cpu) {
     static const int64_t grids[] = {16, 22, 23, 45, 128, 256};
     if (!device) {
         skip();
@@ -73,8 +72,7 @@ static void test_as_on_the_cpu(void **state) {
 }
 
 /* Each flow has the bits that it has in other company: what is beside it and how many move. */
-static void test_company(void **state) {
-    (void)state;
+TEST(test_company) {
     static const int64_t grids[] = {32, 23, 27};
     if (!device) {
         skip();
@@ -96,9 +94,5 @@ static void test_company(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_on_the_cpu),
-        cmocka_unit_test(test_company),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

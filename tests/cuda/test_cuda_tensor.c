@@ -170,8 +170,7 @@ static void compare_mlp(const mlp_size *size, int number, const mode *m) {
     t_gpu_compare(TG_F32, mlp_backward, &c);
 }
 
-static void channel_mlps(void **state) {
-    (void)state;
+TEST(channel_mlps) {
     for (int i = 0; i < (int)(sizeof mlps / sizeof mlps[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
             if (is_worth_it(&modes[m], mlps[i].in, mlps[i].pixels)) {
@@ -181,8 +180,7 @@ static void channel_mlps(void **state) {
     }
 }
 
-static void mlps_with_a_narrow_end(void **state) {
-    (void)state;
+TEST(mlps_with_a_narrow_end) {
     for (int i = 0; i < (int)(sizeof narrow_mlps / sizeof narrow_mlps[0]); i++) {
         for (int m = 0; m < (int)(sizeof narrow_modes / sizeof narrow_modes[0]); m++) {
             compare_mlp(&narrow_mlps[i], m, &narrow_modes[m]);
@@ -254,8 +252,7 @@ static void skip_backward(t_side *s, const void *what) {
     }
 }
 
-static void linear_skips(void **state) {
-    (void)state;
+TEST(linear_skips) {
     for (int i = 0; i < (int)(sizeof skips / sizeof skips[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
             const skip_case c = {.size = i, .number = m, .mode = modes[m]};
@@ -315,8 +312,7 @@ static void transform(t_side *s, const void *what) {
     s->ops->fft_destroy(s->be, &plan);
 }
 
-static void rows_of_halves(void **state) {
-    (void)state;
+TEST(rows_of_halves) {
     for (int i = 0; i < (int)(sizeof transforms / sizeof transforms[0]); i++) {
         for (int v = 0; v < 16; v++) {
             const fft_case c = {.size = i,
@@ -331,8 +327,5 @@ static void rows_of_halves(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(channel_mlps), cmocka_unit_test(mlps_with_a_narrow_end),
-        cmocka_unit_test(linear_skips), cmocka_unit_test(rows_of_halves)};
-    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
+    return t_gpu_here() ? t_run_tests(t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -13,8 +13,7 @@
 
 /* ---- datasets ---- */
 
-static void test_layouts(void **state) {
-    (void)state;
+TEST(test_layouts) {
     static const struct {
         int n_dim;
         tg_shape x, y;
@@ -119,8 +118,7 @@ static void check_times(const char *path, int64_t times, int64_t channels, int64
     }
 }
 
-static void test_times(void **state) {
-    (void)state;
+TEST(test_times) {
     const tg_shape x = SET_SHAPE(4, 6, 6);
     const tg_shape ys[2] = {SET_SHAPE(4, 5, 6, 6), SET_SHAPE(4, 5, 2, 6, 6)};
     for (int64_t k = 0; k < 2; k++) {
@@ -151,8 +149,7 @@ static void test_times(void **state) {
 }
 
 /* Odd grids hold both ends: every s-th point of 1 + s (r - 1). */
-static void test_odd_grids(void **state) {
-    (void)state;
+TEST(test_odd_grids) {
     const tg_shape x = SET_SHAPE(2, 21, 21);
     const char *path = set_write(ctx, "odd.h5", TG_F32, &x, &x);
     static const struct {
@@ -177,8 +174,7 @@ static void test_odd_grids(void **state) {
 }
 
 /* Three dimensions of different sizes, each with a step of its own. */
-static void test_steps_of_each_dimension(void **state) {
-    (void)state;
+TEST(test_steps_of_each_dimension) {
     enum { R = 4 };
     const tg_shape shape = SET_SHAPE(3, 2, 8, 12, 20); /* two channels */
     const int64_t step[3] = {2, 3, 5};
@@ -206,8 +202,7 @@ static void test_steps_of_each_dimension(void **state) {
 
 /* The same values from every format and stored dtype, real as complex and in f64, too; streamed and
  * cached. */
-static void test_formats(void **state) {
-    (void)state;
+TEST(test_formats) {
     static const char *const names[] = {"set.h5", "set.safetensors", "set_x.npy"};
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_I16};
     enum { N = 5, POINTS = 12 };
@@ -252,8 +247,7 @@ static void test_formats(void **state) {
 
 /* Samples of more bytes than are converted at once, in files whose numbers are wider or narrower
  * than those handed out. */
-static void test_many_pieces(void **state) {
-    (void)state;
+TEST(test_many_pieces) {
     enum { SIDE = 150, POINTS = SIDE * SIDE };
     static const char *const names[] = {"wide_x.npy", "wide.safetensors", "wide.h5"};
     static const tg_dtype dtypes[] = {TG_F64, TG_I16};
@@ -279,8 +273,7 @@ static void test_many_pieces(void **state) {
 }
 
 /* Fortran order and big-endian numbers, as numpy writes them: values of test_formats' kind. */
-static void test_npy_orders(void **state) {
-    (void)state;
+TEST(test_npy_orders) {
     enum { N = 3, M = 4, CELLS = N * M };
     char x_path[512];
     snprintf(x_path, sizeof x_path, "%s", test_path("order_x.npy"));
@@ -320,8 +313,7 @@ static void test_npy_orders(void **state) {
     test_folder_remove();
 }
 
-static void test_files_apart(void **state) {
-    (void)state;
+TEST(test_files_apart) {
     const tg_shape shape = SET_SHAPE(2, 3), other = SET_SHAPE(2, 5);
     char first[512], second[512];
     snprintf(first, sizeof first, "%s", set_write(ctx, "a.h5", TG_F32, &shape, &other));
@@ -356,8 +348,7 @@ static void expect_refused(const char *path, const tg_dataset_config *config, tg
 }
 
 /* x alone: y may be missing, and so may the dimensions of samples and channels. */
-static void test_x_alone(void **state) {
-    (void)state;
+TEST(test_x_alone) {
     static const struct {
         const char *file, *missing, *shape;
     } files[] = {
@@ -394,8 +385,7 @@ static void test_x_alone(void **state) {
     test_folder_remove();
 }
 
-static void test_refused_shapes(void **state) {
-    (void)state;
+TEST(test_refused_shapes) {
     static const struct {
         int n_dim;
         tg_shape x, y;
@@ -420,8 +410,7 @@ static void test_refused_shapes(void **state) {
     test_folder_remove();
 }
 
-static void test_refused_settings(void **state) {
-    (void)state;
+TEST(test_refused_settings) {
     const tg_shape x = SET_SHAPE(3, 16, 16), none = SET_SHAPE(0, 4, 4);
     char path[512];
     snprintf(path, sizeof path, "%s", set_write(ctx, "bad.h5", TG_F32, &x, &x));
@@ -468,8 +457,7 @@ static void test_refused_settings(void **state) {
 
 /* Random requests, cached and streamed: the same bits, and memory as promised. Samples of 1.6 MB,
  * so that the buffer of the stream holds 2. */
-static void test_stream_equals_cache(void **state) {
-    (void)state;
+TEST(test_stream_equals_cache) {
     enum { N = 9, GRID = 632, RES = 79, MOST = 12 };
     const tg_shape x = SET_SHAPE(N, GRID, GRID);
     const size_t sample = (size_t)RES * RES;
@@ -514,8 +502,7 @@ static void test_stream_equals_cache(void **state) {
     test_folder_remove();
 }
 
-static void test_find(void **state) {
-    (void)state;
+TEST(test_find) {
     static const char *const names[] = {"darcy_train_16.h5", "darcy_train_32.hdf5",
                                         "darcy_train_64.safetensors", "darcy_train_8_x.npy"};
     static const char *const grids[] = {"16", "32", "64", "8"};
@@ -568,8 +555,7 @@ static tg_status open_and_read(const char *path, size_t cache_bytes) {
     return status;
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     static const char *const names[] = {"m.h5", "m.safetensors", "m_x.npy"};
     const tg_shape x = SET_SHAPE(3, 8, 8);
     for (int f = 0; f < 6; f++) {
@@ -583,21 +569,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_odd_grids),
-        cmocka_unit_test(test_steps_of_each_dimension),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_many_pieces),
-        cmocka_unit_test(test_npy_orders),
-        cmocka_unit_test(test_files_apart),
-        cmocka_unit_test(test_x_alone),
-        cmocka_unit_test(test_refused_shapes),
-        cmocka_unit_test(test_refused_settings),
-        cmocka_unit_test(test_stream_equals_cache),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

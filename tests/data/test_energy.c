@@ -56,8 +56,7 @@ static void add_naive(int g, int64_t points, const double *field, double *energy
     }
 }
 
-static void test_definition(void **state) {
-    (void)state;
+TEST(test_definition) {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128, TG_BF16, TG_I8};
     tg_context *ctx = net_context("cpu", 1);
     for (int g = 0; g < SMALL; g++) {
@@ -99,8 +98,7 @@ static void test_definition(void **state) {
 
 /* A constant 2, a wave of amplitude 3 with |k| = 5 and one of 1 with |k| = 2: a wave a cos(k.x) has
  * the energy a^2 / 2, and by Parseval nothing else has any. */
-static void test_waves(void **state) {
-    (void)state;
+TEST(test_waves) {
     tg_context *ctx = net_context("cpu", 1);
     for (int g = WAVES; g < GRIDS; g++) {
         tg_tensor field = make(ctx, TG_F64, g, 1, 1);
@@ -126,8 +124,7 @@ static void test_waves(void **state) {
 }
 
 /* Wave numbers of grids, and calls that no spectrum can be made of. */
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     const int64_t grid[] = {6, 4, 0};
     const float x[24] = {0.0F};
     double energy[MOST];
@@ -145,13 +142,4 @@ static void test_refused(void **state) {
     fields.shape = (tg_shape){4, {0, 1, 6, 4}};
     assert_int_equal(tg_energy_spectrum(ctx, &fields, 3, energy), TG_E_SHAPE);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

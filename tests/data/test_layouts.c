@@ -113,7 +113,7 @@ static const char *write_arena(void) {
     return write_file(&a, "arena.h5");
 }
 
-/* MATLAB's (n, x, y, t), which HDF5 sees as (t, y, x, n), behind a block with a line of text. */
+/* MATLAB's (n, x, y, t), which HDF5 sees as (t, y, x, n), after a block with a line of text. */
 static const char *write_matlab(bool has_u) {
     tg_archive *a = begin();
     unsigned char *bytes, *whole;
@@ -163,8 +163,7 @@ static void expect_windows(const char *path, const tg_dataset_config *config, in
     tg_dataset_close(&set);
 }
 
-static void test_every_layout(void **state) {
-    (void)state;
+TEST(test_every_layout) {
     const struct {
         const char *path;
         int64_t channels;
@@ -191,8 +190,7 @@ static void test_every_layout(void **state) {
 }
 
 /* Arrays of MATLAB are turned whatever tells which they are. */
-static void test_matlab_by_name(void **state) {
-    (void)state;
+TEST(test_matlab_by_name) {
     const char *path = write_matlab(true);
     tg_dataset_config config = tg_dataset_config_default();
     config.fields = "u";
@@ -212,8 +210,7 @@ static void test_matlab_by_name(void **state) {
 }
 
 /* data.fields chooses and orders, also in formats without groups. */
-static void test_named_fields(void **state) {
-    (void)state;
+TEST(test_named_fields) {
     tg_archive *a = begin();
     tg_dataset_config config = tg_dataset_config_default();
     add(a, "late", "ntxyc", 0, 1, 2);
@@ -228,8 +225,7 @@ static void test_named_fields(void **state) {
     expect_windows(path, &config, 3, TG_LAYOUT_TRAJECTORY);
 }
 
-static void test_channels_last(void **state) {
-    (void)state;
+TEST(test_channels_last) {
     tg_archive *a = begin();
     tg_dataset_config config = tg_dataset_config_default();
     const int64_t second = 1;
@@ -249,8 +245,7 @@ static void test_channels_last(void **state) {
 }
 
 /* Of the layouts of pairs x alone, in files that have no y or one with times. */
-static void test_x_alone(void **state) {
-    (void)state;
+TEST(test_x_alone) {
     tg_archive *a = begin();
     add(a, "nu", "nxy", 0, 0, 1);
     add(a, "x-coordinate", "x", 0, 0, 1);
@@ -275,8 +270,7 @@ static void test_x_alone(void **state) {
 }
 
 /* Component 1 of a field from frame 1 on, three frames of each trajectory. */
-static void test_slices(void **state) {
-    (void)state;
+TEST(test_slices) {
     for (int is_cached = 0; is_cached < 2; is_cached++) {
         for (int is_last = 0; is_last < 2; is_last++) {
             tg_archive *a = begin();
@@ -322,8 +316,7 @@ static void test_slices(void **state) {
 }
 
 /* Pairs of a group, beside arrays of the same names outside of it. */
-static void test_grouped_pairs(void **state) {
-    (void)state;
+TEST(test_grouped_pairs) {
     tg_archive *a = begin();
     tg_dataset_config config = tg_dataset_config_default();
     const int64_t second = 1;
@@ -350,8 +343,7 @@ static void count_notes(void *user, tg_log_level level, const char *message) {
 }
 
 /* What is left out of a file is told when it is opened, not each time that it is looked at. */
-static void test_notes_once(void **state) {
-    (void)state;
+TEST(test_notes_once) {
     tg_archive *a = begin();
     add(a, "t0_fields/p", "ntxy", 0, 0, 1);
     add(a, "t0_fields/floor", "nxy", 0, 0, 1);
@@ -391,8 +383,7 @@ static void expect_refused(const char *path, const tg_dataset_config *config, tg
     set_expect_sentence(ctx, sentence);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     tg_dataset_config config = tg_dataset_config_default();
     const char *tensor = write_tensor();
     config.history = 3;
@@ -444,8 +435,7 @@ static void test_refused(void **state) {
 }
 
 /* A frame with a NaN, a mask for instance, is in several windows: the first of x is told. */
-static void test_masked_frame(void **state) {
-    (void)state;
+TEST(test_masked_frame) {
     tg_archive *a = begin();
     const tg_dataset_config config = tg_dataset_config_default();
     tg_normalizer *normalizer = NULL;
@@ -459,12 +449,5 @@ static void test_masked_frame(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_named_fields),
-        cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_grouped_pairs), cmocka_unit_test(test_notes_once),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
-        cmocka_unit_test(test_x_alone),       cmocka_unit_test(test_matlab_by_name),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

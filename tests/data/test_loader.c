@@ -50,8 +50,7 @@ static tg_normalizer *fit(const char *path, tg_data_side side, size_t cache_byte
     return normalizer;
 }
 
-static void test_fit(void **state) {
-    (void)state;
+TEST(test_fit) {
     for (int is_complex = 0; is_complex < 2; is_complex++) {
         const char *path =
             set_write(ctx, "fit.h5", is_complex ? TG_C64 : TG_F32, &values_shape, &values_shape);
@@ -77,8 +76,7 @@ static void test_fit(void **state) {
     test_folder_remove();
 }
 
-static void test_apply(void **state) {
-    (void)state;
+TEST(test_apply) {
     for (int is_complex = 0; is_complex < 2; is_complex++) {
         const tg_dtype dtype = is_complex ? TG_C64 : TG_F32;
         const int parts = is_complex ? 2 : 1;
@@ -128,8 +126,7 @@ static void test_apply(void **state) {
 }
 
 /* Every channel has its own mean and deviation. */
-static void test_channels_apart(void **state) {
-    (void)state;
+TEST(test_channels_apart) {
     double mean[] = {1.0, -20.0, 300.0}, std[] = {0.5, 4.0, 32.0};
     const tg_shape three = SET_SHAPE(3), shape = SET_SHAPE(2, 3, 2);
     tg_tensor means, stds, values;
@@ -163,8 +160,7 @@ static void test_channels_apart(void **state) {
 
 /* A large offset does not drown a small deviation; a constant channel has deviation 0, and a single
  * value too. */
-static void test_hard_statistics(void **state) {
-    (void)state;
+TEST(test_hard_statistics) {
     const tg_shape shape = SET_SHAPE(4, 2, 8);
     tg_archive *archive = NULL;
     tg_tensor x = {0};
@@ -199,8 +195,7 @@ static void test_hard_statistics(void **state) {
     test_folder_remove();
 }
 
-static void test_not_finite(void **state) {
-    (void)state;
+TEST(test_not_finite) {
     const tg_shape shape = SET_SHAPE(5, 3, 3);
     const char *path = set_write(ctx, "nan_x.npy", TG_F32, &shape, &shape);
     size_t size = 0;
@@ -239,8 +234,7 @@ static tg_normalizer *load(const tg_archive *archive, const char *prefix, tg_sta
     return normalizer;
 }
 
-static void test_archives(void **state) {
-    (void)state;
+TEST(test_archives) {
     tg_archive *archive = NULL, *again = NULL;
     set_ok(ctx, tg_archive_create(ctx, &archive));
     tg_normalizer *fitted[2];
@@ -328,8 +322,7 @@ static void check_is_permutation(const int64_t *order, int64_t count) {
     }
 }
 
-static void test_epochs(void **state) {
-    (void)state;
+TEST(test_epochs) {
     static const int64_t sizes[][2] = {{1, 1}, {1, 5}, {7, 3}, {33, 8}, {64, 16}, {65, 64}};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const int64_t samples = sizes[s][0], batch = sizes[s][1];
@@ -358,8 +351,7 @@ static void test_epochs(void **state) {
 
 /* The order depends on seed and epoch, on nothing else: not on the batch size, on what was read
  * before, or on the loader. */
-static void test_order(void **state) {
-    (void)state;
+TEST(test_order) {
     enum { SAMPLES = 65 };
     tg_dataset *set = numbered_set(SAMPLES);
     tg_loader *a = make_loader(set, 8, 1, true), *b = make_loader(set, 13, 1, true);
@@ -414,8 +406,7 @@ static tg_status use_everything(tg_dataset *set) {
     return status;
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     tg_dataset *set = numbered_set(5);
     test_walk walk = {.ctx = ctx};
     while (test_walk_next(&walk)) {
@@ -426,16 +417,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_apply),
-        cmocka_unit_test(test_channels_apart),
-        cmocka_unit_test(test_hard_statistics),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_archives),
-        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -98,8 +98,7 @@ static void check_set(const char *path, int64_t channels, int64_t step, bool str
     tg_dataset_close(&set);
 }
 
-static void test_points(void **state) {
-    (void)state;
+TEST(test_points) {
     static const char *const files[] = {"points.h5", "points.safetensors"};
     for (int64_t channels = 1; channels <= CHANNELS; channels++) {
         for (int f = 0; f < 2; f++) {
@@ -114,8 +113,7 @@ static void test_points(void **state) {
 }
 
 /* Points alone, of all samples or of one. */
-static void test_points_alone(void **state) {
-    (void)state;
+TEST(test_points_alone) {
     for (int is_one = 0; is_one < 2; is_one++) {
         arrays a = make_arrays(1);
         const int64_t last = is_one ? 0 : SAMPLES - 1;
@@ -142,8 +140,7 @@ static void test_points_alone(void **state) {
 }
 
 /* Arrays of the caller are read alike. */
-static void test_wrapped(void **state) {
-    (void)state;
+TEST(test_wrapped) {
     arrays a = make_arrays(1);
     const tg_dataset_config config = point_config();
     const int64_t last = SAMPLES - 1;
@@ -160,8 +157,7 @@ static void test_wrapped(void **state) {
 /* ---- what is refused ---- */
 
 /* One coordinate is bad: found when the set is opened, or streamed, when that sample is read. */
-static void test_bad_points(void **state) {
-    (void)state;
+TEST(test_bad_points) {
     static const float bad[] = {NAN, INFINITY, -0.001f, 1.001f};
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
         arrays a = make_arrays(1);
@@ -191,8 +187,7 @@ static void expect_refused(const char *path, const tg_dataset_config *config, tg
     set_expect_sentence(ctx, sentence);
 }
 
-static void test_bad_shapes(void **state) {
-    (void)state;
+TEST(test_bad_shapes) {
     static const struct {
         tg_shape x, y;
         tg_dtype dtype;
@@ -245,10 +240,5 @@ static void test_bad_shapes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_points),     cmocka_unit_test(test_points_alone),
-        cmocka_unit_test(test_wrapped),    cmocka_unit_test(test_bad_points),
-        cmocka_unit_test(test_bad_shapes),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

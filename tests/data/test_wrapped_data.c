@@ -35,8 +35,7 @@ static void expect_same(tg_dataset *file, tg_dataset *memory) {
     assert_memory_equal(y[0], y[1], sizeof y[0]);
 }
 
-static void test_as_from_a_file(void **state) {
-    (void)state;
+TEST(test_as_from_a_file) {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_I16};
     static const int64_t times[] = {TG_TIME_LAST, TG_TIME_ALL, 1};
     for (int i = 0; i < 12; i++) {
@@ -60,8 +59,7 @@ static void test_as_from_a_file(void **state) {
 
 /* Without settings: (samples, channels, grid..), of any number of dimensions; without y: x alone.
  */
-static void test_default(void **state) {
-    (void)state;
+TEST(test_default) {
     float numbers[24];
     for (int i = 0; i < 24; i++) {
         numbers[i] = (float)i;
@@ -85,8 +83,7 @@ static void test_default(void **state) {
 }
 
 /* What a solver writes into its arrays is what is read next. */
-static void test_borrowed(void **state) {
-    (void)state;
+TEST(test_borrowed) {
     double field[4] = {1, 2, 3, 4};
     float found[2];
     tg_tensor x;
@@ -102,8 +99,7 @@ static void test_borrowed(void **state) {
     assert_true(field[0] == 1.0);
 }
 
-static void test_normalizers_and_batches(void **state) {
-    (void)state;
+TEST(test_normalizers_and_batches) {
     const char *path;
     tg_archive *archive = make(TG_F32, &path);
     tg_dataset *sets[2] = {set_open(ctx, path, NULL), NULL};
@@ -136,8 +132,7 @@ static void test_normalizers_and_batches(void **state) {
 }
 
 /* Numbers of the array as they are, and normalized without a loss; pairs where they are wanted. */
-static void test_doubles(void **state) {
-    (void)state;
+TEST(test_doubles) {
     enum { POINTS = 12 };
     double field[3 * POINTS], found[2 * POINTS];
     tg_tensor x;
@@ -180,8 +175,7 @@ static void test_doubles(void **state) {
     set_expect_sentence(ctx, "data: they are handed out as f32 or f64, not as bf16");
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     float numbers[64] = {0};
     static const struct {
         tg_shape x, y;
@@ -211,8 +205,7 @@ static void test_refused(void **state) {
     }
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     double numbers[16] = {0};
     float found[8];
     tg_tensor x;
@@ -229,11 +222,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_from_a_file), cmocka_unit_test(test_default),
-        cmocka_unit_test(test_borrowed),       cmocka_unit_test(test_normalizers_and_batches),
-        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -233,8 +233,7 @@ static void run_ranks(int ranks, double timeout, int (*work)(tg_context *ctx, tg
     tg_context_destroy(&ctx);
 }
 
-static void threads_do_every_operation(void **state) {
-    (void)state;
+TEST(threads_do_every_operation) {
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
         run_ranks(ranks, 60.0, check_operations);
     }
@@ -275,8 +274,7 @@ static int work_through_callbacks(tg_context *ctx, tg_comm *inner) {
     return errors;
 }
 
-static void callbacks_do_every_operation(void **state) {
-    (void)state;
+TEST(callbacks_do_every_operation) {
     run_ranks(3, 60.0, work_through_callbacks);
 }
 
@@ -285,8 +283,7 @@ static int refuse(void *user) {
     return 7;
 }
 
-static void callbacks_are_checked(void **state) {
-    (void)state;
+TEST(callbacks_are_checked) {
     tg_context *ctx = NULL;
     tg_comm *self = NULL, *comm = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -318,8 +315,7 @@ static int one_is_late(tg_context *ctx, tg_comm *comm) {
     return errors;
 }
 
-static void a_rank_that_leaves_ends_the_others_at_once(void **state) {
-    (void)state;
+TEST(a_rank_that_leaves_ends_the_others_at_once) {
     const double start = tg_seconds();
     run_ranks(3, 600.0, one_is_late);
     assert_true(tg_seconds() - start < 300.0);
@@ -348,8 +344,7 @@ static int two_wait_in_vain(tg_context *ctx, tg_comm *comm) {
     return errors;
 }
 
-static void a_late_rank_is_an_error_on_all(void **state) {
-    (void)state;
+TEST(a_late_rank_is_an_error_on_all) {
     run_ranks(3, 0.05, two_wait_in_vain);
 }
 
@@ -360,15 +355,13 @@ static int different_calls(tg_context *ctx, tg_comm *comm) {
     return errors + !strstr(tg_context_error(ctx), "is in all-reduce of");
 }
 
-static void ranks_that_do_different_things_learn_it(void **state) {
-    (void)state;
+TEST(ranks_that_do_different_things_learn_it) {
     run_ranks(2, 60.0, different_calls);
 }
 
 /* ---- wrong calls ---- */
 
-static void wrong_values_are_refused(void **state) {
-    (void)state;
+TEST(wrong_values_are_refused) {
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
     double x[4] = {0};
@@ -408,8 +401,7 @@ static int counts_bytes(void *user, int root, int64_t bytes, void *data) {
     return 0;
 }
 
-static void values_on_a_device_are_staged(void **state) {
-    (void)state;
+TEST(values_on_a_device_are_staged) {
     enum { N = 700001 }; /* more than one piece */
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
@@ -484,8 +476,7 @@ static void expect_launch(const char *launcher, int rank, int ranks, int local_r
     assert_int_equal(launch.local_rank, local_rank);
 }
 
-static void launchers_are_known_by_their_variables(void **state) {
-    (void)state;
+TEST(launchers_are_known_by_their_variables) {
     forget_launchers();
     expect_launch("none", 0, 1, 0);
     setenv("SLURM_NTASKS", "8", 1); /* of a batch script, which runs once */
@@ -516,8 +507,7 @@ static void launchers_are_known_by_their_variables(void **state) {
     forget_launchers();
 }
 
-static void torchrun_is_refused(void **state) {
-    (void)state;
+TEST(torchrun_is_refused) {
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -538,8 +528,7 @@ static void torchrun_is_refused(void **state) {
 
 /* ---- values of a device ---- */
 
-static void engines_of_one_rank_on_the_host(void **state) {
-    (void)state;
+TEST(engines_of_one_rank_on_the_host) {
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -579,18 +568,5 @@ int main(int argc, char **argv) {
         return check_world();
     }
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_do_every_operation),
-        cmocka_unit_test(callbacks_do_every_operation),
-        cmocka_unit_test(callbacks_are_checked),
-        cmocka_unit_test(a_rank_that_leaves_ends_the_others_at_once),
-        cmocka_unit_test(a_late_rank_is_an_error_on_all),
-        cmocka_unit_test(ranks_that_do_different_things_learn_it),
-        cmocka_unit_test(wrong_values_are_refused),
-        cmocka_unit_test(values_on_a_device_are_staged),
-        cmocka_unit_test(launchers_are_known_by_their_variables),
-        cmocka_unit_test(torchrun_is_refused),
-        cmocka_unit_test(engines_of_one_rank_on_the_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

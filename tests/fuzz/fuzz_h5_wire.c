@@ -1,5 +1,5 @@
 /* Any bytes as the words of the process that reads an HDF5 file: an error, or datasets and metadata
- * that can be read; no leak. The file behind them has 4 KiB of zeros. */
+ * that can be read; no leak. The file after them has 4 KiB of zeros. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>

@@ -49,7 +49,7 @@ static void read_run(const char *text, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     int64_t damaged = 0;
-    char *text = malloc(size ? size : 1); /* no byte more: a read behind it is found */
+    char *text = malloc(size ? size : 1); /* exact size: a read past the end is found */
     fuzz_expect(text != NULL);
     memcpy(text, bytes, size);
     read_run(text, size);

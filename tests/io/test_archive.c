@@ -35,8 +35,7 @@ static tg_archive *make_archive(int count) {
     return archive;
 }
 
-static void test_many_tensors(void **state) {
-    (void)state;
+TEST(test_many_tensors) {
     enum { COUNT = 5000 };
     tg_archive *archive = make_archive(COUNT);
     assert_int_equal(tg_archive_count(archive), COUNT);
@@ -59,8 +58,7 @@ static void test_many_tensors(void **state) {
     tg_archive_destroy(NULL);
 }
 
-static void test_ownership(void **state) {
-    (void)state;
+TEST(test_ownership) {
     tg_archive *archive = make_archive(1);
     tg_tensor tensor = make_tensor(7);
     assert_int_equal(tg_archive_add(archive, "copy", &tensor), TG_OK);
@@ -83,8 +81,7 @@ static void test_ownership(void **state) {
     tg_tensor_destroy(&tensor);
 }
 
-static void test_refused_tensors(void **state) {
-    (void)state;
+TEST(test_refused_tensors) {
     tg_archive *archive = make_archive(0);
     tg_tensor tensor = make_tensor(1);
     assert_int_equal(tg_archive_add(archive, "", &tensor), TG_E_ARGUMENT);
@@ -108,8 +105,7 @@ static void test_refused_tensors(void **state) {
     tg_archive_destroy(&archive);
 }
 
-static void test_metadata(void **state) {
-    (void)state;
+TEST(test_metadata) {
     tg_archive *archive = make_archive(0);
     for (int i = 0; i < 100; i++) {
         char key[16], value[16];
@@ -133,8 +129,7 @@ static void test_metadata(void **state) {
     tg_archive_destroy(&archive);
 }
 
-static void test_utf8(void **state) {
-    (void)state;
+TEST(test_utf8) {
     static const char *const good[] = {"",
                                        "a",
                                        "\xc2\x80",
@@ -177,8 +172,7 @@ static void test_utf8(void **state) {
 
 /* ---- any format ---- */
 
-static void test_any_format(void **state) {
-    (void)state;
+TEST(test_any_format) {
     static const char *const names[] = {"a.npy", "a.safetensors", "a.h5", "a.hdf5", "A.NPY"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         tg_archive *out = make_archive(1), *in = NULL;
@@ -196,8 +190,7 @@ static void test_any_format(void **state) {
     }
 }
 
-static void test_any_refuses(void **state) {
-    (void)state;
+TEST(test_any_refuses) {
     tg_archive *two = make_archive(2), *in = NULL;
     assert_int_equal(tg_archive_write(ctx, test_path("two.npy"), two), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "there are 2"));
@@ -223,8 +216,7 @@ static void test_any_refuses(void **state) {
     assert_null(in);
 }
 
-static void test_whole_file(void **state) {
-    (void)state;
+TEST(test_whole_file) {
     void *bytes = NULL;
     size_t size = 0;
     test_write_bytes(test_path("whole"), "12345", 5);
@@ -261,8 +253,7 @@ fail:
     return status;
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     tg_tensor tensor = make_tensor(1);
     test_walk walk = {.ctx = ctx};
     while (test_walk_next(&walk)) {
@@ -272,8 +263,7 @@ static void test_no_memory(void **state) {
     tg_tensor_destroy(&tensor);
 }
 
-static void test_no_memory_any(void **state) {
-    (void)state;
+TEST(test_no_memory_any) {
     static const char *const names[] = {"m.npy", "m.safetensors", "m.h5"};
     tg_archive *archive = make_archive(1);
     for (int i = 0; i < 3; i++) {
@@ -293,17 +283,5 @@ static void test_no_memory_any(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_tensors),
-        cmocka_unit_test(test_ownership),
-        cmocka_unit_test(test_refused_tensors),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_any_format),
-        cmocka_unit_test(test_any_refuses),
-        cmocka_unit_test(test_whole_file),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_no_memory_any),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -116,14 +116,12 @@ static int read_events(const char *path, scalar *out, int capacity) {
 
 /* ---- tests ---- */
 
-static void test_reader(void **state) {
-    (void)state;
+TEST(test_reader) {
     /* the check value of CRC-32C in every catalogue */
     assert_int_equal(reference_crc((const unsigned char *)"123456789", 9), 0xe3069283u);
 }
 
-static void test_scalars(void **state) {
-    (void)state;
+TEST(test_scalars) {
     static const struct {
         const char *tag;
         int64_t step;
@@ -168,8 +166,7 @@ static void test_scalars(void **state) {
     assert_int_equal(rmdir(test_path("runs")), 0);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     tg_events *events = NULL;
     char tag[300];
     memset(tag, 'x', sizeof tag);
@@ -199,8 +196,7 @@ static void test_refused(void **state) {
 }
 
 /* Each opening makes a file of its own; more records than the buffer holds. */
-static void test_files(void **state) {
-    (void)state;
+TEST(test_files) {
     enum { COUNT = 5000 };
     tg_events *events[3] = {NULL};
     scalar *read = calloc(COUNT + 1, sizeof *read);
@@ -228,8 +224,7 @@ static void test_files(void **state) {
 
 /* A file that may not grow: the call fails, the file ends with a whole record, and what could not
  * be written is written when there is room again. */
-static void test_no_room(void **state) {
-    (void)state;
+TEST(test_no_room) {
     struct rlimit before, small;
     scalar read[40];
     char path[512];
@@ -254,8 +249,7 @@ static void test_no_room(void **state) {
     remove(path);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     test_walk walk = {.ctx = ctx};
     while (test_walk_next(&walk)) {
         tg_events *events = NULL;
@@ -271,10 +265,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reader),  cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_no_room), cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

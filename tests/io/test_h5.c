@@ -39,8 +39,7 @@ static tg_h5 *open_file(const char *path) {
 
 /* ---- files of h5py ---- */
 
-static void test_names(void **state) {
-    (void)state;
+TEST(test_names) {
     static const char *const expected[] = {
         "big_c16",           "big_f8",    "bool", "c8",      "f2", "f4", "group/colour",
         "group/deep/scalar", "group/zip", "i1",   "nothing", "u8"};
@@ -72,8 +71,7 @@ static const h5py_dataset datasets[] = {
 
 enum { DATASETS = sizeof datasets / sizeof datasets[0] };
 
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     const tg_shape expected = {3, {2, 3, 4}};
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     for (int k = 0; k < DATASETS; k++) {
@@ -97,8 +95,7 @@ static void test_values(void **state) {
     tg_h5_close(&file);
 }
 
-static void test_odd_datasets(void **state) {
-    (void)state;
+TEST(test_odd_datasets) {
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     tg_tensor tensor = {0};
     assert_int_equal(tg_h5_read(file, "bool", &tensor), TG_OK);
@@ -123,8 +120,7 @@ static void test_odd_datasets(void **state) {
 }
 
 /* Every numeric type by ranges as f32, f64, or their pairs; guards around what is written. */
-static void test_ranges(void **state) {
-    (void)state;
+TEST(test_ranges) {
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     for (int k = 0; k < DATASETS; k++) {
         const h5py_dataset *set = &datasets[k];
@@ -155,8 +151,7 @@ static void test_ranges(void **state) {
     tg_h5_close(&file);
 }
 
-static void test_bad_ranges(void **state) {
-    (void)state;
+TEST(test_bad_ranges) {
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     double out[64];
     const int64_t bad[][2] = {{0, 3}, {2, 1},         {-1, 1},       {0, -1},
@@ -177,8 +172,7 @@ static void test_bad_ranges(void **state) {
     tg_h5_close(&file);
 }
 
-static void test_attributes(void **state) {
-    (void)state;
+TEST(test_attributes) {
     tg_archive *archive = NULL;
     assert_int_equal(tg_archive_read(ctx, TG_FIXTURES "/h5py.h5", &archive), TG_OK);
     assert_int_equal(tg_archive_count(archive), 12);
@@ -235,8 +229,7 @@ static void expect_equal(const tg_archive *a, const tg_archive *b) {
     }
 }
 
-static void test_round_trip(void **state) {
-    (void)state;
+TEST(test_round_trip) {
     const tg_shape shapes[] = {
         {0, {0}}, {1, {1}}, {2, {3, 0}}, {3, {7, 5, 3}}, {8, {1, 2, 1, 3, 1, 2, 1, 5}}};
     const int levels[] = {0, 1, 9};
@@ -258,8 +251,7 @@ static void test_round_trip(void **state) {
 }
 
 /* A tensor of several chunks, none of which fits evenly: compressed, and read by ranges. */
-static void test_gzip(void **state) {
-    (void)state;
+TEST(test_gzip) {
     enum { SAMPLES = 37, WIDTH = 10007 };
     const tg_shape shape = {2, {SAMPLES, WIDTH}};
     const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config), .gzip = 4};
@@ -291,8 +283,7 @@ static void test_gzip(void **state) {
     tg_h5_close(&file);
 }
 
-static void test_same_bytes(void **state) {
-    (void)state;
+TEST(test_same_bytes) {
     const tg_shape shape = {2, {5, 7}};
     tg_archive *archive = make_archive(&shape);
     size_t sizes[2] = {0};
@@ -309,8 +300,7 @@ static void test_same_bytes(void **state) {
     tg_archive_destroy(&archive);
 }
 
-static void test_write_refuses(void **state) {
-    (void)state;
+TEST(test_write_refuses) {
     static const char *const bad[] = {"/x", "x/", "a//b", ".", "./a", "a/./b"};
     const tg_shape shape = {1, {3}};
     float values[3] = {0};
@@ -338,8 +328,7 @@ static void test_write_refuses(void **state) {
 
 /* ---- bad files ---- */
 
-static void test_hostile(void **state) {
-    (void)state;
+TEST(test_hostile) {
     static const struct {
         const char *name, *named;
         tg_status status;
@@ -367,8 +356,7 @@ static void test_hostile(void **state) {
     tg_h5_close(&file);
 }
 
-static void test_no_hdf5(void **state) {
-    (void)state;
+TEST(test_no_hdf5) {
     tg_h5 *file = NULL;
     size_t size = 0;
     assert_int_equal(tg_h5_open(ctx, test_path("absent.h5"), &file), TG_E_IO);
@@ -386,8 +374,7 @@ static void test_no_hdf5(void **state) {
 }
 
 /* Groups in groups, deeper than the walk may recurse. */
-static void test_deep_groups(void **state) {
-    (void)state;
+TEST(test_deep_groups) {
     const tg_shape shape = {1, {3}};
     float values[3] = {0};
     tg_tensor tensor = {0};
@@ -416,8 +403,7 @@ static herr_t count_calls(hid_t stack, void *user) {
 }
 
 /* A user's own HDF5 error printer is not called by our failures, and is there again afterwards. */
-static void test_error_printer(void **state) {
-    (void)state;
+TEST(test_error_printer) {
     int calls = 0;
     H5E_auto2_t old = NULL;
     void *old_user = NULL;
@@ -433,8 +419,7 @@ static void test_error_printer(void **state) {
     H5Eset_auto2(H5E_DEFAULT, old, old_user);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     const tg_shape shape = {2, {3, 5}};
     const char *path = test_path("memory.h5");
     tg_archive *out = make_archive(&shape);
@@ -465,15 +450,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_odd_datasets), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bad_ranges),   cmocka_unit_test(test_attributes),
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_same_bytes),   cmocka_unit_test(test_write_refuses),
-        cmocka_unit_test(test_hostile),      cmocka_unit_test(test_no_hdf5),
-        cmocka_unit_test(test_deep_groups),  cmocka_unit_test(test_error_printer),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

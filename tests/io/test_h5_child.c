@@ -59,8 +59,7 @@ static void short_sleep(void) {
 
 /* However it ends, the caller gets a sentence with the reason, then and later; what needs no HDF5
  * is still read. */
-static void test_dies(void **state) {
-    (void)state;
+TEST(test_dies) {
     static const struct {
         int signal;
         const char *reason;
@@ -97,8 +96,7 @@ static void test_dies(void **state) {
 
 /* Attributes that HDF5 1.10 crashes on, and others that send it into an endless loop. A better one
  * may call them errors or even read them; this process is here afterwards. */
-static void test_damaged(void **state) {
-    (void)state;
+TEST(test_damaged) {
     static const struct {
         const char *path, *reason;
     } files[] = {{TG_FIXTURES "/crash.h5", "crashed (signal 11): the file is damaged"},
@@ -124,8 +122,7 @@ static void test_damaged(void **state) {
 }
 
 /* A terminal or a batch system sends its signals to the whole group: they are for the caller. */
-static void test_signals(void **state) {
-    (void)state;
+TEST(test_signals) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     const pid_t reader = child_of(getpid());
@@ -142,8 +139,7 @@ static void test_signals(void **state) {
 }
 
 /* A caller that waits for any child may take the end of ours. */
-static void test_taken_by_another_wait(void **state) {
-    (void)state;
+TEST(test_taken_by_another_wait) {
     tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
     tg_tensor tensor = {0};
     kill(child_of(getpid()), SIGSEGV);
@@ -203,8 +199,7 @@ static void expect_no_orphan(const char *program) {
     close(line[1]);
 }
 
-static void test_no_orphan(void **state) {
-    (void)state;
+TEST(test_no_orphan) {
     size_t size = 0;
     expect_no_orphan("/proc/self/exe");
     /* A copy of this program has no tgrad-h5 near: its reader is a fork. */
@@ -216,8 +211,7 @@ static void test_no_orphan(void **state) {
 }
 
 /* Files that are open at the same time, each with a reader. */
-static void test_several(void **state) {
-    (void)state;
+TEST(test_several) {
     tg_h5 *files[5];
     for (int i = 0; i < 5; i++) {
         files[i] = open_file(TG_FIXTURES "/h5py.h5");
@@ -234,8 +228,7 @@ static void test_several(void **state) {
 }
 
 /* Data of more than a piece, cut along its second and third dimension. */
-static void test_pieces(void **state) {
-    (void)state;
+TEST(test_pieces) {
     const tg_shape shape = {3, {2, 3, 700001}};
     const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config), .gzip = 1};
     tg_archive *archive = NULL;
@@ -266,8 +259,7 @@ static void test_pieces(void **state) {
 }
 
 /* A filter that HDF5 lacks is not looked for in its plug-ins. */
-static void test_plugin(void **state) {
-    (void)state;
+TEST(test_plugin) {
     tg_h5 *file = open_file(TG_FIXTURES "/plugin.h5");
     tg_tensor tensor = {0};
     assert_int_equal(tg_h5_read(file, "x", &tensor), TG_E_UNSUPPORTED);
@@ -282,11 +274,5 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--hold") == 0) {
         return hold();
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dies),      cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_signals),   cmocka_unit_test(test_taken_by_another_wait),
-        cmocka_unit_test(test_no_orphan), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_plugin),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -21,8 +21,7 @@ typedef struct numpy_file {
     double a, b, c;
 } numpy_file;
 
-static void test_numpy_files(void **state) {
-    (void)state;
+TEST(test_numpy_files) {
     static const numpy_file files[] = {
         {TG_FIXTURES "/v1_f4.npy", TG_F32, 1, 0, 0},
         {TG_FIXTURES "/v2_f8.npy", TG_F64, 1, 0, 0},
@@ -52,8 +51,7 @@ static void test_numpy_files(void **state) {
     }
 }
 
-static void test_numpy_small_files(void **state) {
-    (void)state;
+TEST(test_numpy_small_files) {
     tg_tensor tensor = {0};
     assert_int_equal(tg_npy_read(ctx, TG_FIXTURES "/bool.npy", &tensor), TG_OK);
     assert_int_equal(tensor.dtype, TG_BOOL);
@@ -72,8 +70,7 @@ static void test_numpy_small_files(void **state) {
 }
 
 /* Loaded memory is counted as data and nothing else stays. */
-static void test_memory_category(void **state) {
-    (void)state;
+TEST(test_memory_category) {
     const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
     tg_tensor tensor = {0};
     assert_int_equal(tg_npy_read(ctx, TG_FIXTURES "/fortran_i4.npy", &tensor), TG_OK);
@@ -107,8 +104,7 @@ static void round_trip(tg_dtype dtype, const tg_shape *shape) {
     tg_tensor_destroy(&in);
 }
 
-static void test_round_trip(void **state) {
-    (void)state;
+TEST(test_round_trip) {
     const tg_shape shapes[] = {{0, {0}},
                                {1, {1}},
                                {1, {65}},
@@ -127,8 +123,7 @@ static void test_round_trip(void **state) {
 }
 
 /* The bytes of numpy itself for the same array. */
-static void test_same_bytes_as_numpy(void **state) {
-    (void)state;
+TEST(test_same_bytes_as_numpy) {
     static const char *const names[] = {"v1_f4", "f2", "u8", "bool", "scalar", "empty"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[256];
@@ -147,8 +142,7 @@ static void test_same_bytes_as_numpy(void **state) {
     }
 }
 
-static void test_write_refuses(void **state) {
-    (void)state;
+TEST(test_write_refuses) {
     const tg_dtype dtypes[] = {TG_BF16, TG_CBF16, TG_CF16};
     const tg_shape shape = {1, {3}};
     for (int i = 0; i < 3; i++) {
@@ -199,8 +193,7 @@ typedef struct bad_header {
 
 #define F4 "{'descr': '<f4', 'fortran_order': False, 'shape': "
 
-static void test_bad_headers(void **state) {
-    (void)state;
+TEST(test_bad_headers) {
     static const bad_header bad[] = {
         {"", 0, TG_E_FORMAT, "'{'"},
         {"[]", 0, TG_E_FORMAT, "'{'"},
@@ -254,8 +247,7 @@ static void test_bad_headers(void **state) {
     }
 }
 
-static void test_good_headers(void **state) {
-    (void)state;
+TEST(test_good_headers) {
     assert_int_equal(parse(1, F4 "(3,), }", -1, 12), TG_OK);
     assert_int_equal(parse(1, F4 "(3L,)}", -1, 12), TG_OK);
     assert_int_equal(parse(2, F4 "()}   \n", -1, 4), TG_OK);
@@ -267,8 +259,7 @@ static void test_good_headers(void **state) {
                      TG_OK);
 }
 
-static void test_bad_prefix(void **state) {
-    (void)state;
+TEST(test_bad_prefix) {
     unsigned char bytes[256];
     tg_tensor tensor = {0};
     const size_t size = make_file(bytes, 1, F4 "(3,), }", -1, 12);
@@ -290,8 +281,7 @@ static void test_bad_prefix(void **state) {
     assert_non_null(strstr(tg_context_error(ctx), "found 4294967295"));
 }
 
-static void test_bad_bool(void **state) {
-    (void)state;
+TEST(test_bad_bool) {
     unsigned char bytes[256];
     tg_tensor tensor = {0};
     const size_t size =
@@ -301,8 +291,7 @@ static void test_bad_bool(void **state) {
     assert_non_null(strstr(tg_context_error(ctx), "element 1"));
 }
 
-static void test_no_file(void **state) {
-    (void)state;
+TEST(test_no_file) {
     tg_tensor tensor = {0};
     assert_int_equal(tg_npy_read(ctx, test_path("absent.npy"), &tensor), TG_E_IO);
     assert_non_null(strstr(tg_context_error(ctx), "absent.npy"));
@@ -311,8 +300,7 @@ static void test_no_file(void **state) {
     assert_int_equal(tg_npy_read(ctx, NULL, &tensor), TG_E_ARGUMENT);
 }
 
-static void test_random_corruption(void **state) {
-    (void)state;
+TEST(test_random_corruption) {
     static const char *const names[] = {"v1_f4", "v2_f8", "fortran_big_c16", "bool"};
     uint64_t seed = 20240501;
     int refused = 0;
@@ -336,8 +324,7 @@ static void test_random_corruption(void **state) {
     assert_true(refused > 300);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     tg_tensor kept = {0};
     assert_int_equal(tg_npy_read(ctx, TG_FIXTURES "/fortran_i4.npy", &kept), TG_OK);
     test_walk reading = {.ctx = ctx}, writing = {.ctx = ctx};
@@ -356,20 +343,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numpy_files),
-        cmocka_unit_test(test_numpy_small_files),
-        cmocka_unit_test(test_memory_category),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_same_bytes_as_numpy),
-        cmocka_unit_test(test_write_refuses),
-        cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_good_headers),
-        cmocka_unit_test(test_bad_prefix),
-        cmocka_unit_test(test_bad_bool),
-        cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_random_corruption),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

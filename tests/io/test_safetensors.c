@@ -25,8 +25,7 @@ static void expect_values(const tg_archive *archive, const char *name, tg_dtype 
     assert_true(tg_load(dtype, tensor->data, numel - 1).re == last);
 }
 
-static void test_all_dtypes(void **state) {
-    (void)state;
+TEST(test_all_dtypes) {
     tg_archive *archive = NULL;
     assert_int_equal(tg_safetensors_read(ctx, TG_FIXTURES "/all_dtypes.safetensors", &archive),
                      TG_OK);
@@ -58,8 +57,7 @@ static void test_all_dtypes(void **state) {
     tg_archive_destroy(&archive);
 }
 
-static void test_golden_files(void **state) {
-    (void)state;
+TEST(test_golden_files) {
     tg_archive *archive = NULL;
     const char *path = TG_FIXTURES "/fno_1d_complex.safetensors";
     assert_int_equal(tg_safetensors_read(ctx, path, &archive), TG_OK);
@@ -80,8 +78,7 @@ static void test_golden_files(void **state) {
 }
 
 /* Reading needs the tensors' memory and the header, not the file a second time. */
-static void test_memory_of_reading(void **state) {
-    (void)state;
+TEST(test_memory_of_reading) {
     tg_archive *archive = NULL;
     const char *path = TG_FIXTURES "/fno_1d_complex.safetensors";
     tg_context_memory_reset_peak(ctx);
@@ -143,8 +140,7 @@ static tg_archive *make_archive(void) {
     return archive;
 }
 
-static void test_round_trip(void **state) {
-    (void)state;
+TEST(test_round_trip) {
     const char *path = test_path("round.safetensors");
     tg_archive *out = make_archive(), *in = NULL;
     assert_int_equal(tg_safetensors_write(ctx, path, out), TG_OK);
@@ -164,8 +160,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(test_folder_count(), 1);
 }
 
-static void test_empty_archive(void **state) {
-    (void)state;
+TEST(test_empty_archive) {
     tg_archive *archive = NULL;
     assert_int_equal(tg_archive_create(ctx, &archive), TG_OK);
     assert_int_equal(tg_safetensors_write(ctx, test_path("empty.safetensors"), archive), TG_OK);
@@ -175,8 +170,7 @@ static void test_empty_archive(void **state) {
     tg_archive_destroy(&archive);
 }
 
-static void test_write_refuses(void **state) {
-    (void)state;
+TEST(test_write_refuses) {
     const tg_shape shape = {1, {3}};
     tg_archive *archive = NULL;
     assert_int_equal(tg_archive_create(ctx, &archive), TG_OK);
@@ -283,8 +277,7 @@ static const bad_header bad_headers[] = {
     {PAIRS("x", "C64", "[2]", "[0,16]"), 16, TG_E_FORMAT, "pairs"},
 };
 
-static void test_bad_headers(void **state) {
-    (void)state;
+TEST(test_bad_headers) {
     for (size_t i = 0; i < sizeof bad_headers / sizeof bad_headers[0]; i++) {
         const bad_header *bad = &bad_headers[i];
         tg_archive *archive = NULL;
@@ -296,8 +289,7 @@ static void test_bad_headers(void **state) {
     }
 }
 
-static void test_good_headers(void **state) {
-    (void)state;
+TEST(test_good_headers) {
     static const bad_header good[] = {
         {"{}", 0, TG_OK, ""},
         {"{}        ", 0, TG_OK, ""},
@@ -319,8 +311,7 @@ static void test_good_headers(void **state) {
     }
 }
 
-static void test_bad_length(void **state) {
-    (void)state;
+TEST(test_bad_length) {
     const char *header = X("\"U8\"", "[4]", "[0,4]");
     const uint64_t lengths[] = {strlen(header) + 5, 100000001,         UINT64_MAX,
                                 UINT64_MAX - 7,     UINT64_C(1) << 63, strlen(header) - 1};
@@ -337,8 +328,7 @@ static void test_bad_length(void **state) {
 }
 
 /* Nesting deep enough to end a recursive parser. */
-static void test_deep_nesting(void **state) {
-    (void)state;
+TEST(test_deep_nesting) {
     enum { DEPTH = 1000000 };
     tg_archive *archive = NULL;
     char *header = malloc(DEPTH + 1);
@@ -351,8 +341,7 @@ static void test_deep_nesting(void **state) {
 }
 
 /* A name of a megabyte must not push the reason out of the sentence. */
-static void test_long_name(void **state) {
-    (void)state;
+TEST(test_long_name) {
     enum { LENGTH = 1 << 20 };
     tg_archive *archive = NULL;
     char *header = malloc(LENGTH + 128);
@@ -365,8 +354,7 @@ static void test_long_name(void **state) {
     free(header);
 }
 
-static void test_bad_bool(void **state) {
-    (void)state;
+TEST(test_bad_bool) {
     unsigned char bytes[256];
     const char *header = X("\"BOOL\"", "[4]", "[0,4]");
     tg_archive *archive = NULL;
@@ -376,8 +364,7 @@ static void test_bad_bool(void **state) {
     assert_non_null(strstr(tg_context_error(ctx), "element 3"));
 }
 
-static void test_random_corruption(void **state) {
-    (void)state;
+TEST(test_random_corruption) {
     size_t size = 0;
     uint64_t seed = 20240502;
     int refused = 0;
@@ -402,8 +389,7 @@ static void test_random_corruption(void **state) {
 
 /* ---- no memory ---- */
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     const char *path = test_path("memory.safetensors");
     tg_archive *out = make_archive();
     test_walk writing = {.ctx = ctx}, reading = {.ctx = ctx};
@@ -421,14 +407,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_dtypes),        cmocka_unit_test(test_golden_files),
-        cmocka_unit_test(test_memory_of_reading), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_empty_archive),     cmocka_unit_test(test_write_refuses),
-        cmocka_unit_test(test_bad_headers),       cmocka_unit_test(test_good_headers),
-        cmocka_unit_test(test_bad_length),        cmocka_unit_test(test_deep_nesting),
-        cmocka_unit_test(test_long_name),         cmocka_unit_test(test_bad_bool),
-        cmocka_unit_test(test_random_corruption), cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

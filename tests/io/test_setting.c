@@ -43,8 +43,7 @@ static tg_status set(const char *key, const char *value) {
     return tg_setting_set(ctx, "opt", table, sizeof table / sizeof table[0], &config, key, value);
 }
 
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     assert_int_equal(set("n_layers", "4"), TG_OK);
     assert_int_equal(config.layers, 4);
     assert_int_equal(set("n_layers", " 5.0 "), TG_OK);
@@ -68,8 +67,7 @@ static void test_values(void **state) {
 }
 
 /* Both ends of a range belong to it. */
-static void test_ranges(void **state) {
-    (void)state;
+TEST(test_ranges) {
     static const char *const good[][2] = {{"n_layers", "1"},
                                           {"n_layers", "100"},
                                           {"learning_rate", "0"},
@@ -87,8 +85,7 @@ static void test_ranges(void **state) {
 }
 
 /* Units of bytes: thousands, or with an i powers of 1024. */
-static void test_bytes(void **state) {
-    (void)state;
+TEST(test_bytes) {
     static const struct {
         const char *text;
         double bytes;
@@ -109,8 +106,7 @@ static void test_bytes(void **state) {
 }
 
 /* The same lists, as people write them. */
-static void test_lists(void **state) {
-    (void)state;
+TEST(test_lists) {
     static const char *const two[] = {"16,20",    "16, 20", "[16,20]", "[ 16, 20 ]",
                                       "(16, 20)", "16x20",  "[16x20]", "\"16x20\""};
     for (size_t i = 0; i < sizeof two / sizeof two[0]; i++) {
@@ -149,8 +145,7 @@ static void test_lists(void **state) {
 }
 
 /* What is written reads back to the same value, whatever it is. */
-static void test_text_round_trip(void **state) {
-    (void)state;
+TEST(test_text_round_trip) {
     static const char *const rows[][2] = {
         {"n_layers", "7"},
         {"total_steps", "123456789012"},
@@ -202,8 +197,7 @@ static void expect_error(const char *key, const char *value, const char *part) {
     assert_memory_equal(&before, &config, sizeof before); /* a bad value changes nothing */
 }
 
-static void test_errors(void **state) {
-    (void)state;
+TEST(test_errors) {
     expect_error("n_layers", "0", "opt.n_layers: expected an integer from 1 to 100, found '0'");
     expect_error("n_layers", "2.5", "expected an integer");
     expect_error("n_layers", "", "expected an integer");
@@ -242,10 +236,5 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),          cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bytes),           cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -25,8 +25,7 @@ static void expect(const tg_settings *settings, const char *key, const char *val
     assert_string_equal(tg_settings_get(settings, key), value);
 }
 
-static void test_forms(void **state) {
-    (void)state;
+TEST(test_forms) {
     tg_settings *s = parse("# a comment\n"
                            "verbose: True\n"
                            "fno:\n"
@@ -86,8 +85,7 @@ static void test_forms(void **state) {
 
 /* Merged keys stand where "<<" stands; a map's own keys win wherever they stand, then earlier
  * merged maps; values are not merged into each other. */
-static void test_aliases_and_merges(void **state) {
-    (void)state;
+TEST(test_aliases_and_merges) {
     tg_settings *s = parse("base: &base\n"
                            "  lr: 1\n"
                            "  wd: 2\n"
@@ -120,8 +118,7 @@ static void test_aliases_and_merges(void **state) {
     tg_settings_destroy(&s);
 }
 
-static void test_nothing(void **state) {
-    (void)state;
+TEST(test_nothing) {
     const char *const texts[] = {"", "# only a comment\n", "---\n", "{}\n", "null\n", "\n\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         tg_settings *s = parse(texts[i]);
@@ -139,8 +136,7 @@ static void expect_error(const char *text, size_t size, const char *part) {
     }
 }
 
-static void test_errors(void **state) {
-    (void)state;
+TEST(test_errors) {
     const struct {
         const char *text, *part;
     } cases[] = {
@@ -194,8 +190,7 @@ static char *repeat(const char *before, const char *piece, size_t count, const c
     return text;
 }
 
-static void test_hostile_sizes(void **state) {
-    (void)state;
+TEST(test_hostile_sizes) {
     const struct {
         const char *before, *piece;
         size_t count;
@@ -225,8 +220,7 @@ static void test_hostile_sizes(void **state) {
 }
 
 /* Ten levels of lists (then maps) with ten aliases each: ten billion values from 600 bytes. */
-static void test_billion_laughs(void **state) {
-    (void)state;
+TEST(test_billion_laughs) {
     for (int maps = 0; maps < 2; maps++) {
         char text[4096];
         size_t used = (size_t)sprintf(text, "a0: &a0 %s\n", maps ? "{x: 1}" : "[lol]");
@@ -247,8 +241,7 @@ static void test_billion_laughs(void **state) {
     }
 }
 
-static void test_set(void **state) {
-    (void)state;
+TEST(test_set) {
     tg_settings *s = NULL;
     assert_int_equal(tg_settings_create(ctx, &s), TG_OK);
     assert_int_equal(tg_settings_set(s, "opt.rank", "0.25", "demo.yaml:3"), TG_OK);
@@ -285,8 +278,7 @@ static void expect_equal(const tg_settings *a, const tg_settings *b) {
 }
 
 /* Keys, values and places in their order; the copy is another one. */
-static void test_copy(void **state) {
-    (void)state;
+TEST(test_copy) {
     tg_settings *s = parse("b: 1\na: {c: [2, x]}\n"), *copy = NULL;
     assert_int_equal(tg_settings_copy(ctx, s, &copy), TG_OK);
     assert_int_equal(tg_settings_count(copy), 2);
@@ -302,8 +294,7 @@ static void test_copy(void **state) {
     tg_settings_destroy(&copy);
 }
 
-static void test_text(void **state) {
-    (void)state;
+TEST(test_text) {
     tg_settings *s = NULL, *again = NULL;
     assert_int_equal(tg_settings_create(ctx, &s), TG_OK);
     char small[4] = "xyz";
@@ -345,8 +336,7 @@ static void test_text(void **state) {
 }
 
 /* Values that YAML would take for something else, and random ones, come back as they were. */
-static void test_round_trip(void **state) {
-    (void)state;
+TEST(test_round_trip) {
     static const char *const values[] = {"",
                                          " ",
                                          "null",
@@ -445,8 +435,7 @@ static void test_round_trip(void **state) {
 }
 
 /* Damaged files: any answer, but no crash and no leak. */
-static void test_damage(void **state) {
-    (void)state;
+TEST(test_damage) {
     static const char good[] = "base: &b {lr: 1e-3, list: [1, 2]}\nopt:\n  <<: *b\n  name: \"x\"\n"
                                "  long: |\n    text\n    more\nfno:\n  - a\n  - [b, c]\n";
     uint64_t random = 11;
@@ -475,8 +464,7 @@ static tg_status read_and_write(const char *path) {
     return status;
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     static const char text[] = "a: {<<: &x {c: 1}, b: [1, 2]}\nd: *x\n";
     const char *path = test_path("memory.yaml");
     test_walk walk = {.ctx = ctx};
@@ -487,13 +475,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),         cmocka_unit_test(test_aliases_and_merges),
-        cmocka_unit_test(test_nothing),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_hostile_sizes), cmocka_unit_test(test_billion_laughs),
-        cmocka_unit_test(test_set),           cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_text),          cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

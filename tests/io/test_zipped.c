@@ -19,8 +19,7 @@ static double element(const tg_archive *archive, const char *name, int64_t index
     return tg_load(tensor->dtype, tensor->data, index).re;
 }
 
-static void test_npz_of_numpy(void **state) {
-    (void)state;
+TEST(test_npz_of_numpy) {
     static const char *const paths[] = {TG_FIXTURES "/stored.npz", TG_FIXTURES "/deflated.npz"};
     for (int f = 0; f < 2; f++) {
         tg_archive *archive = NULL;
@@ -36,8 +35,7 @@ static void test_npz_of_numpy(void **state) {
     }
 }
 
-static void test_tensors_of_torch(void **state) {
-    (void)state;
+TEST(test_tensors_of_torch) {
     tg_archive *archive = NULL;
     set_ok(ctx, tg_archive_read(ctx, TG_FIXTURES "/pairs.pt", &archive));
     assert_int_equal(tg_archive_count(archive), 3);
@@ -57,8 +55,7 @@ static void test_tensors_of_torch(void **state) {
 }
 
 /* Stored in place, unpacked, in Fortran order: the same samples, cached or streamed. */
-static void test_as_data(void **state) {
-    (void)state;
+TEST(test_as_data) {
     static const char *const names[] = {"stored.npz", "deflated.npz", "pairs.pt"};
     for (int f = 0; f < 3; f++) {
         for (int streamed = 0; streamed < 2; streamed++) {
@@ -114,8 +111,7 @@ static void expect_refused(const char *pickle, size_t size, tg_status status,
     "0X\3\0\0\0cpuK\2tQ"
 #define TENSOR "ctorch._utils\n_rebuild_tensor_v2\n(" STORAGE
 
-static void test_refused_pickles(void **state) {
-    (void)state;
+TEST(test_refused_pickles) {
     tg_archive *archive = NULL;
     assert_int_equal(tg_archive_read(ctx, TG_FIXTURES "/code.pt", &archive), TG_E_UNSUPPORTED);
     set_expect_sentence(ctx, "it refers to posix.system; only tensors");
@@ -140,8 +136,7 @@ static void test_refused_pickles(void **state) {
     REFUSED("ctorch._utils\n_rebuild_tensor_v2\n(K\1K\1)))tR.", TG_E_FORMAT, "without storage");
 }
 
-static void test_refused_zips(void **state) {
-    (void)state;
+TEST(test_refused_zips) {
     static unsigned char room[4096];
     test_zip zip = {.bytes = room};
     tg_archive *archive = NULL;
@@ -166,8 +161,7 @@ static void test_refused_zips(void **state) {
 }
 
 /* Damaged files are errors or archives, never more. */
-static void test_corruption(void **state) {
-    (void)state;
+TEST(test_corruption) {
     static const char *const names[] = {"stored.npz", "deflated.npz", "pairs.pt"};
     uint64_t random = 1;
     for (int f = 0; f < 3; f++) {
@@ -190,8 +184,7 @@ static void test_corruption(void **state) {
     }
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     static const char *const paths[] = {TG_FIXTURES "/deflated.npz", TG_FIXTURES "/pairs.pt"};
     for (int f = 0; f < 2; f++) {
         test_walk walk = {.ctx = ctx};
@@ -204,11 +197,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_npz_of_numpy), cmocka_unit_test(test_tensors_of_torch),
-        cmocka_unit_test(test_as_data),      cmocka_unit_test(test_refused_pickles),
-        cmocka_unit_test(test_refused_zips), cmocka_unit_test(test_corruption),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

@@ -36,8 +36,7 @@ static bool is_kept(const tg_projector *p, int64_t i) {
 
 /* Entries: max(1, ceil(ratio n)); slices of a mode of d: min(d, int(e d + 1)), e = ratio^(1 / modes
  * of more than one). */
-static void test_sizes_of_sets(void **state) {
-    (void)state;
+TEST(test_sizes_of_sets) {
     static const struct {
         tg_shape shape;
         double ratio;
@@ -65,8 +64,7 @@ static void test_sizes_of_sets(void **state) {
 /* ---- random sets ---- */
 
 /* k of n entries, drawn without replacement from the stream of (seed, select, refresh). */
-static void test_random_entries(void **state) {
-    (void)state;
+TEST(test_random_entries) {
     enum { N = 150, K = 30 };
     const tg_shape shape = {2, {10, 15}};
     tg_branch_config branch = tg_branch_config_default();
@@ -95,8 +93,7 @@ static void test_random_entries(void **state) {
 }
 
 /* Slices of a mode: those with the largest numbers of the mode's own stretch of the stream. */
-static void test_random_slices(void **state) {
-    (void)state;
+TEST(test_random_slices) {
     enum { SIDE = 9, N = SIDE * SIDE };
     const tg_shape shape = {2, {SIDE, SIDE}};
     tg_branch_config branch = tg_branch_config_default();
@@ -162,8 +159,7 @@ static void sketched_gram(const double *g, int k, double *gram) {
 }
 
 /* Every factor spans leading eigenvectors of the sketched Gram matrix: M U = U (U^T M U). */
-static void test_sketches(void **state) {
-    (void)state;
+TEST(test_sketches) {
     const tg_shape shape = {3, {D0, D1, D2}};
     const int64_t ranks[3] = {RANK, RANK, RANK};
     double g[D0 * D1 * D2], gram[D0 * D0];
@@ -238,8 +234,7 @@ static void check_signs(tg_context *ctx, const tg_shape *shape, tg_matrix_side s
     tg_projector_destroy(&p);
 }
 
-static void test_signs_of_tall_matrices(void **state) {
-    (void)state;
+TEST(test_signs_of_tall_matrices) {
     const tg_shape tall = {2, {30, 4}}, wide = {2, {4, 30}};
     for (int b = 0; b < 2; b++) {
         tg_context *ctx = net_context(backends[b], 1);
@@ -263,8 +258,7 @@ static tg_status count_products(tg_backend *be, const tg_compress *op) {
 
 /* However thin chunks are to be, they take the room that deeper products need anyway: a product of
  * the whole tensor is made in a few steps, not row by row, and in no more scratch. */
-static void test_chunks_fill_their_room(void **state) {
-    (void)state;
+TEST(test_chunks_fill_their_room) {
     tg_tucker_plan plan = {.dtype = TG_F64,
                            .ndim = 4,
                            .dim = {C0, C, C, C},
@@ -299,8 +293,7 @@ static void test_chunks_fill_their_room(void **state) {
 
 /* t[i, j, 0] = 2 for i = j < 3, all else 0: the first two unfoldings have three singular values
  * of 2, the third has one of sqrt(12). */
-static void test_stable_ranks(void **state) {
-    (void)state;
+TEST(test_stable_ranks) {
     const tg_shape shape = {3, {4, 3, 5}};
     float t[60] = {0.0f};
     for (int i = 0; i < 3; i++) {
@@ -316,17 +309,4 @@ static void test_stable_ranks(void **state) {
         assert_true(fabs(ranks[2] - 1.0) <= 1e-12 && fabs(most - 3.0) <= 1e-12);
         tg_context_destroy(&ctx);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_of_sets),
-        cmocka_unit_test(test_random_entries),
-        cmocka_unit_test(test_random_slices),
-        cmocka_unit_test(test_sketches),
-        cmocka_unit_test(test_signs_of_tall_matrices),
-        cmocka_unit_test(test_chunks_fill_their_room),
-        cmocka_unit_test(test_stable_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,8 +196,7 @@ static void check_scene(scene *s) {
     }
 }
 
-static void test_tall_modes(void **state) {
-    (void)state;
+TEST(test_tall_modes) {
     static const struct {
         tg_dtype dtype;
         tg_storage store;
@@ -215,8 +214,7 @@ static void test_tall_modes(void **state) {
 }
 
 /* Ranks of all modes at once, by sweeps: the tensor has them, so nothing is lost. */
-static void test_sweeps(void **state) {
-    (void)state;
+TEST(test_sweeps) {
     for (int i = 0; i < 2 * 3; i++) {
         tg_context *ctx = net_context(backends[i % 2], 2);
         const tg_shape shape = tg_shape_of(3, shapes[i / 2].dim);
@@ -243,10 +241,4 @@ static void test_sweeps(void **state) {
         }
         tg_context_destroy(&ctx);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tall_modes),
-                                       cmocka_unit_test(test_sweeps)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void expect_error(tg_context *ctx, tg_status expected, tg_status found, c
 
 /* ---- settings ---- */
 
-static void settings_read_back(void **state) {
+TEST_WITH(settings_read_back, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno_config a = net_config(
         ctx, "{\"n_modes\": [4, 6, 8], \"in_channels\": 2, \"out_channels\": 3,"
@@ -82,7 +82,7 @@ static const char *const uno =
 
 /* The lists of a UNO read back, a map of skips can come entry by entry, and what does not fit
  * together is named. */
-static void uno_settings(void **state) {
+TEST_WITH(uno_settings, open_context, close_context) {
     tg_context *ctx = *state;
     static const char *const wrong[][3] = {
         {"uno_out_channels", "[6, 5]", "it needs 3"},
@@ -128,7 +128,7 @@ static void uno_settings(void **state) {
     tg_fno_destroy(&fno);
 }
 
-static void bad_settings_are_named(void **state) {
+TEST_WITH(bad_settings_are_named, open_context, close_context) {
     tg_context *ctx = *state;
     static const char *const bad[][2] = {{"n_modes", "[]"},
                                          {"n_modes", "[1,2,3,4]"},
@@ -166,7 +166,7 @@ static void bad_settings_are_named(void **state) {
     expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &config, "zzzzzzzz", "4"), "zzzzzzzz");
 }
 
-static void bad_structs_are_refused(void **state) {
+TEST_WITH(bad_structs_are_refused, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno = NULL;
     tg_fno_config config = tg_fno_config_default();
@@ -216,7 +216,7 @@ static tg_tensor param_view(tg_context *ctx, const tg_fno *fno, int i) {
     return view;
 }
 
-static void initial_weights(void **state) {
+TEST_WITH(initial_weights, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *a = net_fno(ctx, 7, plain), *b = net_fno(ctx, 7, plain), *c = net_fno(ctx, 8, plain);
     for (int i = 0; i < tg_fno_param_count(a); i++) {
@@ -251,7 +251,7 @@ static void initial_weights(void **state) {
 }
 
 /* An outline lists the same parameters and takes no memory for them. */
-static void outlines(void **state) {
+TEST_WITH(outlines, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno = net_fno(ctx, 1, plain), *outline = NULL;
     const size_t held = tg_context_memory(ctx, TG_HOST).current[TG_MEM_WEIGHTS];
@@ -277,7 +277,7 @@ static void outlines(void **state) {
     tg_fno_destroy(&fno);
 }
 
-static void pairs_start_equal(void **state) {
+TEST_WITH(pairs_start_equal, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno =
         net_fno(ctx, 1, "{\"n_modes\": [4], \"hidden_channels\": 4, \"complex_data\": true}");
@@ -291,7 +291,7 @@ static void pairs_start_equal(void **state) {
 
 /* ---- archives ---- */
 
-static void archives(void **state) {
+TEST_WITH(archives, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *a = net_fno(ctx, 1, plain), *b = net_fno(ctx, 2, plain);
     tg_archive *archive = NULL;
@@ -322,7 +322,7 @@ static void archives(void **state) {
 /* ---- running ---- */
 
 /* Samples do not see each other, and fewer than were prepared for are fine. */
-static void samples_are_independent(void **state) {
+TEST_WITH(samples_are_independent, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno = net_fno(ctx, 1, plain);
     const tg_fno_config *config = tg_fno_get_config(fno);
@@ -348,7 +348,7 @@ static void samples_are_independent(void **state) {
 
 /* Coordinates given by hand as further channels are those that the network adds, also for complex
  * data and with more channels in than inside. */
-static void coordinates_are_channels(void **state) {
+TEST_WITH(coordinates_are_channels, open_context, close_context) {
     tg_context *ctx = *state;
     for (int complex_data = 0; complex_data < 2; complex_data++) {
         tg_fno_config config =
@@ -407,7 +407,7 @@ static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
     return status;
 }
 
-static void weights_may_change_in_the_sink(void **state) {
+TEST_WITH(weights_may_change_in_the_sink, open_context, close_context) {
     tg_context *ctx = *state;
     static const char *const configs[] = {
         "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}",
@@ -447,7 +447,7 @@ static tg_status refuse(void *user, const tg_gradient *gradient) {
     return --*left > 0 ? TG_OK : TG_E_NUMERIC;
 }
 
-static void errors(void **state) {
+TEST_WITH(errors, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno = net_fno(ctx, 1, plain);
     const tg_fno_config *config = tg_fno_get_config(fno);
@@ -492,7 +492,7 @@ static void errors(void **state) {
 }
 
 /* Checkpointing keeps less: the same numbers, and between both kinds of it the same bits. */
-static void checkpointing(void **state) {
+TEST_WITH(checkpointing, open_context, close_context) {
     tg_context *ctx = *state;
     static const char *const configs[] = {
         "{\"n_modes\": [2, 2], \"hidden_channels\": 6, \"n_layers\": 4}",
@@ -557,7 +557,7 @@ static void checkpointing(void **state) {
 }
 
 /* Dropout: off in inference, the same masks for the same step, others for the next. */
-static void dropout(void **state) {
+TEST_WITH(dropout, open_context, close_context) {
     tg_context *ctx = *state;
     tg_fno *fno = net_fno(ctx, 1,
                           "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
@@ -609,7 +609,7 @@ static net_gradients one_step(tg_context *ctx, tg_fno *fno) {
 
 /* A network that uses a part of its modes is the one that has no others, and those have no
  * gradients. */
-static void modes_in_use(void **state) {
+TEST_WITH(modes_in_use, open_context, close_context) {
     tg_context *ctx = *state;
     static const int64_t odd[] = {4, 6}, part[] = {4, 5}, all[] = {8, 7};
     tg_fno *large = NULL, *small = NULL;
@@ -674,7 +674,7 @@ static tg_status build(tg_context *ctx, const tg_fno_config *config) {
     return status;
 }
 
-static void every_allocation_may_fail(void **state) {
+TEST_WITH(every_allocation_may_fail, open_context, close_context) {
     tg_context *ctx = *state;
     const tg_fno_config config =
         net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 4, \"n_layers\": 2,"
@@ -685,28 +685,4 @@ static void every_allocation_may_fail(void **state) {
         test_walk_called(&walk, build(ctx, &config));
     }
     assert_true(walk.n > 15);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(settings_read_back),
-        CASE(uno_settings),
-        CASE(bad_settings_are_named),
-        CASE(bad_structs_are_refused),
-        CASE(initial_weights),
-        CASE(outlines),
-        CASE(pairs_start_equal),
-        CASE(archives),
-        CASE(samples_are_independent),
-        CASE(coordinates_are_channels),
-        CASE(weights_may_change_in_the_sink),
-        CASE(errors),
-        CASE(checkpointing),
-        CASE(dropout),
-        CASE(modes_in_use),
-        CASE(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,21 +111,11 @@ static void golden_on(const char *backend, int threads) {
     }
 }
 
-static void golden_on_ref(void **state) {
-    (void)state;
+TEST(golden_on_ref) {
     golden_on("ref", 1);
 }
 
-static void golden_on_cpu(void **state) {
-    (void)state;
+TEST(golden_on_cpu) {
     golden_on("cpu", 1);
     golden_on("cpu", 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_on_ref),
-        cmocka_unit_test(golden_on_cpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

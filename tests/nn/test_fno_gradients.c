@@ -229,7 +229,7 @@ static tg_status drop(void *user, const tg_gradient *gradient) {
     return TG_OK;
 }
 
-/* dL/dx, which a network makes if it is told to. */
+/* dL/dx, which a network computes on request. */
 static void check_input_gradient(problem *p) {
     const tg_grad_sink sink = {.receive = drop};
     const int64_t reals = (int64_t)(tg_tensor_bytes(&p->x) / sizeof(double));
@@ -250,8 +250,7 @@ static void check_input_gradient(problem *p) {
     free(dx);
 }
 
-static void central_differences(void **state) {
-    (void)state;
+TEST(central_differences) {
     for (int i = 0; i < T_COUNT(cases); i++) {
         print_message("%s\n", cases[i].config);
         tg_context *ctx = net_context("ref", 1);
@@ -286,8 +285,7 @@ static void build_web(const nn_model *model, nn_program *p) {
 
 /* The passes know no architecture: whatever a builder lists is differentiated, and checkpointing
  * changes memory and not numbers. */
-static void any_shape(void **state) {
-    (void)state;
+TEST(any_shape) {
     static const nn_architecture web = {.name = "web", .build = build_web};
     static const char *const kinds[] = {"off", "block", "minimal"};
     static const char *const settings[] = {
@@ -352,8 +350,7 @@ static net_gradients run_case(tg_context *ctx, const net_case *c, tg_tensor *y) 
     return gradients;
 }
 
-static void cpu_like_ref(void **state) {
-    (void)state;
+TEST(cpu_like_ref) {
     for (int i = 0; i < T_COUNT(odd_cases); i++) {
         for (int threads = 1; threads <= 3; threads += 2) {
             print_message("%s, %d threads\n", odd_cases[i].config, threads);
@@ -385,8 +382,7 @@ static void cpu_like_ref(void **state) {
 
 /* Sharing bytes changes no bit: no buffer is written while another one needs its bytes. Every case
  * above, whatever is kept of the forward pass. */
-static void sharing_changes_nothing(void **state) {
-    (void)state;
+TEST(sharing_changes_nothing) {
     static const char *const kinds[] = {"off", "block", "minimal"};
     for (int i = 0; i < 3 * (T_COUNT(cases) + T_COUNT(odd_cases)); i++) {
         const int n = i / 3;
@@ -460,8 +456,7 @@ static double dot(int64_t n, const double *a, const double *b) {
 }
 
 /* <A x, g> = <x, A^T g> on even, odd, prime and tiny grids, with modes beyond the grid too. */
-static void convolution_adjoint(void **state) {
-    (void)state;
+TEST(convolution_adjoint) {
     static const struct {
         const char *config;
         int64_t grid[3];
@@ -510,8 +505,7 @@ static double smooth_field(int64_t c, double x, double y) {
 
 /* A band-limited field and its convolution are the same functions on every grid that carries
  * them: values at shared points agree to rounding. */
-static void same_function_on_finer_grids(void **state) {
-    (void)state;
+TEST(same_function_on_finer_grids) {
     enum { COARSE = 8, FACTORS = 3, C = 2 };
     static const int64_t factors[FACTORS] = {2, 3, 5};
     tg_context *ctx = net_context("ref", 1);
@@ -541,13 +535,4 @@ static void same_function_on_finer_grids(void **state) {
     }
     tg_fno_destroy(&fno);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(central_differences), cmocka_unit_test(any_shape),
-        cmocka_unit_test(cpu_like_ref),        cmocka_unit_test(sharing_changes_nothing),
-        cmocka_unit_test(convolution_adjoint), cmocka_unit_test(same_function_on_finer_grids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

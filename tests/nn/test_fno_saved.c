@@ -102,8 +102,7 @@ static void expect_same(const step *a, const step *b) {
     }
 }
 
-static void near_full(void **state) {
-    (void)state;
+TEST(near_full) {
     for (int i = 0; i < 3 * T_COUNT(stores) * T_COUNT(cases); i++) {
         const int c = i / (3 * T_COUNT(stores)), s = i / 3 % T_COUNT(stores);
         const char *again = kinds[i % 3];
@@ -129,8 +128,7 @@ static void near_full(void **state) {
 
 /* Loss and gradients are sums over samples: the same but for the order of summation, however many
  * are in flight; with fewer in flight than are left, too. */
-static void micro_batches(void **state) {
-    (void)state;
+TEST(micro_batches) {
     static const char *const backends[] = {"ref", "cpu", "fake"};
     for (int i = 0; i < 3 * 3 * T_COUNT(cases); i++) {
         const int c = i / 9, micro = i % 2 + 1;
@@ -153,8 +151,7 @@ static void micro_batches(void **state) {
 }
 
 /* A network in micro-batches makes its loss itself; batches that fit at once may do without. */
-static void micro_batches_need_the_loss(void **state) {
-    (void)state;
+TEST(micro_batches_need_the_loss) {
     const int64_t grid[] = {12, 10};
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(
@@ -206,8 +203,7 @@ static size_t activations(tg_context *ctx, const char *keys) {
 
 /* Two activations of each block and the first input wait (the last one is read again at once), and
  * so do the kept modes; each is saved once, and all other values end in forward. */
-static void memory(void **state) {
-    (void)state;
+TEST(memory) {
     const size_t one = (size_t)4 * 2 * 16 * 64 * 64;
     for (int b = 0; b < 2; b++) {
         tg_context *ctx = net_context(b == 0 ? "cpu" : "fake", 1);
@@ -239,8 +235,7 @@ static void memory(void **state) {
 
 /* A backend that computes a block in one call writes its sums in bytes there: no op saves them, and
  * gradients are what they are elsewhere. */
-static void blocks_write_bytes(void **state) {
-    (void)state;
+TEST(blocks_write_bytes) {
     tg_context *ctx = net_context("fake", 1);
     const int64_t grid[] = {12, 12};
     tg_fno *fno = net_fno(ctx, 1,
@@ -267,8 +262,7 @@ static void expect_refused(tg_context *ctx, const char *json, const char *words)
     }
 }
 
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     tg_context *ctx = net_context("cpu", 1);
     tg_fno_config config = tg_fno_config_default();
     assert_int_equal(tg_fno_config_set(ctx, &config, "saved_precision", "half"), TG_E_CONFIG);
@@ -290,8 +284,7 @@ static void refused(void **state) {
 }
 
 /* Mixed is a name for settings that can be given one by one, and gives way to them. */
-static void mixed(void **state) {
-    (void)state;
+TEST(mixed) {
     tg_context *ctx = net_context("cpu", 1);
     static const struct {
         const char *keys;
@@ -321,14 +314,5 @@ static void mixed(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_full),
-        cmocka_unit_test(micro_batches),
-        cmocka_unit_test(micro_batches_need_the_loss),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(blocks_write_bytes),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(mixed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

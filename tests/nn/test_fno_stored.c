@@ -105,8 +105,7 @@ static void expect_near(const step *got, const step *expected, double tolerance,
     }
 }
 
-static void near_full(void **state) {
-    (void)state;
+TEST(near_full) {
     for (int c = 0; c < T_COUNT(cases); c++) {
         tg_context *ref = net_context("ref", 1), *cpu = net_context("cpu", 2);
         step full = run(ref, c, "{");
@@ -142,8 +141,7 @@ static tg_status note(void *user, const tg_gradient *gradient) {
 
 /* Spectral weights have the dtype that was asked for, all others f32; saved and loaded, they are
  * the same bits. */
-static void weights_are_stored(void **state) {
-    (void)state;
+TEST(weights_are_stored) {
     tg_context *ctx = net_context("cpu", 1);
     for (int s = 0; s < T_COUNT(stores); s++) {
         char json[512];
@@ -185,8 +183,7 @@ static void weights_are_stored(void **state) {
 
 /* Weights of a file that the 16-bit weights of a network cannot hold are refused; what they hold,
  * and what was not finite before, is taken. */
-static void range_is_checked(void **state) {
-    (void)state;
+TEST(range_is_checked) {
     static const struct {
         const char *precision;
         float value;
@@ -230,8 +227,7 @@ static void range_is_checked(void **state) {
 
 /* 16-bit formats are for f32, minimal checkpoints for not too many layers, and a precision that
  * does not exist is named. */
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     tg_context *ctx = net_context("cpu", 1);
     tg_fno_config config = net_config(
         ctx, "{\"n_modes\": [4], \"dtype\": \"f64\", \"activation_precision\": \"bf16\"}");
@@ -249,14 +245,4 @@ static void refused(void **state) {
     net_ok(ctx, tg_fno_config_set(ctx, &config, "checkpointing", "true"));
     assert_int_equal(config.activation_checkpoint, TG_CHECKPOINT_BLOCK);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_full),
-        cmocka_unit_test(weights_are_stored),
-        cmocka_unit_test(range_is_checked),
-        cmocka_unit_test(refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,8 +154,7 @@ static void check(tg_context *ctx, const int64_t modes[2], const int64_t grid[2]
     tg_fno_destroy(&fno);
 }
 
-static void test_grids_and_modes(void **state) {
-    (void)state;
+TEST(test_grids_and_modes) {
     static const int64_t modes[][2] = {{8, 8}, {7, 6}, {5, 9}};
     static const int64_t grids[][2] = {{5, 5}, {5, 16}, {16, 5}, {6, 6}, {4, 7},
                                        {3, 8}, {9, 11}, {1, 1},  {2, 3}};
@@ -187,8 +186,7 @@ static tg_fno *complex_network(tg_context *ctx, int modes, const char *which, ui
 }
 
 /* 8 modes on 5 points are the 5 modes from entry 1 on. */
-static void test_complex_window(void **state) {
-    (void)state;
+TEST(test_complex_window) {
     enum { ALL = 8, FEW = 5, FIRST = 1 };
     static const char *const which[] = {"centered", "nonnegative"};
     tg_context *ctx = net_context("cpu", 1);
@@ -218,12 +216,4 @@ static void test_complex_window(void **state) {
         tg_fno_destroy(&all);
     }
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids_and_modes),
-        cmocka_unit_test(test_complex_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,8 +114,7 @@ static void compare(tg_context *ctx, bool blocks_only, const char *json) {
     tg_fno_destroy(&fno);
 }
 
-static void numbers_are_those_of_a_network(void **state) {
-    (void)state;
+TEST(numbers_are_those_of_a_network) {
     tg_context *ctx = net_context("cpu", 2);
     compare(ctx, false, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
     compare(ctx, false,
@@ -183,8 +182,7 @@ static void check_input_gradient(tg_context *ctx, bool blocks_only) {
     tg_fno_destroy(&fno);
 }
 
-static void input_gradient(void **state) {
-    (void)state;
+TEST(input_gradient) {
     tg_context *ctx = net_context("cpu", 2);
     check_input_gradient(ctx, false);
     check_input_gradient(ctx, true);
@@ -198,8 +196,7 @@ static void expect_error(tg_context *ctx, tg_status expected, tg_status found, c
     }
 }
 
-static void errors(void **state) {
-    (void)state;
+TEST(errors) {
     tg_context *ctx = net_context("cpu", 2);
     tg_fno_config config = net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6}");
     tg_fno *fno = NULL;
@@ -254,8 +251,7 @@ static tg_status build(tg_context *ctx, const tg_fno_config *config) {
     return status;
 }
 
-static void every_allocation_may_fail(void **state) {
-    (void)state;
+TEST(every_allocation_may_fail) {
     tg_context *ctx = net_context("cpu", 2);
     const tg_fno_config config =
         net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 4, \"n_layers\": 2}");
@@ -266,14 +262,4 @@ static void every_allocation_may_fail(void **state) {
     }
     assert_true(walk.n > 10);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_those_of_a_network),
-        cmocka_unit_test(input_gradient),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,8 +111,7 @@ static void check_entry(problem *p, int param, int64_t i, double gradient) {
     }
 }
 
-static void gradients_are_differences(void **state) {
-    (void)state;
+TEST(gradients_are_differences) {
     tg_context *ctx = net_context("ref", 1);
     for (int c = 0; c < CASES; c++) {
         problem p = make(ctx, cases[c], TG_F64);
@@ -156,8 +155,7 @@ static void check_plan(const char *backend, const char *json) {
     tg_context_destroy(&ctx);
 }
 
-static void a_plan_is_what_the_ledger_counts(void **state) {
-    (void)state;
+TEST(a_plan_is_what_the_ledger_counts) {
     for (int i = 0; i < BACKENDS * CASES; i++) {
         if (net_is_there(backends[i / CASES])) {
             check_plan(backends[i / CASES], cases[i % CASES]);
@@ -179,8 +177,7 @@ static void compare_gradients(const net_gradients *got, const net_gradients *exp
 }
 
 /* The same loss and gradients, with places on the host and with those of the device. */
-static void devices_compute_as_cpu(void **state) {
-    (void)state;
+TEST(devices_compute_as_cpu) {
     for (int i = CASES; i < BACKENDS * CASES; i++) {
         if (!net_is_there(backends[i / CASES])) {
             continue;
@@ -210,8 +207,7 @@ static void devices_compute_as_cpu(void **state) {
 
 /* ---- formats ---- */
 
-static void small_formats_are_near_the_full_ones(void **state) {
-    (void)state;
+TEST(small_formats_are_near_the_full_ones) {
     static const char *const formats[] = {
         "{" COMMON "}",
         "{" COMMON ", \"activation_precision\": \"bf16\"}",
@@ -239,8 +235,7 @@ static void small_formats_are_near_the_full_ones(void **state) {
 
 /* ---- errors ---- */
 
-static void what_is_missing_is_said(void **state) {
-    (void)state;
+TEST(what_is_missing_is_said) {
     tg_context *ctx = net_context("cpu", 1);
     problem p = make(ctx, cases[1], TG_F32);
     tg_tensor y = random_of(ctx, TG_F32, p.target.shape, 6);
@@ -268,8 +263,7 @@ static void what_is_missing_is_said(void **state) {
 }
 
 /* Queries that nothing is near, and a radius that reaches everything, give finite numbers. */
-static void extreme_radii_are_fine(void **state) {
-    (void)state;
+TEST(extreme_radii_are_fine) {
     tg_context *ctx = net_context("cpu", 2);
     for (int i = 0; i < 2; i++) {
         problem p = make(ctx,
@@ -285,14 +279,6 @@ static void extreme_radii_are_fine(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_differences),
-        cmocka_unit_test(a_plan_is_what_the_ledger_counts),
-        cmocka_unit_test(devices_compute_as_cpu),
-        cmocka_unit_test(small_formats_are_near_the_full_ones),
-        cmocka_unit_test(what_is_missing_is_said),
-        cmocka_unit_test(extreme_radii_are_fine),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

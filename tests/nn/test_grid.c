@@ -6,8 +6,7 @@
 #include "tgrad/data.h"
 #include "tgrad/fno.h"
 
-static void test_text(void **state) {
-    (void)state;
+TEST(test_text) {
     static const struct {
         int n_dim;
         int64_t points[TG_DATA_MAX_DIMS];
@@ -27,8 +26,7 @@ static void test_text(void **state) {
     }
 }
 
-static void test_parse(void **state) {
-    (void)state;
+TEST(test_parse) {
     static const struct {
         const char *text;
         int sizes;
@@ -61,8 +59,7 @@ static void test_parse(void **state) {
 }
 
 /* The halved last dimension of real data has the frequencies 0 .. N/2. */
-static void test_fitting_modes(void **state) {
-    (void)state;
+TEST(test_fitting_modes) {
     static const struct {
         bool is_complex;
         double padding;
@@ -83,10 +80,4 @@ static void test_fitting_modes(void **state) {
         tg_fno_fitting_modes(&config, cases[i].grid, fitting);
         assert_memory_equal(fitting, cases[i].fitting, sizeof cases[i].fitting);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_parse),
-                                       cmocka_unit_test(test_fitting_modes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

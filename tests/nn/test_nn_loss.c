@@ -448,8 +448,7 @@ static void settings(t_side *s) {
 
 /* A sum of terms is the sum of the losses, and so are the gradients; complex data of the public
  * call are pairs. */
-static void public_call(void **state) {
-    (void)state;
+TEST(public_call) {
     tg_context *ctx = net_context("ref", 1);
     const int64_t dims[] = {2, 3, 4, 5};
     const tg_shape shape = tg_shape_of(4, dims);
@@ -489,8 +488,7 @@ static void public_call(void **state) {
 
 /* Weighted channels: the sum of the channels' losses, each times its weight, and so the gradients.
  */
-static void weighted_channels(void **state) {
-    (void)state;
+TEST(weighted_channels) {
     static const char *const backends[] = {"ref", "cpu"};
     static const double weights[] = {2.0, 0.0, 0.5};
     for (int test = 0; test < 4; test++) {
@@ -551,9 +549,7 @@ int main(void) {
         {"vorticity_maps", vorticity_maps, T_ONCE},
         {"vorticity_points", vorticity_points, REALS},
     };
-    const struct CMUnitTest tests[] = {cmocka_unit_test(public_call),
-                                       cmocka_unit_test(weighted_channels)};
     const int slots = t_run_rows("losses", rows, T_COUNT(rows));
-    const int public = cmocka_run_group_tests(tests, NULL, NULL);
+    const int public = t_run_tests(NULL, NULL);
     return slots || public;
 }

@@ -17,8 +17,7 @@ enum { BUFFERS = 200 };
 
 /* Random buffers with random lives: no two that meet overlap, all fit, and the arena is not larger
  * than all of them, nor smaller than what is alive at one time. */
-static void placement(void **state) {
-    (void)state;
+TEST(placement) {
     tg_context *ctx = net_context("ref", 1);
     const tg_rng rng = {.seed = 4, .purpose = TG_RNG_TEST};
     static void *pointers[BUFFERS];
@@ -220,8 +219,7 @@ static void check_case(const char *backend, int index, bool training, tg_fno_mem
     tg_context_destroy(&ctx);
 }
 
-static void plan_is_ledger(void **state) {
-    (void)state;
+TEST(plan_is_ledger) {
     const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
         for (int i = 0; i < T_COUNT(cases); i++) {
@@ -238,8 +236,7 @@ static void plan_is_ledger(void **state) {
  * a horizontal skip where its block does and where the block that it leads to does; what is alive
  * in one fits into the arenas, which are not larger than they must be; forward piles up what
  * backward uses up. */
-static void phases_fit_the_arenas(void **state) {
-    (void)state;
+TEST(phases_fit_the_arenas) {
     enum { MOST = 128 };
     static tg_fno_phase phases[MOST];
     tg_context *ctx = net_context("cpu", 2);
@@ -320,8 +317,7 @@ static void backward_of(tg_context *ctx, tg_fno *fno, int index, receiver *out) 
 
 /* Whatever is done to it, no gradient changes; the ledger counts what the plan says, which is less
  * than a network and the workspace beside it. */
-static void shared_workspace_is_free_memory(void **state) {
-    (void)state;
+TEST(shared_workspace_is_free_memory) {
     const tg_shared_workspace sizes_shared[] = {{1000, 5000, NULL, NULL},
                                                 {20000, 300, NULL, NULL},
                                                 {500000, 400000, NULL, NULL},
@@ -372,8 +368,7 @@ static void shared_workspace_is_free_memory(void **state) {
 
 /* Of two parts that do not fit where the activations were, the second begins there: what is taken
  * beside is less than it. */
-static void shared_parts_grow_the_network_least(void **state) {
-    (void)state;
+TEST(shared_parts_grow_the_network_least) {
     const int64_t grid[] = {64, 64};
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 8}");
@@ -404,8 +399,7 @@ static tg_status run_block_back(tg_backend *be, const tg_block_back *op) {
 
 /* A block whose input checkpointing makes again is made over it: two activations are in f32 at a
  * time, and beside them are bytes. */
-static void blocks_are_made_again_over_their_input(void **state) {
-    (void)state;
+TEST(blocks_are_made_again_over_their_input) {
     const char *const configs[] = {
         "{\"n_modes\": [4, 4], \"hidden_channels\": 8, \"n_layers\": 2,"
         "\"saved_precision\": \"8bit\", \"activation_checkpoint\": \"block\"}",
@@ -438,8 +432,7 @@ static void blocks_are_made_again_over_their_input(void **state) {
 }
 
 /* An optimizer that shares a workspace says what is missing. */
-static void optimizers_need_their_workspace(void **state) {
-    (void)state;
+TEST(optimizers_need_their_workspace) {
     tg_context *ctx = net_context("cpu", 1);
     tg_optim_config config = tg_optim_config_default();
     tg_optim *optim = NULL;
@@ -482,8 +475,7 @@ static void optimizers_need_their_workspace(void **state) {
 }
 
 /* One call, and the optimizer follows the network through its preparations. */
-static void a_workspace_is_shared(void **state) {
-    (void)state;
+TEST(a_workspace_is_shared) {
     const int64_t grid[] = {16, 16}, finer[] = {24, 24};
     tg_context *ctx = net_context("cpu", 1), *other = net_context("cpu", 1);
     const tg_fno_config config =
@@ -535,8 +527,7 @@ static void a_workspace_is_shared(void **state) {
 }
 
 /* Refreshes in whole products where the activations leave room for them, otherwise in chunks. */
-static void chunks_where_they_save(void **state) {
-    (void)state;
+TEST(chunks_where_they_save) {
     tg_context *ctx = net_context("cpu", 2);
     tg_fno_config config =
         net_config(ctx, "{\"n_modes\": [128, 128], \"hidden_channels\": 128,"
@@ -570,8 +561,7 @@ static void chunks_where_they_save(void **state) {
 
 /* The paper's Navier-Stokes network: training keeps two activations per block and the first input,
  * inference two in all; with dense Adam's moments and one gradient it stays below 1.2 GB. */
-static void navier_stokes_fits(void **state) {
-    (void)state;
+TEST(navier_stokes_fits) {
     tg_context *ctx = net_context("cpu", 2);
     const tg_fno_config config = net_config(
         ctx, "{\"n_modes\": [64, 64], \"hidden_channels\": 64, \"projection_channel_ratio\": 4}");
@@ -585,20 +575,4 @@ static void navier_stokes_fits(void **state) {
     const size_t weights = training.bytes[TG_MEM_WEIGHTS], gradient = weights / 4;
     assert_true(training.total + weights + weights / 2 + gradient < 1200000000);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement),
-        cmocka_unit_test(plan_is_ledger),
-        cmocka_unit_test(phases_fit_the_arenas),
-        cmocka_unit_test(shared_workspace_is_free_memory),
-        cmocka_unit_test(shared_parts_grow_the_network_least),
-        cmocka_unit_test(blocks_are_made_again_over_their_input),
-        cmocka_unit_test(optimizers_need_their_workspace),
-        cmocka_unit_test(a_workspace_is_shared),
-        cmocka_unit_test(chunks_where_they_save),
-        cmocka_unit_test(navier_stokes_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

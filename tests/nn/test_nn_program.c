@@ -28,7 +28,7 @@ static bool is_read_from(const nn_program *p, int value, int time) {
     return false;
 }
 
-/* No op writes where a value lies that was made before and is read later. */
+/* No op writes over a value that was made before and is read later. */
 static void expect_no_harm(const nn_program *p) {
     bool *is_made = calloc((size_t)p->value_count, sizeof *is_made);
     assert_non_null(is_made);
@@ -53,8 +53,7 @@ static void expect_no_harm(const nn_program *p) {
     free(is_made);
 }
 
-static void placement_harms_nothing(void **state) {
-    (void)state;
+TEST(placement_harms_nothing) {
     static const char *const configs[] = {
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"n_layers\": 4",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"domain_padding\": 0.25, \"n_layers\": 3",
@@ -148,10 +147,9 @@ static tg_status take_all(void *user, int count, const tg_gradient *gradients) {
 
 /* A device updates all small parameters in one call, when backward is through; the host each as
  * soon as its gradient is there. */
-static void small_gradients_leave_together(void **state) {
+TEST(small_gradients_leave_together) {
     static const char *const backends[] = {"fake", "cpu"};
     const int64_t grid[] = {9, 12};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         tg_context *ctx = net_context(backends[i], 1);
         tg_fno *fno = net_fno(ctx, 1, "{\"n_modes\": [6, 6], \"hidden_channels\": 6}");
@@ -204,16 +202,14 @@ static void expect_kept(const char *key, bool keeps) {
     tg_context_destroy(&ctx);
 }
 
-static void factorized_products_are_kept(void **state) {
-    (void)state;
+TEST(factorized_products_are_kept) {
     expect_kept("", true);
     expect_kept(", \"activation_checkpoint\": \"block\"", false);
     expect_kept(", \"micro_batch\": 1", false);
     expect_kept(", \"saved_precision\": \"bf16\"", false);
 }
 
-static void blocks_in_one_call(void **state) {
-    (void)state;
+TEST(blocks_in_one_call) {
     expect_blocks("off", true);
     expect_blocks("block", false);
     expect_blocks("minimal", false);
@@ -222,8 +218,7 @@ static void blocks_in_one_call(void **state) {
 /* ---- work ---- */
 
 /* The phases' arithmetic of a small network, counted by hand. */
-static void work_of_phases(void **state) {
-    (void)state;
+TEST(work_of_phases) {
     enum { B = 2, P = 35, WIDTH = 4, MLP = 2, LIFT = 8, KEPT = 4 * 3, MOST = 32 };
     static tg_fno_phase phases[MOST];
     tg_context *ctx = net_context("cpu", 1);
@@ -264,7 +259,7 @@ static void work_of_phases(void **state) {
 
 /* ---- what cannot run ---- */
 
-/* A sum is added to in place, so nobody else may read it. */
+/* A sum is added to in place, so no other op may read it. */
 static void build_shared_sum(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "lifting", "lifting");
     const int x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, nn_add_input(p));
@@ -294,8 +289,7 @@ static void expect_refused(tg_context *ctx, const nn_model *model, tg_backend *b
     assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, blocks);
 }
 
-static void refusals(void **state) {
-    (void)state;
+TEST(refusals) {
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(
         ctx, "{\"n_modes\": [4], \"hidden_channels\": 3, \"n_layers\": 1, \"norm\": \"group_norm\","
@@ -393,8 +387,7 @@ static void convolve(const double *w, const double *x, double *z) {
     }
 }
 
-static void without_mlp_is_the_formula(void **state) {
-    (void)state;
+TEST(without_mlp_is_the_formula) {
     const char *const backends[] = {"ref", "cpu"};
     for (int i = 0; i < 2; i++) {
         tg_context *ctx = net_context(backends[i], 1);
@@ -433,15 +426,6 @@ static void without_mlp_is_the_formula(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement_harms_nothing),
-        cmocka_unit_test(blocks_in_one_call),
-        cmocka_unit_test(small_gradients_leave_together),
-        cmocka_unit_test(factorized_products_are_kept),
-        cmocka_unit_test(work_of_phases),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(without_mlp_is_the_formula),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

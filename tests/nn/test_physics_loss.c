@@ -63,8 +63,7 @@ static void fill(double *values, int count, unsigned seed) {
     }
 }
 
-static void test_differences(void **state) {
-    (void)state;
+TEST(test_differences) {
     static const struct {
         tg_physics physics;
         int64_t n, m, in_channels;
@@ -102,8 +101,7 @@ static void test_differences(void **state) {
 }
 
 /* a = 2, u = x (1 - x) / 4 solves -div(a grad u) = 1, also by the scheme; u = 0 leaves f. */
-static void test_darcy(void **state) {
-    (void)state;
+TEST(test_darcy) {
     enum { N = 9, M = 6 };
     problem p = make(TG_PHYSICS_DARCY, N, M);
     for (int i = 0; i < N * M; i++) {
@@ -123,8 +121,7 @@ static void test_darcy(void **state) {
 }
 
 /* What the solver of the generator gives for a medium with jumps fulfils the equation. */
-static void test_darcy_solver(void **state) {
-    (void)state;
+TEST(test_darcy_solver) {
     enum { N = 13 };
     tg_elliptic *solver = NULL;
     problem p = make(TG_PHYSICS_DARCY, N, N);
@@ -161,8 +158,7 @@ static double burgers_error(int n, double dt) {
 }
 
 /* The residual of the truth falls with the square of both steps. */
-static void test_burgers(void **state) {
-    (void)state;
+TEST(test_burgers) {
     const double coarse = burgers_error(64, 0.04), fine = burgers_error(128, 0.02);
     assert_true(coarse < 0.05);
     assert_true(coarse / fine > 3.5 && coarse / fine < 4.5);
@@ -170,8 +166,7 @@ static void test_burgers(void **state) {
 
 /* w = a cos x + b cos 2y on [0, 2 pi)^2 moves itself by a b (1/2 - 2) sin x sin 2y, so that the
  * residual of a flow at rest is known at every point. */
-static void test_flow(void **state) {
-    (void)state;
+TEST(test_flow) {
     enum { N = 9, M = 12 };
     const double a = 0.7, b = -1.3, nu = 0.3, f = 0.2;
     double sum = 0.0;
@@ -192,8 +187,7 @@ static void test_flow(void **state) {
 
 /* w = (-1)^i cos y + cos 2y, the highest frequency of an even grid in x beside another wave: it has
  * no slope at the points, and all flows along x, so that what is left at rest is their decay. */
-static void test_highest_frequency(void **state) {
-    (void)state;
+TEST(test_highest_frequency) {
     enum { N = 6, M = 7 };
     const double nu = 0.3;
     double sum = 0.0;
@@ -212,8 +206,7 @@ static void test_highest_frequency(void **state) {
 
 /* Taylor and Green: w decays by e^(-q t), q = 2 nu (2 pi / L)^2, and does not move itself; what is
  * left is the error of the trapezoidal rule. */
-static void test_decaying_flow(void **state) {
-    (void)state;
+TEST(test_decaying_flow) {
     enum { N = 8 };
     const double dt = 0.1, nu = 0.02, length = 3.0, q = 8.0 * PI * PI * nu / (length * length);
     const double left = exp(-q * dt);
@@ -275,8 +268,7 @@ static double residual_of_generated(const char *time) {
 }
 
 /* Flows of the generator fulfil the equation, to the second order in dt. */
-static void test_generated_flow(void **state) {
-    (void)state;
+TEST(test_generated_flow) {
     const double coarse = residual_of_generated("0.8"), fine = residual_of_generated("0.4");
     assert_true(coarse < 1e-3);
     assert_true(coarse / fine > 3.5 && coarse / fine < 4.5);
@@ -300,8 +292,7 @@ static int end(void **state) {
 }
 
 /* Data that are normalized, and of f32, have the residual of the data themselves. */
-static void test_units(void **state) {
-    (void)state;
+TEST(test_units) {
     for (int physics = TG_PHYSICS_DARCY; physics <= TG_PHYSICS_NS; physics++) {
         problem p = make((tg_physics)physics, 7, physics == TG_PHYSICS_BURGERS ? 1 : 5);
         fill(p.x, MOST, 4);
@@ -333,8 +324,7 @@ static void test_units(void **state) {
 }
 
 /* A network with the residual in its loss: forward and backward of tg_fno_loss_backward agree. */
-static void test_network(void **state) {
-    (void)state;
+TEST(test_network) {
     static const char *const backends[] = {"ref", "cpu"};
     double expected[2] = {0};
     for (int b = 0; b < 2; b++) {
@@ -378,15 +368,8 @@ static void test_network(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences),    cmocka_unit_test(test_darcy),
-        cmocka_unit_test(test_darcy_solver),   cmocka_unit_test(test_flow),
-        cmocka_unit_test(test_generated_flow), cmocka_unit_test(test_decaying_flow),
-        cmocka_unit_test(test_burgers),        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_network),        cmocka_unit_test(test_highest_frequency),
-    };
     backend = "ref";
-    const int failures = cmocka_run_group_tests(tests, begin, end);
+    const int failures = t_run_tests(begin, end);
     backend = "cpu";
-    return failures + cmocka_run_group_tests(tests, begin, end);
+    return failures + t_run_tests(begin, end);
 }

@@ -170,15 +170,13 @@ static void refused(const char *backend, tg_place wrong, const char *words) {
     end(&b);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     refused("fake", TG_HOST, "it is on the host, but backend fake computes on a device");
     refused("cpu", TG_DEVICE, "it is on a device, but backend cpu computes on the host");
 }
 
 /* Memory of the caller on the device, as a framework hands it in. */
-static void test_wrapped_on_a_device(void **state) {
-    (void)state;
+TEST(test_wrapped_on_a_device) {
     bench b = begin("fake");
     double before[NUMEL], after[NUMEL];
     tg_tensor host, view;
@@ -199,8 +197,7 @@ static void test_wrapped_on_a_device(void **state) {
 }
 
 /* Networks take tensors of the host and of their device, and none of another one. */
-static void test_networks(void **state) {
-    (void)state;
+TEST(test_networks) {
     const int64_t grid[1] = {8};
     tg_context *ctx = net_context("cpu", 1);
     const tg_fno_config config = net_config(ctx, "{\"n_modes\": [4], \"hidden_channels\": 4}");
@@ -225,11 +222,6 @@ static void test_networks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_wrapped_on_a_device),
-        cmocka_unit_test(test_networks),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -61,8 +61,7 @@ static void order_zero(tg_context *ctx, const tg_tensor *pred, const tg_tensor *
     tg_tensor_destroy(&other);
 }
 
-static void test_order_zero(void **state) {
-    (void)state;
+TEST(test_order_zero) {
     all_cases(order_zero);
 }
 
@@ -90,15 +89,13 @@ static void differences(tg_context *ctx, const tg_tensor *pred, const tg_tensor 
     }
 }
 
-static void test_differences(void **state) {
-    (void)state;
+TEST(test_differences) {
     all_cases(differences);
 }
 
 /* cos 2 pi (3 x - 2 y) has P/2 (1 + 4 pi^2 13)^s, and of the wave and a constant the squares add.
  */
-static void test_waves(void **state) {
-    (void)state;
+TEST(test_waves) {
     enum { N = 12, M = 10 };
     for (int b = 0; b < COUNT(backends); b++) {
         tg_context *ctx = net_context(backends[b], 1);
@@ -119,7 +116,7 @@ static void test_waves(void **state) {
             assert_true(fabs(found - sqrt(square)) <= 1e-12 * sqrt(square));
             assert_true(fabs(loss_of(ctx, texts[k] + 4, &zero, &wave, NULL) - 1.0) <= 1e-14);
         }
-        /* nothing to learn has no gradient, and NaN is told */
+        /* equal fields give no gradient, and NaN is reported */
         assert_true(loss_of(ctx, "hs1", &wave, &wave, &zero) == 0.0);
         for (int i = 0; i < N * M; i++) {
             assert_true(((const double *)zero.data)[i] == 0.0);
@@ -133,8 +130,7 @@ static void test_waves(void **state) {
     }
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     tg_context *ctx = net_context("cpu", 1);
     const int64_t grid[] = {4};
     const tg_fno_config data = {.n_dim = 1, .dtype = TG_F64};
@@ -144,14 +140,4 @@ static void test_refused(void **state) {
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&squares);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_zero),
-        cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

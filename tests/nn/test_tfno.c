@@ -240,8 +240,7 @@ static void expect_gradient(const pair *p, const factors *f, int k, const number
     }
 }
 
-static void as_dense(void **state) {
-    (void)state;
+TEST(as_dense) {
     static const char *const backends[] = {"ref", "cpu"};
     static const int64_t grids[][2] = {{8, 10}, {3, 4}}; /* the second has fewer frequencies */
     for (int i = 0; i < 4 * T_COUNT(cases); i++) {
@@ -292,8 +291,7 @@ static void expect_near(const net_gradients *a, const net_gradients *b, double t
     }
 }
 
-static void other_ways(void **state) {
-    (void)state;
+TEST(other_ways) {
     static const struct {
         const char *keys;
         double tolerance;
@@ -325,8 +323,7 @@ static void other_ways(void **state) {
 
 /* ---- ranks ---- */
 
-static void shares(void **state) {
-    (void)state;
+TEST(shares) {
     static const struct {
         const char *keys;
         int param; /* of the first weight */
@@ -366,8 +363,7 @@ static void shares(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     static const char *const bad[][2] = {
         {"\"factorization\": \"tucker\", \"rank\": [2, 2]", "a list of 2"},
         {"\"factorization\": \"tucker\", \"rank\": [2, 2, 5, 2]", "from 1 to 4"},
@@ -391,8 +387,7 @@ static void refused(void **state) {
 
 /* Numbers of a weight deviate as those of a dense one do, by 1 / channels in the square, whatever
  * it is made of; of TT by the ranks less. */
-static void deviation(void **state) {
-    (void)state;
+TEST(deviation) {
     tg_context *ctx = net_context("cpu", 2);
     static const char *const keys[][2] = {
         {"\"factorization\": \"tucker\", \"rank\": 0.4", "tucker"},
@@ -429,9 +424,5 @@ static void deviation(void **state) {
 int main(void) {
     fake_device_add("fake");
     fake_device_factorized(true);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_dense), cmocka_unit_test(other_ways), cmocka_unit_test(shares),
-        cmocka_unit_test(refused),  cmocka_unit_test(deviation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

@@ -106,7 +106,7 @@ static void step_model(int64_t n, bool complex, bool split, const double *g, dou
     }
 }
 
-/* What came out lies as near to the model as the table can be; of v the roots. */
+/* The result is as close to the model as the table allows; for v, its square root. */
 static void expect_bytes(t_side *s, bool second, const bytes *got, const double *model) {
     const int bits = second ? TG_STATE_V_BITS : TG_STATE_M_BITS;
     for (int64_t i = 0; i < blocks(got->n); i++) {

@@ -97,8 +97,7 @@ static const struct {
     {{"name", "adam", "rank", "100"}, {4, {64, 64, 64, 33}}, .asked = 0},
 };
 
-static void plans_name_what_is_clamped(void **state) {
-    (void)state;
+TEST(plans_name_what_is_clamped) {
     tg_context *ctx = begin();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         tg_optim_config config = config_of(ctx, rows[i].settings);
@@ -130,8 +129,7 @@ static void plans_name_what_is_clamped(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void making_one_warns(void **state) {
-    (void)state;
+TEST(making_one_warns) {
     static const char *const sides[] = {"left", "std"};
     tg_context *ctx = begin();
     for (int i = 0; i < 2; i++) {
@@ -149,12 +147,4 @@ static void making_one_warns(void **state) {
         assert_int_equal(logged[0] != '\0', i == 0);
     }
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_name_what_is_clamped),
-        cmocka_unit_test(making_one_warns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

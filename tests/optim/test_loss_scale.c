@@ -23,8 +23,7 @@ static void advance(tg_loss_scale *s, tg_outcome outcome, int times) {
     }
 }
 
-static void scale_grows_after_good_steps(void **state) {
-    (void)state;
+TEST(scale_grows_after_good_steps) {
     tg_loss_scale s = tg_loss_scale_begin();
     s.config = (tg_loss_scale_config){
         .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 4};
@@ -41,8 +40,7 @@ static void scale_grows_after_good_steps(void **state) {
     assert_true(s.next == 0x1p24 && s.after == 0x1p24); /* the most */
 }
 
-static void scale_yields_to_overflows(void **state) {
-    (void)state;
+TEST(scale_yields_to_overflows) {
     tg_loss_scale s = tg_loss_scale_begin();
     s.config = (tg_loss_scale_config){
         .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 4};
@@ -66,8 +64,7 @@ static void scale_yields_to_overflows(void **state) {
     assert_true(s.next == 0x1p-10 && s.after == 0x1p-10 && !tg_loss_scale_yields(&s));
 }
 
-static void state_of_a_scale_comes_back(void **state) {
-    (void)state;
+TEST(state_of_a_scale_comes_back) {
     tg_loss_scale s = tg_loss_scale_begin(), t = tg_loss_scale_begin();
     s.config = t.config = (tg_loss_scale_config){
         .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 3};
@@ -89,8 +86,7 @@ static void state_of_a_scale_comes_back(void **state) {
     assert_true(tg_loss_scale_load(&t, NULL) && t.next == 0x1p16 && t.overflows == 0);
 }
 
-static void settings_are_read_or_refused(void **state) {
-    (void)state;
+TEST(settings_are_read_or_refused) {
     tg_context *ctx = net_context("ref", 1);
     tg_loss_scale_config config = tg_loss_scale_config_default();
     net_ok(ctx, tg_loss_scale_config_parse(ctx, "opt.loss_scale", "auto", false, &config));
@@ -328,8 +324,7 @@ static const tg_loss_scale_config slow = {
 
 /* Nothing that follows a gradient of f32 knows of the scale, whether it stays or grows on the way:
  * refreshes, index sets, spectra and the ranks chosen from them, norms that are clipped, sums. */
-static void f32_is_the_same_bit_for_bit(void **state) {
-    (void)state;
+TEST(f32_is_the_same_bit_for_bit) {
     static const char *const backends[] = {"ref", "cpu", "fake"};
     static const recipe recipes[] = {
         {.network = WHOLE, .settings = {"name", "adam"}},
@@ -370,8 +365,7 @@ static void f32_is_the_same_bit_for_bit(void **state) {
 }
 
 /* Gradients of 1e-9 are nothing in f16; with a scale that finds its size they train as in f32. */
-static void small_gradients_train(void **state) {
-    (void)state;
+TEST(small_gradients_train) {
     static const char *const backends[] = {"ref", "cpu", "fake"};
     static const char *const networks[][2] = {{WHOLE, HALF}, {COMPLEX, COMPLEX_HALF}};
     for (int i = 0; i < COUNT(networks); i++) {
@@ -396,8 +390,7 @@ static void small_gradients_train(void **state) {
 }
 
 /* Gradients of 1e3 overflow at the first scale: it yields, and training goes on. */
-static void large_gradients_train(void **state) {
-    (void)state;
+TEST(large_gradients_train) {
     static const char *const backends[] = {"ref", "cpu", "fake"};
     for (int b = 0; b < COUNT(backends); b++) {
         const recipe how = {.network = b ? HALF : COMPLEX_HALF,
@@ -420,9 +413,8 @@ static void large_gradients_train(void **state) {
     }
 }
 
-/* What no scale can help: it ends at the least one, is told once, and is the policy's matter. */
-static void the_least_scale_is_told(void **state) {
-    (void)state;
+/* Overflows at every scale: it ends at the smallest one with one message, and the policy decides. */
+TEST(the_least_scale_is_told) {
     recipe how = {.network = HALF, .loss = "1e12*l2", .settings = {"name", "adam"}, .scale = slow};
     rig *r = begin("cpu", &how);
     (void)train(r, 55);
@@ -443,8 +435,7 @@ static void the_least_scale_is_told(void **state) {
 
 /* On a device the outcome of a step is known late; everything goes as on the host, also from
  * captured graphs, which hold the scale. */
-static void a_device_does_the_same(void **state) {
-    (void)state;
+TEST(a_device_does_the_same) {
     static const char *const methods[] = {"adam", "tensorgrad"};
     for (int m = 0; m < COUNT(methods); m++) {
         for (int way = 0; way < 3; way++) { /* plain, accumulated, clipped */
@@ -470,8 +461,7 @@ static void a_device_does_the_same(void **state) {
 }
 
 /* Stopped after any step: the one whose outcome was not known when the next began. */
-static void a_run_is_taken_up_again(void **state) {
-    (void)state;
+TEST(a_run_is_taken_up_again) {
     static const char *const backends[] = {"cpu", "fake"};
     const recipe how = {
         .network = HALF, .loss = "100*l2", .settings = {"name", "tensorgrad"}, .scale = quick};
@@ -497,8 +487,7 @@ static void a_run_is_taken_up_again(void **state) {
 }
 
 /* A state of before there was a scale begins one; a damaged one is refused. */
-static void other_states_are_met(void **state) {
-    (void)state;
+TEST(other_states_are_met) {
     recipe how = {.network = HALF, .loss = "l2", .settings = {"name", "adam"}, .scale = none};
     rig *old = begin("cpu", &how);
     (void)train(old, 3);
@@ -525,18 +514,5 @@ static void other_states_are_met(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scale_grows_after_good_steps),
-        cmocka_unit_test(scale_yields_to_overflows),
-        cmocka_unit_test(state_of_a_scale_comes_back),
-        cmocka_unit_test(settings_are_read_or_refused),
-        cmocka_unit_test(f32_is_the_same_bit_for_bit),
-        cmocka_unit_test(small_gradients_train),
-        cmocka_unit_test(large_gradients_train),
-        cmocka_unit_test(the_least_scale_is_told),
-        cmocka_unit_test(a_device_does_the_same),
-        cmocka_unit_test(a_run_is_taken_up_again),
-        cmocka_unit_test(other_states_are_met),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

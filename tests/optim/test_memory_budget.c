@@ -43,8 +43,7 @@ static tg_status plan(tg_context *ctx, const char *const *settings, const char *
 }
 
 /* Within the budget, and close to it: a rank more of one mode adds at most a fifth here. */
-static void test_the_budget_is_used(void **state) {
-    (void)state;
+TEST(test_the_budget_is_used) {
     static const char *const methods[][8] = {
         {"name", "lowrank", "min_entries", "100"},
         {"name", "galore", "first_dim_rollup", "2", "min_entries", "100"},
@@ -72,8 +71,7 @@ static void test_the_budget_is_used(void **state) {
     }
 }
 
-static void test_what_cannot_be_is_refused(void **state) {
-    (void)state;
+TEST(test_what_cannot_be_is_refused) {
     static const char *const lowrank[] = {"name", "lowrank", "min_entries", "100", NULL};
     static const char *const sparse[] = {"name", "unstructured", NULL};
     tg_context *ctx = NULL;
@@ -91,12 +89,4 @@ static void test_what_cannot_be_is_refused(void **state) {
     assert_int_equal(tg_optim_config_set(ctx, &group, "memory_budget", "much"), TG_E_CONFIG);
     assert_non_null(strstr(tg_context_error(ctx), "a number of bytes"));
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_budget_is_used),
-        cmocka_unit_test(test_what_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,8 +163,7 @@ static void assert_close(const char *what, const float *a, const float *b, int n
 }
 
 /* Step, save, load into a new optimizer, step: the same bits as without interruption. */
-static void test_resume_is_exact(void **state) {
-    (void)state;
+TEST(test_resume_is_exact) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             rig whole, parts;
@@ -193,8 +192,7 @@ static void test_resume_is_exact(void **state) {
 
 /* A micro-batches accumulated in compressed space give the weights of one large batch; over steps
  * with and without refresh, dense and factored. */
-static void test_accumulation(void **state) {
-    (void)state;
+TEST(test_accumulation) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             rig one, many;
@@ -236,8 +234,7 @@ static void test_accumulation(void **state) {
     }
 }
 
-static void test_factored_equals_dense(void **state) {
-    (void)state;
+TEST(test_factored_equals_dense) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             rig dense, thin;
@@ -266,8 +263,7 @@ static void test_factored_equals_dense(void **state) {
 
 /* Two passes through the sink: the norm is the global one, and the step that of scaled gradients.
  */
-static void test_clipping(void **state) {
-    (void)state;
+TEST(test_clipping) {
     for (int be = 0; be < 2; be++) {
         rig clipped, scaled;
         begin(&clipped, backends[be], 8, false);
@@ -342,8 +338,7 @@ static void test_clipping(void **state) {
 }
 
 /* NaN and Inf leave weights and state as they are, are counted, or are errors on request. */
-static void test_nonfinite(void **state) {
-    (void)state;
+TEST(test_nonfinite) {
     for (int m = 0; m < METHODS; m++) {
         rig r, clean;
         begin(&r, "cpu", m, false);
@@ -397,8 +392,7 @@ static void test_nonfinite(void **state) {
 }
 
 /* A run that skips thousands of updates is not drowned in warnings. */
-static void test_many_are_skipped(void **state) {
-    (void)state;
+TEST(test_many_are_skipped) {
     rig r;
     begin(&r, "cpu", 0, false);
     const float bias[11] = {NAN};
@@ -412,8 +406,7 @@ static void test_many_are_skipped(void **state) {
 }
 
 /* A step that refuses the updates of all parameters says so once; the next one again. */
-static void test_one_warning_a_step(void **state) {
-    (void)state;
+TEST(test_one_warning_a_step) {
     for (int be = 0; be < 2; be++) {
         rig r;
         begin(&r, backends[be], 0, false);
@@ -469,8 +462,7 @@ static void large_step(rig *r, int way, float size, uint32_t number) {
 }
 
 /* Whatever the size of gradients, weights and moments stay finite. */
-static void test_large_gradients(void **state) {
-    (void)state;
+TEST(test_large_gradients) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             for (int way = 0; way < 3; way++) {
@@ -495,8 +487,7 @@ static void test_large_gradients(void **state) {
     }
 }
 
-static void test_zero_gradients(void **state) {
-    (void)state;
+TEST(test_zero_gradients) {
     for (int m = 0; m < METHODS; m++) {
         rig r;
         begin(&r, "cpu", m, false);
@@ -513,8 +504,7 @@ static void test_zero_gradients(void **state) {
     }
 }
 
-static void test_gap_schedules(void **state) {
-    (void)state;
+TEST(test_gap_schedules) {
     tg_optim_config config = tg_optim_config_default();
     config.update_proj_gap = 10;
     config.update_proj_gap_end = 1000;
@@ -548,8 +538,7 @@ static void test_gap_schedules(void **state) {
     end(&r);
 }
 
-static void test_learning_rates(void **state) {
-    (void)state;
+TEST(test_learning_rates) {
     tg_lr_schedule s;
     tg_lr_schedule_config config = tg_lr_schedule_config_default();
     config.learning_rate = 0.1;
@@ -589,8 +578,7 @@ static void test_learning_rates(void **state) {
 }
 
 /* What the plan says is what the ledger counts. */
-static void test_plan_is_exact(void **state) {
-    (void)state;
+TEST(test_plan_is_exact) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             for (int accumulates = 0; accumulates < 2; accumulates++) {
@@ -611,8 +599,7 @@ static void test_plan_is_exact(void **state) {
 }
 
 /* No allocation in a step; a refresh may borrow for a decomposition, and gives back. */
-static void test_steps_do_not_allocate(void **state) {
-    (void)state;
+TEST(test_steps_do_not_allocate) {
     for (int m = 0; m < METHODS; m++) {
         rig r;
         begin(&r, "cpu", m, false);
@@ -629,8 +616,7 @@ static void test_steps_do_not_allocate(void **state) {
     }
 }
 
-static void test_bad_input(void **state) {
-    (void)state;
+TEST(test_bad_input) {
     rig r;
     begin(&r, "cpu", 8, false);
     float grad[720];
@@ -725,8 +711,7 @@ static void change_nothing(tg_archive *a) {
 }
 
 /* A state that does not fit is refused with its name, and nothing has changed. */
-static void test_bad_state(void **state) {
-    (void)state;
+TEST(test_bad_state) {
     static void (*const changes[])(tg_archive *) = {change_bitmap, change_counters, change_ready,
                                                     change_method, change_format};
     rig r, twin;
@@ -763,8 +748,7 @@ static void test_bad_state(void **state) {
     end(&sums);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     for (int m = 0; m < METHODS; m++) {
         rig r;
         begin(&r, "cpu", m, true);
@@ -786,23 +770,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_is_exact),
-        cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_factored_equals_dense),
-        cmocka_unit_test(test_clipping),
-        cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_many_are_skipped),
-        cmocka_unit_test(test_one_warning_a_step),
-        cmocka_unit_test(test_large_gradients),
-        cmocka_unit_test(test_zero_gradients),
-        cmocka_unit_test(test_gap_schedules),
-        cmocka_unit_test(test_learning_rates),
-        cmocka_unit_test(test_plan_is_exact),
-        cmocka_unit_test(test_steps_do_not_allocate),
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_bad_state),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

@@ -51,8 +51,7 @@ static void step(tg_context *ctx, tg_optim *optim, int param, float weight[ENTRI
     assert_int_equal(tg_optim_step(optim, param, &g, &w), TG_OK);
 }
 
-static void test_numbers_choose_the_random_entries(void **state) {
-    (void)state;
+TEST(test_numbers_choose_the_random_entries) {
     tg_context *ctx = begin();
     const tg_optim_config config = random_entries(ctx);
     const int second = 1;
@@ -68,8 +67,7 @@ static void test_numbers_choose_the_random_entries(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_a_group_follows_its_settings(void **state) {
-    (void)state;
+TEST(test_a_group_follows_its_settings) {
     tg_context *ctx = begin();
     const tg_optim_config config = tg_optim_config_default();
     tg_optim *optim = make(ctx, &config, 1, NULL);
@@ -98,8 +96,7 @@ static void test_a_group_follows_its_settings(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_a_group_that_is_not_there(void **state) {
-    (void)state;
+TEST(test_a_group_that_is_not_there) {
     tg_context *ctx = begin();
     const tg_optim_config config = tg_optim_config_default();
     const tg_optim_param param = {"a", TG_F64, shape,
@@ -113,13 +110,4 @@ static void test_a_group_that_is_not_there(void **state) {
     assert_int_equal(tg_optim_create(ctx, &setup, &optim), TG_E_ARGUMENT);
     assert_string_equal(tg_context_error(ctx), "optimizer: a is in group 7, there are 1");
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_choose_the_random_entries),
-        cmocka_unit_test(test_a_group_follows_its_settings),
-        cmocka_unit_test(test_a_group_that_is_not_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

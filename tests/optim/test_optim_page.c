@@ -37,8 +37,7 @@ static void expect_row(const char *key, const char *fallback) {
     }
 }
 
-static void every_method_has_its_row(void **state) {
-    (void)state;
+TEST(every_method_has_its_row) {
     const tg_optim_method *method = NULL;
     for (int i = 0; (method = tg_optim_get_method(i)); i++) {
         tg_optim_config config = tg_optim_config_default();
@@ -55,8 +54,7 @@ static void every_method_has_its_row(void **state) {
     assert_null(tg_optim_get_method(-1));
 }
 
-static void every_setting_has_its_row(void **state) {
-    (void)state;
+TEST(every_setting_has_its_row) {
     const tg_optim_config config = tg_optim_config_default();
     char text[256];
     for (int i = 0; i < tg_optim_config_count(); i++) {
@@ -64,8 +62,7 @@ static void every_setting_has_its_row(void **state) {
     }
 }
 
-static void every_schedule_setting_has_its_row(void **state) {
-    (void)state;
+TEST(every_schedule_setting_has_its_row) {
     const tg_lr_schedule_config config = tg_lr_schedule_config_default();
     char text[256];
     for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
@@ -75,8 +72,7 @@ static void every_schedule_setting_has_its_row(void **state) {
 }
 
 /* Rows of three columns with a default in the second are the settings' only. */
-static void no_row_without_a_setting(void **state) {
-    (void)state;
+TEST(no_row_without_a_setting) {
     int rows = 0;
     for (const char *at = page; (at = strstr(at, "\n| `")) != NULL; at++) {
         const char *second = strstr(at, "` | `"), *end = strchr(at + 1, '\n');
@@ -86,11 +82,5 @@ static void no_row_without_a_setting(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_method_has_its_row),
-        cmocka_unit_test(every_setting_has_its_row),
-        cmocka_unit_test(every_schedule_setting_has_its_row),
-        cmocka_unit_test(no_row_without_a_setting),
-    };
-    return cmocka_run_group_tests(tests, read_page, free_page);
+    return t_run_tests(read_page, free_page);
 }

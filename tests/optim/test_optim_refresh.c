@@ -119,8 +119,7 @@ static void check_moments(const char *backend, bool resets, bool matches) {
     tg_context_destroy(&ctx);
 }
 
-static void test_moments_at_a_refresh(void **state) {
-    (void)state;
+TEST(test_moments_at_a_refresh) {
     static const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
         check_moments(backends[b], false, false);
@@ -150,8 +149,7 @@ static double first_update(const char *const *settings, tg_dtype dtype, double *
 
 /* All branches are scaled alike; complex values whose parts share a second moment by sqrt(2), too.
  */
-static void test_updates_match_those_of_adamw(void **state) {
-    (void)state;
+TEST(test_updates_match_those_of_adamw) {
     static const struct {
         const char *name, *complex_adam, *rule;
         tg_dtype dtype;
@@ -189,8 +187,7 @@ static void test_updates_match_those_of_adamw(void **state) {
 
 /* Entries whose squares overflow make a decomposition fail; the count of it and all other counters
  * are there again after loading. */
-static void test_counters_are_saved(void **state) {
-    (void)state;
+TEST(test_counters_are_saved) {
     enum { NUMEL = 60 };
     static const char *const settings[] = {"name", "lowrank", "moments_on_refresh", "reset", NULL};
     const tg_shape shape = {3, {5, 4, 3}};
@@ -231,13 +228,4 @@ static void test_counters_are_saved(void **state) {
     tg_optim_destroy(&optim);
     tg_optim_destroy(&other);
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments_at_a_refresh),
-        cmocka_unit_test(test_updates_match_those_of_adamw),
-        cmocka_unit_test(test_counters_are_saved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

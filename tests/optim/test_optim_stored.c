@@ -150,8 +150,7 @@ static void distances(const rig *a, const rig *b, double *apart, double *moved) 
     *moved = sqrt(*moved);
 }
 
-static void near_full(void **state) {
-    (void)state;
+TEST(near_full) {
     static const char *const backends[] = {"ref", "cpu"};
     for (int i = 0; i < 2 * T_COUNT(methods); i++) {
         if (i % 2 == 0 && i / 2 != 1 && i / 2 != 6) { /* ref is slow */
@@ -180,8 +179,7 @@ static void near_full(void **state) {
 }
 
 /* Saved in the middle and loaded into another optimizer, the run goes on to the bit. */
-static void resumed_to_the_bit(void **state) {
-    (void)state;
+TEST(resumed_to_the_bit) {
     for (int i = 0; i < T_COUNT(methods) * T_COUNT(kinds); i++) {
         const int method = i / T_COUNT(kinds);
         const less *kind = &kinds[i % T_COUNT(kinds)];
@@ -212,8 +210,7 @@ static void resumed_to_the_bit(void **state) {
 }
 
 /* Rounded to nearest, the moments are the same whatever the seed of the random bits. */
-static void nearest_draws_nothing(void **state) {
-    (void)state;
+TEST(nearest_draws_nothing) {
     static const char *const backends[] = {"ref", "cpu"}, *const rules[] = {"adam", "lion"};
     const less *const kinds_in_less[] = {&kinds[3], &kinds[4], &kinds[7]};
     for (int i = 0; i < 12; i++) {
@@ -240,8 +237,7 @@ static void nearest_draws_nothing(void **state) {
 }
 
 /* A state of other precision is refused, and nothing changes. */
-static void other_states_are_refused(void **state) {
-    (void)state;
+TEST(other_states_are_refused) {
     rig bytes, wide;
     tg_archive *archive = NULL;
     begin(&bytes, "cpu", 0, &kinds[4]);
@@ -257,8 +253,7 @@ static void other_states_are_refused(void **state) {
 }
 
 /* The plan is what the ledger counts, and less is less. */
-static void planned_to_the_byte(void **state) {
-    (void)state;
+TEST(planned_to_the_byte) {
     for (int i = 0; i < T_COUNT(methods) * (T_COUNT(kinds) + 1); i++) {
         const int method = i / (T_COUNT(kinds) + 1), k = i % (T_COUNT(kinds) + 1);
         const less *kind = k < T_COUNT(kinds) ? &kinds[k] : &full;
@@ -290,8 +285,7 @@ static void planned_to_the_byte(void **state) {
 }
 
 /* Sums of gradients whose factors are 16-bit. */
-static void accumulated(void **state) {
-    (void)state;
+TEST(accumulated) {
     const less kind = {"full", TG_CBF16, TG_CBF16, false, 0.0};
     for (int method = 0; method < T_COUNT(methods); method++) {
         rig once, twice;
@@ -317,8 +311,7 @@ static void accumulated(void **state) {
     }
 }
 
-static void refused(void **state) {
-    (void)state;
+TEST(refused) {
     rig r;
     tg_optim *optim = NULL;
     begin(&r, "cpu", 0, &kinds[4]);
@@ -339,17 +332,4 @@ static void refused(void **state) {
     const tg_gradient wide = {0, TG_C64, weight_shape, NULL, x, x, BATCH, TG_HOST};
     assert_int_equal(tg_optim_step_gradient(r.optim, &wide, &r.weight), TG_E_DTYPE);
     end(&r);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_full),
-        cmocka_unit_test(resumed_to_the_bit),
-        cmocka_unit_test(nearest_draws_nothing),
-        cmocka_unit_test(other_states_are_refused),
-        cmocka_unit_test(planned_to_the_byte),
-        cmocka_unit_test(accumulated),
-        cmocka_unit_test(refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include "support/raw.h"
 #include "tgrad/tgrad.h"
 
-#include <complex.h> /* behind headers that name a field so */
+#include <complex.h> /* after headers with a field of that name */
 
 enum { STEPS = 5, NUMEL = 5 * 7 * 4 * 3 };
 
@@ -100,8 +100,7 @@ static void expect_near(const char *what, double complex found, double complex e
     }
 }
 
-static void dense_values_follow_the_formula(void **state) {
-    (void)state;
+TEST(dense_values_follow_the_formula) {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128};
     static const char *const plain[] = {NULL};
     static const char *const split[] = {"complex_adam", "split", NULL};
@@ -133,8 +132,7 @@ static void dense_values_follow_the_formula(void **state) {
 }
 
 /* The formula on project(g), and back: with every projector. */
-static void compressed_values_follow_the_formula(void **state) {
-    (void)state;
+TEST(compressed_values_follow_the_formula) {
     static const char *const methods[][8] = {
         {"name", "lowrank"},    {"name", "galore", "first_dim_rollup", "2"},
         {"name", "structured"}, {"name", "unstructured"},
@@ -225,8 +223,7 @@ static void apollo(int rank, int t, apollo_state *s, double complex *g) {
     s->norm = limit;
 }
 
-static void apollo_follows_the_formula(void **state) {
-    (void)state;
+TEST(apollo_follows_the_formula) {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128};
     for (int test = 0; test < 16; test++) {
         const tg_dtype dtype = dtypes[test % 4];
@@ -263,8 +260,7 @@ static void apollo_follows_the_formula(void **state) {
 }
 
 /* Another projection after every gap, and the same one from the same seed. */
-static void apollo_draws_again(void **state) {
-    (void)state;
+TEST(apollo_draws_again) {
     static const char *const gaps[][6] = {{"rule", "apollo", "rank", "2", "update_proj_gap", "1"},
                                           {"rule", "apollo", "rank", "2", "update_proj_gap", "2"},
                                           {"rule", "apollo", "rank", "2", "update_proj_gap", "2"}};
@@ -323,8 +319,7 @@ static void newton_schulz(int rows, int columns, double complex *x) {
     }
 }
 
-static void muon_follows_the_formula(void **state) {
-    (void)state;
+TEST(muon_follows_the_formula) {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128};
     static const char *const settings[] = {"rule", "muon", NULL};
     for (int test = 0; test < 16; test++) {
@@ -369,8 +364,7 @@ static void muon_follows_the_formula(void **state) {
 
 /* u / (.2 sqrt(max)) of every mode has singular values near 1: its Gram matrix is between .45 and
  * 1.5 times the identity along random directions. More modes than are worked on together. */
-static void muon_is_nearly_unitary(void **state) {
-    (void)state;
+TEST(muon_is_nearly_unitary) {
     enum { SIDE = 3, MANY = 70, ALL = SIDE * SIDE * MANY };
     static const char *const settings[] = {"rule", "muon", "weight_decay", "0", NULL};
     float weight[2 * ALL] = {0}, grad[2 * ALL];
@@ -409,8 +403,7 @@ static void muon_is_nearly_unitary(void **state) {
 /* ---- threads ---- */
 
 /* Weights after some updates, to the bit; in double, so that no rounding hides an order of sums. */
-static void threads_change_no_bit(void **state) {
-    (void)state;
+TEST(threads_change_no_bit) {
     enum { LARGE = 16 * 2 * 3000 };
     static const char *const rules[][5] = {{"rule", "muon", NULL},
                                            {"rule", "apollo", "rank", "1", NULL},
@@ -454,16 +447,14 @@ static size_t optimizer_bytes(const char *const *settings) {
 }
 
 /* 8 bytes of a complex value, where Adam has 12. */
-static void state_is_one_moment(void **state) {
-    (void)state;
+TEST(state_is_one_moment) {
     static const char *const lion_only[] = {NULL}, *const adam[] = {"rule", "adam", NULL};
     assert_int_equal(optimizer_bytes(lion_only), 8 * NUMEL);
     assert_int_equal(optimizer_bytes(adam), 12 * NUMEL);
 }
 
 /* Of APOLLO: Adam's of `rank` rows and a number, of Muon one moment. */
-static void states_of_the_others(void **state) {
-    (void)state;
+TEST(states_of_the_others) {
     static const char *const apollo_rank[] = {"rule", "apollo", "rank", "2", NULL},
                              *const mini[] = {"rule", "apollo", "rank", "1", NULL},
                              *const muon[] = {"rule", "muon", NULL};
@@ -473,8 +464,7 @@ static void states_of_the_others(void **state) {
 }
 
 /* Settings that have no meaning together. */
-static void combinations_are_refused(void **state) {
-    (void)state;
+TEST(combinations_are_refused) {
     static const struct {
         const char *settings[8], *words;
     } cases[] = {
@@ -492,8 +482,7 @@ static void combinations_are_refused(void **state) {
 }
 
 /* A state of Adam is none of Lion, and the reverse. */
-static void other_states_are_refused(void **state) {
-    (void)state;
+TEST(other_states_are_refused) {
     static const char *const adam[] = {"rule", "adam", "name", "lowrank", NULL};
     static const char *const lion_settings[] = {"name", "lowrank", NULL};
     rig from, to;
@@ -511,8 +500,7 @@ static void other_states_are_refused(void **state) {
     end(&to);
 }
 
-static void unknown_rules_are_refused(void **state) {
-    (void)state;
+TEST(unknown_rules_are_refused) {
     static const char *const none[] = {NULL};
     rig r;
     begin(&r, "cpu", TG_C64, none);
@@ -525,8 +513,7 @@ static void unknown_rules_are_refused(void **state) {
 }
 
 /* Where work is queued on a device, the bits are those of the host that does it. */
-static void devices_follow_the_host(void **state) {
-    (void)state;
+TEST(devices_follow_the_host) {
     static const char *const cases[][8] = {
         {NULL},
         {"complex_adam", "split"},
@@ -566,20 +553,5 @@ static void devices_follow_the_host(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_values_follow_the_formula),
-        cmocka_unit_test(compressed_values_follow_the_formula),
-        cmocka_unit_test(apollo_follows_the_formula),
-        cmocka_unit_test(apollo_draws_again),
-        cmocka_unit_test(muon_follows_the_formula),
-        cmocka_unit_test(muon_is_nearly_unitary),
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(state_is_one_moment),
-        cmocka_unit_test(states_of_the_others),
-        cmocka_unit_test(combinations_are_refused),
-        cmocka_unit_test(other_states_are_refused),
-        cmocka_unit_test(unknown_rules_are_refused),
-        cmocka_unit_test(devices_follow_the_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

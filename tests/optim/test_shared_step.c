@@ -304,15 +304,13 @@ static void compare_ranks(training how, double tolerance) {
 static const char *const methods[] = {"adam", "tensorgrad", "galore", "structured", "unstructured"};
 enum { METHODS = sizeof methods / sizeof methods[0] };
 
-static void losses_with_fixed_factors_agree(void **state) {
-    (void)state;
+TEST(losses_with_fixed_factors_agree) {
     for (int i = 0; i < METHODS; i++) {
         compare_ranks((training){.method = methods[i], .gap = 1000, .bad_step = -1}, 1e-10);
     }
 }
 
-static void losses_with_refreshes_agree(void **state) {
-    (void)state;
+TEST(losses_with_refreshes_agree) {
     for (int i = 0; i < METHODS; i++) {
         compare_ranks((training){.method = methods[i], .gap = 3, .bad_step = -1}, 1e-8);
     }
@@ -321,8 +319,7 @@ static void losses_with_refreshes_agree(void **state) {
 }
 
 /* Three epochs: per step with fixed factors, and over the run with those that are refreshed. */
-static void losses_of_darcy_flow_agree(void **state) {
-    (void)state;
+TEST(losses_of_darcy_flow_agree) {
     for (int i = 0; i < 2; i++) {
         compare_ranks((training){.method = methods[i], .gap = 1000, .bad_step = -1, .darcy = true},
                       1e-10);
@@ -331,8 +328,7 @@ static void losses_of_darcy_flow_agree(void **state) {
                   1e-6);
 }
 
-static void a_rank_may_have_no_samples(void **state) {
-    (void)state;
+TEST(a_rank_may_have_no_samples) {
     for (int64_t last = 1; last <= 3; last++) {
         compare_ranks(
             (training){.method = "tensorgrad", .gap = STEPS - 1, .last = last, .bad_step = -1},
@@ -340,8 +336,7 @@ static void a_rank_may_have_no_samples(void **state) {
     }
 }
 
-static void batches_of_an_update_are_shared(void **state) {
-    (void)state;
+TEST(batches_of_an_update_are_shared) {
     compare_ranks((training){.method = "tensorgrad", .gap = 2, .micro = 3, .bad_step = -1}, 1e-8);
     compare_ranks(
         (training){.method = "tensorgrad", .gap = 2, .micro = 3, .clip = 1e-3, .bad_step = -1},
@@ -349,20 +344,17 @@ static void batches_of_an_update_are_shared(void **state) {
 }
 
 /* Of dense parameters the norm is the same in one pass and in two. */
-static void the_norm_to_clip_to_is_that_of_all(void **state) {
-    (void)state;
+TEST(the_norm_to_clip_to_is_that_of_all) {
     compare_ranks((training){.method = "adam", .gap = 1000, .clip = 1e-3, .bad_step = -1}, 1e-10);
 }
 
-static void a_nan_of_one_rank_skips_the_step_of_all(void **state) {
-    (void)state;
+TEST(a_nan_of_one_rank_skips_the_step_of_all) {
     for (int bad = 0; bad <= 4; bad += 2) {
         compare_ranks((training){.method = "tensorgrad", .gap = 4, .bad_step = bad}, 1e-8);
     }
 }
 
-static void compressed_sums_are_what_is_sent(void **state) {
-    (void)state;
+TEST(compressed_sums_are_what_is_sent) {
     static training dense, small;
     dense = small = (training){
         .gap = 1000, .moments = "keep", .micro = 1, .last = BATCH, .bad_step = -1, .ranks = 2};
@@ -397,8 +389,7 @@ static void compare_shards(training how) {
     }
 }
 
-static void moments_may_live_on_one_rank_each(void **state) {
-    (void)state;
+TEST(moments_may_live_on_one_rank_each) {
     for (int i = 1; i < METHODS; i++) {
         compare_shards((training){.method = methods[i], .gap = 3, .bad_step = -1});
     }
@@ -414,16 +405,5 @@ static void moments_may_live_on_one_rank_each(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_with_fixed_factors_agree),
-        cmocka_unit_test(losses_with_refreshes_agree),
-        cmocka_unit_test(losses_of_darcy_flow_agree),
-        cmocka_unit_test(a_rank_may_have_no_samples),
-        cmocka_unit_test(batches_of_an_update_are_shared),
-        cmocka_unit_test(the_norm_to_clip_to_is_that_of_all),
-        cmocka_unit_test(a_nan_of_one_rank_skips_the_step_of_all),
-        cmocka_unit_test(compressed_sums_are_what_is_sent),
-        cmocka_unit_test(moments_may_live_on_one_rank_each),
-    };
-    return cmocka_run_group_tests(tests, make_darcy, test_files_end);
+    return t_run_tests(make_darcy, test_files_end);
 }

@@ -33,8 +33,7 @@ static void expect_refused(tg_generator_config config, tg_status expected, const
     assert_null(generator);
 }
 
-static void test_bad_arguments(void **state) {
-    (void)state;
+TEST(test_bad_arguments) {
     const tg_generator_config good = good_config("burgers");
     const int files = test_folder_count();
     tg_generator_config bad = good;
@@ -126,8 +125,7 @@ static void test_bad_arguments(void **state) {
     assert_int_equal(test_folder_count(), files);
 }
 
-static void test_descriptions(void **state) {
-    (void)state;
+TEST(test_descriptions) {
     tg_pde_info info;
     tg_pde_param_info param;
     assert_false(tg_pde_describe(-1, &info));
@@ -145,8 +143,7 @@ static void test_descriptions(void **state) {
 }
 
 /* A solution that cannot be had is an error that names the sample. */
-static void test_hopeless(void **state) {
-    (void)state;
+TEST(test_hopeless) {
     static const tg_pde_value values[] = {{"grid", "64"}, {"sigma", "1e12"}};
     tg_generator_config config = good_config("burgers");
     config.value_count = 2;
@@ -166,8 +163,7 @@ static void test_hopeless(void **state) {
 
 /* ---- HDF5 files whose numbers come later ---- */
 
-static void test_spaces(void **state) {
-    (void)state;
+TEST(test_spaces) {
     tg_archive *meta = NULL;
     const char *path = test_path("space.h5");
     tg_h5_space spaces[2] = {{"x", TG_F32, {2, {3, 5}}, 0}, {"a/y", TG_C64, {1, {7}}, 0}};
@@ -195,11 +191,5 @@ static void test_spaces(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_hopeless),
-        cmocka_unit_test(test_spaces),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

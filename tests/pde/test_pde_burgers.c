@@ -54,15 +54,13 @@ static double cole_hopf_error(int64_t grid, double nu, double drift, int64_t ste
     return worst;
 }
 
-static void test_cole_hopf(void **state) {
-    (void)state;
+TEST(test_cole_hopf) {
     assert_true(cole_hopf_error(256, 0.05, 0.0, 400) <= 1e-10);
     assert_true(cole_hopf_error(243, 0.02, 0.7, 800) <= 1e-10); /* odd, and with a mean */
     assert_true(cole_hopf_error(331, 0.05, -0.3, 400) <= 1e-10);
 }
 
-static void test_order_four(void **state) {
-    (void)state;
+TEST(test_order_four) {
     double last = cole_hopf_error(128, 0.05, 0.5, 32);
     for (int64_t steps = 64; steps <= 256; steps *= 2) {
         const double error = cole_hopf_error(128, 0.05, 0.5, steps);
@@ -74,8 +72,7 @@ static void test_order_four(void **state) {
 
 /* Random fields as the generator makes them: the mean stays, energy falls, the maximum does not
  * grow, and four times the resolution in space and time gives the same solution. */
-static void test_random_fields(void **state) {
-    (void)state;
+TEST(test_random_fields) {
     const tg_covariance c = {4.0, 5.0, 625.0};
     for (uint32_t s = 0; s < 4; s++) {
         const tg_field_key key = tg_field_key_of(1, 1, TG_SPLIT_TRAIN, s);
@@ -111,8 +108,7 @@ static void test_random_fields(void **state) {
 }
 
 /* The smallest grids have only a mean, or one mode, and do not change or only decay. */
-static void test_small_grids(void **state) {
-    (void)state;
+TEST(test_small_grids) {
     for (int64_t grid = 1; grid <= 5; grid++) {
         tg_burgers *solver = NULL;
         double u[4] = {0.5, 0.0, 0.25, -0.125};
@@ -129,11 +125,5 @@ static void test_small_grids(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cole_hopf),
-        cmocka_unit_test(test_order_four),
-        cmocka_unit_test(test_random_fields),
-        cmocka_unit_test(test_small_grids),
-    };
-    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
+    return t_run_tests(test_backend_begin, test_context_end);
 }

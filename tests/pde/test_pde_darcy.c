@@ -100,8 +100,7 @@ static double manufactured_error(int64_t n) {
     return worst;
 }
 
-static void test_order_two(void **state) {
-    (void)state;
+TEST(test_order_two) {
     double last = manufactured_error(11);
     for (int64_t n = 21; n <= 161; n = 2 * n - 1) {
         const double error = manufactured_error(n), order = log2(last / error);
@@ -112,8 +111,7 @@ static void test_order_two(void **state) {
 }
 
 /* <A u, w> = <u, A w>, <u, A u> > 0, also where a jumps. */
-static void test_symmetric_positive(void **state) {
-    (void)state;
+TEST(test_symmetric_positive) {
     uint64_t seed = 5;
     const int64_t sizes[] = {3, 4, 7, 33, 50};
     for (int s = 0; s < 5; s++) {
@@ -137,8 +135,7 @@ static void test_symmetric_positive(void **state) {
 }
 
 /* Any size, from one inner point on; the true residual, and few cycles whatever the size. */
-static void test_residual(void **state) {
-    (void)state;
+TEST(test_residual) {
     const int64_t sizes[] = {3, 4, 5, 6, 7, 8, 9, 16, 31, 33, 64, 85, 107, 129, 211};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         problem p = open_problem(sizes[s]);
@@ -159,8 +156,7 @@ static void test_residual(void **state) {
 }
 
 /* What flows out through the boundary is what the sources give, jumps or not. */
-static void test_conservation(void **state) {
-    (void)state;
+TEST(test_conservation) {
     const double contrasts[] = {1.0, 4.0, 1000.0};
     for (int c = 0; c < 3; c++) {
         problem p = open_problem(66);
@@ -186,8 +182,7 @@ static void test_conservation(void **state) {
 
 /* With a jump at x = 1/3 (between the points, elsewhere on every grid) the solution in the middle
  * converges: twice the points, at most little more than half the error. */
-static void test_jump_converges(void **state) {
-    (void)state;
+TEST(test_jump_converges) {
     double middle[3];
     const int64_t sizes[] = {61, 121, 481};
     for (int s = 0; s < 3; s++) {
@@ -206,8 +201,7 @@ static void test_jump_converges(void **state) {
     assert_true(fabs(middle[1] - middle[2]) <= 0.01 * middle[2]);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST(test_refusals) {
     tg_elliptic *solver = NULL;
     assert_int_equal(tg_elliptic_create(ctx, 2, &solver), TG_E_ARGUMENT);
     assert_null(solver);
@@ -237,7 +231,7 @@ static void test_refusals(void **state) {
 
 /* ---- samples ---- */
 
-/* a (61, 61) is 12 where the field behind it, summed from its cosines, is positive, and 3 where it
+/* a (61, 61) is 12 where the underlying field, summed from its cosines, is positive, and 3 where it
  * is negative. */
 static void expect_permeability(const tg_field_key *key, const float *a) {
     enum { N = 61 };
@@ -263,8 +257,7 @@ static void expect_permeability(const tg_field_key *key, const float *a) {
 }
 
 /* One sample on a fine grid, a part of it, and a grid that is no part. */
-static void test_sample_on_grids(void **state) {
-    (void)state;
+TEST(test_sample_on_grids) {
     const tg_pde *darcy = &tg_pde_darcy;
     double config[64]; /* room, aligned */
     memcpy(config, darcy->defaults, darcy->config_bytes);
@@ -306,11 +299,5 @@ static void test_sample_on_grids(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_two),       cmocka_unit_test(test_symmetric_positive),
-        cmocka_unit_test(test_residual),        cmocka_unit_test(test_conservation),
-        cmocka_unit_test(test_jump_converges),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_sample_on_grids),
-    };
-    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
+    return t_run_tests(test_backend_begin, test_context_end);
 }

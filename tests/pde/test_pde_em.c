@@ -51,8 +51,7 @@ static void set_pulse(int64_t points, double window, double complex *a) {
 
 /* Dispersion alone: a chirped Gaussian spreads, A = (q / (q + i b2 z / T^2))^{1/2} ..., and every
  * frequency keeps its power. */
-static void test_dispersion(void **state) {
-    (void)state;
+TEST(test_dispersion) {
     const int64_t sizes[] = {256, 255, 1024};
     for (int s = 0; s < 3; s++) {
         const int64_t points = sizes[s];
@@ -75,8 +74,7 @@ static void test_dispersion(void **state) {
 }
 
 /* Kerr alone: a phase of each point, in any number of steps. */
-static void test_kerr(void **state) {
-    (void)state;
+TEST(test_kerr) {
     const tg_waveguide guide = {.kerr = 0.03, .length = 7.0};
     double complex a[301], start[301];
     set_pulse(301, 1500.0, start);
@@ -91,8 +89,7 @@ static void test_kerr(void **state) {
 }
 
 /* Coupling alone without mismatch: cosh(kappa L) A + i sinh(kappa L) A*, in any number of steps. */
-static void test_coupling(void **state) {
-    (void)state;
+TEST(test_coupling) {
     double complex a[64], start[64];
     set_pulse(64, 1000.0, start);
     for (int sign = -1; sign <= 1; sign += 2) {
@@ -130,8 +127,7 @@ static double mismatch_error(double kappa, double dk, int64_t steps) {
     return most;
 }
 
-static void test_mismatch(void **state) {
-    (void)state;
+TEST(test_mismatch) {
     const double pairs[][2] = {{0.5, 0.3}, {0.2, 3.0}, {-0.3, -12.0}};
     for (int i = 0; i < 3; i++) {
         double last = mismatch_error(pairs[i][0], pairs[i][1], 100);
@@ -167,8 +163,7 @@ static double soliton_error(int64_t steps) {
     return most;
 }
 
-static void test_soliton(void **state) {
-    (void)state;
+TEST(test_soliton) {
     double last = soliton_error(50);
     for (int64_t steps = 100; steps <= 400; steps *= 2) {
         const double error = soliton_error(steps), order = log2(last / error);
@@ -180,8 +175,7 @@ static void test_soliton(void **state) {
 
 /* Without coupling energy is constant. With it, d/dz of the energy is that of the coupling. All
  * parts together are of second order. */
-static void test_together(void **state) {
-    (void)state;
+TEST(test_together) {
     enum { POINTS = 256 };
     const double window = 2000.0;
     tg_waveguide guide = {.dispersion = -10.0, .kerr = 0.01, .length = 5.0};
@@ -224,8 +218,7 @@ static void test_together(void **state) {
 
 /* A sample is the pulse after the guide that its constant channels describe: length in mm, mismatch
  * of the period in nm, so that dk = 2 pi (1 / (period + mismatch) - 1 / period). */
-static void test_samples(void **state) {
-    (void)state;
+TEST(test_samples) {
     enum { N = 256 };
     const tg_pde *em = &tg_pde_em;
     double config[128]; /* room, aligned */
@@ -269,11 +262,5 @@ static void test_samples(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispersion), cmocka_unit_test(test_kerr),
-        cmocka_unit_test(test_coupling),   cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_soliton),    cmocka_unit_test(test_together),
-        cmocka_unit_test(test_samples),
-    };
-    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
+    return t_run_tests(test_backend_begin, test_context_end);
 }

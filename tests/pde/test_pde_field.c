@@ -18,8 +18,7 @@ static void expect_variance(double sum, int samples, double variance, double fre
 enum { SAMPLES = 8000 };
 
 /* c_k: E|c_k|^2 = sigma^2 (k^2 + tau^2)^-alpha, half of it in each part, parts independent. */
-static void test_periodic_1d_variance(void **state) {
-    (void)state;
+TEST(test_periodic_1d_variance) {
     enum { MODES = 9 };
     const tg_covariance c = {.alpha = 4.0, .tau = 5.0, .sigma = 625.0};
     double re[MODES + 1] = {0}, im[MODES + 1] = {0}, cross[MODES + 1] = {0};
@@ -43,8 +42,7 @@ static void test_periodic_1d_variance(void **state) {
     }
 }
 
-static void test_periodic_2d_variance(void **state) {
-    (void)state;
+TEST(test_periodic_2d_variance) {
     enum { MODES = 3, ROWS = 2 * MODES + 1, COLUMNS = MODES + 1 };
     const double length = 2.0 * PI;
     const tg_covariance c = {.alpha = 2.5, .tau = 7.0, .sigma = tg_covariance_sigma(2.5, 7.0)};
@@ -74,8 +72,7 @@ static void test_periodic_2d_variance(void **state) {
     }
 }
 
-static void test_neumann_variance(void **state) {
-    (void)state;
+TEST(test_neumann_variance) {
     enum { MODES = 5 };
     const tg_covariance c = {.alpha = 2.0, .tau = 3.0, .sigma = tg_covariance_sigma(2.0, 3.0)};
     double power[MODES][MODES] = {{0}};
@@ -100,8 +97,7 @@ static void test_neumann_variance(void **state) {
 }
 
 /* A finer grid adds modes and changes none; every part of the key changes all. */
-static void test_keys(void **state) {
-    (void)state;
+TEST(test_keys) {
     const tg_covariance c = {2.0, 3.0, 1.0};
     const tg_field_key keys[] = {
         tg_field_key_of(1, 1, TG_SPLIT_TRAIN, 0), tg_field_key_of(1, 1, TG_SPLIT_TRAIN, 1),
@@ -140,8 +136,7 @@ static void test_keys(void **state) {
 
 static const int64_t sizes[] = {1, 2, 3, 5, 7, 16, 33, 65};
 
-static void test_sampler_1d(void **state) {
-    (void)state;
+TEST(test_sampler_1d) {
     enum { MODES = 11 };
     double spectrum[2 * (MODES + 1)];
     const tg_field_key key = tg_field_key_of(3, 1, TG_SPLIT_TRAIN, 5);
@@ -166,8 +161,7 @@ static void test_sampler_1d(void **state) {
     }
 }
 
-static void test_sampler_2d(void **state) {
-    (void)state;
+TEST(test_sampler_2d) {
     enum { MODES = 4, COLUMNS = MODES + 1 };
     double spectrum[2 * MODES + 1][COLUMNS][2];
     const tg_field_key key = tg_field_key_of(3, 3, TG_SPLIT_TRAIN, 6);
@@ -195,8 +189,7 @@ static void test_sampler_2d(void **state) {
     }
 }
 
-static void test_sampler_complex(void **state) {
-    (void)state;
+TEST(test_sampler_complex) {
     enum { COUNT = 9, FIRST = -4 };
     const double spectrum[COUNT][2] = {{1, 2}, {-1, 0.5}, {0, 3},  {2, 2},      {1, -1},
                                        {4, 1}, {0.5, 1},  {-3, 2}, {0.25, 0.75}};
@@ -222,11 +215,5 @@ static void test_sampler_complex(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_periodic_1d_variance), cmocka_unit_test(test_periodic_2d_variance),
-        cmocka_unit_test(test_neumann_variance),     cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_sampler_1d),           cmocka_unit_test(test_sampler_2d),
-        cmocka_unit_test(test_sampler_complex),
-    };
-    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
+    return t_run_tests(test_backend_begin, test_context_end);
 }

@@ -62,8 +62,7 @@ static double largest_difference(int64_t n, const double *a, const double *b) {
 
 /* Taylor-Green vortices, w = 2 k cos(k x) cos(k y): the nonlinear term is a gradient and w decays
  * as e^{-2 nu k^2 t}, whatever the step. */
-static void test_taylor_green(void **state) {
-    (void)state;
+TEST(test_taylor_green) {
     const int64_t grids[] = {16, 27, 33, 64};
     for (int g = 0; g < 4; g++) {
         const double length = g % 2 ? 1.0 : 2.0 * PI, nu = 0.02;
@@ -87,8 +86,7 @@ static void test_taylor_green(void **state) {
 
 /* A shear flow feels no advection; its forcing and viscosity balance at w = f / (nu k^2), reached
  * as 1 - e^{-nu k^2 t}. This is the laminar Kolmogorov flow. */
-static void test_forced_shear(void **state) {
-    (void)state;
+TEST(test_forced_shear) {
     const double nu = 0.05;
     tg_vorticity *v = open_flow(24, 2.0 * PI, nu);
     double *w = tg_vorticity_state(v);
@@ -126,8 +124,7 @@ static void convolve(const tg_vorticity *v, double *w, int64_t m1, int64_t m2, d
     }
 }
 
-static void test_advection(void **state) {
-    (void)state;
+TEST(test_advection) {
     const int64_t grids[] = {16, 19, 25};
     for (int g = 0; g < 3; g++) {
         tg_vorticity *v = open_flow(grids[g], 1.0, 0.0);
@@ -182,8 +179,7 @@ static balance balance_of(tg_vorticity *v, double length) {
 }
 
 /* Without viscosity and forcing both stay; the flow itself does not. */
-static void test_inviscid(void **state) {
-    (void)state;
+TEST(test_inviscid) {
     tg_vorticity *v = open_flow(48, 1.0, 0.0);
     double *w = tg_vorticity_state(v);
     set_random(v);
@@ -201,8 +197,7 @@ static void test_inviscid(void **state) {
 
 /* d/dt energy = 2 work - 2 nu enstrophy, d/dt enstrophy = .. - 2 nu palinstrophy: by the
  * trapezoidal rule over many short steps. */
-static void test_balance(void **state) {
-    (void)state;
+TEST(test_balance) {
     const double nu = 0.002, dt = 1e-3;
     tg_vorticity *v = open_flow(48, 1.0, nu);
     set_random(v);
@@ -226,8 +221,7 @@ static void test_balance(void **state) {
 }
 
 /* Enstrophy alone falls by viscosity; the velocity has no divergence and its curl is w. */
-static void test_velocity(void **state) {
-    (void)state;
+TEST(test_velocity) {
     enum { GRID = 32, MODES = 10 };
     tg_vorticity *v = open_flow(GRID, 1.0, 0.01);
     set_random(v);
@@ -281,8 +275,7 @@ static double *flow_after(int64_t steps) {
     return copy;
 }
 
-static void test_order_four(void **state) {
-    (void)state;
+TEST(test_order_four) {
     enum { REALS = 2 * 21 * 11 };
     double *exact = flow_after(3200), *adaptive = flow_after(0);
     double last = 0.0, scale = 0.0;
@@ -305,8 +298,7 @@ static void test_order_four(void **state) {
 }
 
 /* The same bits with any number of threads. */
-static void test_threads(void **state) {
-    (void)state;
+TEST(test_threads) {
     double *one = flow_after(20);
     be->threads = 2;
     double *two = flow_after(20);
@@ -329,8 +321,7 @@ static void set_flow(tg_vorticity *v, int64_t at, uint32_t i) {
 
 /* Each flow has the bits that it has alone, on the host and on a device; those that are not to move
  * do not. */
-static void test_many(void **state) {
-    (void)state;
+TEST(test_many) {
     enum { FLOWS = 4, MOVING = 3, GRID = 24, REALS = 2 * 15 * 8 };
     tg_backend *device = NULL;
     assert_int_equal(tg_backend_open(ctx, "fake", &device), TG_OK);
@@ -366,8 +357,7 @@ static void test_many(void **state) {
 }
 
 /* The number of flows that fit. */
-static void test_flows(void **state) {
-    (void)state;
+TEST(test_flows) {
     const tg_vorticity_desc small = {.grid = 16}, large = {.grid = 4096};
     assert_int_equal(tg_vorticity_flows(&small, (size_t)1 << 30), 256);
     assert_int_equal(tg_vorticity_flows(&large, 1000), 1);
@@ -375,8 +365,7 @@ static void test_flows(void **state) {
     assert_true(some > 2 && some < 32);
 }
 
-static void test_too_fast(void **state) {
-    (void)state;
+TEST(test_too_fast) {
     tg_vorticity *v = open_flow(16, 1.0, 0.0);
     entry(v, tg_vorticity_state(v), 1, 2)[0] = 1e12;
     assert_int_equal(tg_vorticity_advance(v, 1, 1.0, NULL), TG_E_NUMERIC);
@@ -389,13 +378,5 @@ static void test_too_fast(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taylor_green), cmocka_unit_test(test_forced_shear),
-        cmocka_unit_test(test_advection),    cmocka_unit_test(test_inviscid),
-        cmocka_unit_test(test_balance),      cmocka_unit_test(test_velocity),
-        cmocka_unit_test(test_order_four),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_many),         cmocka_unit_test(test_flows),
-        cmocka_unit_test(test_too_fast),
-    };
-    return cmocka_run_group_tests(tests, setup, test_context_end);
+    return t_run_tests(setup, test_context_end);
 }

@@ -170,8 +170,7 @@ static set whole_set(const char *equation) {
     return read_set(equation);
 }
 
-static void test_files(void **state) {
-    (void)state;
+TEST(test_files) {
     const tg_generator_config config = small_set("burgers");
     remove_set("burgers");
     generate_all(ctx, &config);
@@ -194,8 +193,7 @@ static void test_files(void **state) {
 }
 
 /* Bytes are those of one thread, and of seven. */
-static void test_threads(void **state) {
-    (void)state;
+TEST(test_threads) {
     for (int e = 0; e < EQUATIONS; e++) {
         const char *name = equations[e].name;
         set two = whole_set(name);
@@ -231,8 +229,7 @@ static int64_t read_sample(const char *path, float *y) {
 }
 
 /* A sample does not depend on how many there are, or on the training set. */
-static void test_counts(void **state) {
-    (void)state;
+TEST(test_counts) {
     for (int e = 0; e < EQUATIONS; e++) {
         const char *name = equations[e].name;
         if (strcmp(name, "kolmogorov") == 0) {
@@ -256,8 +253,7 @@ static void test_counts(void **state) {
 }
 
 /* The same test samples on two grids: where the coarse one is part of the fine one, they agree. */
-static void test_grids_share_samples(void **state) {
-    (void)state;
+TEST(test_grids_share_samples) {
     tg_generator_config config = small_set("burgers");
     config.n_train = 0;
     config.test_resolution[0] = 32;
@@ -282,8 +278,7 @@ static void test_grids_share_samples(void **state) {
 }
 
 /* Stopped after some samples and taken up again, a run gives the same bytes. */
-static void test_resume(void **state) {
-    (void)state;
+TEST(test_resume) {
     for (int e = 0; e < EQUATIONS; e++) {
         const char *name = equations[e].name;
         const int64_t total = equations[e].total;
@@ -322,8 +317,7 @@ static void test_resume(void **state) {
 }
 
 /* Frames of a flow: y is x some frames later, and the test frames are none of the training's. */
-static void test_frames(void **state) {
-    (void)state;
+TEST(test_frames) {
     enum { LAG = 2, POINTS = 121 };
     set whole = whole_set("kolmogorov");
     float x[8][POINTS], y[8][POINTS];
@@ -418,8 +412,7 @@ static bool has_input(float (*x)[121], int count, const float *wanted) {
 }
 
 /* Which pairs of which flow are training and which are test pairs. */
-static void test_splits(void **state) {
-    (void)state;
+TEST(test_splits) {
     enum { TRAIN = 5, TEST = 3, ALL = TRAIN + TEST };
     const size_t bytes = sizeof(float[121]);
     float in_time[ALL][121], x[ALL][121], own[TEST][121];
@@ -455,8 +448,7 @@ static void test_splits(void **state) {
 
 /* Several flows and shuffled pairs, stopped after any frame: the same bytes; and each argument
  * makes another set. */
-static void test_resumed_splits(void **state) {
-    (void)state;
+TEST(test_resumed_splits) {
     static const struct {
         const char *split, *trajectories;
         int64_t total; /* of spin-ups, pairs and lags */
@@ -498,8 +490,7 @@ static void test_resumed_splits(void **state) {
 }
 
 /* Unfinished files with damage anywhere: what is damaged is made again. */
-static void test_damage(void **state) {
-    (void)state;
+TEST(test_damage) {
     set whole = whole_set("burgers");
     const tg_generator_config config = small_set("burgers");
     uint64_t seed = 11;
@@ -532,8 +523,7 @@ static void test_damage(void **state) {
 }
 
 /* A journal of other samples than are wanted, with good checksums: they are made again. */
-static void test_forged_journal(void **state) {
-    (void)state;
+TEST(test_forged_journal) {
     set whole = whole_set("burgers");
     const tg_generator_config config = small_set("burgers");
     brake b = {.after = 4};
@@ -545,7 +535,7 @@ static void test_forged_journal(void **state) {
     unsigned char *journal = test_read_bytes(file_of("burgers", 0, ".journal"), &size);
     memcpy(&header, journal, sizeof header);
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-        header.row[p] *= header.samples; /* one large sample lies where the small ones did */
+        header.row[p] *= header.samples; /* one large sample in the place of the small ones */
     }
     header.samples = 1;
     header.checksum =
@@ -564,8 +554,7 @@ static void test_forged_journal(void **state) {
 }
 
 /* A finished file that cannot be read any more is refused with the reader's reason. */
-static void test_damaged_file(void **state) {
-    (void)state;
+TEST(test_damaged_file) {
     set whole = whole_set("burgers");
     tg_generator_config config = small_set("burgers");
     bool complete = true;
@@ -588,8 +577,7 @@ static void test_damaged_file(void **state) {
 }
 
 /* A complete file of other arguments is refused with the difference, and replaced on demand. */
-static void test_other_arguments(void **state) {
-    (void)state;
+TEST(test_other_arguments) {
     set whole = whole_set("burgers");
     tg_generator_config config = small_set("burgers");
     bool complete = true;
@@ -627,8 +615,7 @@ static void test_other_arguments(void **state) {
 
 /* A trajectory begins with x of the pair of the same number and ends with its y, has the bytes of
  * any thread count, is taken up after a stop and extended. */
-static void test_trajectories(void **state) {
-    (void)state;
+TEST(test_trajectories) {
     enum { FRAMES = 4, SAMPLES = 5, POINTS = 121 };
     static const char *const names[] = {"burgers", "ns"};
     for (int e = 0; e < 2; e++) {
@@ -684,8 +671,7 @@ static void test_trajectories(void **state) {
     }
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     for (int e = 0; e < EQUATIONS; e++) {
         const char *name = equations[e].name;
         tg_generator_config config = small_set(name);
@@ -705,16 +691,5 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),          cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_counts),         cmocka_unit_test(test_grids_share_samples),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_splits),         cmocka_unit_test(test_resumed_splits),
-        cmocka_unit_test(test_damage),         cmocka_unit_test(test_other_arguments),
-        cmocka_unit_test(test_forged_journal), cmocka_unit_test(test_damaged_file),
-
-        cmocka_unit_test(test_trajectories),   cmocka_unit_test(test_no_memory),
-
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

@@ -24,8 +24,7 @@ static const tg_body bumpy = {.axes = {0.2, 0.3, 0.25},
 /* ---- harmonics ---- */
 
 /* Integrals of products are 1 or 0 (midpoint rule), and gradients are those of differences. */
-static void test_harmonics(void **state) {
-    (void)state;
+TEST(test_harmonics) {
     enum { DEGREE = 5, COUNT = 36, ROWS = 400, COLUMNS = 12 };
     static double gram[COUNT][COUNT];
     double value[COUNT], gradient[COUNT][3];
@@ -117,8 +116,7 @@ static double ellipsoid_error(const double axes[3], int i, int order) {
     return worst;
 }
 
-static void test_sphere(void **state) {
-    (void)state;
+TEST(test_sphere) {
     static const double axes[3] = {0.3, 0.3, 0.3};
     assert_true(fabs(ellipsoid_factor(axes, 0) - 1.5) <= 1e-6);
     for (int i = 0; i < 3; i++) {
@@ -130,8 +128,7 @@ static void test_sphere(void **state) {
 }
 
 /* Errors fall faster than any power of the order. */
-static void test_ellipsoids(void **state) {
-    (void)state;
+TEST(test_ellipsoids) {
     static const double axes[3] = {0.15, 0.2, 0.32};
     for (int i = 0; i < 3; i++) {
         const double coarse = ellipsoid_error(axes, i, 4), fine = ellipsoid_error(axes, i, 10);
@@ -143,8 +140,7 @@ static void test_ellipsoids(void **state) {
 
 /* With bumps there is no closed form: two orders agree, and the area vectors of a closed surface
  * add up to nothing, while y . n dS adds up to three volumes. */
-static void test_bumps(void **state) {
-    (void)state;
+TEST(test_bumps) {
     static const double far[3] = {1.0, 0.0, 0.0};
     tg_body_flow *flow[2] = {NULL, NULL};
     double total[4] = {0.0, 0.0, 0.0, 0.0}, worst = 0.0, worst_speed = 0.0;
@@ -183,16 +179,10 @@ static void test_bumps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_harmonics),
-        cmocka_unit_test(test_sphere),
-        cmocka_unit_test(test_ellipsoids),
-        cmocka_unit_test(test_bumps),
-    };
     if (tg_context_create(NULL, &ctx) != TG_OK) {
         return 1;
     }
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failures = t_run_tests(NULL, NULL);
     tg_context_destroy(&ctx);
     return failures;
 }

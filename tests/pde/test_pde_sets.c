@@ -45,8 +45,7 @@ static tg_archive *read_part(const char *equation, const char *part, int64_t res
 /* ---- forcing ---- */
 
 /* f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y)), k^2 = 8 pi^2. */
-static void test_ns_forcing(void **state) {
-    (void)state;
+TEST(test_ns_forcing) {
     enum { R = 12 };
     const double nu = 0.25, time = 0.125, k2 = 8.0 * pi * pi;
     static const tg_pde_value values[] = {
@@ -66,9 +65,8 @@ static void test_ns_forcing(void **state) {
 }
 
 /* f = -4 cos 4 y on a square of side 2 pi, k^2 = 16; frames of 0.01 from 0.2 on, each second one
- * is an x, and y comes 6 frames behind it. */
-static void test_kolmogorov_forcing(void **state) {
-    (void)state;
+ * is an x, and y comes 6 frames after it. */
+TEST(test_kolmogorov_forcing) {
     enum { R = 15 };
     const double nu = 0.5, k2 = 16.0;
     static const tg_pde_value values[] = {{"grid", "16"},    {"sigma", "1e-12"},   {"start", "0.2"},
@@ -93,8 +91,7 @@ static void test_kolmogorov_forcing(void **state) {
 
 /* ---- bodies ---- */
 
-static void test_sphere(void **state) {
-    (void)state;
+TEST(test_sphere) {
     enum { N = 29 };
     static const tg_pde_value values[] = {{"axes", "[0.3, 0.3]"}, {"bumps", "0"}, {"order", "4"}};
     generate("potential", N, 3, values);
@@ -127,8 +124,7 @@ static void test_sphere(void **state) {
 
 /* ---- training and test ---- */
 
-static void test_splits_have_other_samples(void **state) {
-    (void)state;
+TEST(test_splits_have_other_samples) {
     static const struct {
         const char *name;
         int64_t resolution;
@@ -173,11 +169,5 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ns_forcing),
-        cmocka_unit_test(test_kolmogorov_forcing),
-        cmocka_unit_test(test_sphere),
-        cmocka_unit_test(test_splits_have_other_samples),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

@@ -1,9 +1,9 @@
-/* Compressed gradients of every backend: gathering and projecting, the way back, sampling, and the
+/* Compressed gradients of every backend: gathering and projecting, expanding, sampling, and the
  * dense form of a factored gradient.
  *
  * Every subset of modes with factors is run over shapes with ones, primes and sizes beyond the
  * backends' blocks, with outputs that are poisoned or accumulated to. ref itself is checked by
- * algebra: for orthonormal factors U, P(P^H c) = c, <P G, c> = <G, P^H c>, sampling is the way back
+ * algebra: for orthonormal factors U, P(P^H c) = c, <P G, c> = <G, P^H c>, sampling is expanding
  * read off, and P is linear. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
@@ -192,7 +192,7 @@ static void *stored_target(t_side *s, tg_dtype dtype, int64_t n, double beta) {
     return beta == 0.0 ? t_output(s, dtype, n) : t_inout(s, dtype, n, t_host_random(s, dtype, n));
 }
 
-/* The way back to 16 bits, with rates that are read late and a guard. The trial's mask picks
+/* Expanding to 16 bits, with rates that are read late and a guard. The trial's mask picks
  * whether the rates are late, its batch the guard: none, open or closed. */
 static void expand_stored(t_side *s, const trial *t, tg_storage store, bool is_rounded) {
     const tg_dtype dtype = tg_stored(s->dtype, store);
@@ -525,7 +525,7 @@ static void linear(t_side *s) {
     }
 }
 
-/* Sampling is the way back, read off. */
+/* Sampling equals entries of the expanded tensor. */
 static void sample_is_gathered(t_side *s) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         const trial t = orthonormal_trial(s, &shapes[i]);

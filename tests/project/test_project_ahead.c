@@ -137,8 +137,7 @@ static void compare(const char *backend, const char *method) {
     end(&plain);
 }
 
-static void test_ends_as_without(void **state) {
-    (void)state;
+TEST(test_ends_as_without) {
     static const char *const methods[] = {"adam",         "lowrank",    "galore",
                                           "unstructured", "structured", "tensorgrad"};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
@@ -147,9 +146,8 @@ static void test_ends_as_without(void **state) {
     }
 }
 
-/* What is written to its memory behind the projection comes too late. */
-static void test_is_ahead(void **state) {
-    (void)state;
+/* Writes to its memory after the projection come too late. */
+TEST(test_is_ahead) {
     rig early = begin("fake", "tensorgrad"), plain = begin("fake", "tensorgrad");
     rig *const both[2] = {&early, &plain};
     for (int step = 0; step < 2; step++) {
@@ -169,8 +167,7 @@ static void test_is_ahead(void **state) {
     end(&plain);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     rig r = begin("fake", "tensorgrad");
     tg_gradient gradient = {.param = 2,
                             .dtype = TG_C128,
@@ -186,11 +183,6 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends_as_without),
-        cmocka_unit_test(test_is_ahead),
-        cmocka_unit_test(test_refused),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return t_run_tests(NULL, NULL);
 }

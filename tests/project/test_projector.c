@@ -244,8 +244,7 @@ static void check_residual(bench *b) {
     free(small);
 }
 
-static void test_algebra(void **state) {
-    (void)state;
+TEST(test_algebra) {
     for (size_t be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {
             for (int s = 0; s < SHAPES; s++) {
@@ -272,8 +271,7 @@ static void test_algebra(void **state) {
 
 /* Columns times unit phases: Adam's first direction c / (|c| + eps), mapped back, stays the same.
  */
-static void test_phases_do_not_matter(void **state) {
-    (void)state;
+TEST(test_phases_do_not_matter) {
     for (int m = 0; m < 2; m++) {
         bench b;
         begin(&b, "cpu", m, TG_C64, &shapes[0]);
@@ -311,8 +309,7 @@ static void test_phases_do_not_matter(void **state) {
 
 /* A warm refresh keeps column phases: <old, new> is real and >= 0; a cold one makes the largest
  * entry of each column real and positive. */
-static void test_column_phases(void **state) {
-    (void)state;
+TEST(test_column_phases) {
     bench b;
     begin(&b, "cpu", 0, TG_C128, &shapes[0]);
     const tg_branch *low = b.p->low_rank;
@@ -346,8 +343,7 @@ static void test_column_phases(void **state) {
     end(&b);
 }
 
-static void test_failed_refresh_keeps_factors(void **state) {
-    (void)state;
+TEST(test_failed_refresh_keeps_factors) {
     for (size_t be = 0; be < 2; be++) {
         bench b;
         begin(&b, backends[be], 0, TG_C64, &shapes[0]);
@@ -381,8 +377,7 @@ static void test_failed_refresh_keeps_factors(void **state) {
 }
 
 /* A zero gradient is a gradient: everything stays defined and comes back as zero. */
-static void test_zero_gradient(void **state) {
-    (void)state;
+TEST(test_zero_gradient) {
     for (int m = 0; m < METHODS; m++) {
         bench b;
         begin(&b, "cpu", m, TG_C64, &shapes[0]);
@@ -402,8 +397,7 @@ static void test_zero_gradient(void **state) {
 }
 
 /* The rank rules with the figures of the paper's shapes. */
-static void test_rank_rules(void **state) {
-    (void)state;
+TEST(test_rank_rules) {
     static const struct {
         tg_shape shape;
         tg_rank rank;
@@ -442,8 +436,7 @@ static void test_rank_rules(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void test_bad_configs(void **state) {
-    (void)state;
+TEST(test_bad_configs) {
     tg_context *ctx = NULL;
     tg_projector *p = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -492,8 +485,7 @@ static void test_bad_configs(void **state) {
 }
 
 /* Sides of the matrix form: which basis there is, and that the best rank-r error is reached. */
-static void test_matrix_sides(void **state) {
-    (void)state;
+TEST(test_matrix_sides) {
     static const struct {
         tg_matrix_side side;
         double rank;
@@ -523,8 +515,7 @@ static void test_matrix_sides(void **state) {
     }
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     for (int m = 0; m < METHODS; m++) {
         tg_context *ctx = NULL;
         assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -542,8 +533,7 @@ static void test_no_memory(void **state) {
 }
 
 /* Decompositions that make their products in chunks of the first mode give the same. */
-static void test_chunks_change_nothing(void **state) {
-    (void)state;
+TEST(test_chunks_change_nothing) {
     static const tg_shape aligned[] = {{4, {8, 4, 16, 8}}, {3, {16, 8, 8}}, {3, {27, 16, 16}}};
     static const char *const rows[] = {"tucker", "matrix", "US->LR", "LR->US"};
     for (int i = 0; i < 4 * METHODS * 3; i++) {
@@ -580,15 +570,4 @@ static void test_chunks_change_nothing(void **state) {
             tg_context_destroy(&b[chunks].ctx);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_algebra),       cmocka_unit_test(test_phases_do_not_matter),
-        cmocka_unit_test(test_column_phases), cmocka_unit_test(test_failed_refresh_keeps_factors),
-        cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_rank_rules),
-        cmocka_unit_test(test_bad_configs),   cmocka_unit_test(test_matrix_sides),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_chunks_change_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,8 +108,7 @@ static void expect(const reader *r, void *config, size_t size, const char *words
     }
 }
 
-static void test_sizes(void **state) {
-    (void)state;
+TEST(test_sizes) {
     union {
         max_align_t aligned;
         char bytes[ROOM];
@@ -130,8 +129,7 @@ static void test_sizes(void **state) {
 }
 
 /* What an older struct lacks has its default. */
-static void test_missing_fields_have_defaults(void **state) {
-    (void)state;
+TEST(test_missing_fields_have_defaults) {
     double pred[2] = {1, 2}, target[2] = {3, 5}, expected = 0.0, loss = 0.0;
     const tg_shape shape = {3, {1, 1, 2}};
     tg_loss_config config = tg_loss_config_default();
@@ -146,8 +144,7 @@ static void test_missing_fields_have_defaults(void **state) {
 }
 
 /* Several groups of an older program are as far apart as they are large. */
-static void test_groups_of_another_size(void **state) {
-    (void)state;
+TEST(test_groups_of_another_size) {
     const size_t size = offsetof(tg_optim_config, moments_on_refresh);
     union {
         max_align_t aligned;
@@ -171,8 +168,7 @@ static void test_groups_of_another_size(void **state) {
 }
 
 /* What is written into the groups of a caller stays inside them. */
-static void test_groups_that_are_written(void **state) {
-    (void)state;
+TEST(test_groups_that_are_written) {
     const int64_t grid[] = {8, 8};
     tg_fno_config network = tg_fno_config_default();
     tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
@@ -199,8 +195,7 @@ static void test_groups_that_are_written(void **state) {
 }
 
 /* Setting by name, into structs of the caller's size. */
-static void test_set_by_name(void **state) {
-    (void)state;
+TEST(test_set_by_name) {
     struct {
         tg_optim_config config;
         char behind[64];
@@ -229,8 +224,7 @@ static void test_set_by_name(void **state) {
 }
 
 /* A newer program: the library fills what it knows, and then refuses the struct. */
-static void test_init_of_any_size(void **state) {
-    (void)state;
+TEST(test_init_of_any_size) {
     union {
         tg_fno_config config;
         char bytes[ROOM];
@@ -246,17 +240,9 @@ static void test_init_of_any_size(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_missing_fields_have_defaults),
-        cmocka_unit_test(test_groups_of_another_size),
-        cmocka_unit_test(test_groups_that_are_written),
-        cmocka_unit_test(test_set_by_name),
-        cmocka_unit_test(test_init_of_any_size),
-    };
     ctx = net_context("cpu", 1);
     group = tg_optim_config_default();
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = t_run_tests(NULL, NULL);
     tg_context_destroy(&ctx);
     return failed;
 }

@@ -8,8 +8,7 @@
 #include "tensor/half.h"
 #include "tgrad/tensor.h"
 
-static void test_dtypes(void **state) {
-    (void)state;
+TEST(test_dtypes) {
     for (int d = 0; d < TG_DTYPES; d++) {
         tg_dtype dtype = (tg_dtype)d;
         assert_true(tg_dtype_size(dtype) > 0);
@@ -23,8 +22,7 @@ static void test_dtypes(void **state) {
 }
 
 /* Every f16 and bf16 value survives the way to f32 and back; every midpoint rounds to even. */
-static void test_halves(void **state) {
-    (void)state;
+TEST(test_halves) {
     for (uint32_t h = 0; h < 0x10000; h++) {
         uint16_t half = (uint16_t)h;
         float f = tg_f16_to_f32(half);
@@ -56,8 +54,7 @@ static void test_halves(void **state) {
     assert_int_equal(tg_f32_to_bf16(1.00390625f), 0x3F80); /* 1 + 2^-8: tie to even */
 }
 
-static void test_shapes(void **state) {
-    (void)state;
+TEST(test_shapes) {
     const int64_t big[] = {INT64_MAX / 2, 3};
     tg_shape shape = tg_shape_of(2, big);
     assert_int_equal(tg_shape_numel(&shape), -1);
@@ -80,8 +77,7 @@ static void test_shapes(void **state) {
     assert_int_equal(tg_shape_numel(&shape), -1);
 }
 
-static void test_views(void **state) {
-    (void)state;
+TEST(test_views) {
     tg_shape shape = tg_shape_of(3, (int64_t[]){4, 3, 2});
     tg_tensor t, view, flat;
     assert_int_equal(tg_tensor_create(ctx, TG_MEM_DATA, TG_C64, &shape, &t), TG_OK);
@@ -109,8 +105,7 @@ static void test_views(void **state) {
     assert_int_equal(tg_tensor_wrap(ctx, TG_F32, &shape, NULL, &t), TG_E_ARGUMENT);
 }
 
-static void test_stats(void **state) {
-    (void)state;
+TEST(test_stats) {
     float x[] = {1.0f, -3.0f, NAN, INFINITY, 5.0f};
     tg_tensor t;
     tg_shape shape = tg_shape_of(1, (int64_t[]){5});
@@ -131,8 +126,7 @@ static void test_stats(void **state) {
 }
 
 /* Small integers survive the way through every pair of dtypes. */
-static void test_convert(void **state) {
-    (void)state;
+TEST(test_convert) {
     tg_shape shape = tg_shape_of(1, (int64_t[]){3});
     for (int a = 0; a < TG_DTYPES; a++) {
         for (int b = 0; b < TG_DTYPES; b++) {
@@ -179,10 +173,5 @@ static void test_convert(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes), cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_views),
-        cmocka_unit_test(test_stats),  cmocka_unit_test(test_convert),
-    };
-    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
+    return t_run_tests(test_context_begin, test_context_end);
 }

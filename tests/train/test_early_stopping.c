@@ -31,8 +31,7 @@ static void read_sample(tg_dataset *set, int64_t index, float *x) {
     assert_int_equal(tg_dataset_read(set, &index, 1, x, NULL), TG_OK);
 }
 
-static void test_samples(void **state) {
-    (void)state;
+TEST(test_samples) {
     for (int cached = 0; cached < 2; cached++) {
         tg_dataset *all = NULL, *train = NULL, *held = NULL;
         tg_dataset_config config = tg_dataset_config_default();
@@ -67,8 +66,7 @@ static void run(const char *name, const char *const *more, bool resumes, run_rec
 }
 
 /* Training on what is left is training on a file without them. */
-static void test_training(void **state) {
-    (void)state;
+TEST(test_training) {
     static run_record apart, fewer;
     const char *const first[] = {"opt.n_epochs", "3", "data.n_validation", "5", NULL};
     const char *const second[] = {"opt.n_epochs", "3", "data.n_train", "16", NULL};
@@ -105,8 +103,7 @@ static int stop_by_hand(const run_record *record) {
     return 0;
 }
 
-static void test_stopping(void **state) {
-    (void)state;
+TEST(test_stopping) {
     static run_record whole, broken, endless;
     const char *const stopping[] = {"opt.n_epochs",
                                     "30",
@@ -147,8 +144,7 @@ static void test_stopping(void **state) {
     run_folders_remove();
 }
 
-static void test_nothing_to_look_at(void **state) {
-    (void)state;
+TEST(test_nothing_to_look_at) {
     run_record record = {0};
     const char *const blind[] = {"opt.early_stopping", "3", "data.test_resolutions", "[]", NULL};
     assert_int_equal(run_train(ctx, "whole", "blind", blind, false, &record), TG_E_CONFIG);
@@ -156,8 +152,5 @@ static void test_nothing_to_look_at(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_training),
-        cmocka_unit_test(test_stopping), cmocka_unit_test(test_nothing_to_look_at)};
-    return cmocka_run_group_tests(tests, prepare, finish);
+    return t_run_tests(prepare, finish);
 }

@@ -161,7 +161,7 @@ static void compare(const problem *p, const tg_test_errors *e, const tg_tensor *
     assert_int_equal(e->channels, CHANNELS);
 }
 
-/* What the watcher of a run is told. */
+/* What the watcher of a run receives. */
 typedef struct seen {
     int epochs;
     double l2, h1_of_last_channel, l2_of_last_sample;
@@ -301,8 +301,7 @@ static void check(tg_context *ctx, const problem *p, const char *root) {
     tg_model_destroy(&model);
 }
 
-static void test_errors_by_hand(void **state) {
-    (void)state;
+TEST(test_errors_by_hand) {
     for (int i = 0; i < tg_backend_count(); i++) {
         tg_backend_info info;
         if (tg_backend_describe(NULL, i, &info) != TG_OK || !info.available) {
@@ -325,8 +324,7 @@ static void test_errors_by_hand(void **state) {
 }
 
 /* Squares have their own shape and dtype. */
-static void test_squares_are_checked(void **state) {
-    (void)state;
+TEST(test_squares_are_checked) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     set_ok(ctx, tg_backend_select(ctx, "ref"));
@@ -349,7 +347,5 @@ static void test_squares_are_checked(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_errors_by_hand),
-                                       cmocka_unit_test(test_squares_are_checked)};
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

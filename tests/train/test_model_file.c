@@ -115,8 +115,7 @@ static void round_trip(const char *backend, const char *network) {
     bench_end(&b);
 }
 
-static void test_round_trip(void **state) {
-    (void)state;
+TEST(test_round_trip) {
     static const char *const backends[] = {"ref", "cpu", "fake"};
     for (int i = 0; i < 9; i++) {
         round_trip(backends[i / 3], networks[i % 3]);
@@ -124,8 +123,7 @@ static void test_round_trip(void **state) {
 }
 
 /* The model sees what the network has learned since; without normalizers data pass as they are. */
-static void test_borrowed(void **state) {
-    (void)state;
+TEST(test_borrowed) {
     bench b = bench_make("cpu", networks[0]);
     tg_model *model = NULL;
     net_ok(b.ctx, tg_model_wrap(b.ctx, b.fno, NULL, NULL, &model));
@@ -180,8 +178,7 @@ static void learn(bench *b) {
 
 /* Trained in a loop of the program's own on a device: what was queued is in the file, which is that
  * of the host. Between two saves the training goes on. */
-static void test_trained_on_a_device(void **state) {
-    (void)state;
+TEST(test_trained_on_a_device) {
     static const char *const backends[2] = {"cpu", "fake"};
     static const char *const names[2][2] = {{"c0", "c1"}, {"d0", "d1"}};
     for (int i = 0; i < 2; i++) {
@@ -208,8 +205,7 @@ static void test_trained_on_a_device(void **state) {
 }
 
 /* Each side is normalized or not, whatever the other is. */
-static void test_one_normalizer(void **state) {
-    (void)state;
+TEST(test_one_normalizer) {
     static const char *const keys[2] = {"data.encode_input", "data.encode_output"};
     bench b = bench_make("cpu", networks[0]);
     for (int side = 0; side < 2; side++) {
@@ -234,8 +230,7 @@ static void test_one_normalizer(void **state) {
 }
 
 /* A checkpoint without its optimizer: a model; another run begins with it and none goes on. */
-static void test_of_a_checkpoint(void **state) {
-    (void)state;
+TEST(test_of_a_checkpoint) {
     tg_context *ctx = net_context("cpu", 1);
     run_record record = {0};
     tg_model *models[2] = {NULL, NULL}, *best = NULL;
@@ -289,8 +284,7 @@ static void refuse(const bench *b, tg_status status, const tg_normalizer *x, con
     set_expect_sentence(b->ctx, sentence);
 }
 
-static void test_refused(void **state) {
-    (void)state;
+TEST(test_refused) {
     bench real = bench_make("cpu", networks[0]), complex = bench_make("cpu", networks[1]);
     tg_fno *other = NULL;
     tg_model *model = NULL;
@@ -347,8 +341,7 @@ static void expect_bad_file(tg_context *ctx, const char *change, const char *sen
     tg_archive_destroy(&good);
 }
 
-static void test_bad_files(void **state) {
-    (void)state;
+TEST(test_bad_files) {
     bench b = bench_make("cpu", networks[0]);
     tg_model *model = NULL;
     net_ok(b.ctx, tg_model_wrap(b.ctx, b.fno, b.normalizer[0], b.normalizer[1], &model));
@@ -363,8 +356,7 @@ static void test_bad_files(void **state) {
 }
 
 /* No folder, a folder in the file's place, a full disk: a sentence, and nothing has changed. */
-static void test_unwritable(void **state) {
-    (void)state;
+TEST(test_unwritable) {
     bench b = bench_make("cpu", networks[0]);
     tg_model *model = NULL;
     struct rlimit old, limit;
@@ -391,8 +383,7 @@ static void test_unwritable(void **state) {
     bench_end(&b);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
+TEST(test_no_memory) {
     bench b = bench_make("cpu", networks[0]);
     test_walk walk = {.ctx = b.ctx};
     while (test_walk_next(&walk)) {
@@ -407,12 +398,5 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),          cmocka_unit_test(test_borrowed),
-        cmocka_unit_test(test_trained_on_a_device), cmocka_unit_test(test_one_normalizer),
-        cmocka_unit_test(test_of_a_checkpoint),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bad_files),           cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

@@ -24,8 +24,7 @@ static void walk(const tg_loop_config *loops, int stages, int stage, int64_t epo
     *out = '\0';
 }
 
-static void phases_follow_the_settings(void **state) {
-    (void)state;
+TEST(phases_follow_the_settings) {
     static const tg_loop_config every = {.n_epochs = 2, .eval_interval = 1, .save_every = 1};
     static const tg_loop_config seldom[] = {{.n_epochs = 5, .eval_interval = 2, .save_every = 3},
                                             {.n_epochs = 1, .eval_interval = 9, .save_every = 9}};
@@ -48,9 +47,4 @@ static void phases_follow_the_settings(void **state) {
         walk(rows[i].loops, rows[i].stages, rows[i].stage, rows[i].epoch, found);
         assert_string_equal(found, rows[i].phases);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(phases_follow_the_settings)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Batches for the trainer: the same ones on the host and read ahead for a device, whatever is
- * stopped and begun anew in between; a file that fails while it is read ahead says so. */
+ * stopped and restarted in between; a file that fails while it is read ahead is reported. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,8 +115,7 @@ static const char *write_set(const char *name) {
     return path;
 }
 
-static void batches_are_the_same(void **state) {
-    (void)state;
+TEST(batches_are_the_same) {
     const char *path = write_set("set.h5");
     for (int cached = 0; cached < 2; cached++) {
         rig a, b;
@@ -134,8 +133,7 @@ static void batches_are_the_same(void **state) {
 }
 
 /* Noise is that of the sample and the epoch, on inputs alone, as large as was asked for. */
-static void noise_is_of_the_sample(void **state) {
-    (void)state;
+TEST(noise_is_of_the_sample) {
     enum { NUMBERS = 2 * 6 * 5 };
     const char *path = write_set("noise.h5");
     rig plain, a, b;
@@ -174,8 +172,7 @@ static void noise_is_of_the_sample(void **state) {
     end(&b);
 }
 
-static void a_file_that_ends_early_is_named(void **state) {
-    (void)state;
+TEST(a_file_that_ends_early_is_named) {
     static const char *const backends[] = {"cpu", "fake"};
     for (int i = 0; i < 2; i++) {
         rig r;
@@ -193,10 +190,5 @@ static void a_file_that_ends_early_is_named(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_are_the_same),
-        cmocka_unit_test(noise_is_of_the_sample),
-        cmocka_unit_test(a_file_that_ends_early_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

@@ -81,8 +81,7 @@ static const char published[] =
     "patching: {levels: 0, padding: 0, stitching: False}\n"
     "wandb: {log: True, name: '', project: 'tensorgrad', log_ranks_interval: -1}\n";
 
-static void test_defaults_are_read(void **state) {
-    (void)state;
+TEST(test_defaults_are_read) {
     tg_run_config config;
     if (read(published, &config) != TG_OK) {
         fail_msg("%s", tg_context_error(ctx));
@@ -94,8 +93,7 @@ static void test_defaults_are_read(void **state) {
 }
 
 /* What would train something else: key, value, what the sentence must say. */
-static void test_others_are_refused(void **state) {
-    (void)state;
+TEST(test_others_are_refused) {
     static const char *const rows[][3] = {
         {"fno.fft_norm", "backward", "only forward"},
         {"fno.no_skips", "yes", "fno.fno_skip"},
@@ -134,8 +132,7 @@ static void test_others_are_refused(void **state) {
 }
 
 /* Other names of what is there: used, and refused where the two disagree. */
-static void test_other_names(void **state) {
-    (void)state;
+TEST(test_other_names) {
     tg_run_config config;
     assert_int_equal(
         read(BASE "fno.data_channels: 3\nfno.skip: identity\ndata.folder: d\n", &config), TG_OK);
@@ -150,8 +147,7 @@ static void test_other_names(void **state) {
 }
 
 /* 1.0 is a fraction, 1 a rank. */
-static void test_rank_of_one(void **state) {
-    (void)state;
+TEST(test_rank_of_one) {
     tg_run_config config;
     assert_int_equal(read(BASE "opt.rank: 1\n", &config), TG_OK);
     assert_true(config.opt.projector.first.rank.value[0] == 1.0);
@@ -160,11 +156,5 @@ static void test_rank_of_one(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_are_read),
-        cmocka_unit_test(test_others_are_refused),
-        cmocka_unit_test(test_other_names),
-        cmocka_unit_test(test_rank_of_one),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

@@ -154,8 +154,7 @@ static double difference(problem *p, double *weight) {
     return (up - down) / (2.0 * step);
 }
 
-static void test_central_differences(void **state) {
-    (void)state;
+TEST(test_central_differences) {
     for (int number = 0; number < CASES; number++) {
         problem p = make_problem("ref", number, TG_ROLLOUT_ALL);
         forward(&p);
@@ -178,8 +177,7 @@ static void test_central_differences(void **state) {
 }
 
 /* The same numbers from the cpu backend. */
-static void test_backends(void **state) {
-    (void)state;
+TEST(test_backends) {
     for (int number = 0; number < CASES; number++) {
         problem ref = make_problem("ref", number, TG_ROLLOUT_ALL);
         problem cpu = make_problem("cpu", number, TG_ROLLOUT_ALL);
@@ -225,8 +223,7 @@ static net_gradients ordinary(problem *p, const tg_tensor *x, int64_t j, double 
 }
 
 /* A rollout of one step is the ordinary step, whatever its gradients go through. */
-static void test_one_step(void **state) {
-    (void)state;
+TEST(test_one_step) {
     for (int number = 0; number < 2 * CASES; number++) {
         problem p = make_problem("cpu", number / 2, number % 2 ? TG_ROLLOUT_ALL : TG_ROLLOUT_LAST);
         double loss = (double)NAN;
@@ -242,8 +239,7 @@ static void test_one_step(void **state) {
 }
 
 /* Pushforward: the ordinary step from where the network's own predictions lead. */
-static void test_last_step(void **state) {
-    (void)state;
+TEST(test_last_step) {
     problem p = make_problem("cpu", 0, TG_ROLLOUT_LAST);
     const double found = forward(&p);
     backward(&p);
@@ -263,9 +259,8 @@ static void test_last_step(void **state) {
     free_problem(&p);
 }
 
-/* The public step takes as many steps as it is told, and tells what it cannot do. */
-static void test_public_step(void **state) {
-    (void)state;
+/* The public function takes as many steps as requested, and reports what it cannot do. */
+TEST(test_public_step) {
     problem p = make_problem("cpu", 0, TG_ROLLOUT_ALL);
     tg_step_config config = {.size = sizeof config,
                              .fno = p.fno,
@@ -332,8 +327,7 @@ static double correlation_of(const float *a, const float *b) {
     return ab / sqrt(aa * bb);
 }
 
-static void test_model_rollout(void **state) {
-    (void)state;
+TEST(test_model_rollout) {
     enum { LAST = TIMES - HISTORY }; /* steps */
     tg_context *ctx = net_context("cpu", 1);
     tg_fno_config config = net_config(
@@ -402,16 +396,4 @@ static void test_model_rollout(void **state) {
     tg_fno_destroy(&fno);
     tg_context_destroy(&ctx);
     test_folder_remove();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_central_differences),
-        cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_one_step),
-        cmocka_unit_test(test_last_step),
-        cmocka_unit_test(test_public_step),
-        cmocka_unit_test(test_model_rollout),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

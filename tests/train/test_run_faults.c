@@ -30,7 +30,7 @@ static int interruptions;         /* calls from now on that a signal interrupts 
 static bool writes_bytes;         /* one byte at a time */
 static int writes_left = INT_MAX; /* until the disk is full; the last one writes half */
 static bool has_no_locks;
-static uint64_t room = UINT64_MAX; /* bytes free on the disk; UINT64_MAX: that is not told */
+static uint64_t room = UINT64_MAX; /* bytes free on the disk; UINT64_MAX: not known */
 
 static bool is_interrupted(void) {
     if (interruptions > 0) {
@@ -175,8 +175,7 @@ static void expect_text(const char *path, const char *expected) {
 
 /* ---- appending ---- */
 
-static void lines_are_added_whole_or_not_at_all(void **state) {
-    (void)state;
+TEST_WITH(lines_are_added_whole_or_not_at_all, NULL, reset) {
     tg_context *ctx = open_context(1);
     const char *path = test_path("lines");
     writes_left = 0;
@@ -198,8 +197,7 @@ static void lines_are_added_whole_or_not_at_all(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void an_interrupted_sync_is_made_again(void **state) {
-    (void)state;
+TEST_WITH(an_interrupted_sync_is_made_again, NULL, reset) {
     tg_context *ctx = open_context(1);
     tg_atomic_file file;
     set_ok(ctx, tg_atomic_open(ctx, test_path("synced"), &file));
@@ -216,8 +214,7 @@ static void open_folder(tg_context *ctx, const char *name, tg_run_folder *out) {
     set_ok(ctx, tg_run_folder_make(out));
 }
 
-static void a_table_has_its_header_after_a_failed_write(void **state) {
-    (void)state;
+TEST_WITH(a_table_has_its_header_after_a_failed_write, NULL, reset) {
     tg_context *ctx = open_context(1);
     tg_run_folder folder;
     open_folder(ctx, "table", &folder);
@@ -243,8 +240,7 @@ static void a_table_has_its_header_after_a_failed_write(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void damaged_lines_are_left_out(void **state) {
-    (void)state;
+TEST_WITH(damaged_lines_are_left_out, NULL, reset) {
     static const char lines[] =
         "{\"epoch\":1,\"a\":1}\n{\"epoch\":2,\"a\":\0\0\0}\n"
         "\0\0\0\n{\"epoch\":3,\"a\":3}\n{\"epoch\":4,\"a\":4}\n{\"epoch\":3";
@@ -262,8 +258,7 @@ static void damaged_lines_are_left_out(void **state) {
 
 /* ---- the folder ---- */
 
-static void two_runs_do_not_share_a_folder(void **state) {
-    (void)state;
+TEST_WITH(two_runs_do_not_share_a_folder, NULL, reset) {
     tg_context *ctx = open_context(1);
     tg_run_folder first, second;
     char expected[64];
@@ -281,7 +276,7 @@ static void two_runs_do_not_share_a_folder(void **state) {
     set_ok(ctx, tg_run_folder_lock(&second, false));
     tg_run_folder_close(&second);
 
-    has_no_locks = true; /* of the file system: told once, and no hindrance */
+    has_no_locks = true; /* of the file system: one warning, no failure */
     set_ok(ctx, tg_run_folder_lock(&first, false));
     set_ok(ctx, tg_run_folder_lock(&first, true));
     const char *told = strstr(heard, "nothing keeps a second run out of this folder");
@@ -291,8 +286,7 @@ static void two_runs_do_not_share_a_folder(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void the_newest_of_many_checkpoints_is_found(void **state) {
-    (void)state;
+TEST_WITH(the_newest_of_many_checkpoints_is_found, NULL, reset) {
     enum { MANY = 1100 };
     tg_context *ctx = open_context(1);
     tg_run_folder folder;
@@ -324,8 +318,7 @@ static void the_newest_of_many_checkpoints_is_found(void **state) {
 
 /* ---- runs ---- */
 
-static void a_full_disk_costs_nothing_but_time(void **state) {
-    (void)state;
+TEST_WITH(a_full_disk_costs_nothing_but_time, NULL, reset) {
     const char *final = "checkpoints/step-0000000006.safetensors";
     char whole[1024], sentence[1024];
     size_t size = 0;
@@ -363,8 +356,7 @@ static void a_full_disk_costs_nothing_but_time(void **state) {
     free(expected);
 }
 
-static void another_number_of_threads_is_told(void **state) {
-    (void)state;
+TEST_WITH(another_number_of_threads_is_told, NULL, reset) {
     char sentence[1024], folder[1024], checkpoint[1100];
     snprintf(folder, sizeof folder, "%s", test_path("threads"));
     assert_int_equal(train(folder, 1, NULL, sentence), TG_OK);
@@ -393,8 +385,7 @@ static void expect_refusal(const tg_trainer *t, const tg_progress *progress, con
     assert_true(access(folder, F_OK) != 0);
 }
 
-static void forged_counters_are_refused(void **state) {
-    (void)state;
+TEST_WITH(forged_counters_are_refused, NULL, reset) {
     tg_context *ctx = open_context(1);
     tg_trainer *t = make_trainer(ctx, training_data(ctx), test_path("honest"), NULL);
     tg_train_end end;
@@ -440,8 +431,7 @@ static void forged_counters_are_refused(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void a_run_without_one_update_fails(void **state) {
-    (void)state;
+TEST_WITH(a_run_without_one_update_fails, NULL, reset) {
     tg_context *ctx = open_context(1);
     const tg_shape shape = SET_SHAPE(8, 8, 8);
     tg_archive *archive = NULL;
@@ -476,8 +466,7 @@ static int64_t size_of(const char *folder, int step) {
 }
 
 /* Before a run it is known what a checkpoint takes, whatever the optimizer keeps. */
-static void a_run_without_room_is_refused(void **state) {
-    (void)state;
+TEST_WITH(a_run_without_room_is_refused, NULL, reset) {
     enum { HEADER = 1 << 16 };
     static const char *const methods[][5] = {{"opt.name", "adam"},
                                              {"opt.name", "tensorgrad"},
@@ -521,8 +510,7 @@ static void fill_disk(void *user, const tg_train_epoch *epoch) {
     room = epoch->epoch == 2 ? 0 : room;
 }
 
-static void older_checkpoints_make_room(void **state) {
-    (void)state;
+TEST_WITH(older_checkpoints_make_room, NULL, reset) {
     static const char *const more[] = {"opt.keep_checkpoints", "3", NULL};
     const tg_train_watch watch = {.on_epoch = fill_disk};
     tg_context *ctx = open_context(1);
@@ -557,8 +545,7 @@ static void spoil(void *user, const tg_train_progress *progress) {
     }
 }
 
-static void a_run_that_ends_without_numbers_fails(void **state) {
-    (void)state;
+TEST_WITH(a_run_that_ends_without_numbers_fails, NULL, reset) {
     static const struct {
         double value;
         const char *sentence;
@@ -593,20 +580,5 @@ static void a_run_that_ends_without_numbers_fails(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(lines_are_added_whole_or_not_at_all, reset),
-        cmocka_unit_test_teardown(an_interrupted_sync_is_made_again, reset),
-        cmocka_unit_test_teardown(a_table_has_its_header_after_a_failed_write, reset),
-        cmocka_unit_test_teardown(damaged_lines_are_left_out, reset),
-        cmocka_unit_test_teardown(two_runs_do_not_share_a_folder, reset),
-        cmocka_unit_test_teardown(the_newest_of_many_checkpoints_is_found, reset),
-        cmocka_unit_test_teardown(a_full_disk_costs_nothing_but_time, reset),
-        cmocka_unit_test_teardown(another_number_of_threads_is_told, reset),
-        cmocka_unit_test_teardown(forged_counters_are_refused, reset),
-        cmocka_unit_test_teardown(a_run_without_one_update_fails, reset),
-        cmocka_unit_test_teardown(a_run_without_room_is_refused, reset),
-        cmocka_unit_test_teardown(older_checkpoints_make_room, reset),
-        cmocka_unit_test_teardown(a_run_that_ends_without_numbers_fails, reset),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

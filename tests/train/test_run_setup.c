@@ -8,7 +8,7 @@
 #include "train/config.h"
 #include "train/trainer.h"
 
-/* Steps in all that the optimizer is told. */
+/* Total steps that the optimizer is given. */
 static int64_t total_steps(tg_context *ctx, const char *more, int64_t updates_per_epoch) {
     char text[256];
     tg_settings *settings = NULL;
@@ -33,8 +33,7 @@ static int64_t total_steps(tg_context *ctx, const char *more, int64_t updates_pe
 
 /* Epochs times updates, or what the settings say; more than can be counted is the most that the
  * setting takes, never a negative number. */
-static void test_total_steps(void **state) {
-    (void)state;
+TEST(test_total_steps) {
     const int64_t most = INT64_C(1000000000000000);
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
@@ -69,8 +68,7 @@ static tg_optim_config read_over(tg_context *ctx, const char *file, const char *
     return config.opt;
 }
 
-static void test_name_replaces_parts(void **state) {
-    (void)state;
+TEST(test_name_replaces_parts) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     const char *adam[][2] = {{"opt.name", "adam"}};
@@ -101,8 +99,7 @@ static void test_name_replaces_parts(void **state) {
 }
 
 /* data.set over files that another source names. */
-static void test_set_replaces_files(void **state) {
-    (void)state;
+TEST(test_set_replaces_files) {
     static const char file[] =
         "fno.n_modes: 2\ndata: {set: null, train_file: a.h5, test_files: b.h5}\n";
     tg_context *ctx = NULL;
@@ -121,11 +118,4 @@ static void test_set_replaces_files(void **state) {
         tg_settings_destroy(&settings);
     }
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_total_steps),
-                                       cmocka_unit_test(test_name_replaces_parts),
-                                       cmocka_unit_test(test_set_replaces_files)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@
 #pragma GCC visibility push(default)
 
 static pthread_t owner;
-static atomic_int steps;       /* told to the watcher */
+static atomic_int steps;       /* reported to the watcher */
 static atomic_int held_until;  /* checkpoints are not written on before so many; 0: they are */
 static atomic_int held;        /* pieces of another thread that were held so, .. */
 static atomic_int late;        /* .. and those that waited in vain */
@@ -140,8 +140,7 @@ static const char *checkpoint(const char *run, int epoch) {
 
 /* No checkpoint is written before the second epoch is at its end; each holds the weights of its own
  * step all the same. */
-static void steps_do_not_wait_for_files(void **state) {
-    (void)state;
+TEST_WITH(steps_do_not_wait_for_files, begin, end) {
     tg_train_end fast, slow;
     set_ok(ctx, train("fast", &counting, &fast));
     steps = 0;
@@ -158,8 +157,7 @@ static void steps_do_not_wait_for_files(void **state) {
 }
 
 /* The run ends with the sentence of the one who wrote, and goes on from the checkpoint before. */
-static void a_full_disk_is_the_error_of_the_run(void **state) {
-    (void)state;
+TEST_WITH(a_full_disk_is_the_error_of_the_run, begin, end) {
     enum { STRIDE = 37 };
     tg_train_end whole, part;
     int failures = 0;
@@ -203,8 +201,7 @@ static void empty_disk(void *user, const tg_train_epoch *epoch) {
 
 /* A best one that cannot be written is a warning, and its error is not the one to beat: a later one
  * is the best, although it is worse. */
-static void a_run_goes_on_without_its_best(void **state) {
-    (void)state;
+TEST_WITH(a_run_goes_on_without_its_best, begin, end) {
     static const char *const more[] = {
         "opt.n_epochs", "4", "data.batch_size", "4", "opt.save_every", "9", "opt.learning_rate",
         "1e-6",         NULL};
@@ -231,8 +228,7 @@ static void spoil_weights(void *user, const tg_train_epoch *epoch) {
 }
 
 /* What ends a run is not forgotten over a checkpoint that fails beside it. */
-static void the_first_error_stays(void **state) {
-    (void)state;
+TEST_WITH(the_first_error_stays, begin, end) {
     const tg_train_watch spoiling = {.on_epoch = spoil_weights};
     tg_train_end out;
     pieces_left = 0;
@@ -242,12 +238,6 @@ static void the_first_error_stays(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(steps_do_not_wait_for_files, begin, end),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_the_error_of_the_run, begin, end),
-        cmocka_unit_test_setup_teardown(a_run_goes_on_without_its_best, begin, end),
-        cmocka_unit_test_setup_teardown(the_first_error_stays, begin, end),
-    };
     fake_device_add("fake");
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

@@ -79,8 +79,7 @@ static json_t *read_lines(const char *run) {
     return lines;
 }
 
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     static const char *const methods[] = {"adam", "tensorgrad"};
     for (int m = 0; m < 2; m++) {
         run_record record = {0};
@@ -132,8 +131,7 @@ static void test_values(void **state) {
 }
 
 /* With dropout, whose masks follow the passes that were made. */
-static void test_training_is_the_same(void **state) {
-    (void)state;
+TEST(test_training_is_the_same) {
     static const char *const track[] = {"false", "true"};
     run_record record[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++) {
@@ -149,8 +147,7 @@ static void test_training_is_the_same(void **state) {
     assert_null(fopen(run_file("false", "stable_ranks.jsonl"), "r"));
 }
 
-static void test_rollouts_are_refused(void **state) {
-    (void)state;
+TEST(test_rollouts_are_refused) {
     run_record record = {0};
     assert_int_equal(run_train(ctx, "good", "rollout",
                                MORE("opt.track_stable_rank", "true", "opt.rollout_steps", "2"),
@@ -177,10 +174,5 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_training_is_the_same),
-        cmocka_unit_test(test_rollouts_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

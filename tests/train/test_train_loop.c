@@ -247,7 +247,7 @@ static void expect_near(const plan *p, int epoch, const char *what, double got, 
     }
 }
 
-/* Trains an epoch and compares what the run told of it. */
+/* Trains an epoch and compares with what the run reported. */
 static void train_epoch(by_hand *h, int epoch, const tg_train_epoch *told) {
     const plan *p = h->plan;
     const int64_t batches = (p->samples + p->batch - 1) / p->batch;
@@ -357,8 +357,7 @@ static void check(tg_context *ctx, const plan *p) {
     free(h);
 }
 
-static void test_runs_are_what_is_written_out(void **state) {
-    (void)state;
+TEST(test_runs_are_what_is_written_out) {
     tg_context *ctx = net_context("cpu", 1);
     run_write_set(ctx, "made", "train", POINTS, SAMPLES, 1, NULL);
     run_write_set(ctx, "made", "test", 16, 6, 2, NULL);
@@ -377,8 +376,5 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs_are_what_is_written_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, teardown);
+    return t_run_tests(NULL, teardown);
 }

@@ -1,4 +1,4 @@
-/* What tg_train_plan tells before a run is what the ledger counts in it, byte for byte: every
+/* tg_train_plan predicts what the ledger counts in a run, byte for byte: every
  * category and the highest phase, for every method, cached and streamed data, accumulation,
  * stages, 16-bit formats, decompositions that take memory of their own, on the host, on a device
  * that is none and, where there is one, on a GPU. */
@@ -315,8 +315,7 @@ static bool is_there(const char *name) {
     return false;
 }
 
-static void test_plan_is_what_is_counted(void **state) {
-    (void)state;
+TEST(test_plan_is_what_is_counted) {
     static const char *const backends[] = {"cpu", "ref", "fake", "cuda"};
     const char *only = getenv("TEST_BACKEND");
     tg_context *ctx = open_context("cpu");
@@ -386,8 +385,7 @@ static void make_bodies(tg_context *ctx, const char *root) {
     tg_generator_destroy(&generator);
 }
 
-static void test_points(void **state) {
-    (void)state;
+TEST(test_points) {
     tg_context *ctx = open_context("cpu");
     char root[1024];
     snprintf(root, sizeof root, "%s", test_path("bodies"));
@@ -407,8 +405,7 @@ static void test_points(void **state) {
 }
 
 /* Without its files a run is planned all the same, and the first of them is named. */
-static void test_missing_data(void **state) {
-    (void)state;
+TEST(test_missing_data) {
     tg_context *ctx = open_context("cpu");
     tg_settings *settings = make_settings(ctx, &variants[0], NULL, "nowhere");
     static tg_train_memory plan;
@@ -423,10 +420,5 @@ static void test_missing_data(void **state) {
 
 int main(void) {
     fake_device_add("fake");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_is_what_is_counted),
-        cmocka_unit_test(test_points),
-        cmocka_unit_test(test_missing_data),
-    };
-    return cmocka_run_group_tests(tests, NULL, test_files_end);
+    return t_run_tests(NULL, test_files_end);
 }

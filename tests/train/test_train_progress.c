@@ -65,8 +65,7 @@ static tg_progress read_progress(const char *path) {
     return progress;
 }
 
-static void test_every_number_is_saved(void **state) {
-    (void)state;
+TEST(test_every_number_is_saved) {
     const char *path = test_path("full.safetensors");
     tg_settings *settings = run_settings(ctx, "good", MORE("opt.n_epochs", "8"));
     tg_archive *archive = NULL;
@@ -89,7 +88,7 @@ static void test_every_number_is_saved(void **state) {
 
 /* ---- stopped after any batch ---- */
 
-/* The run as it is, and stopped after every update there is and taken up again: what it tells and
+/* The run as it is, and stopped after every update and resumed: what it reports and
  * saves is the same to the bit. */
 static void check_stops(const char *kind, const char *const *settings, run_record *whole) {
     char name[64];
@@ -118,8 +117,7 @@ static void check_stops(const char *kind, const char *const *settings, run_recor
 }
 
 /* A schedule that waits, and dropout. */
-static void test_stops_with_a_plateau(void **state) {
-    (void)state;
+TEST(test_stops_with_a_plateau) {
     run_record whole;
     check_stops("plateau",
                 MORE("opt.n_epochs", "6", "opt.scheduler", "ReduceLROnPlateau",
@@ -144,8 +142,7 @@ static void expect_rates(const run_record *whole, const double *rates, int count
 /* Stages with their own rates and batches, sums of two batches: 3 updates of 5 batches in each
  * epoch of the first stage, 1 of 2 in the second. A stage with a rate of its own begins its
  * schedule anew. */
-static void test_stops_with_stages(void **state) {
-    (void)state;
+TEST(test_stops_with_stages) {
     static const double rates[] = {0.01, 0.005, 0.02, 0.01};
     run_record whole;
     check_stops("stages",
@@ -161,9 +158,8 @@ static void test_stops_with_stages(void **state) {
 }
 
 /* A stage without keys of the schedule continues that of the stage before, which has counted 3
- * epochs by then; a third one that says the rate again begins anew. */
-static void test_stages_share_a_schedule(void **state) {
-    (void)state;
+ * epochs by then; a third one that sets the rate again starts over. */
+TEST(test_stages_share_a_schedule) {
     static const double rates[] = {0.04, 0.04, 0.02, 0.02, 0.01, 0.01, 0.04, 0.04, 0.02};
     run_record whole;
     check_stops("shared",
@@ -176,8 +172,7 @@ static void test_stages_share_a_schedule(void **state) {
 }
 
 /* So does a plateau: its reductions and what it waits for. */
-static void test_stages_share_a_plateau(void **state) {
-    (void)state;
+TEST(test_stages_share_a_plateau) {
     run_record one, two;
     check_stops("one_plateau",
                 MORE("opt.n_epochs", "6", "opt.scheduler", "ReduceLROnPlateau",
@@ -196,8 +191,7 @@ static void test_stages_share_a_plateau(void **state) {
 }
 
 /* Compressed gradients; every line of projections.jsonl adds up. */
-static void test_stops_with_projections(void **state) {
-    (void)state;
+TEST(test_stops_with_projections) {
     run_record whole;
     check_stops("projected",
                 MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
@@ -232,8 +226,7 @@ static void test_stops_with_projections(void **state) {
     assert_int_equal(lines, 3); /* refreshes at updates 0, 4 and 8 */
 }
 
-static void test_another_seed_is_refused(void **state) {
-    (void)state;
+TEST(test_another_seed_is_refused) {
     run_record record = {0};
     set_ok(ctx, run_train(ctx, "good", "seed", MORE("opt.n_epochs", "1"), false, &record));
     assert_int_equal(run_train(ctx, "good", "seed",
@@ -257,8 +250,7 @@ static int least_of(const run_record *record, int test, bool is_h1) {
 
 /* Two good epochs, then a rate that ruins the model: the best one stays, also across a resume. It
  * is the best by the norm that is trained. */
-static void test_the_best_model_stays(void **state) {
-    (void)state;
+TEST(test_the_best_model_stays) {
     const char *path = run_file("best", "checkpoints/best.safetensors");
     run_record record = {0};
     set_ok(ctx, run_train(ctx, "good", "best", MORE("opt.n_epochs", "2"), false, &record));
@@ -304,8 +296,7 @@ static tg_progress read_best(void) {
 
 /* opt.best_metric names the error; where it changes, also because a run is older than the key, the
  * errors of before do not count. */
-static void test_the_best_model_is_by_a_metric(void **state) {
-    (void)state;
+TEST(test_the_best_model_is_by_a_metric) {
     static const struct {
         const char *key, *value, *metric;
         int test;
@@ -358,8 +349,7 @@ static void test_the_best_model_is_by_a_metric(void **state) {
 }
 
 /* What is both the newest and the best is written once; a better one leaves it alone. */
-static void test_the_best_model_is_written_once(void **state) {
-    (void)state;
+TEST(test_the_best_model_is_written_once) {
     const char *path = run_file("once", "checkpoints/best.safetensors");
     char first[1100];
     struct stat best, newest;
@@ -387,8 +377,7 @@ static bool has_checkpoint(const char *run, int64_t step) {
 }
 
 /* Epochs that are evaluated and saved: every third and the last; 5 steps each. */
-static void test_when_it_evaluates_and_saves(void **state) {
-    (void)state;
+TEST(test_when_it_evaluates_and_saves) {
     run_record record = {0};
     set_ok(ctx, run_train(ctx, "good", "when",
                           MORE("opt.n_epochs", "7", "opt.eval_interval", "3", "opt.save_every", "3",
@@ -416,8 +405,7 @@ static void test_when_it_evaluates_and_saves(void **state) {
 
 /* Batches 1 and 2 of 5 are refused. The mean loss is that of the other ones: of a set without
  * them, by a network that does not learn. */
-static void test_refused_batches_do_not_count(void **state) {
-    (void)state;
+TEST(test_refused_batches_do_not_count) {
     run_record with = {0}, without = {0};
     set_ok(ctx, run_train(ctx, "broken", "refused",
                           MORE("opt.n_epochs", "2", "opt.learning_rate", "0", "opt.nonfinite_limit",
@@ -446,8 +434,7 @@ static void hear(void *user, tg_log_level level, const char *message) {
     }
 }
 
-static void test_refused_batches_are_named(void **state) {
-    (void)state;
+TEST(test_refused_batches_are_named) {
     run_record record = {0};
     named = 0;
     set_ok(ctx,
@@ -458,8 +445,7 @@ static void test_refused_batches_are_named(void **state) {
 }
 
 /* The row goes on after a resume, and ends with a good batch. */
-static void test_rows_of_refused_batches(void **state) {
-    (void)state;
+TEST(test_rows_of_refused_batches) {
     static const char *const two[] = {"opt.n_epochs", "2", "opt.nonfinite_limit", "2", RAW, NULL};
     run_record record = {0};
     assert_int_equal(run_train(ctx, "broken", "row", two, false, &record), TG_E_NUMERIC);
@@ -479,8 +465,7 @@ static void test_rows_of_refused_batches(void **state) {
 /* ---- which time of y ---- */
 
 /* The second of two times is NaN: only the first can be trained on. */
-static void test_time_of_the_target(void **state) {
-    (void)state;
+TEST(test_time_of_the_target) {
     tg_archive *good = NULL, *timed = NULL;
     tg_tensor x = {0}, y = {0};
     run_record record = {0};
@@ -575,22 +560,5 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_number_is_saved),
-        cmocka_unit_test(test_stops_with_a_plateau),
-        cmocka_unit_test(test_stops_with_stages),
-        cmocka_unit_test(test_stages_share_a_schedule),
-        cmocka_unit_test(test_stages_share_a_plateau),
-        cmocka_unit_test(test_stops_with_projections),
-        cmocka_unit_test(test_another_seed_is_refused),
-        cmocka_unit_test(test_the_best_model_stays),
-        cmocka_unit_test(test_the_best_model_is_by_a_metric),
-        cmocka_unit_test(test_the_best_model_is_written_once),
-        cmocka_unit_test(test_when_it_evaluates_and_saves),
-        cmocka_unit_test(test_refused_batches_do_not_count),
-        cmocka_unit_test(test_refused_batches_are_named),
-        cmocka_unit_test(test_rows_of_refused_batches),
-        cmocka_unit_test(test_time_of_the_target),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return t_run_tests(setup, teardown);
 }

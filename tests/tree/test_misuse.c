@@ -109,8 +109,7 @@ static int check_all(const wrong_call *calls, size_t count) {
     return failures;
 }
 
-static void test_wrong_arguments(void **state) {
-    (void)state;
+TEST(test_wrong_arguments) {
     const int failures = check_all(wrong_calls, COUNT(wrong_calls));
     if (failures) {
         fail_msg("%d of %zu wrong calls", failures, COUNT(wrong_calls));
@@ -225,8 +224,7 @@ static tg_status use_of_what_failed(void) {
     return tg_fno_forward(fno, &world.x, &world.x);
 }
 
-static void test_wrong_order(void **state) {
-    (void)state;
+TEST(test_wrong_order) {
     static const wrong_call calls[] = {
 #define ROW(call) {#call, "order", "wrong", REFUSED, call}
         ROW(run_without_start),   ROW(start_over_a_run),      ROW(run_after_failed_resume),
@@ -260,9 +258,5 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_wrong_order),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return t_run_tests(set_up, tear_down);
 }

@@ -16,8 +16,7 @@ static void close_to(double found, double expected) {
     near(found, expected, 1e-12 * fabs(expected));
 }
 
-static void means(void **state) {
-    (void)state;
+TEST(means) {
     const double value[] = {1.0, (double)NAN, 2.0, 6.0, (double)INFINITY};
     const cli_sample s = cli_sample_of(value, 5);
     assert_int_equal(s.count, 3);
@@ -29,8 +28,7 @@ static void means(void **state) {
     assert_true(isnan(cli_welch_p(&s, &one)));
 }
 
-static void equal_variances(void **state) {
-    (void)state;
+TEST(equal_variances) {
     /* n = 2 and 2 with equal variances: two degrees of freedom */
     const double gaps[] = {0.0, 0.3, 1.0, 5.0, 40.0};
     for (int i = 0; i < 5; i++) {
@@ -45,8 +43,7 @@ static void equal_variances(void **state) {
     assert_true(isnan(cli_welch_p(&constant, &constant)));
 }
 
-static void unequal_variances(void **state) {
-    (void)state;
+TEST(unequal_variances) {
     static const double x[] = {27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1,
                                21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4};
     static const double y[] = {27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0,
@@ -55,8 +52,7 @@ static void unequal_variances(void **state) {
     near(cli_welch_p(&a, &b), 0.00807193817219492, 1e-9);
 }
 
-static void test_median(void **state) {
-    (void)state;
+TEST(test_median) {
     double one[] = {7.0}, two[] = {9.0, 4.0}, three[] = {8.0, 1.0, 5.0};
     double four[] = {80.0, 10.0, 40.0, 20.0}, six[] = {3.0, 1.0, 3.0, 3.0, 2.0, 9.0};
     close_to(cli_median(one, 1), 7.0);
@@ -68,8 +64,7 @@ static void test_median(void **state) {
 }
 
 /* Quantile q of n values stands at q (n - 1): of 4 the quartiles lie between neighbours. */
-static void test_quantiles(void **state) {
-    (void)state;
+TEST(test_quantiles) {
     float numbers[] = {-4.0F, 1.0F, -2.0F, 8.0F};
     float pairs[] = {3.0F, 4.0F, 0.0F, -1.0F, 6.0F, 8.0F}; /* moduli 5, 1, 10 */
     double room[4];
@@ -95,11 +90,4 @@ static void test_quantiles(void **state) {
     close_to(s.at[CLI_MAX], 10.0);
     close_to(s.norm, sqrt(126.0));
     tg_context_destroy(&ctx);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_median), cmocka_unit_test(test_quantiles), cmocka_unit_test(means),
-        cmocka_unit_test(equal_variances), cmocka_unit_test(unequal_variances)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

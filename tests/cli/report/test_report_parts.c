@@ -10,8 +10,7 @@
 
 /* ---- HTML ---- */
 
-static void test_escapes(void **state) {
-    (void)state;
+TEST(test_escapes) {
     cli_html page = {0};
     cli_html_add(&page, "<b class=\"%s\">%s</b>", "\" onload='x'", "<script>&amp;");
     assert_string_equal(page.text, "<b class=\"&quot; onload=&#39;x&#39;\">&lt;script&gt;&amp;amp;"
@@ -32,8 +31,7 @@ static void test_escapes(void **state) {
     cli_html_free(&page);
 }
 
-static void test_formats(void **state) {
-    (void)state;
+TEST(test_formats) {
     cli_html page = {0};
     cli_html_add(&page, "%d %lld %zu %.2f %g %.3g %.1e %%", -7, -(1LL << 40), (size_t)9, 1.005, 0.5,
                  1234.5, 1e-9);
@@ -44,8 +42,7 @@ static void test_formats(void **state) {
     cli_html_free(&page);
 }
 
-static void test_base64(void **state) {
-    (void)state;
+TEST(test_base64) {
     static const char *const expected[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="};
     static const unsigned char bytes[] = "foob";
     for (size_t size = 0; size < 5; size++) {
@@ -56,8 +53,7 @@ static void test_base64(void **state) {
     }
 }
 
-static void test_numbers(void **state) {
-    (void)state;
+TEST(test_numbers) {
     static const struct {
         double value;
         const char *text;
@@ -93,8 +89,7 @@ static void check_ticks(const double *tick, int count, double low, double high) 
     }
 }
 
-static void test_ticks(void **state) {
-    (void)state;
+TEST(test_ticks) {
     double tick[CLI_MAX_TICKS];
     assert_int_equal(cli_ticks_linear(0.0, 50.0, 6, tick), 6);
     assert_true(tick[1] == 10.0 && tick[5] == 50.0);
@@ -115,8 +110,7 @@ static void test_ticks(void **state) {
 
 /* Points of the path: further right for a larger x, higher up, which is a smaller number, for a
  * larger y; on a logarithmic axis equal factors are equal ways. */
-static void test_curves(void **state) {
-    (void)state;
+TEST(test_curves) {
     const double x[] = {1.0, 2.0, 4.0}, y[] = {1.0, 100.0, 10.0};
     const cli_series series = {.name = "run", .number = 1, .x = x, .y = y, .count = 3};
     for (int is_log = 0; is_log < 2; is_log++) {
@@ -158,8 +152,7 @@ static double lightness(uint32_t colour) {
            0.0040720468 * cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
 }
 
-static void test_colours(void **state) {
-    (void)state;
+TEST(test_colours) {
     uint32_t field[CLI_MAP_COLOURS], error[CLI_MAP_COLOURS];
     cli_map_table(CLI_MAP_FIELD, field);
     cli_map_table(CLI_MAP_ERROR, error);
@@ -180,14 +173,4 @@ static void test_colours(void **state) {
     assert_int_equal(cli_map_level(-3.0), 0);
     assert_int_equal(cli_map_level((double)INFINITY), last);
     assert_int_equal(cli_map_level(0.5), last / 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_escapes), cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_base64),  cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_ticks),   cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_colours),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
