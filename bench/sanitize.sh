@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Looks for invalid, racing and uninitialized accesses of kernels with compute-sanitizer, in every kernel that the
-# test programs and golden files launch. These tools are slow, so they get the parts of programs in
-# tests/cuda/picks.txt: racecheck the smallest part for each kernel, memcheck and initcheck a large one (+), too,
-# and a small training run; initcheck, which is quicker, also steps of networks in small formats. Prints a line for
-# each program, and for each tool how many kernels it has seen; the exit code is 1 unless all are clean.
+# test programs and golden files launch. These tools are slow, so they get parts of the programs: racecheck the
+# smallest part for each kernel, memcheck and initcheck a large one (+), too, and a small training run; initcheck,
+# which is quicker, also steps of networks in small formats. Prints a line for each program, and for each tool how
+# many kernels it has seen; the exit code is 1 unless all are clean.
 #
 #   bench/sanitize.sh [OUT]                    logs go to OUT, otherwise to <build>/sanitize
-#   bench/sanitize.sh --pick [OUT]             rewrites the list: runs everything without a tool, which takes
-#                                              minutes, and records which parts launch which kernels
+#   bench/sanitize.sh --pick [OUT]             only chooses the parts: runs everything without a tool, which takes
+#                                              minutes, records which parts launch which kernels, and writes
+#                                              <build>/picks.txt; done by itself if a program is newer than that list
 #   TGRAD_BUILD=dir bench/sanitize.sh          uses that build folder instead of build-cuda
 #   TGRAD_ONLY="memcheck initcheck" ..         only these tools (memcheck racecheck initcheck)
 #   TGRAD_SECONDS=300 ..                       stops a program after this time (default: 100)
@@ -15,7 +16,7 @@
 #   TGRAD_JOBS=4 ..                            programs at a time (default: one per core)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-picks=$PWD/tests/cuda/picks.txt picking=
+picking=
 [ "${1:-}" != --pick ] || { picking=yes && shift; }
 for tool in nvidia-smi compute-sanitizer; do
     if ! command -v $tool >/dev/null; then
@@ -27,6 +28,10 @@ build=$(realpath "${TGRAD_BUILD:-build-cuda}") || exit 1
 out=${1:-$build/sanitize}
 mkdir -p "$out" && out=$(realpath "$out") || exit 1
 tgrad=$build/bin/tgrad
+picks=$build/picks.txt
+if [ -z "$picking" ] && { [ ! -s "$picks" ] || [ -n "$(find "$build/bin" -name 'test_*' -newer "$picks")" ]; }; then
+    TGRAD_BUILD=$build bench/sanitize.sh --pick "$out"
+fi
 jobs=${TGRAD_JOBS:-$(nproc)}
 limit=${TGRAD_SECONDS:-$([ -n "$picking" ] && echo 900 || echo 100)}
 end=$(($(date +%s) + ${TGRAD_TOTAL:-86400}))

@@ -28,7 +28,8 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, two_modes);
 }
 
-/* From `probe` on the table holds only pointers: a slot that was not filled is a NULL among them. */
+/* From `probe` on the table holds only pointers: a slot that was not filled is a NULL among them.
+ */
 TEST_WITH(every_slot_is_filled, open_context, close_context) {
     for (int b = 0; b < tg_backend_count(); b++) {
         tg_backend_info info;

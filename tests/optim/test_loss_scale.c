@@ -413,7 +413,8 @@ TEST(large_gradients_train) {
     }
 }
 
-/* Overflows at every scale: it ends at the smallest one with one message, and the policy decides. */
+/* Overflows at every scale: it ends at the smallest one with one message, and the policy decides.
+ */
 TEST(the_least_scale_is_told) {
     recipe how = {.network = HALF, .loss = "1e12*l2", .settings = {"name", "adam"}, .scale = slow};
     rig *r = begin("cpu", &how);
