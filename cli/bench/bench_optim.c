@@ -10,11 +10,10 @@
 #include <string.h>
 
 #include "bench.h"
-#include "common/problem.h"
-#include "common/random_gradient.h"
 #include "common/statistics.h"
 #include "common/tensor_file.h"
 #include "common/text.h"
+#include "common/workbench.h"
 
 enum { MAX_METHODS = 16, GRADIENTS = 2 };
 

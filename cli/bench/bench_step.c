@@ -10,7 +10,6 @@
 
 #include "bench.h"
 #include "common/model_file.h"
-#include "common/paths.h"
 #include "common/statistics.h"
 #include "common/text.h"
 #include "common/workbench.h"

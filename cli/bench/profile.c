@@ -155,29 +155,6 @@ void cli_profile_free(cli_profile *profile) {
 
 /* ---- in real steps ---- */
 
-static tg_status run_steps(const cli_workbench *bench, int64_t steps, double *seconds) {
-    tg_step *step = NULL;
-    const tg_step_config config = {.size = sizeof(tg_step_config),
-                                   .fno = bench->fno,
-                                   .optim = bench->optim,
-                                   .loss = bench->loss};
-    tg_status status = tg_step_create(bench->ctx, &config, &step);
-    if (status == TG_OK) {
-        tg_context_memory_reset_peak(bench->ctx);
-    }
-    for (int64_t i = 0; i < steps && status == TG_OK; i++) {
-        tg_step_result result;
-        const double start = cli_seconds();
-        status = tg_step_forward(step, &bench->x, &bench->y);
-        status = status == TG_OK ? tg_step_backward(step) : status;
-        status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
-        status = status == TG_OK ? tg_backend_synchronize(bench->ctx) : status;
-        seconds[i] = cli_seconds() - start;
-    }
-    tg_step_destroy(&step);
-    return status;
-}
-
 int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
                     cli_profile *profile) {
     cli_problem problem;
@@ -191,7 +168,7 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
     double *seconds = cli_need(calloc((size_t)steps + 1, sizeof *seconds));
     tg_status status = cli_problem_plan(ctx, &problem, &planned);
     status = status == TG_OK ? cli_workbench_open(ctx, &problem, seed, &bench) : status;
-    status = status == TG_OK ? run_steps(&bench, steps, seconds) : status;
+    status = status == TG_OK ? cli_workbench_run(&bench, TG_GRAPHS_AUTO, steps, seconds) : status;
     if (status == TG_OK) {
         const tg_mem_usage usage = tg_context_memory(ctx, place);
         const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);

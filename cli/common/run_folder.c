@@ -297,6 +297,8 @@ void cli_run_name_all(cli_run *runs, int count) {
 
 /* ---- questions ---- */
 
+const char *const cli_norm_names[CLI_NORMS] = {"l2", "h1"};
+
 bool cli_grid_is_name(const char *text) {
     const size_t length = strlen(text), sizes = strcspn(text, "_");
     return length < TG_GRID_TEXT && cli_grid_size(text) > 0.0 &&
@@ -320,6 +322,19 @@ double cli_grid_size(const char *text) {
 int cli_grid_compare(const char *a, const char *b) {
     const double x = cli_grid_size(a), y = cli_grid_size(b);
     return x < y ? -1 : x > y ? 1 : strcmp(a, b);
+}
+
+int cli_grid_insert(cli_grid *list, int count, int most, const char *grid) {
+    int at = 0;
+    while (at < count && cli_grid_compare(list[at], grid) < 0) {
+        at++;
+    }
+    if ((at < count && strcmp(list[at], grid) == 0) || count == most) {
+        return count;
+    }
+    memmove(list + at + 1, list + at, (size_t)(count - at) * sizeof *list);
+    snprintf(list[at], sizeof list[at], "%s", grid);
+    return count + 1;
 }
 
 int cli_run_test(const cli_run *run, const char *grid) {

@@ -10,6 +10,7 @@
 enum { CLI_RUN_TESTS = 16 }; /* different tests of a run, at most */
 
 typedef enum cli_norm { CLI_NORM_L2, CLI_NORM_H1, CLI_NORMS } cli_norm;
+extern const char *const cli_norm_names[CLI_NORMS]; /* "l2", "h1" */
 
 /* The name of a test: its grid, "16" or "48x80", and a number if there are several, "16_2". */
 typedef char cli_grid[TG_GRID_TEXT];
@@ -83,6 +84,9 @@ bool cli_grid_is_name(const char *text);
 double cli_grid_size(const char *text);
 /* Below, at or above 0 as strcmp: coarse grids come first. */
 int cli_grid_compare(const char *a, const char *b);
+/* Puts a grid into an ascending list of `count` that holds each once, `most` of them at the most;
+ * returns the new count. */
+int cli_grid_insert(cli_grid *list, int count, int most, const char *grid);
 
 /* The value of a setting, or NULL. */
 const char *cli_run_setting(const cli_run *run, const char *key);

@@ -39,6 +39,41 @@ bool cli_key_find(const char *key, tg_key_info *info) {
     return false;
 }
 
+const char *cli_key_default(const tg_key_info *info, char text[CLI_DEFAULT_TEXT]) {
+    snprintf(text, CLI_DEFAULT_TEXT, *info->fallback ? "(default: %s)" : "(needed)%s",
+             info->fallback);
+    return text;
+}
+
+void cli_keys_describe(FILE *stream) {
+    static const char *const used[] = {"data.root",
+                                       "data.set",
+                                       "data.train_resolution",
+                                       "data.test_resolutions",
+                                       "data.batch_size",
+                                       "fno.n_modes",
+                                       "fno.hidden_channels",
+                                       "fno.n_layers",
+                                       "opt.name",
+                                       "opt.n_epochs",
+                                       "opt.learning_rate",
+                                       "opt.weight_decay",
+                                       "opt.training_loss",
+                                       "opt.scheduler",
+                                       "opt.rank",
+                                       "opt.update_proj_gap",
+                                       "opt.state_precision"};
+    fputs("Most used settings, in the file or as --section.key VALUE (all: tgrad help keys):\n",
+          stream);
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
+        tg_key_info info;
+        char text[CLI_DEFAULT_TEXT];
+        if (cli_key_find(used[i], &info)) {
+            fprintf(stream, "  %-24s %s %s\n", used[i], info.help, cli_key_default(&info, text));
+        }
+    }
+}
+
 int cli_settings_changed(const tg_settings *settings) {
     int changed = 0;
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {

@@ -28,6 +28,13 @@ const char *cli_setting_or(const tg_settings *settings, const char *key, const c
 /* The description of the setting "section.name"; false: there is no such setting. */
 bool cli_key_find(const char *key, tg_key_info *info);
 
+enum { CLI_DEFAULT_TEXT = 160 };
+/* "(default: 16)" or "(needed)"; returns text. */
+const char *cli_key_default(const tg_key_info *info, char text[CLI_DEFAULT_TEXT]);
+
+/* Prints the keys that most runs set, with their defaults: a part of `tgrad train --help`. */
+void cli_keys_describe(FILE *stream);
+
 /* How many of a run's settings differ from their defaults. */
 int cli_settings_changed(const tg_settings *settings);
 

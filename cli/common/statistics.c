@@ -101,7 +101,7 @@ static void take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
     }
 }
 
-static int ascending(const void *a, const void *b) {
+int cli_ascending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -121,7 +121,7 @@ cli_quantiles cli_quantiles_of_values(double *values, int64_t n) {
         q.norm += values[i] * values[i];
     }
     q.norm = sqrt(q.norm);
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, cli_ascending);
     for (int i = 0; i < CLI_QUANTILES; i++) {
         q.at[i] = quantile(values, n, shares[i]);
     }
@@ -138,6 +138,6 @@ double cli_median(double *values, int count) {
     if (count == 0) {
         return (double)NAN;
     }
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, cli_ascending);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }

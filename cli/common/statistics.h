@@ -50,6 +50,9 @@ cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room);
 /* The same of n >= 1 values, which are sorted. */
 cli_quantiles cli_quantiles_of_values(double *values, int64_t n);
 
+/* The order of two doubles, for qsort. */
+int cli_ascending(const void *a, const void *b);
+
 /* The middle of `count` finite values, or the mean of the two in the middle; sorts them. NaN of
  * none. */
 double cli_median(double *values, int count);

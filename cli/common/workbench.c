@@ -1,5 +1,6 @@
 #include "workbench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,4 +92,201 @@ void cli_workbench_close(cli_workbench *bench) {
     tg_tensor_destroy(&bench->x);
     tg_tensor_destroy(&bench->y);
     tg_fno_destroy(&bench->fno);
+}
+
+tg_status cli_workbench_run(const cli_workbench *bench, tg_graphs graphs, int64_t steps,
+                            double *seconds) {
+    tg_step *step = NULL;
+    tg_step_result result = {0};
+    const tg_step_config config = {.size = sizeof(tg_step_config),
+                                   .fno = bench->fno,
+                                   .optim = bench->optim,
+                                   .loss = bench->loss,
+                                   .graphs = graphs};
+    tg_status status = TG_OK;
+    CLI_TRY(tg_step_create(bench->ctx, &config, &step));
+    tg_context_memory_reset_peak(bench->ctx);
+    for (int64_t i = 0; i < steps; i++) {
+        const double start = cli_seconds();
+        CLI_TRY(tg_step_forward(step, &bench->x, &bench->y));
+        CLI_TRY(tg_step_backward(step));
+        CLI_TRY(tg_step_synchronize(step, &result));
+        CLI_TRY(tg_backend_synchronize(bench->ctx));
+        if (seconds) {
+            seconds[i] = cli_seconds() - start;
+        }
+    }
+fail:
+    tg_step_destroy(&step);
+    return status;
+}
+
+/* ---- random gradients: rows along the last dimension, each from the products of the other
+ * dimensions' vectors ---- */
+
+enum { TERMS = 8 };
+
+static const double noise_size = 0.1;
+
+typedef struct pair {
+    double re, im;
+} pair;
+
+/* The finalizer of splitmix64, at its i-th step from `seed`. */
+static uint64_t random_bits(uint64_t seed, uint64_t i) {
+    uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Two independent standard normal numbers, number i of a stream. */
+static pair random_normals(uint64_t stream, uint64_t i) {
+    const double unit = 1.0 / 9007199254740992.0;                               /* 2^-53 */
+    const double u = ((double)(random_bits(stream, 2 * i) >> 11) + 0.5) * unit; /* in (0, 1) */
+    const double v = (double)(random_bits(stream, 2 * i + 1) >> 11) * unit;
+    const double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
+    return (pair){radius * cos(angle), radius * sin(angle)};
+}
+
+/* A number of unit variance, real or complex. */
+static pair random_value(uint64_t stream, uint64_t i, bool is_complex) {
+    const pair normals = random_normals(stream, i);
+    return is_complex ? (pair){normals.re * sqrt(0.5), normals.im * sqrt(0.5)}
+                      : (pair){normals.re, 0.0};
+}
+
+static pair times(pair a, pair b) {
+    return (pair){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+/* vectors[d][r * dim + i] for all dimensions, to be freed one by one. */
+static void make_vectors(const tg_shape *shape, uint64_t seed, bool is_complex,
+                         pair *vectors[TG_MAX_NDIM]) {
+    for (int d = 0; d < shape->ndim; d++) {
+        const int64_t count = TERMS * shape->dim[d];
+        vectors[d] = cli_need(malloc((size_t)count * sizeof *vectors[d]));
+        const uint64_t stream = random_bits(seed, (uint64_t)d);
+        for (int64_t i = 0; i < count; i++) {
+            vectors[d][i] = random_value(stream, (uint64_t)i, is_complex);
+        }
+    }
+}
+
+/* The products of the vectors' entries at `index`, without the last dimension. */
+static void make_weights(const tg_shape *shape, pair *const vectors[TG_MAX_NDIM],
+                         const int64_t index[TG_MAX_NDIM], pair weights[TERMS]) {
+    for (int r = 0; r < TERMS; r++) {
+        weights[r] = (pair){1.0 / (r + 1), 0.0};
+        for (int d = 0; d < shape->ndim - 1; d++) {
+            weights[r] = times(weights[r], vectors[d][r * shape->dim[d] + index[d]]);
+        }
+    }
+}
+
+void cli_random_gradient(const tg_tensor *out, uint64_t seed, uint64_t draw) {
+    const tg_shape *shape = &out->shape;
+    const int last = shape->ndim - 1;
+    const bool is_complex = tg_dtype_is_complex(out->dtype);
+    const int64_t numel = tg_tensor_numel(out), row = shape->dim[last];
+    const uint64_t noise = random_bits(seed, TG_MAX_NDIM + draw);
+    pair *vectors[TG_MAX_NDIM] = {NULL};
+    int64_t index[TG_MAX_NDIM] = {0};
+    float *values = out->data;
+    make_vectors(shape, seed, is_complex, vectors);
+    for (int64_t first = 0; first < numel; first += row) {
+        pair weights[TERMS];
+        make_weights(shape, vectors, index, weights);
+        for (int64_t i = 0; i < row; i++) {
+            pair value = random_value(noise, (uint64_t)(first + i), is_complex);
+            value = (pair){noise_size * value.re, noise_size * value.im};
+            for (int r = 0; r < TERMS; r++) {
+                const pair term = times(weights[r], vectors[last][r * row + i]);
+                value = (pair){value.re + term.re, value.im + term.im};
+            }
+            *values++ = (float)value.re;
+            if (is_complex) {
+                *values++ = (float)value.im;
+            }
+        }
+        for (int d = last - 1; d >= 0 && ++index[d] == shape->dim[d]; d--) {
+            index[d] = 0;
+        }
+    }
+    for (int d = 0; d < shape->ndim; d++) {
+        free(vectors[d]);
+    }
+}
+
+/* ---- paths ---- */
+
+/* Reports of the library: mark, op, sizes, path and kernels, separated by tabs. */
+static const char mark[] = "path\t";
+
+static cli_paths *collected;
+
+static bool is_known(const cli_path *path) {
+    for (int i = 0; i < collected->count; i++) {
+        const cli_path *known = &collected->path[i];
+        if (strcmp(known->op, path->op) == 0 && strcmp(known->sizes, path->sizes) == 0 &&
+            strcmp(known->name, path->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void collect(void *user, tg_log_level level, const char *message) {
+    if (strncmp(message, mark, sizeof mark - 1) != 0) {
+        if (level >= TG_LOG_INFO) {
+            cli_log(user, level, message);
+        }
+        return;
+    }
+    char *copy = cli_need(strdup(message + sizeof mark - 1)), *rest = NULL;
+    cli_path path = {.op = strtok_r(copy, "\t", &rest)};
+    path.sizes = strtok_r(NULL, "\t", &rest);
+    path.name = strtok_r(NULL, "\t", &rest);
+    path.kernels = strtok_r(NULL, "\t", &rest);
+    if (!path.kernels || is_known(&path)) {
+        free(copy);
+        return;
+    }
+    const size_t bytes = ((size_t)collected->count + 1) * sizeof *collected->path;
+    collected->path = cli_need(realloc(collected->path, bytes));
+    collected->path[collected->count++] = path;
+}
+
+void cli_paths_collect(cli_paths *out) {
+    collected = out;
+    cli_listen(out ? collect : NULL);
+}
+
+void cli_paths_print(const cli_paths *paths) {
+    cli_table table = cli_table_of("op|sizes|path|kernels");
+    for (int i = 0; i < paths->count; i++) {
+        cli_table_cell(&table, "%s", paths->path[i].op);
+        cli_table_cell(&table, "%s", paths->path[i].sizes);
+        cli_table_cell(&table, "%s", paths->path[i].name);
+        cli_table_cell(&table, "%s", paths->path[i].kernels);
+    }
+    cli_table_print(&table, stdout);
+}
+
+json_t *cli_paths_json(const cli_paths *paths) {
+    json_t *list = cli_json_array();
+    for (int i = 0; i < paths->count; i++) {
+        const cli_path *p = &paths->path[i];
+        cli_json_append(list, cli_json_new(KV("op", p->op), KV("sizes", p->sizes),
+                                           KV("path", p->name), KV("kernels", p->kernels)));
+    }
+    return list;
+}
+
+void cli_paths_free(cli_paths *paths) {
+    for (int i = 0; i < paths->count; i++) {
+        free(paths->path[i].op);
+    }
+    free(paths->path);
+    *paths = (cli_paths){0};
 }

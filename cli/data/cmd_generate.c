@@ -196,7 +196,7 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
     } else if (!cli_is_first()) {
         code = complete ? CLI_OK : CLI_FAILED;
     } else if (!complete) {
-        code = cli_fail("stopped with %lld of %lld %s made; the same command goes on from there",
+        code = cli_fail("stopped with %lld of %lld %s made; the same command resumes from there",
                         (long long)w.last.done, (long long)w.last.total, w.last.unit);
     } else if (json) {
         print_json(generator, config->equation, w.last.seconds);

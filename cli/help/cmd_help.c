@@ -8,7 +8,6 @@
 #include "common/output.h"
 #include "common/run_settings.h"
 #include "common/text.h"
-#include "help.h"
 #include "tgrad/tgrad.h"
 
 /* ---- settings ---- */
@@ -23,42 +22,6 @@ static const struct {
 };
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
-
-enum { DEFAULT_TEXT = 160 };
-
-static const char *default_of(const tg_key_info *info, char text[DEFAULT_TEXT]) {
-    snprintf(text, DEFAULT_TEXT, *info->fallback ? "(default: %s)" : "(needed)%s", info->fallback);
-    return text;
-}
-
-void cli_keys_describe(FILE *stream) {
-    static const char *const used[] = {"data.root",
-                                       "data.set",
-                                       "data.train_resolution",
-                                       "data.test_resolutions",
-                                       "data.batch_size",
-                                       "fno.n_modes",
-                                       "fno.hidden_channels",
-                                       "fno.n_layers",
-                                       "opt.name",
-                                       "opt.n_epochs",
-                                       "opt.learning_rate",
-                                       "opt.weight_decay",
-                                       "opt.training_loss",
-                                       "opt.scheduler",
-                                       "opt.rank",
-                                       "opt.update_proj_gap",
-                                       "opt.state_precision"};
-    fputs("Most used settings, in the file or as --section.key VALUE (all: tgrad help keys):\n",
-          stream);
-    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
-        tg_key_info info;
-        char text[DEFAULT_TEXT];
-        if (cli_key_find(used[i], &info)) {
-            fprintf(stream, "  %-24s %s %s\n", used[i], info.help, default_of(&info, text));
-        }
-    }
-}
 
 /* The number of a section; SECTIONS for NULL, which means all; -1 after a message. */
 static int find_section(const char *name) {
@@ -87,7 +50,7 @@ static bool is_in(const tg_key_info *info, int section) {
 static int print_keys(const char *section) {
     const int wanted = find_section(section);
     tg_key_info info;
-    char text[DEFAULT_TEXT];
+    char text[CLI_DEFAULT_TEXT];
     for (int s = 0; wanted >= 0 && s < SECTIONS; s++) {
         if (wanted != SECTIONS && wanted != s) {
             continue;
@@ -97,7 +60,7 @@ static int print_keys(const char *section) {
         for (int i = 0; tg_key_describe(i, &info); i++) {
             if (is_in(&info, s)) {
                 printf("  %s.%s %s\n      %s\n      %s\n", info.section, info.name,
-                       default_of(&info, text), info.help, info.values);
+                       cli_key_default(&info, text), info.help, info.values);
             }
         }
     }
@@ -273,9 +236,9 @@ static void print_man_page(void) {
           ".TP\n.B 1\nBad input, a failed check, or an error of the system: a sentence on standard "
           "error says\nwhich.\n"
           ".TP\n.B 2\nWrong options or arguments.\n"
-          ".TP\n.B 124\nA sweep was stopped by \\-\\-max\\-time; the same command goes on.\n"
+          ".TP\n.B 124\nA sweep was stopped by \\-\\-max\\-time; the same command resumes.\n"
           ".TP\n.B 130, 143\nTraining or a sweep was stopped by SIGINT or SIGTERM and has saved; "
-          "train \\-\\-resume auto,\nor the same sweep, goes on.\n",
+          "train \\-\\-resume auto,\nor the same sweep, resumes.\n",
           stdout);
 }
 

@@ -9,9 +9,9 @@
 
 #include "common/model_file.h"
 #include "common/output.h"
-#include "common/random_gradient.h"
 #include "common/run_settings.h"
 #include "common/text.h"
+#include "common/workbench.h"
 #include "predict_sources.inc" /* the folder predict, as the build found it */
 
 static struct {

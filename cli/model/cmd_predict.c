@@ -206,13 +206,14 @@ static int check_steps(tg_context *ctx, const cli_model *model) {
         return cli_code(ctx, status);
     }
     if (cli_on_points(fno)) {
-        return cli_fail("--steps: the model makes values of points; it cannot go on from those");
+        return cli_fail("--steps: the model makes values of points; it cannot continue from those");
     }
     return in % out == 0 || in * data.horizon == out * data.history
                ? CLI_OK
-               : cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its "
-                          "own output only if it takes one or several frames of it",
-                          (long long)out, (long long)in);
+               : cli_fail(
+                     "--steps: the model makes %lld channels of %lld; it can continue from its "
+                     "own output only if it takes one or several frames of it",
+                     (long long)out, (long long)in);
 }
 
 /* Allocates the output for an input of this shape. */

@@ -135,22 +135,17 @@ static void print_text(const verify_run *run, bool is_good) {
 }
 
 static void print_json(const verify_run *run, const char *kind, bool is_good) {
-    json_t *object = cli_json_object(), *checks = cli_json_array();
+    json_t *checks = cli_json_array();
     for (int i = 0; i < run->count; i++) {
         const verify_check *check = &run->checks[i];
-        json_t *row = cli_json_object();
-        cli_json_set(row, "name", cli_json_text(check->name));
-        cli_json_set(row, "error", cli_json_real(check->error));
-        cli_json_set(row, "limit", cli_json_real(check->limit));
-        cli_json_set(row, "ok", json_boolean(passes(check)));
-        cli_json_append(checks, row);
+        cli_json_append(checks, cli_json_new(KV("name", check->name), KV("error", check->error),
+                                             KV("limit", check->limit),
+                                             KV("ok", json_boolean(passes(check)))));
     }
-    cli_json_set(object, "file", cli_json_text(run->path));
-    cli_json_set(object, "kind", cli_json_text(kind));
+    json_t *object = cli_json_new(KV("file", run->path), KV("kind", kind));
     cli_json_set_backend(object, run->ctx);
-    cli_json_set(object, "ok", json_boolean(is_good));
-    cli_json_set(object, "largest_error", cli_json_real(worst_error(run)));
-    cli_json_set(object, "checks", checks);
+    cli_json_put(object, KV("ok", json_boolean(is_good)), KV("largest_error", worst_error(run)),
+                 KV("checks", checks));
     cli_json_print(object);
 }
 

@@ -267,11 +267,6 @@ static void draw_end_labels(cli_html *page, const cli_chart *chart, const scale 
 
 /* ---- read-outs ---- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Every x of any series once, thinned to MAX_STRIPS with the last one kept; to be freed. */
 static double *strip_places(const cli_chart *chart, int *count) {
     size_t all = 0, kept = 0;
@@ -284,7 +279,7 @@ static double *strip_places(const cli_chart *chart, int *count) {
             x[kept++] = chart->series[s].x[i];
         }
     }
-    qsort(x, kept, sizeof *x, ascending);
+    qsort(x, kept, sizeof *x, cli_ascending);
     size_t unique = 0;
     for (size_t i = 0; i < kept; i++) {
         if (unique == 0 || x[i] > x[unique - 1]) {

@@ -4,7 +4,7 @@
 
 #include "common/output.h"
 #include "report.h"
-#include "sweep/table.h"
+#include "sweep/sweep.h"
 
 enum { DEFAULT_SAMPLES = 2 };
 

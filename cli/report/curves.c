@@ -71,7 +71,7 @@ static void draw_mode(cli_html *page, const cli_report *report, const ranks *of,
     free(series);
 }
 
-void cli_report_stable_ranks(cli_html *page, const cli_report *report) {
+static void draw_stable_ranks(cli_html *page, const cli_report *report) {
     ranks *of = cli_need(calloc((size_t)report->count, sizeof *of));
     for (int i = 0; i < report->count; i++) {
         cli_json_lines(report->run[i].path, "stable_ranks.jsonl", take_line, &of[i]);
@@ -154,7 +154,7 @@ static bool has_errors(const cli_report *report, cli_norm norm, const char *grid
 }
 
 static void draw_errors(cli_html *page, const cli_report *report) {
-    static const char *const norm_name[CLI_NORMS] = {"l2", "h1"}, *const shown[] = {"L²", "H¹"};
+    static const char *const shown[] = {"L²", "H¹"};
     cli_grid grid[CLI_REPORT_TESTS];
     const int tests = cli_report_grids(report, grid);
     for (int t = 0; t < tests; t++) {
@@ -162,7 +162,7 @@ static void draw_errors(cli_html *page, const cli_report *report) {
             char title[TG_GRID_TEXT + 48], metric[TG_GRID_TEXT + 16];
             snprintf(title, sizeof title, "Test error at resolution %.63s, relative %s", grid[t],
                      shown[n]);
-            snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], norm_name[n]);
+            snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], cli_norm_names[n]);
             cli_chart chart = {.title = title, .metric = metric, .is_log = true};
             if (has_errors(report, (cli_norm)n, grid[t])) {
                 draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
@@ -229,7 +229,7 @@ void cli_report_curves(cli_html *page, const cli_report *report) {
     draw_errors(page, report);
     draw(page, report, CURVE_LOSS, CLI_NORM_L2, NULL, &loss);
     draw(page, report, CURVE_RATE, CLI_NORM_L2, NULL, &rate);
-    cli_report_stable_ranks(page, report);
+    draw_stable_ranks(page, report);
     cli_html_add(page,
                  "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "
                  "to read its values%s.</p>\n",

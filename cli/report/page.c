@@ -35,24 +35,11 @@ void cli_report_style(cli_html *page) {
 
 /* ---- shared by several sections ---- */
 
-int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid) {
-    int at = 0;
-    while (at < count && cli_grid_compare(list[at], grid) < 0) {
-        at++;
-    }
-    if ((at < count && strcmp(list[at], grid) == 0) || count == CLI_REPORT_TESTS) {
-        return count;
-    }
-    memmove(list + at + 1, list + at, (size_t)(count - at) * sizeof *list);
-    snprintf(list[at], sizeof list[at], "%s", grid);
-    return count + 1;
-}
-
 int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         for (int t = 0; t < report->run[i].tests; t++) {
-            count = cli_report_insert(grid, count, report->run[i].grid[t]);
+            count = cli_grid_insert(grid, count, CLI_REPORT_TESTS, report->run[i].grid[t]);
         }
     }
     return count;

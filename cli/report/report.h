@@ -33,13 +33,8 @@ void cli_report_results(cli_html *page, const cli_report *report);
 void cli_report_quantiles(cli_html *page, const cli_report *report, const cli_grid *grid,
                           int tests);
 void cli_report_curves(cli_html *page, const cli_report *report);
-/* .. of which a part: stable ranks of the gradients. */
-void cli_report_stable_ranks(cli_html *page, const cli_report *report);
 void cli_report_memory(cli_html *page, const cli_report *report);
 void cli_report_time(cli_html *page, const cli_report *report);
-/* Energy by wave number of a test, truth and predictions by run, NULL: it has none. */
-int cli_report_spectra(cli_html *page, const cli_report *report, const char *grid,
-                       const tg_tensor *const *truth, const tg_tensor *const *prediction);
 int cli_report_samples(cli_html *page, const cli_report *report);  /* CLI_FAILED after a message */
 int cli_report_rollouts(cli_html *page, const cli_report *report); /* likewise */
 void cli_report_settings(cli_html *page, const cli_report *report);
@@ -49,8 +44,6 @@ void cli_report_making(cli_html *page, const cli_report *report);
 
 enum { CLI_REPORT_TESTS = 64 }; /* tests on one page, at most */
 
-/* Puts a grid into an ascending list of `count` that holds each once; returns the new count. */
-int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid);
 /* The grids that any run was tested on, ascending; returns how many. */
 int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]);
 

@@ -29,7 +29,8 @@ static cli_series curve_of(const char *name, int number, const double *waves, co
         .name = name, .number = number, .x = waves + 1, .y = energy + 1, .count = (int)count - 1};
 }
 
-int cli_report_spectra(cli_html *page, const cli_report *report, const char *grid,
+/* Energy by wave number of a test, truth and predictions by run, NULL: it has none. */
+static int draw_energy(cli_html *page, const cli_report *report, const char *grid,
                        const tg_tensor *const *truth, const tg_tensor *const *prediction) {
     int first = 0, curves = 1;
     while (first < report->count && !truth[first]) {
@@ -92,7 +93,7 @@ static int find_grids(const cli_run *run, int runs, cli_grid grid[CLI_REPORT_TES
         for (int64_t k = 0; samples && k < tg_archive_count(samples); k++) {
             const char *name = tg_archive_name(samples, k);
             if (strncmp(name, "y_", 2) == 0 && cli_grid_is_name(name + 2)) {
-                count = cli_report_insert(grid, count, name + 2);
+                count = cli_grid_insert(grid, count, CLI_REPORT_TESTS, name + 2);
             }
         }
     }
@@ -504,7 +505,7 @@ static int draw_spectra(cli_html *page, const cli_report *report, const char *gr
         truth[i] = on_grid ? all[i].y : NULL;
         prediction[i] = on_grid ? all[i].pred : NULL;
     }
-    return cli_report_spectra(page, report, grid, truth, prediction);
+    return draw_energy(page, report, grid, truth, prediction);
 }
 
 int cli_report_samples(cli_html *page, const cli_report *report) {

@@ -13,7 +13,6 @@
 #include "common/run_settings.h"
 #include "common/text.h"
 #include "sweep.h"
-#include "table.h"
 
 static struct {
     const char *out, *scale, *rank, *max_time;
@@ -338,9 +337,9 @@ static void print_end(const cli_sweep_job *job, const cli_sweep_end *end, bool j
             end->finished, e->trials, end->kept, end->failed, cli_duration_text(end->seconds, time),
             job->folder);
     if (end->signal) {
-        cli_say("stopped by signal %d, runs are saved; the same command goes on", end->signal);
+        cli_say("stopped by signal %d, runs are saved; the same command resumes", end->signal);
     } else if (end->is_timed_out) {
-        cli_say("stopped by --max-time, runs are saved; the same command goes on");
+        cli_say("stopped by --max-time, runs are saved; the same command resumes");
     } else if (end->finished > 0) {
         cli_say("table.md and report.html beside it hold the tables and plots");
     }

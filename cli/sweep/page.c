@@ -1,5 +1,5 @@
 /* One list of columns, written twice: as Markdown and as HTML. */
-#include "table.h"
+#include "sweep.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -12,7 +12,6 @@
 #include "common/text.h"
 #include "report/chart.h"
 #include "report/report.h"
-#include "sweep.h"
 
 /* ---- columns ---- */
 
@@ -507,7 +506,7 @@ static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table
     snprintf(title, sizeof title, "Test error at %s, relative %s", t->grid[t->metric_test],
              shown[t->metric_norm]);
     snprintf(metric, sizeof metric, "test.%.63s.%s", t->grid[t->metric_test],
-             t->metric_norm == CLI_NORM_H1 ? "h1" : "l2");
+             cli_norm_names[t->metric_norm]);
     const cli_chart chart = {.title = title,
                              .metric = metric,
                              .x_label = "epoch",

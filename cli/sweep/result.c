@@ -49,10 +49,9 @@ static json_t *errors_of(const cli_run *run) {
     json_t *tests = cli_json_object();
     for (int t = 0; t < run->tests; t++) {
         json_t *errors = cli_json_object();
-        static const char *const names[CLI_NORMS] = {"l2", "h1"};
         for (int n = 0; n < CLI_NORMS; n++) {
             const int last = cli_run_last(run, (cli_norm)n, t);
-            cli_json_set(errors, names[n],
+            cli_json_set(errors, cli_norm_names[n],
                          cli_json_real(last < 0 ? (double)NAN : run->epoch[last].error[n][t]));
         }
         cli_json_set(tests, run->grid[t], errors);

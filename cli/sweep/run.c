@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/run_folder.h"
 #include "common/screen_line.h"
 #include "common/text.h"
 
@@ -263,14 +264,14 @@ static bool has_saved(const char *folder, const char *trial) {
 
 /* "  16: l2 0.09570 h1 0.18850" appended to `line`; at points there is no H1. */
 static void append_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
-    static const char *const norms[] = {"l2", "h1"};
     size_t used = strlen(line);
     snprintf(line + used, capacity - used, "  %s:", where);
     for (int n = 0; n < 2; n++) {
-        const json_t *error = json_object_get(errors, norms[n]);
+        const json_t *error = json_object_get(errors, cli_norm_names[n]);
         used = strlen(line);
         if (json_is_number(error)) {
-            snprintf(line + used, capacity - used, " %s %.5f", norms[n], json_number_value(error));
+            snprintf(line + used, capacity - used, " %s %.5f", cli_norm_names[n],
+                     json_number_value(error));
         }
     }
 }
@@ -510,7 +511,7 @@ int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     }
     cli_children_end();
     if (pid > 0 && signal) {
-        cli_fail("stopped by signal %d while data were generated; the same command goes on",
+        cli_fail("stopped by signal %d while data were generated; the same command resumes",
                  signal);
         code = 128 + signal;
     } else if (pid > 0 && code != 0) {

@@ -1,6 +1,6 @@
 /* From lines of results to rows. */
 #define _POSIX_C_SOURCE 200809L /* getline */
-#include "table.h"
+#include "sweep.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,9 +10,6 @@
 
 #include "common/output.h"
 #include "common/text.h"
-#include "sweep.h"
-
-static const char *const norm_names[CLI_NORMS] = {"l2", "h1"};
 
 bool cli_is_sweep(const char *folder) {
     char *path = cli_format("%s/sweep.json", folder);
@@ -97,7 +94,7 @@ typedef struct place {
 static double error_number(const json_t *result, const void *which) {
     const place *at = which;
     const json_t *test = json_object_get(json_object_get(result, "test"), at->grid);
-    return cli_json_number(json_object_get(test, norm_names[at->norm]));
+    return cli_json_number(json_object_get(test, cli_norm_names[at->norm]));
 }
 
 static void fill_row(cli_sweep_table *t, cli_table_row *row) {
@@ -131,15 +128,8 @@ static void find_grids(cli_sweep_table *t) {
         json_t *tests = json_object_get(json_array_get(t->results, i), "test"), *errors;
         const char *grid;
         json_object_foreach(tests, grid, errors) {
-            int at = 0;
-            while (at < t->tests && cli_grid_compare(t->grid[at], grid) < 0) {
-                at++;
-            }
-            const bool is_known = at < t->tests && strcmp(t->grid[at], grid) == 0;
-            if (!is_known && t->tests < CLI_RUN_TESTS && cli_grid_is_name(grid)) {
-                memmove(t->grid + at + 1, t->grid + at, (size_t)(t->tests - at) * sizeof *t->grid);
-                snprintf(t->grid[at], sizeof t->grid[at], "%s", grid);
-                t->tests++;
+            if (cli_grid_is_name(grid)) {
+                t->tests = cli_grid_insert(t->grid, t->tests, CLI_RUN_TESTS, grid);
             }
         }
     }

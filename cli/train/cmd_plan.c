@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/model_file.h"
-#include "common/paths.h"
 #include "common/text.h"
 #include "common/workbench.h"
 #include "plan_fit.h"
@@ -331,21 +330,8 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
 /* A step that refreshes and one that does not, on random data: the backend reports its paths. */
 static tg_status take_steps(tg_context *ctx, const cli_problem *problem) {
     cli_workbench bench;
-    tg_step *step = NULL;
-    tg_step_result result = {0};
     tg_status status = cli_workbench_open(ctx, problem, 0, &bench);
-    const tg_step_config config = {.size = sizeof(tg_step_config),
-                                   .fno = bench.fno,
-                                   .optim = bench.optim,
-                                   .loss = bench.loss,
-                                   .graphs = TG_GRAPHS_OFF};
-    status = status == TG_OK ? tg_step_create(ctx, &config, &step) : status;
-    for (int i = 0; status == TG_OK && i < 2; i++) {
-        status = tg_step_forward(step, &bench.x, &bench.y);
-        status = status == TG_OK ? tg_step_backward(step) : status;
-        status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
-    }
-    tg_step_destroy(&step);
+    status = status == TG_OK ? cli_workbench_run(&bench, TG_GRAPHS_OFF, 2, NULL) : status;
     cli_workbench_close(&bench);
     return status;
 }

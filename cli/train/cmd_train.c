@@ -14,7 +14,6 @@
 #include "common/run_settings.h"
 #include "common/screen_line.h"
 #include "common/text.h"
-#include "help/help.h"
 
 static const char *run_folder;
 static const char *resume;
@@ -309,7 +308,7 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
     } else if (!end.is_finished) {
         cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
                 (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
-        cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
+        cli_say("resume with: tgrad train --run %s --resume auto", run_folder);
     } else {
         if (s.last.epoch > 0) { /* resumed with an epoch left */
             print_memory(&s.last);
@@ -340,11 +339,11 @@ static void print_finished(const tg_context *ctx, const tg_comm *comm, const tg_
     } else if (!is_quiet && end.epoch < end.epochs) {
         cli_say(
             "nothing to do: opt.early_stopping ended %s after %lld of %lld epochs; a larger one, "
-            "or 0, goes on from there",
+            "or 0, continues from there",
             run_folder, (long long)end.epoch, (long long)end.epochs);
     } else if (!is_quiet) {
         cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
-                "goes on from there",
+                "continues from there",
                 run_folder, (long long)end.epoch, (long long)end.step);
     }
 }
@@ -408,13 +407,13 @@ static int run(const cli_call *call) {
     }
     if (call->args.count == 0 && !resume) {
         return cli_usage("train",
-                         "CONFIG.yaml is needed, or --resume auto to go on with --run DIR");
+                         "CONFIG.yaml is needed, or --resume auto to continue in --run DIR");
     }
     if (resume && init) {
-        return cli_usage("train", "--resume goes on with a run, --init begins one: choose one");
+        return cli_usage("train", "--resume continues a run, --init begins one: choose one");
     }
     if (resume && is_forced) {
-        return cli_usage("train", "--resume goes on with a run, --force removes it: choose one");
+        return cli_usage("train", "--resume continues a run, --force removes it: choose one");
     }
     tg_context *ctx = NULL;
     tg_settings *settings = NULL;

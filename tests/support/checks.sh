@@ -35,6 +35,28 @@ expect() {
     fi
 }
 
+# waits_for <pid> <command ..>: until the command succeeds; a failure if that process ends before. Signals are sent
+# after such a wait, not after a time: a machine may be slow.
+waits_for() {
+    local pid=$1
+    shift
+    until "$@" 2>/dev/null; do
+        kill -0 "$pid" 2>/dev/null || return 1
+        sleep 0.02
+    done
+}
+
+# has_lines <file> <count>: that many or more.
+has_lines() {
+    [ "$(wc -l <"$1")" -ge "$2" ]
+}
+
+# stops <pid>: until it has stopped, so that nothing changes by its own hand.
+stops() {
+    kill -STOP "$1"
+    waits_for "$1" grep -q '^State:.*stopped' "/proc/$1/status"
+}
+
 # backends: names of those that can be used here.
 backends() {
     "$tgrad" info | awk '/^backend [a-z]+:/ { name = $2 }

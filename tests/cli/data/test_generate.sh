@@ -104,7 +104,7 @@ for round in 1 2 3 4; do
     code=$?
     if [ $code -ne 0 ]; then
         # Before the handler is in place the signal ends the process as usual.
-        [ $code -eq 130 ] || says err 'the same command goes on from there'
+        [ $code -eq 130 ] || says err 'the same command resumes from there'
     fi
     run 0 "${darcy[@]}" -o broken
     same_folder steady broken
@@ -183,17 +183,13 @@ rm -rf both
 long=(darcy --n-train 50000 --n-test 0 -r 3 --grid 61 --threads 1)
 "$tgrad" generate "${long[@]}" -o both >first 2>&1 &
 pid=$!
-for _ in 1 2 3 4 5 6 7 8 9 10; do
-    sleep 0.1
-    [ ! -e both/darcy_train_3.h5.journal ] || break
-done
-sleep 0.2
+waits_for $pid test -s both/darcy_train_3.h5.journal
 run 1 "${long[@]}" -o both
 says err 'another process is making this file'
 kill -TERM $pid
 wait $pid
 [ $? -eq 1 ] || complain "SIGTERM: $(cat first)"
-grep -q 'the same command goes on' first || complain "SIGTERM: $(cat first)"
+grep -q 'the same command resumes' first || complain "SIGTERM: $(cat first)"
 
 rm -rf full
 last='no room'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tgrad sweep: the list of runs, mistakes told at once before the first run, resume to the bit, a run
+# tgrad sweep: the list of runs, all mistakes reported before the first run, resume to the bit, a run
 # that fails beside others that do not, signals, parts of a job array.
 support=$(realpath "$(dirname "$0")")/../../support
 # shellcheck source=../../support/checks.sh
@@ -297,7 +297,7 @@ expect_failure sweep failing.yaml --out failing
 says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log" "no run was tested on that grid, 8.h1 is taken"
 grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complain "$last: tame did not finish"
 
-# A search that fails tells why, and no log that is not there.
+# A search that fails reports the reason, and no log that does not exist.
 printf 'base: base.yaml\nsettings: {data.root: d/data}\nlr: {values: [1e-3], n_validation: 10000}\n' >none.yaml
 expect_failure sweep none.yaml --out none --threads 1
 says err "no learning rate of the search gave a finite error: run_lr=1e-3_s0: " "10000 samples for validation leave none"
@@ -308,15 +308,12 @@ sed 's/n_epochs: 2/n_epochs: 1000000, save_every: 1000000, eval_interval: 100000
 printf 'base: endless.yaml\nsettings: {data.root: d/data}\nseeds: [0, 1]\n' >long.yaml
 "$tgrad" sweep long.yaml --out long --jobs 2 >out 2>err &
 pid=$!
-for _ in $(seq 600); do
-    [ "$(cat long/runs/run_s[01]/metrics.jsonl 2>/dev/null | wc -l)" -ge 4 ] &&
-        [ -s long/runs/run_s0/metrics.jsonl ] && [ -s long/runs/run_s1/metrics.jsonl ] && break
-    sleep 0.1
-done
+waits_for $pid has_lines long/runs/run_s0/metrics.jsonl 2
+waits_for $pid has_lines long/runs/run_s1/metrics.jsonl 2
 kill -TERM $pid
 wait $pid
 [ $? -eq 143 ] || complain "a sweep that is stopped must end with 128 + 15"
-says out "stopped by signal 15" "the same command goes on"
+says out "stopped by signal 15" "the same command resumes"
 for s in 0 1; do
     compgen -G "long/runs/run_s$s/checkpoints/step-*.safetensors" >/dev/null || complain "run_s$s did not save"
 done
