@@ -219,7 +219,7 @@ echo 'some text that is no tensor' >text.npy
 run 1 inspect text.npy
 one_sentence
 
-# Files of other programs, and one that lies.
+# Files of other programs, and one with a wrong ending.
 for file in "$source_tree"/tests/fixtures/*.npy "$source_tree"/tests/fixtures/*.safetensors \
     "$source_tree/tests/fixtures/h5py.h5"; do
     code=0 # arrays x and y that are no pairs, and datasets of no known layout, cannot be trained on

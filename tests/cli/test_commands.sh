@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Numbers and options of commands against what they stand for: seeds, what --json tells of a training,
+# Numbers and options of commands against what they stand for: seeds, what --json reports of a training,
 # of a plan and of generated files, predictions in the units of the data.
 #
 #   tests/cli/test_commands.sh build/bin/tgrad <source tree> <build tree>

@@ -44,7 +44,7 @@ command_of() {
     esac
 }
 
-# result <command>: one line that tells what it made, without times; nothing if that is not whole.
+# result <command>: one line that describes what it made, without times; nothing if that is incomplete.
 result() {
     case $1 in
     train | device) # two epochs, whole lines, the last checkpoint
@@ -57,7 +57,7 @@ result() {
     esac 2>/dev/null
 }
 
-# half: parts of files under a final name, or temporary ones that were left behind.
+# half: parts of files under a final name, or temporary ones that were left.
 half() {
     find . -path ./given -prune -o -name '*.tmp' -print
     local file

@@ -54,10 +54,7 @@ rm -rf run
 for wish in "" 1 4; do
     OPENBLAS_NUM_THREADS=$wish "$tgrad" train config.yaml --run "run$wish" --quiet --threads 1 \
         --opt.n_epochs 200000 >out 2>err &
-    for _ in $(seq 600); do
-        [ -s "run$wish/metrics.jsonl" ] && break
-        sleep 0.1
-    done
+    waits_for $! test -s "run$wish/metrics.jsonl"
     threads=$(find "/proc/$!/task" -mindepth 1 -maxdepth 1 | wc -l)
     kill $!
     wait $!

@@ -3,18 +3,10 @@
 # for byte: with batches whose loss is not finite, accumulation, clipping, dropout, stages, an odd
 # last batch, and when it is stopped and resumed.
 #
-#   tests/device/test_train_same.sh build/bin/tgrad_fake
-set -u
-tgrad=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+#   tests/device/test_train_same.sh build/bin/tgrad_fake <source tree>
+# shellcheck source=../support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
+set +o pipefail # grep finds nothing where all is well
 
 "$tgrad" generate darcy --n-train 37 --n-test 6 --resolution 12 --test-resolution 12 --grid 24 --seed 3 \
     -o data >log 2>&1 || { cat log; exit 1; }
@@ -48,8 +40,8 @@ train() { # train FOLDER BACKEND options..
     local folder=$1 backend=$2
     shift 2
     "$tgrad" train config.yaml --run "$folder" --backend "$backend" --threads 1 -q "$@" >/dev/null 2>log ||
-        fail "$folder on $backend: $(cat log)"
-    grep -v '^tgrad: warning\|^tgrad: ranks from\|^tgrad: gradients of .* loss scale' log | grep . && fail "$folder on $backend: $(cat log)"
+        complain "$folder on $backend: $(cat log)"
+    grep -v '^tgrad: warning\|^tgrad: ranks from\|^tgrad: gradients of .* loss scale' log | grep . && complain "$folder on $backend: $(cat log)"
     grep -o 'warning:.*' log | sort >"$folder.warnings"
 }
 
@@ -59,17 +51,17 @@ same() { # same NAME options..
     train "$name.cpu" cpu "$@"
     train "$name.cuda" cuda "$@"
     cmp "$name.cpu/checkpoints/recent.safetensors" "$name.cuda/checkpoints/recent.safetensors" ||
-        fail "$name: other weights"
+        complain "$name: other weights"
     cmp <(numbers "$name.cpu/metrics.jsonl") <(numbers "$name.cuda/metrics.jsonl") ||
-        fail "$name: other numbers"
-    cmp "$name.cpu.warnings" "$name.cuda.warnings" || fail "$name: other warnings"
+        complain "$name: other numbers"
+    cmp "$name.cpu.warnings" "$name.cuda.warnings" || complain "$name: other warnings"
 }
 
 for method in adam lowrank galore structured unstructured tensorgrad; do
     same $method --opt.name $method
 done
-grep -q 'the loss is' adam.cuda.warnings || fail "no batch was bad"
-grep -q '"skipped":4' adam.cuda/metrics.jsonl || fail "the bad batches are counted"
+grep -q 'the loss is' adam.cuda.warnings || complain "no batch was bad"
+grep -q '"skipped":4' adam.cuda/metrics.jsonl || complain "the bad batches are counted"
 same 16bit --fno.fno_block_weights_precision bf16 --fno.fno_block_precision mixed --opt.state_precision half
 same tucker --fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50
 same tt_parts --fno.factorization tt --fno.rank 0.5 --fno.micro_batch 3 --opt.min_entries 50
@@ -82,7 +74,7 @@ same bytes --fno.activation_precision bf16 --opt.state_precision 8bit --opt.name
 f16=(--fno.activation_precision half --fno.fno_block_precision half --fno.fno_block_weights_precision half
     --opt.training_loss '100*h1' --opt.loss_scale_interval 3)
 same f16 "${f16[@]}"
-grep -q '"overflows":0' f16.cuda/metrics.jsonl && fail "the loss scale of f16 never overflowed"
+grep -q '"overflows":0' f16.cuda/metrics.jsonl && complain "the loss scale of f16 never overflowed"
 same f16_micro "${f16[@]}" --data.batch_size 4 --opt.accumulation_steps 2
 same micro --data.batch_size 4 --opt.accumulation_steps 3
 same clip --opt.max_grad_norm 0.5
@@ -97,30 +89,31 @@ same uno_mixed "${uno[@]}" --fno.precision mixed --fno.activation_checkpoint blo
 train uno_again cpu "${uno[@]}" --opt.n_epochs 2
 train uno_again cpu "${uno[@]}" --resume auto
 cmp uno.cpu/checkpoints/recent.safetensors uno_again/checkpoints/recent.safetensors ||
-    fail "a resumed uno: other weights"
+    complain "a resumed uno: other weights"
 
-# stopped after any step and resumed, a run ends the same
+# stopped after any step and resumed, a run ends the same; each round takes a step or more
 for round in $(seq 40); do
-    "$tgrad" train config.yaml --run stopped --backend cuda --threads 1 -q --resume auto >/dev/null 2>log &
+    "$tgrad" train config.yaml --run stopped --backend cuda --threads 1 --resume auto >out 2>log &
     pid=$!
-    sleep 0.$((RANDOM % 5 + 1)) # not before the shell has become the program
+    waits_for $pid grep -q '^settings: ' out # which comes right before the first step
+    sleep 0.0$((RANDOM % 10))
     kill -TERM $pid 2>/dev/null
     wait $pid
     code=$?
-    [ $code -eq 0 ] || [ $code -eq 143 ] || fail "a stopped run: exit code $code, $(cat log)"
+    [ $code -eq 0 ] || [ $code -eq 143 ] || complain "a stopped run: exit code $code, $(cat log)"
     [ -e stopped/samples.safetensors ] && break
 done
-[ -e stopped/samples.safetensors ] || fail "the run never ended in $round rounds"
+[ -e stopped/samples.safetensors ] || complain "the run never ended in $round rounds"
 cmp tensorgrad.cpu/checkpoints/recent.safetensors stopped/checkpoints/recent.safetensors ||
-    fail "stopped and resumed: other weights"
+    complain "stopped and resumed: other weights"
 
 # too many bad losses in a row end it, with the same words
 for backend in cpu cuda; do
     "$tgrad" train config.yaml --run "wild.$backend" --backend $backend --threads 1 -q \
         --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.nonfinite_limit 2 >/dev/null 2>"wild.$backend.log"
-    [ $? -eq 1 ] || fail "a run that diverges on $backend must fail"
+    [ $? -eq 1 ] || complain "a run that diverges on $backend must fail"
 done
-cmp <(sed "s/wild.cpu/wild.cuda/" wild.cpu.log) wild.cuda.log || fail "other last words"
+cmp <(sed "s/wild.cpu/wild.cuda/" wild.cpu.log) wild.cuda.log || complain "other last words"
 
 [ $failures -eq 0 ] && echo "all runs end the same"
 exit $((failures > 0))

@@ -77,7 +77,7 @@ TGRAD_NCCL=/nowhere/libnccl.so.2 train 2 without
 grep -q 'NCCL: .*; values of GPUs go through the host' without.out || complain "no NCCL is not told: $(cat without.out)"
 same_arrays without staged
 
-# A rank that does not come, to the meeting or to an operation, and an error behind the caller's back.
+# A rank that misses the meeting or an operation, and an asynchronous error.
 faulty() {
     local fault=$1 timeout=$2 sentence=$3
     rm -rf faulty

@@ -55,7 +55,7 @@ for ranks in 2 4; do
     grep -q "^$ranks ranks over .* per step" run$ranks.out || complain "what was sent: $(tail -3 run$ranks.out)"
     [ "$(grep -c '^finished' run$ranks.out)" -eq 1 ] || complain "not one rank prints: $(cat run$ranks.out)"
 done
-# One rank evaluates, and the other says that it does not; each predicts what it is told to, as jobs farmed out do.
+# One rank evaluates, and the other says that it does not; each predicts what its own command line asks for.
 data=data/burgers_test_32.h5
 "$tgrad" eval run2 --data $data --threads 1 --json >eval.1
 with_ranks 2 "$tgrad" eval run2 --data $data --threads 1 --json >eval.2 2>eval.err
@@ -165,7 +165,7 @@ train 2 wild --opt.name adam --opt.learning_rate 1e6 --opt.weight_decay 1e6 --op
 [ $? -eq 1 ] || complain "a run that diverged: exit code 0"
 [ "$(grep -c 'the run has diverged: .*; there is no good checkpoint' wild.out)" -eq 1 ] || complain "diverged: $(cat wild.out)"
 
-# Deaths: a rank is killed or told to stop at some moment; the run goes on as if nothing was.
+# Deaths: a rank is killed or stopped at some moment; the resumed run gives the same bits.
 long=(--opt.n_epochs 25 --opt.eval_interval 5)
 train 2 whole "${long[@]}" || complain "the long run: $(tail -3 whole.out)"
 all_epochs() { [ "$(wc -l <torn/metrics.jsonl)" -eq "$(wc -l <whole/metrics.jsonl)" ]; }
@@ -180,10 +180,7 @@ for ((death = 0; death < deaths; death++)); do
     job=$!
     victims=(pid.$((death / 3 % 2)))
     [ $((death % 3)) -lt 2 ] || victims=(pid.0 pid.1)
-    for ((i = 0; i < 600; i++)); do # until it is past a few epochs, and then some
-        [ -s torn/metrics.jsonl ] && [ "$(wc -l <torn/metrics.jsonl)" -ge $((1 + death % 7)) ] && break
-        sleep 0.02
-    done
+    waits_for $job has_lines torn/metrics.jsonl $((1 + death % 7)) # it is past a few epochs, and then some
     sleep 0.0$((RANDOM % 10))
     kill -$signal $(cat "${victims[@]}") 2>/dev/null # each a word of its own
     wait $job
@@ -205,17 +202,14 @@ done
 with_ranks 2 bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' rank "$tgrad" train config.yaml \
     --run late --threads 1 --opt.n_epochs 100000 --distributed.timeout 3 >late.out 2>&1 &
 job=$!
-for ((i = 0; i < 600; i++)); do
-    [ -s late/metrics.jsonl ] && break
-    sleep 0.02
-done
+waits_for $job test -s late/metrics.jsonl
 kill -STOP "$(cat pid.1)"
 wait $job
 [ $? -ne 0 ] || complain "a rank that does not come: exit code 0"
 grep -q 'rank [01] of 2: .* was not finished within 3 s (distributed.timeout)' late.out ||
     complain "a late rank is not told: $(tail -5 late.out)"
 
-# refused <sentence> <mpirun arguments ..>: told once, exit code 1, and no folder is made.
+# refused <sentence> <mpirun arguments ..>: said once, exit code 1, and no folder is made.
 refused() {
     local sentence=$1
     shift

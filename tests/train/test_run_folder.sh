@@ -128,7 +128,7 @@ says out "finished: 5 epochs"
 cmp -s parts/samples.safetensors longer/samples.safetensors && complain "samples of another step were kept"
 train 0 config.yaml --run saved --resume auto
 says out "resumed"
-cmp -s whole/$final saved/$final || complain "a run that has its best checkpoint alone goes on from there"
+cmp -s whole/$final saved/$final || complain "a run that has its best checkpoint alone continues from there"
 
 # ---- settings of the run ----
 train 2 --run whole
@@ -160,12 +160,8 @@ cmp -s whole/$final forced/new/$final || complain "--force in a new folder train
 # ---- one process at a time ----
 "$tgrad" train config.yaml --run busy --threads 1 --opt.n_epochs 1000000 >log 2>&1 &
 pid=$!
-for _ in $(seq 200); do
-    [ -e busy/checkpoints/recent.safetensors ] && break
-    sleep 0.05
-done
-kill -STOP $pid # so that nothing changes by its own hand
-sleep 0.1
+waits_for $pid test -e busy/checkpoints/recent.safetensors
+stops $pid
 for arguments in "" "--resume auto" --force; do
     # shellcheck disable=SC2086 # words
     unchanged 1 busy config.yaml $arguments

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tgrad profile: every phase is told, the parts add up, the ledger of real steps is as planned, pages
+# tgrad profile: every phase is reported, the parts add up, the ledger of real steps is as planned, pages
 # and charts hold the same numbers, the charts of docs/memory.md can be made, and wrong arguments are
 # named.
 #

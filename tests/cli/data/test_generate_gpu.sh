@@ -31,9 +31,9 @@ if grep -qE 'not in this build|not available here' err; then
     exit 77
 fi
 
-# ---- independent samples: more than go along at once ----
+# ---- independent samples: more than the 256 that a device makes at once ----
 
-ns=(ns --n-train 300 --n-test 3 -r 10 --test-resolution '10,7' --grid 24 --time 0.05 --seed 3)
+ns=(ns --n-train 260 --n-test 3 -r 10 --test-resolution '10,7' --grid 16 --time 0.05 --seed 3)
 run 0 "${ns[@]}" --backend cuda -o gpu
 run 0 "${ns[@]}" -o cpu
 for file in ns_train_10.h5 ns_test_10.h5 ns_test_7.h5; do

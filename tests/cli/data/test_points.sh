@@ -185,5 +185,5 @@ fi
 exits 0 train points.yaml --run apart --threads 2 --opt.n_epochs 1 --fno.out_gno_radius 0.05
 says err "fno.out_gno_radius: 0.05 is less than half the diagonal"
 
-[ $failures -eq 0 ] && echo "a network on points trains, resumes and is told as it should be"
+[ $failures -eq 0 ] && echo "a network on points trains, resumes and is reported as it should be"
 exit $((failures > 0))

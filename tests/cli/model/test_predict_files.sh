@@ -16,7 +16,7 @@ r = np.random.default_rng(0)
 u, v = r.standard_normal((2, 5, 4, 8, 6)).astype("f")
 np.savez("uv.npz", u=u, v=v)                       # trajectories of two fields
 np.save("first.npy", np.stack([u[:, 0], v[:, 0]], 1))
-np.savez("w.npz", w=u[..., None])                  # one field, channels behind the grid
+np.savez("w.npz", w=u[..., None])                  # one field, channels after the grid
 np.save("w_first.npy", u[:, 0, ..., None])
 np.savez("short.npz", u=u[:, :2])
 a = r.standard_normal((7, 8, 6)).astype("f")
@@ -99,7 +99,7 @@ says out "pairs x -> y"
 expect 1 inspect notes.npz
 says err "found '<U4'"
 
-# Channels behind the grid also where x has none; an array by its name in the group, or in the file.
+# Channels after the grid also where x has none; an array by its name in the group, or in the file.
 train more more.npz --data.order nhwc
 truth more more.npz
 alike more 7x8x6x2 plain.npy

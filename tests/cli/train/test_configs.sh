@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every file of configs/ is complete: `tgrad plan` takes it as it is, and `tgrad train` runs it on a
 # few small samples that `tgrad generate` makes of its own equation; template.yaml on arrays, as
-# docs/own-data.md tells it.
+# docs/own-data.md describes it.
 set -u
 tgrad=$(realpath "$1") source=$(realpath "$2")
 # shellcheck source=../../support/arrays.sh
