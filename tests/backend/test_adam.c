@@ -113,7 +113,7 @@ static void run_choice(t_side *s, int64_t n, int choice) {
     t_release(s);
 }
 
-static void formulas(t_side *s) {
+ROW(formulas, "adam, formulas", T_WIDE) {
     for (int i = 0; i < t_length_count; i++) {
         for (int choice = 0; choice < CHOICES; choice++) {
             if ((t_lengths[i] < 1000 || choice % 11 == 0) && !t_leaves_out(s)) {
@@ -125,7 +125,7 @@ static void formulas(t_side *s) {
 
 /* From zero moments, g = 3 + 4i: m = 0.3 + 0.4i, v = 0.25 by modulus (0.09 and 0.16 by parts), and
  * u = m / (0.5 + 0.25) (0.3 / (0.3 + 0.25) and 0.4 / (0.4 + 0.25)). */
-static void by_hand(t_side *s) {
+ROW(by_hand, "adam, by hand", T_WIDE) {
     const bool complex = tg_dtype_is_complex(s->dtype);
     for (int split = 0; split < 2; split++) {
         const tg_scalar g = {3.0, 4.0}, zero = {0};
@@ -230,7 +230,7 @@ static void run_guarded(t_side *s, int64_t n, guarded guard, int choice) {
     t_release(s);
 }
 
-static void guarded_calls(t_side *s) {
+ROW(guarded_calls, "adam, guards, rates and 16-bit formats", T_WIDE) {
     static const int64_t lengths[] = {0, 1, 3, 7, 65, 4099, 16384, 16385, 40009};
     for (int i = 0; i < T_COUNT(lengths); i++) {
         for (int choice = i; choice < 72; choice += lengths[i] < 1000 ? 7 : 31) {
@@ -245,7 +245,7 @@ static void guarded_calls(t_side *s) {
 
 /* With beta1 = beta2 = eps = 0 a gradient of 1 has direction 1, and w + 2^-12 is exact in f32: so
  * the bits of a 16-bit weight are those of the definition, and on average it gains 2^-12. */
-static void rounding_to_the_bit(t_side *s) {
+ROW(rounding_to_the_bit, "adam, rounding to the bit", 1 << TG_F32 | 1 << TG_C64) {
     const int64_t n = 4099;
     const bool complex = tg_dtype_is_complex(s->dtype);
     const tg_dtype real = tg_dtype_real(s->dtype);
@@ -339,7 +339,7 @@ static tg_adam twin(t_side *s, int64_t n, int choice, void *const *start_of, con
 
 /* As many calls as one, to the bit: lengths around what a launch takes, guards open, closed and
  * closed by what is counted, and some that a backend makes on its own. */
-static void many_at_once(t_side *s) {
+ROW(many_at_once, "adam, many at once", T_WIDE) {
     static const int64_t lengths[] = {1,    0,   7,  64, 8192, 8193, 65536, 65537, 33, 4099, 3,
                                       1024, 255, 12, 5,  2048, 513,  96,    31,    77, 16384};
     enum { CALLS = 5 * T_COUNT(lengths) };
@@ -391,7 +391,7 @@ static void many_at_once(t_side *s) {
     t_release(s);
 }
 
-static void refusals(t_side *s) {
+ROW(refusals, "adam, refusals", T_ONCE) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_I32, .n = 3, .grad = x, .m = x, .v = x, .weight = x};
     t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
@@ -405,13 +405,5 @@ static void refusals(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"adam, formulas", formulas, T_WIDE},
-        {"adam, by hand", by_hand, T_WIDE},
-        {"adam, guards, rates and 16-bit formats", guarded_calls, T_WIDE},
-        {"adam, rounding to the bit", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
-        {"adam, many at once", many_at_once, T_WIDE},
-        {"adam, refusals", refusals, T_ONCE},
-    };
-    return t_run_rows("adam", rows, T_COUNT(rows));
+    return t_run_rows("adam");
 }

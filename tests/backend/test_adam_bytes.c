@@ -20,7 +20,7 @@ static float unit(bool second, int64_t j) {
 /* ---- the table ---- */
 
 /* The mean over many numbers of the stream is x itself. */
-static void without_bias(t_side *s) {
+ROW(without_bias, "without bias", T_ONCE) {
     enum { DRAWS = 4096 };
     for (int bits = TG_STATE_M_BITS; bits <= TG_STATE_V_BITS; bits++) {
         int64_t drawn = 0;
@@ -124,7 +124,7 @@ static void run_to_the_bit(t_side *s, int64_t n, int choice) {
     t_release(s);
 }
 
-static void bytes_to_the_bit(t_side *s) {
+ROW(bytes_to_the_bit, "bytes to the bit", SINGLE) {
     static const int64_t lengths[] = {1, 7, 255, 256, 257, 1031, 5003};
     for (int i = 0; i < T_COUNT(lengths); i++) {
         for (int choice = 0; choice < 8; choice++) {
@@ -203,7 +203,7 @@ static averages run_averages(t_side *s, bool random) {
     return out;
 }
 
-static void averages_arrive(t_side *s) {
+ROW(averages_arrive, "averages arrive", T_ONCE) {
     const averages random = run_averages(s, true), nearest = run_averages(s, false);
     t_note(s, "m %g +- %g, roots %g and %g; to nearest %g, %g and %g", random.m, random.m_sigma,
            random.rising, random.falling, nearest.m, nearest.rising, nearest.falling);
@@ -217,10 +217,5 @@ static void averages_arrive(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"without bias", without_bias, T_ONCE},
-        {"bytes to the bit", bytes_to_the_bit, SINGLE},
-        {"averages arrive", averages_arrive, T_ONCE},
-    };
-    return t_run_rows("bytes", rows, T_COUNT(rows));
+    return t_run_rows("bytes");
 }

@@ -194,7 +194,7 @@ static void check_grad_dense(t_side *s, const setup *u, int64_t batch) {
     expect(s, u, u->numel, t_download(s, out), expected);
 }
 
-static void grad_dense(t_side *s) {
+ROW(grad_dense, "grad_dense", T_WIDE) {
     for_all_setups(s, check_grad_dense);
 }
 
@@ -272,19 +272,19 @@ static void check_compress(t_side *s, const setup *u, int64_t batch) {
     }
 }
 
-static void compress(t_side *s) {
+ROW(compress, "compress", T_WIDE) {
     for_all_setups(s, check_compress);
 }
 
 /* More frequencies and a longer first rank than a product takes at a time. */
-static void compress_in_pieces(t_side *s) {
+ROW(compress_in_pieces, "compress, in pieces", 1 << TG_C64) {
     const shape sizes = {3, {80, 8, 257}, {65, 2, 64}};
     const setup u = make_setup(s, &sizes, 0.005, true);
     check_compress_with(s, &u, 1, WITH_CORE | WITH_VALUES | MASKED | ADDED);
 }
 
 /* Entries of a dense gradient that are not finite, kept ones too, are added to the guard. */
-static void compress_counts(t_side *s) {
+ROW(compress_counts, "compress, not finite", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         t_note(s, "shape %d", i);
         const setup u = make_setup(s, &shapes[i], 0.5, false);
@@ -312,7 +312,7 @@ static void compress_counts(t_side *s) {
 }
 
 /* No index set at all: the core is that of the whole gradient. */
-static void compress_without_bitmap(t_side *s) {
+ROW(compress_without_bitmap, "compress, no bitmap", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         t_note(s, "shape %d", i);
         const setup u = make_setup(s, &shapes[i], 0.5, false);
@@ -379,7 +379,7 @@ static void check_expand(t_side *s, const setup *u, int64_t batch) {
     }
 }
 
-static void expand(t_side *s) {
+ROW(expand, "expand", T_WIDE) {
     for_all_setups(s, check_expand);
 }
 
@@ -410,7 +410,7 @@ static void check_sample(t_side *s, const setup *u, int64_t batch) {
     expect(s, u, kept, t_download(s, values), expected);
 }
 
-static void sample(t_side *s) {
+ROW(sample, "sample", T_WIDE) {
     for_all_setups(s, check_sample);
 }
 
@@ -484,7 +484,7 @@ static void check_adam(t_side *s, int64_t n, int kind) {
     t_release(s);
 }
 
-static void adam(t_side *s) {
+ROW(adam, "adam", T_WIDE) {
     for (int l = 0; l < t_length_count; l++) {
         for (int kind = t_lengths[l] < 1000 ? 0 : 12; kind < 16; kind++) {
             if (t_leaves_out(s)) {
@@ -496,17 +496,6 @@ static void adam(t_side *s) {
     }
 }
 
-static const t_row rows[] = {
-    {"grad_dense", grad_dense, T_WIDE},
-    {"compress", compress, T_WIDE},
-    {"compress, no bitmap", compress_without_bitmap, T_WIDE},
-    {"compress, not finite", compress_counts, T_WIDE},
-    {"compress, in pieces", compress_in_pieces, 1 << TG_C64},
-    {"expand", expand, T_WIDE},
-    {"sample", sample, T_WIDE},
-    {"adam", adam, T_WIDE},
-};
-
 int main(void) {
-    return t_run_rows("compress", rows, T_COUNT(rows));
+    return t_run_rows("compress");
 }

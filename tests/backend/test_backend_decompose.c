@@ -83,7 +83,7 @@ static void *hermitian(t_side *s, int64_t n, double size) {
     return a;
 }
 
-static void eigh(t_side *s) {
+ROW(eigh, "eigh", T_DOUBLE) {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 7, 33, 65};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         t_note(s, "n %lld", (long long)sizes[i]);
@@ -101,12 +101,12 @@ static void eigh(t_side *s) {
 }
 
 /* By a library on a GPU; bench/sanitize.sh knows the name. */
-static void eigh_large(t_side *s) {
+ROW(eigh_large, "eigh, large", T_DOUBLE) {
     check_eigh(s, 97, hermitian(s, 97, 1.0));
 }
 
 /* Equal eigenvalues, zeros, and low rank: a = d I + u u^H, eigenvalues d + |u|^2, d, d, .. */
-static void eigh_degenerate(t_side *s) {
+ROW(eigh_degenerate, "eigh, degenerate", T_DOUBLE) {
     static const int64_t sizes[] = {1, 3, 7, 33};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int shift = 0; shift < 3; shift++) {
@@ -129,7 +129,7 @@ static void eigh_degenerate(t_side *s) {
 }
 
 /* [2 i; -i 2] has eigenvalues 3 and 1; its real part 2 and 2. */
-static void eigh_by_hand(t_side *s) {
+ROW(eigh_by_hand, "eigh by hand", T_DOUBLE) {
     static const tg_scalar a[4] = {{2, 0}, {0, 1}, {0, -1}, {2, 0}};
     void *host = t_host_alloc(s, s->dtype, 4);
     for (int i = 0; i < 4; i++) {
@@ -186,7 +186,7 @@ static void check_qr(t_side *s, int64_t m, int64_t n, const void *a, bool full_r
 static const int64_t qr_shapes[][2] = {{0, 0}, {3, 0},  {1, 1},   {3, 1},   {2, 2},   {5, 3},
                                        {7, 7}, {33, 5}, {65, 33}, {127, 7}, {131, 64}};
 
-static void qr(t_side *s) {
+ROW(qr, "qr", T_DOUBLE) {
     for (int i = 0; i < T_COUNT(qr_shapes); i++) {
         const int64_t m = qr_shapes[i][0], n = qr_shapes[i][1];
         t_note(s, "%lldx%lld", (long long)m, (long long)n);
@@ -195,7 +195,7 @@ static void qr(t_side *s) {
 }
 
 /* Columns of zeros, copies and sums of others, and everything zero. */
-static void qr_deficient(t_side *s) {
+ROW(qr_deficient, "qr, deficient", T_DOUBLE) {
     for (int i = 0; i < T_COUNT(qr_shapes); i++) {
         for (int kind = 0; kind < 4; kind++) {
             static const char *const names[] = {"all zero", "first zero", "copies", "rank 1"};
@@ -219,7 +219,7 @@ static void qr_deficient(t_side *s) {
 
 /* Column j is column 0 plus 10^-2j of something else: one round of Gram-Schmidt would lose all
  * orthogonality here. */
-static void qr_nearly_dependent(t_side *s) {
+ROW(qr_nearly_dependent, "qr, nearly dependent", T_DOUBLE) {
     for (int i = 0; i < T_COUNT(qr_shapes); i++) {
         const int64_t m = qr_shapes[i][0], n = qr_shapes[i][1];
         t_note(s, "%lldx%lld", (long long)m, (long long)n);
@@ -237,7 +237,7 @@ static void qr_nearly_dependent(t_side *s) {
 }
 
 /* Columns of very different sizes keep their relative precision in Q. */
-static void qr_scaled(t_side *s) {
+ROW(qr_scaled, "qr, scaled columns", T_DOUBLE) {
     static const double sizes[] = {1e-150, 1.0, 1e150};
     const int64_t m = 33, n = 3;
     void *a = t_host_random(s, s->dtype, m * n);
@@ -249,7 +249,7 @@ static void qr_scaled(t_side *s) {
 }
 
 /* A = [3 1; 4i 2]: Q's first column is (3, 4i) / 5. */
-static void qr_by_hand(t_side *s) {
+ROW(qr_by_hand, "qr by hand", T_DOUBLE) {
     const bool pairs = tg_dtype_is_complex(s->dtype);
     const tg_scalar a[4] = {{3, 0}, {1, 0}, pairs ? (tg_scalar){0, 4} : (tg_scalar){4, 0}, {2, 0}};
     /* r12 = q1^H (1, 2) = (3 - 8i) / 5 or 11 / 5; r22 = sqrt(5 - |r12|^2). */
@@ -271,7 +271,7 @@ static void qr_by_hand(t_side *s) {
 /* ---- leading columns ---- */
 
 /* Against ref: without old columns, with them, into them, and with old columns of zeros. */
-static void leading_columns(t_side *s) {
+ROW(leading_columns, "leading columns", T_FLOATS) {
     const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;
     static const int64_t sizes[][3] = {{0, 3, 2},   {1, 1, 1},    {5, 5, 3},
                                        {67, 40, 0}, {67, 40, 33}, {33, 65, 65}};
@@ -298,7 +298,7 @@ static void leading_columns(t_side *s) {
 
 /* The columns (3, -4i, 4) and (1, 1, 1); real: (3, 0, 4) and (1, 1, 1). The first one's largest
  * entries are the last two, so it is turned by i, or not at all; <old, first> = -8i (real: 0). */
-static void leading_columns_by_hand(t_side *s) {
+ROW(leading_columns_by_hand, "leading columns by hand", T_FLOATS) {
     const bool pairs = tg_dtype_is_complex(s->dtype);
     static const tg_scalar vectors[6] = {{3, 0}, {1, 0}, {0, -4}, {1, 0}, {4, 0}, {1, 0}};
     static const tg_scalar old[3] = {{0, 0}, {2, 0}, {0, 0}};
@@ -330,7 +330,7 @@ static void leading_columns_by_hand(t_side *s) {
 
 /* ---- failures ---- */
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_DOUBLE) {
     const double bad[] = {(double)NAN, HUGE_VAL, -HUGE_VAL};
     for (int i = 0; i < 3; i++) {
         for (int place = 0; place < 25; place += 6) {
@@ -354,7 +354,7 @@ static void refusals(t_side *s) {
 }
 
 /* Whichever allocation fails, the call reports it and leaks nothing. */
-static void out_of_memory(t_side *s) {
+ROW(out_of_memory, "out of memory", T_DOUBLE) {
     for (int slot = 0; slot < 2; slot++) {
         tg_status status = TG_E_MEMORY;
         for (long n = 1; status != TG_OK; n++) {
@@ -396,7 +396,7 @@ static void check_scratch(t_side *s, tg_scratch_call call, int64_t m, int64_t n)
     t_release(s);
 }
 
-static void scratch(t_side *s) {
+ROW(scratch, "scratch memory", T_DOUBLE) {
     static const int64_t sizes[] = {1, 33, 72, 73, 300, 500, 1300};
     const bool is_ref = strcmp(s->ops->name, "ref") == 0; /* slow */
     const int64_t most = is_ref ? 73 : s->ops->place == TG_HOST ? 300 : 1300;
@@ -406,23 +406,6 @@ static void scratch(t_side *s) {
     }
 }
 
-static const t_row rows[] = {
-    {"eigh", eigh, T_DOUBLE},
-    {"eigh, large", eigh_large, T_DOUBLE},
-    {"eigh, degenerate", eigh_degenerate, T_DOUBLE},
-    {"eigh by hand", eigh_by_hand, T_DOUBLE},
-    {"qr", qr, T_DOUBLE},
-    {"qr, deficient", qr_deficient, T_DOUBLE},
-    {"qr, nearly dependent", qr_nearly_dependent, T_DOUBLE},
-    {"qr, scaled columns", qr_scaled, T_DOUBLE},
-    {"qr by hand", qr_by_hand, T_DOUBLE},
-    {"leading columns", leading_columns, T_FLOATS},
-    {"leading columns by hand", leading_columns_by_hand, T_FLOATS},
-    {"refusals", refusals, T_DOUBLE},
-    {"out of memory", out_of_memory, T_DOUBLE},
-    {"scratch memory", scratch, T_DOUBLE},
-};
-
 int main(void) {
-    return t_run_rows("decompose", rows, T_COUNT(rows));
+    return t_run_rows("decompose");
 }

@@ -16,7 +16,7 @@ static size_t factor_bytes(const t_side *s) {
            tg_context_memory(s->be->ctx, TG_DEVICE).current[TG_MEM_FACTORS];
 }
 
-static void memory(t_side *s) {
+ROW(memory, "memory", T_ONCE) {
     s->ops->release(s->be, NULL);
     for (int i = 0; i <= t_length_count; i++) {
         const int64_t n = i < t_length_count ? t_lengths[i] : 500009; /* bytes are cheap */
@@ -59,7 +59,7 @@ static void check_fill(t_side *s, int64_t n) {
     t_keep_same(s, x);
 }
 
-static void fill(t_side *s) {
+ROW(fill, "fill", T_FLOATS) {
     for_all_lengths(s, check_fill);
 }
 
@@ -70,7 +70,7 @@ static void check_axpy(t_side *s, int64_t n) {
     t_keep_close(s, y, 1.0);
 }
 
-static void axpy(t_side *s) {
+ROW(axpy, "axpy", T_FLOATS) {
     for_all_lengths(s, check_axpy);
 }
 
@@ -80,7 +80,7 @@ static void check_scale(t_side *s, int64_t n) {
     t_keep_close(s, x, 1.0);
 }
 
-static void scale(t_side *s) {
+ROW(scale, "scale", T_FLOATS) {
     for_all_lengths(s, check_scale);
 }
 
@@ -92,7 +92,7 @@ static const double specials[] = {
     1e-8,      3.3e38,  3.4e38,    1e-40, 1e300,         -1e300,        1e-320,     HUGE_VAL,
     -HUGE_VAL, 0.1,     1.0 / 3.0, -1e-5, 1234567.89,    0x1.fffffep127};
 
-static void convert(t_side *s) {
+ROW(convert, "convert", T_FLOATS) {
     static const tg_dtype targets[] = {TG_F32, TG_F64,  TG_BF16,  TG_F16,
                                        TG_C64, TG_C128, TG_CBF16, TG_CF16};
     for (int t = 0; t < T_COUNT(targets); t++) {
@@ -121,7 +121,7 @@ static void convert(t_side *s) {
 }
 
 /* Small whole numbers, exact in every dtype. */
-static void elementwise_by_hand(t_side *s) {
+ROW(elementwise_by_hand, "by hand", T_FLOATS) {
     const bool pairs = tg_dtype_is_complex(s->dtype);
     const tg_scalar a[3] = {{1, 2}, {-3, 0}, {0, -1}}, b[3] = {{4, -1}, {2, 2}, {-5, 3}};
     void *x_host = t_host_alloc(s, s->dtype, 3), *y_host = t_host_alloc(s, s->dtype, 3);
@@ -148,7 +148,7 @@ static void elementwise_by_hand(t_side *s) {
 
 /* ---- reductions: f64 sums for every dtype, so the tolerance is that of f64 ---- */
 
-static void norms(t_side *s) {
+ROW(norms, "norms", T_FLOATS) {
     for (int i = 0; i < t_length_count; i++) {
         for (int poisoned = 0; poisoned < 2; poisoned++) {
             const int64_t n = t_lengths[i];
@@ -173,7 +173,7 @@ static void norms(t_side *s) {
 }
 
 /* The count grows by the elements that are not finite, and stops at 2^31. */
-static void count_nonfinite(t_side *s) {
+ROW(count_nonfinite, "count_nonfinite", T_FLOATS) {
     static const uint32_t starts[] = {0, 7, (1u << 31) - 3, 1u << 31};
     for (int i = 0; i < t_length_count; i++) {
         for (int c = 0; c < T_COUNT(starts); c++) {
@@ -198,7 +198,7 @@ static void count_nonfinite(t_side *s) {
     }
 }
 
-static void wrong_dtypes_are_refused(t_side *s) {
+ROW(wrong_dtypes_are_refused, "wrong dtypes", T_ONCE) {
     void *x = t_output(s, TG_I32, 3), *y = t_output(s, TG_I32, 3);
     tg_norms out;
     const uint32_t five = 5;
@@ -214,18 +214,6 @@ static void wrong_dtypes_are_refused(t_side *s) {
     t_keep_same(s, y);
 }
 
-static const t_row rows[] = {
-    {"memory", memory, T_ONCE},
-    {"fill", fill, T_FLOATS},
-    {"convert", convert, T_FLOATS},
-    {"axpy", axpy, T_FLOATS},
-    {"scale", scale, T_FLOATS},
-    {"norms", norms, T_FLOATS},
-    {"count_nonfinite", count_nonfinite, T_FLOATS},
-    {"by hand", elementwise_by_hand, T_FLOATS},
-    {"wrong dtypes", wrong_dtypes_are_refused, T_ONCE},
-};
-
 int main(void) {
-    return t_run_rows("elementwise", rows, T_COUNT(rows));
+    return t_run_rows("elementwise");
 }

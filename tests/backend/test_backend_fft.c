@@ -209,11 +209,11 @@ static void check_unit_modes(t_side *s, const tg_fft_desc *desc, tg_fft_plan *pl
     }
 }
 
-static void unit_points(t_side *s) {
+ROW(unit_points, "unit points", T_WIDE) {
     for_all_plans(s, points, check_unit_points);
 }
 
-static void unit_modes(t_side *s) {
+ROW(unit_modes, "unit modes", T_WIDE) {
     for_all_plans(s, modes, check_unit_modes);
 }
 
@@ -248,7 +248,7 @@ static void check_linear(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan) 
     }
 }
 
-static void linearity(t_side *s) {
+ROW(linearity, "linearity", T_WIDE) {
     for_all_plans(s, one, check_linear);
 }
 
@@ -281,7 +281,7 @@ static void check_shift(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan) {
             t_tolerance(s->dtype) * 4.0 * sqrt((double)n));
 }
 
-static void shift(t_side *s) {
+ROW(shift, "shift", T_WIDE) {
     for_all_plans(s, one, check_shift);
 }
 
@@ -311,7 +311,7 @@ static void check_parseval(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan
     t_below(s, t_relative_error(s->dtype, n, back, x), t_tolerance(s->dtype) * sqrt((double)n));
 }
 
-static void parseval(t_side *s) {
+ROW(parseval, "Parseval and round trip", T_WIDE) {
     for_all_plans(s, one, check_parseval);
 }
 
@@ -346,12 +346,12 @@ static void check_adjoint(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan)
     }
 }
 
-static void adjointness(t_side *s) {
+ROW(adjointness, "adjointness", T_WIDE) {
     for_all_plans(s, one, check_adjoint);
 }
 
 /* A line's imaginary parts at index 0 and Nyquist do not count, whatever they are. */
-static void ignored_parts(t_side *s) {
+ROW(ignored_parts, "ignored parts", T_REALS) {
     static const int64_t sizes[] = {1, 2, 5, 8, 33};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const tg_fft_desc desc = describe(s->dtype, 1, &sizes[i], ALL_CENTRED, 3);
@@ -392,12 +392,12 @@ static void check_twin(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan) {
     }
 }
 
-static void many_small(t_side *s) {
+ROW(many_small, "many small", T_WIDE) {
     for_all_plans(s, none, check_twin);
     for_all_plans(s, five, check_twin);
 }
 
-static void large(t_side *s) {
+ROW(large, "large", T_WIDE) {
     static const struct {
         int ndim;
         int64_t size[3];
@@ -410,7 +410,7 @@ static void large(t_side *s) {
 }
 
 /* Rows and columns of powers of two of which few frequencies are kept. */
-static void few_kept(t_side *s) {
+ROW(few_kept, "few kept", T_WIDE) {
     static const int64_t sizes[][3] = {{3, 256}, {256, 6}, {5, 512}, {512, 3}, {1024, 2}};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         check_window(s, 2, sizes[i], FEW_CENTRED, five, check_twin);
@@ -461,7 +461,7 @@ static void check_stored(t_side *s, const tg_fft_desc *full, const tg_fft_desc *
     }
 }
 
-static void half_formats(t_side *s) {
+ROW(half_formats, "16-bit formats", 1 << TG_F32 | 1 << TG_C64) {
     static const struct {
         int ndim;
         int64_t size[3];
@@ -483,7 +483,7 @@ static void half_formats(t_side *s) {
 
 /* ---- failures ---- */
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_WIDE) {
     const int64_t size[3] = {4, 6, 8};
     const tg_fft_desc good = describe(s->dtype, 3, size, ALL_CENTRED, 2);
     tg_fft_desc bad[10];
@@ -509,7 +509,7 @@ static void refusals(t_side *s) {
     s->ops->fft_destroy(s->be, NULL);
 }
 
-static void out_of_memory(t_side *s) {
+ROW(out_of_memory, "out of memory", T_WIDE) {
     const int64_t size[3] = {4, 6, 8};
     const tg_fft_desc desc = describe(s->dtype, 3, size, HALF_CENTRED, 2);
     tg_status status = TG_E_MEMORY;
@@ -527,7 +527,7 @@ static void out_of_memory(t_side *s) {
 }
 
 /* Nothing is allocated when a plan runs. */
-static void no_allocation(t_side *s) {
+ROW(no_allocation, "no allocation", T_WIDE) {
     const int64_t size[3] = {4, 6, 8};
     const tg_fft_desc desc = describe(s->dtype, 3, size, HALF_CENTRED, 2);
     tg_fft_plan *plan = NULL;
@@ -553,7 +553,7 @@ static void own_lengths(t_side *s) {
     }
 }
 
-static void own_transforms(t_side *s) {
+ROW(own_transforms, "own transforms", T_WIDE) {
     static void (*const scripts[])(t_side *) = {unit_points,   unit_modes,    own_lengths,
                                                 ignored_parts, out_of_memory, no_allocation};
     const bool is_cpu = strcmp(s->ops->name, "cpu") == 0;
@@ -573,24 +573,6 @@ static void own_transforms(t_side *s) {
     }
 }
 
-static const t_row rows[] = {
-    {"unit points", unit_points, T_WIDE},
-    {"unit modes", unit_modes, T_WIDE},
-    {"linearity", linearity, T_WIDE},
-    {"shift", shift, T_WIDE},
-    {"Parseval and round trip", parseval, T_WIDE},
-    {"adjointness", adjointness, T_WIDE},
-    {"ignored parts", ignored_parts, T_REALS},
-    {"many small", many_small, T_WIDE},
-    {"large", large, T_WIDE},
-    {"few kept", few_kept, T_WIDE},
-    {"16-bit formats", half_formats, 1 << TG_F32 | 1 << TG_C64},
-    {"refusals", refusals, T_WIDE},
-    {"out of memory", out_of_memory, T_WIDE},
-    {"no allocation", no_allocation, T_WIDE},
-    {"own transforms", own_transforms, T_WIDE},
-};
-
 int main(void) {
-    return t_run_rows("fft", rows, T_COUNT(rows));
+    return t_run_rows("fft");
 }

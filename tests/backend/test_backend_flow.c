@@ -18,7 +18,7 @@ static int64_t grid_reals(const tg_flow *f) {
 }
 
 /* velocity has no divergence, q1 u + q2 v = 0, and its curl is w: i (q1 v - q2 u) = w. */
-static void velocity(t_side *s) {
+ROW(velocity, "velocity", T_ONCE) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const tg_flow *f = &sizes[i];
         const int64_t reals = spectrum_reals(f), rows = 2 * f->modes + 1, columns = f->modes + 1;
@@ -47,7 +47,7 @@ static void velocity(t_side *s) {
     }
 }
 
-static void products(t_side *s) {
+ROW(products, "products", T_ONCE) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int lost = 0; lost < 2; lost++) {
             const tg_flow *f = &sizes[i];
@@ -83,7 +83,7 @@ static void products(t_side *s) {
     }
 }
 
-static void decay(t_side *s) {
+ROW(decay, "decay", T_ONCE) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const tg_flow *f = &sizes[i];
         const int64_t rows = 2 * f->modes + 1;
@@ -106,7 +106,7 @@ static void decay(t_side *s) {
 }
 
 /* What a stage does not write stays as it is, also where it is not a number. */
-static void stages(t_side *s) {
+ROW(stages, "stages", T_ONCE) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const tg_flow *f = &sizes[i];
         const int64_t reals = spectrum_reals(f), rows = 2 * f->modes + 1;
@@ -138,7 +138,7 @@ static void stages(t_side *s) {
 }
 
 /* A step of length 0 changes nothing, to the bit: flows that have arrived may go along. */
-static void standstill(t_side *s) {
+ROW(standstill, "standstill", T_ONCE) {
     const tg_flow *f = &sizes[2];
     const int64_t reals = spectrum_reals(f), rows = 2 * f->modes + 1;
     double zeros[3] = {0.0, 0.0, 0.0};
@@ -162,11 +162,6 @@ static void standstill(t_side *s) {
     t_true(s, t_first_difference(TG_F64, reals, t_download(s, op.state), w) == -1);
 }
 
-static const t_row rows[] = {
-    {"velocity", velocity, T_ONCE}, {"products", products, T_ONCE},     {"decay", decay, T_ONCE},
-    {"stages", stages, T_ONCE},     {"standstill", standstill, T_ONCE},
-};
-
 int main(void) {
-    return t_run_rows("flow", rows, T_COUNT(rows));
+    return t_run_rows("flow");
 }

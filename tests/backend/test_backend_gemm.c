@@ -102,7 +102,7 @@ static void run_product(t_side *s, const product *p) {
     t_release(s);
 }
 
-static void gemm_pairs(t_side *s) {
+ROW(gemm_pairs, "gemm, all op pairs", T_WIDE) {
     static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {33, 1, 5}, {1, 33, 7}, {17, 33, 65}};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int ops = 0; ops < 16; ops++) {
@@ -121,7 +121,7 @@ static void gemm_pairs(t_side *s) {
     }
 }
 
-static void gemm_batches(t_side *s) {
+ROW(gemm_batches, "gemm, batches", T_WIDE) {
     static const int64_t sizes[][3] = {{1, 1, 1}, {3, 7, 5}, {7, 3, 1}, {5, 33, 7}};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < 64; v++) { /* ops of a, ops of b, and which inputs are shared */
@@ -142,7 +142,7 @@ static void gemm_batches(t_side *s) {
 
 /* Sums over a batch: few, many and long ones, entries in one block and in several; and long sums of
  * one product, which a backend may share out in the same way. */
-static void gemm_sums(t_side *s) {
+ROW(gemm_sums, "gemm, sums over a batch", T_WIDE) {
     static const int64_t sizes[][4] = {{3, 5, 7, 1},    {5, 3, 1, 13},   {1, 1, 33, 65},
                                        {17, 9, 33, 21}, {67, 70, 11, 5}, {33, 19, 65, 3},
                                        {3, 5, 0, 2},    {9, 5, 2053, 1}};
@@ -165,7 +165,7 @@ static void gemm_sums(t_side *s) {
 }
 
 /* Sizes of zero, products larger than a block of any kernel, and many small ones. */
-static void gemm_extremes(t_side *s) {
+ROW(gemm_extremes, "gemm, extremes", T_WIDE) {
     static const int64_t sizes[][4] = {{0, 3, 5, 2},   {3, 0, 5, 2},  {3, 5, 0, 2},
                                        {3, 5, 7, 0},   {0, 0, 0, 1},  {371, 33, 65, 1},
                                        {1, 257, 1, 3}, {5, 3, 7, 101}};
@@ -185,7 +185,7 @@ static void gemm_extremes(t_side *s) {
 }
 
 /* Tall, wide and deep products, where tuned backends change blocks, panels or the way. */
-static void gemm_shapes(t_side *s) {
+ROW(gemm_shapes, "gemm, shapes", 1 << TG_F32 | 1 << TG_C64) {
     static const int64_t sizes[][3] = {{11, 301, 67}, {8, 25, 1},    {9, 13, 256},
                                        {40, 9, 300},  {1031, 5, 11}, {257, 49, 131}};
     static const tg_op ops[][2] = {{TG_OP_N, TG_OP_N}, {TG_OP_H, TG_OP_T}, {TG_OP_CONJ, TG_OP_H}};
@@ -206,7 +206,7 @@ static void gemm_shapes(t_side *s) {
 
 /* A = [1 2i; -1 1+i], B = [3 i; 1-i 2]: op(A) op(B) worked out by hand. Real dtypes see
  * A = [1 0; -1 1], B = [3 0; 1 2]. */
-static void gemm_by_hand(t_side *s) {
+ROW(gemm_by_hand, "gemm by hand", T_FLOATS) {
     if (!takes_dtype(s)) {
         return;
     }
@@ -249,7 +249,7 @@ static void gemm_by_hand(t_side *s) {
 }
 
 /* (AB)^H = B^H A^H, with A (m, k) and B (k, n) stored once. */
-static void gemm_adjoint(t_side *s) {
+ROW(gemm_adjoint, "gemm, (AB)^H", T_FLOATS) {
     if (!takes_dtype(s)) {
         return;
     }
@@ -270,7 +270,7 @@ static void gemm_adjoint(t_side *s) {
             t_tolerance(s->dtype) * sqrt((double)k));
 }
 
-static void gemm_refusals(t_side *s) {
+ROW(gemm_refusals, "gemm, refusals", T_ONCE) {
     void *x = t_output(s, TG_F64, 9);
     const tg_gemm good = tg_whole_product(TG_F64, TG_OP_N, TG_OP_N, 3, 3, 3, x, x, x);
     tg_gemm g = good;
@@ -328,16 +328,16 @@ static void run_gram(t_side *s, bool masked) {
     }
 }
 
-static void gram(t_side *s) {
+ROW(gram, "gram", T_FLOATS) {
     run_gram(s, false);
 }
 
-static void gram_masked(t_side *s) {
+ROW(gram_masked, "gram, masked", T_FLOATS) {
     run_gram(s, true);
 }
 
 /* The diagonal of the Gram matrix. */
-static void slice_norms(t_side *s) {
+ROW(slice_norms, "slice_norms", T_FLOATS) {
     const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;
     for (int i = 0; i < T_COUNT(mode_shapes); i++) {
         const int64_t left = mode_shapes[i][0], dim = mode_shapes[i][1], right = mode_shapes[i][2];
@@ -362,7 +362,7 @@ static void slice_norms(t_side *s) {
 }
 
 /* x = [1+i 2; 0 -i] as (1, 2, 2), and the same with left and right exchanged. */
-static void gram_by_hand(t_side *s) {
+ROW(gram_by_hand, "gram by hand", T_FLOATS) {
     static const tg_scalar x[4] = {{1, 1}, {2, 0}, {0, 0}, {0, -1}};
     static const tg_scalar pair[4] = {{6, 0}, {0, 2}, {0, -2}, {1, 0}}, real[4] = {{5, 0}};
     const bool pairs = tg_dtype_is_complex(s->dtype);
@@ -383,21 +383,6 @@ static void gram_by_hand(t_side *s) {
     }
 }
 
-static const t_row rows[] = {
-    {"gemm, all op pairs", gemm_pairs, T_WIDE},
-    {"gemm, batches", gemm_batches, T_WIDE},
-    {"gemm, sums over a batch", gemm_sums, T_WIDE},
-    {"gemm, extremes", gemm_extremes, T_WIDE},
-    {"gemm, shapes", gemm_shapes, 1 << TG_F32 | 1 << TG_C64},
-    {"gemm by hand", gemm_by_hand, T_FLOATS},
-    {"gemm, (AB)^H", gemm_adjoint, T_FLOATS},
-    {"gemm, refusals", gemm_refusals, T_ONCE},
-    {"gram", gram, T_FLOATS},
-    {"gram, masked", gram_masked, T_FLOATS},
-    {"slice_norms", slice_norms, T_FLOATS},
-    {"gram by hand", gram_by_hand, T_FLOATS},
-};
-
 int main(void) {
-    return t_run_rows("gemm", rows, T_COUNT(rows));
+    return t_run_rows("gemm");
 }

@@ -140,17 +140,17 @@ static void select_by_value(t_side *s, bool weighted) {
     }
 }
 
-static void select_topk(t_side *s) {
+ROW(select_topk, "select_topk", T_FLOATS) {
     select_by_value(s, false);
 }
 
-static void select_weighted(t_side *s) {
+ROW(select_weighted, "select_weighted", T_FLOATS) {
     select_by_value(s, true);
 }
 
 /* ---- random ---- */
 
-static void select_random(t_side *s) {
+ROW(select_random, "select_random", T_ONCE) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
         for (int c = 0; c < cut_count(n); c++) {
@@ -173,7 +173,7 @@ static void select_random(t_side *s) {
 }
 
 /* Every entry is chosen equally often: 2,000 draws of 5 from 17, five standard deviations. */
-static void random_is_uniform(t_side *s) {
+ROW(random_is_uniform, "select_random is uniform", T_ONCE) {
     enum { N = 17, K = 5, DRAWS = 2000 };
     int times[N] = {0};
     if (t_runs_once()) {
@@ -199,7 +199,7 @@ static void random_is_uniform(t_side *s) {
 /* ---- weighted ---- */
 
 /* One of three entries, weights 1, 2 and 5: chosen with those odds. */
-static void weights_are_odds(t_side *s) {
+ROW(weights_are_odds, "select_weighted, odds", T_WIDE) {
     enum { DRAWS = 4000 };
     if (t_runs_once()) {
         return;
@@ -246,7 +246,7 @@ static int share_count(int64_t n) {
     return n < 4000 ? T_COUNT(shares) : 1;
 }
 
-static void bitmap_rank(t_side *s) {
+ROW(bitmap_rank, "bitmap_rank", T_ONCE) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         for (int p = 0; p < share_count(lengths[l]); p++) {
             if (t_leaves_out(s)) {
@@ -282,7 +282,7 @@ static void check_use(t_side *s, int64_t n, double share) {
     t_release(s);
 }
 
-static void use(t_side *s) {
+ROW(use, "gather, scatter, clear", T_FLOATS) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         for (int p = 0; p < share_count(lengths[l]); p++) {
             if (t_leaves_out(s)) {
@@ -295,7 +295,7 @@ static void use(t_side *s) {
 }
 
 /* NaN is removed where it is kept, and moved as it is elsewhere. */
-static void nan_stays_where_it_is(t_side *s) {
+ROW(nan_stays_where_it_is, "NaN stays where it is", T_FLOATS) {
     const int64_t n = 513;
     void *host = t_host_random(s, s->dtype, n);
     for (int64_t i = 0; i < n; i += 3) {
@@ -309,7 +309,7 @@ static void nan_stays_where_it_is(t_side *s) {
 
 /* ---- failures ---- */
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_ONCE) {
     const int64_t n = 7;
     void *x = t_output(s, TG_I32, n);
     tg_bitmap bitmap = t_bitmap_output(s, n);
@@ -332,7 +332,7 @@ static void refusals(t_side *s) {
     t_keep_same(s, bitmap.words);
 }
 
-static void out_of_memory(t_side *s) {
+ROW(out_of_memory, "out of memory", T_FLOATS) {
     const int64_t n = 1025;
     for (int kind = TG_SELECT_TOPK; kind <= TG_SELECT_WEIGHTED; kind++) {
         tg_status status = TG_E_MEMORY;
@@ -352,19 +352,6 @@ static void out_of_memory(t_side *s) {
     }
 }
 
-static const t_row rows[] = {
-    {"select_topk", select_topk, T_FLOATS},
-    {"select_random", select_random, T_ONCE},
-    {"select_random is uniform", random_is_uniform, T_ONCE},
-    {"select_weighted", select_weighted, T_FLOATS},
-    {"select_weighted, odds", weights_are_odds, T_WIDE},
-    {"bitmap_rank", bitmap_rank, T_ONCE},
-    {"gather, scatter, clear", use, T_FLOATS},
-    {"NaN stays where it is", nan_stays_where_it_is, T_FLOATS},
-    {"refusals", refusals, T_ONCE},
-    {"out of memory", out_of_memory, T_FLOATS},
-};
-
 int main(void) {
-    return t_run_rows("index", rows, T_COUNT(rows));
+    return t_run_rows("index");
 }

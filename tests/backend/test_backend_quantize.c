@@ -38,7 +38,7 @@ static double most_of(const float *x, int64_t n, int64_t block) {
     return most;
 }
 
-static void bounds(t_side *s) {
+ROW(bounds, "bounds", T_ONCE) {
     static const int64_t lengths[] = {0, 1, 3, 127, 128, 129, 515, 12345, 200003};
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
@@ -59,7 +59,7 @@ static void bounds(t_side *s) {
 
 /* Blocks that are all alike come back within a rounding of f32, whole multiples of their scale
  * likewise, zeros as zeros. */
-static void what_is_kept(t_side *s) {
+ROW(what_is_kept, "what_is_kept", T_ONCE) {
     enum { N = 4 * TG_QUANTIZED_BLOCK };
     float *x = t_host_alloc(s, TG_F32, N);
     for (int i = 0; i < TG_QUANTIZED_BLOCK; i++) {
@@ -80,7 +80,7 @@ static void what_is_kept(t_side *s) {
 }
 
 /* What is not finite is never hidden: its block becomes NaN, and no other one does. */
-static void not_finite(t_side *s) {
+ROW(not_finite, "not_finite", T_ONCE) {
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     enum { N = 3 * TG_QUANTIZED_BLOCK - 5 };
     for (int k = 0; k < T_COUNT(bad); k++) {
@@ -101,7 +101,7 @@ static void not_finite(t_side *s) {
 }
 
 /* Blocks below the least value are zeros; above it small ones are as good as others. */
-static void tiny(t_side *s) {
+ROW(tiny, "tiny", T_ONCE) {
     enum { N = 3 * TG_QUANTIZED_BLOCK };
     float *x = t_host_alloc(s, TG_F32, N);
     for (int i = 0; i < N; i++) {
@@ -116,11 +116,5 @@ static void tiny(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"bounds", bounds, T_ONCE},
-        {"what_is_kept", what_is_kept, T_ONCE},
-        {"not_finite", not_finite, T_ONCE},
-        {"tiny", tiny, T_ONCE},
-    };
-    return t_run_rows("quantize", rows, T_COUNT(rows));
+    return t_run_rows("quantize");
 }

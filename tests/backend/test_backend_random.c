@@ -16,7 +16,7 @@ static void *draw(t_side *s, bool normal, uint64_t first, double a, double b, in
     return x;
 }
 
-static void same_on_every_backend(t_side *s) {
+ROW(same_on_every_backend, "same on every backend", T_FLOATS) {
     static const uint64_t firsts[] = {0, 1, 12345, UINT32_MAX - 2, (uint64_t)1 << 40};
     for (int normal = 0; normal < 2; normal++) {
         for (int f = 0; f < T_COUNT(firsts); f++) {
@@ -31,7 +31,7 @@ static void same_on_every_backend(t_side *s) {
 }
 
 /* Element i of a stream is the number of that index, a pair those of 2i and 2i + 1. */
-static void numbers_of_the_stream(t_side *s) {
+ROW(numbers_of_the_stream, "numbers of the stream", T_FLOATS) {
     const int64_t n = 65;
     const uint64_t first = 41;
     for (int normal = 0; normal < 2; normal++) {
@@ -50,7 +50,7 @@ static void numbers_of_the_stream(t_side *s) {
 }
 
 /* A stream drawn in two parts is the stream drawn at once. */
-static void parts_fit(t_side *s) {
+ROW(parts_fit, "parts fit", T_FLOATS) {
     const int64_t n = 67;
     for (int normal = 0; normal < 2; normal++) {
         for (int64_t cut = 0; cut <= n; cut += 11) {
@@ -92,7 +92,7 @@ static void check_moments(t_side *s, const void *x, int64_t n, double mean, doub
     t_below(s, fabs(correlation / (double)n), 5.0 / sqrt((double)n));
 }
 
-static void moments(t_side *s) {
+ROW(moments, "moments", T_FLOATS) {
     const int64_t n = 40009;
     /* z of the uniform is uniform in +-sqrt(3): E z^2 = 1, E z^4 = 9/5, E z^6 = 27/7, E z^8 = 9;
      * of the normal 1, 3, 15, 105. */
@@ -115,7 +115,7 @@ static void moments(t_side *s) {
 }
 
 /* Seed, purpose and step each give another stream. */
-static void streams_differ(t_side *s) {
+ROW(streams_differ, "streams differ", T_FLOATS) {
     const tg_rng others[] = {{rng.seed, rng.purpose, rng.step},
                              {rng.seed + 1, rng.purpose, rng.step},
                              {rng.seed, rng.purpose + 1, rng.step},
@@ -132,7 +132,7 @@ static void streams_differ(t_side *s) {
     }
 }
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_ONCE) {
     void *x = t_output(s, TG_I32, 3);
     for (int normal = 0; normal < 2; normal++) {
         const tg_random op = {
@@ -142,15 +142,6 @@ static void refusals(t_side *s) {
     t_keep_same(s, x);
 }
 
-static const t_row rows[] = {
-    {"same on every backend", same_on_every_backend, T_FLOATS},
-    {"numbers of the stream", numbers_of_the_stream, T_FLOATS},
-    {"parts fit", parts_fit, T_FLOATS},
-    {"moments", moments, T_FLOATS},
-    {"streams differ", streams_differ, T_FLOATS},
-    {"refusals", refusals, T_ONCE},
-};
-
 int main(void) {
-    return t_run_rows("random", rows, T_COUNT(rows));
+    return t_run_rows("random");
 }

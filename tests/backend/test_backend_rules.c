@@ -72,7 +72,7 @@ static void run_kernel(t_side *s, tg_rule_kernel kernel, int64_t n, int choice) 
     t_release(s);
 }
 
-static void kernels(t_side *s) {
+ROW(kernels, "rule_step", T_WIDE) {
     static const int64_t lengths[] = {1, 2, 129, 1501};
     for (int kernel = TG_KERNEL_GRADIENT; kernel <= TG_KERNEL_NESTEROV; kernel++) {
         for (int i = 0; i < T_COUNT(lengths); i++) {
@@ -89,7 +89,7 @@ static void kernels(t_side *s) {
 
 static const int64_t sizes[][2] = {{1, 1}, {0, 3}, {3, 40}, {64, 257}, {2000, 33}, {33, 1000}};
 
-static void columns(t_side *s) {
+ROW(columns, "columns", T_FLOATS) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const int64_t rows = sizes[i][0], n = sizes[i][1];
         t_note(s, "%lld x %lld", (long long)rows, (long long)n);
@@ -110,7 +110,7 @@ static void columns(t_side *s) {
 }
 
 /* There and back, rows further apart than they are long. */
-static void transposing(t_side *s) {
+ROW(transposing, "transpose", T_FLOATS) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const int64_t rows = sizes[i][0], n = sizes[i][1], ld = n + 3;
         t_note(s, "%lld x %lld", (long long)rows, (long long)n);
@@ -129,7 +129,7 @@ static void transposing(t_side *s) {
 }
 
 /* [3 4i; 0 0], whose second row says nothing: squares 9 and 16, and unit columns. */
-static void by_hand(t_side *s) {
+ROW(by_hand, "columns by hand", T_FLOATS) {
     const bool is_complex = tg_dtype_is_complex(s->dtype);
     const tg_scalar four = {is_complex ? 0.0 : 4.0, is_complex ? 4.0 : 0.0};
     void *host = t_host_alloc(s, s->dtype, 4);
@@ -146,13 +146,6 @@ static void by_hand(t_side *s) {
     t_below(s, fabs(unit.re + unit.im - 1.0), t_tolerance(s->dtype));
 }
 
-static const t_row rows[] = {
-    {"rule_step", kernels, T_WIDE},
-    {"columns", columns, T_FLOATS},
-    {"transpose", transposing, T_FLOATS},
-    {"columns by hand", by_hand, T_FLOATS},
-};
-
 int main(void) {
-    return t_run_rows("rules", rows, T_COUNT(rows));
+    return t_run_rows("rules");
 }

@@ -123,7 +123,7 @@ static void fft_case(t_side *s, int g, bool complex, int stores, tg_fft_weight w
     s->ops->fft_destroy(s->be, &full);
 }
 
-static void fft(t_side *s) {
+ROW(fft, "fft", HALF) {
     for (int g = 0; g < T_COUNT(grids); g++) {
         for (int i = 0; i < 12; i++) {
             if (t_leaves_out(s)) {
@@ -235,7 +235,7 @@ static void skip_case(t_side *s, int size, int v) {
     t_release(s);
 }
 
-static void skip_connections(t_side *s) {
+ROW(skip_connections, "skip", HALF) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < T_COUNT(skips); v++) {
             if (t_leaves_out(s)) {
@@ -311,7 +311,7 @@ static tg_mlp mlp_run_forward(t_side *s, int i, int v, const mlp_numbers *m, int
     return op;
 }
 
-static void mlp_forward(t_side *s) {
+ROW(mlp_forward, "mlp_forward", HALF) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < FORWARDS; v++) {
             for (int stores = v == SAME ? 3 : 1; stores < 4; stores++) {
@@ -372,7 +372,7 @@ static tg_mlp mlp_run_backward(t_side *s, int i, int v, const mlp_numbers *m, in
     return op;
 }
 
-static void mlp_backward(t_side *s) {
+ROW(mlp_backward, "mlp_backward", HALF) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = i == 3 ? 2 : 0; v < (i == 3 ? 3 : T_COUNT(mlp_backs)); v++) {
             for (int stores = 1; stores < 4; stores++) {
@@ -426,7 +426,7 @@ static void norm_case(t_side *s, int64_t channels, int64_t pixels, bool per_chan
     *out = op;
 }
 
-static void norm(t_side *s) {
+ROW(norm, "norm", HALF) {
     static const int64_t cases[][2] = {{1, 9}, {3, 7}, {5, 1031}};
     for (int i = 0; i < 2 * T_COUNT(cases); i++) {
         const int64_t channels = cases[i / 2][0], pixels = cases[i / 2][1];
@@ -485,7 +485,7 @@ static void contract_case(t_side *s, int i, bool adjoint, int stores) {
     t_release(s);
 }
 
-static void contract(t_side *s) {
+ROW(contract, "contract", HALF) {
     for (int i = 0; i < T_COUNT(contractions); i++) {
         for (int v = 0; v < 6; v++) {
             if (t_leaves_out(s)) {
@@ -575,7 +575,7 @@ static void source_run(t_side *s, const source_case *c, tg_dtype dtype, bool den
     t_release(s);
 }
 
-static void sources(t_side *s) {
+ROW(sources, "sources", HALF) {
     for (int i = 0; i < T_COUNT(source_cases); i++) {
         for (int v = 0; v < 8; v++) {
             if (t_leaves_out(s)) {
@@ -589,7 +589,7 @@ static void sources(t_side *s) {
 
 /* ---- what makes no sense ---- */
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", HALF) {
     const tg_storage store = storage(s);
     tg_fft_plan *plan = NULL;
     tg_fft_desc desc = {.dtype = TG_F64, .ndim = 1, .grid = {4}, .kept = {3}, .howmany = 1};
@@ -618,15 +618,5 @@ static void refusals(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"fft", fft, HALF},
-        {"skip", skip_connections, HALF},
-        {"mlp_forward", mlp_forward, HALF},
-        {"mlp_backward", mlp_backward, HALF},
-        {"norm", norm, HALF},
-        {"contract", contract, HALF},
-        {"sources", sources, HALF},
-        {"refusals", refusals, HALF},
-    };
-    return t_run_rows("stored", rows, T_COUNT(rows));
+    return t_run_rows("stored");
 }

@@ -147,7 +147,7 @@ static void mlp_forward_case(t_side *s, int size, mlp_variant variant) {
     }
 }
 
-static void mlp_forward(t_side *s) {
+ROW(mlp_forward, "mlp_forward", REALS) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = 0; v < MLP_VARIANTS; v++) {
             if ((v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) ||
@@ -211,7 +211,7 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
     return op;
 }
 
-static void mlp_backward(t_side *s) {
+ROW(mlp_backward, "mlp_backward", REALS) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = i == LARGE ? 2 : 0; v < (i == LARGE ? 3 : T_COUNT(mlp_back_variants)); v++) {
             if (i != LARGE && t_leaves_out(s)) {
@@ -262,7 +262,7 @@ static double mlp_value(t_side *s, const void *object) {
     return value;
 }
 
-static void mlp_differences(t_side *s) {
+ROW(mlp_differences, "mlp_differences", T_ONCE) {
     if (t_runs_once()) {
         return;
     }
@@ -365,7 +365,7 @@ static tg_skip skip_placed(t_side *s, const tg_skip *host, bool backward) {
     return op;
 }
 
-static void skip_forward(t_side *s) {
+ROW(skip_forward, "skip_forward", REALS) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
         for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
             if (t_leaves_out(s)) {
@@ -398,7 +398,7 @@ static tg_skip skip_run_backward(t_side *s, const tg_skip *host, int v, const vo
     return op;
 }
 
-static void skip_backward(t_side *s) {
+ROW(skip_backward, "skip_backward", REALS) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
         for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
             if (t_leaves_out(s)) {
@@ -434,7 +434,7 @@ static double skip_value(t_side *s, const void *object) {
     return value;
 }
 
-static void skip_differences(t_side *s) {
+ROW(skip_differences, "skip_differences", T_ONCE) {
     if (t_runs_once()) {
         return;
     }
@@ -509,7 +509,7 @@ static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, in
     return op;
 }
 
-static void norms(t_side *s) {
+ROW(norms, "norms", REALS) {
     for (int i = 0; i < T_COUNT(norm_sizes); i++) {
         for (int v = 0; v < 12; v++) { /* per channel or not, affine or not, dx where */
             if (t_leaves_out(s)) {
@@ -543,7 +543,7 @@ static double norm_value(t_side *s, const void *object) {
     return value;
 }
 
-static void norm_differences(t_side *s) {
+ROW(norm_differences, "norm_differences", T_ONCE) {
     if (t_runs_once()) {
         return;
     }
@@ -562,7 +562,7 @@ static void norm_differences(t_side *s) {
     }
 }
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_ONCE) {
     tg_mlp mlp = {.dtype = TG_BF16};
     tg_skip skip = {.dtype = TG_C64};
     tg_norm norm = {.dtype = TG_I32};
@@ -575,16 +575,5 @@ static void refusals(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"mlp_forward", mlp_forward, REALS},
-        {"mlp_backward", mlp_backward, REALS},
-        {"mlp_differences", mlp_differences, T_ONCE},
-        {"skip_forward", skip_forward, REALS},
-        {"skip_backward", skip_backward, REALS},
-        {"skip_differences", skip_differences, T_ONCE},
-        {"norms", norms, REALS},
-        {"norm_differences", norm_differences, T_ONCE},
-        {"refusals", refusals, T_ONCE},
-    };
-    return t_run_rows("layers", rows, T_COUNT(rows));
+    return t_run_rows("layers");
 }

@@ -89,7 +89,7 @@ static void twin_case(t_side *s, tg_loss_op *op) {
     t_true(s, again == value);
 }
 
-static void twin(t_side *s) {
+ROW(twin, "twin", REALS) {
     all_cases(s, twin_case);
 }
 
@@ -137,7 +137,7 @@ static void powers_case(t_side *s, tg_loss_op *op) {
     t_ok(s, s->ops->loss(s->be, op)); /* and nothing else, if nothing else is wanted */
 }
 
-static void powers(t_side *s) {
+ROW(powers, "powers", REALS) {
     all_cases(s, powers_case);
 }
 
@@ -162,18 +162,18 @@ static void scaled_case(t_side *s, tg_loss_op *op) {
     }
 }
 
-static void scaled(t_side *s) {
+ROW(scaled, "scaled", REALS) {
     all_cases(s, scaled_case);
 }
 
-static void differences(t_side *s) {
+ROW(differences, "differences", T_ONCE) {
     if (!t_runs_once()) {
         all_cases(s, differences_case);
     }
 }
 
 /* pred = target: loss 0 and gradient 0; target 0: the norm itself. */
-static void edges(t_side *s) {
+ROW(edges, "edges", REALS) {
     for (int k = 0; k < T_COUNT(kinds); k++) {
         t_note(s, "kind %d", k);
         tg_loss_op op = describe(s, 5, k, 1);
@@ -236,11 +236,11 @@ static void given_case(t_side *s, tg_loss_op *op) {
     }
 }
 
-static void given(t_side *s) {
+ROW(given, "given", REALS) {
     all_cases(s, given_case);
 }
 
-static void sobolev(t_side *s) {
+ROW(sobolev, "sobolev", T_ONCE) {
     static const double orders[] = {-0.5, 0.0, 2.0};
     for (int i = 0; i < 4 * T_COUNT(grids); i++) {
         const int grid = i / 4;
@@ -289,7 +289,7 @@ static tg_residual fields_of(t_side *s, tg_equation equation, int64_t batch, int
                          .target = t_random(s, s->dtype, batch * n * m)};
 }
 
-static void residuals(t_side *s) {
+ROW(residuals, "residuals", REALS) {
     static const struct {
         tg_equation equation;
         int64_t n, m, in_channels;
@@ -324,7 +324,7 @@ static void residuals(t_side *s) {
 /* Grids of the vorticity equation. */
 static const struct { int64_t n, m; } squares[] = {{1, 1}, {2, 3}, {5, 8}, {32, 33}};
 
-static void vorticity_maps(t_side *s) {
+ROW(vorticity_maps, "vorticity_maps", T_ONCE) {
     for (int i = 0; i < 10 * T_COUNT(squares); i++) {
         const int64_t images = 3, n = squares[i / 10].n, m = squares[i / 10].m;
         const int64_t size = images * n * (m / 2 + 1);
@@ -351,7 +351,7 @@ static void vorticity_maps(t_side *s) {
     }
 }
 
-static void vorticity_points(t_side *s) {
+ROW(vorticity_points, "vorticity_points", REALS) {
     for (int i = 0; i < 4 * T_COUNT(squares); i++) {
         const int64_t batch = 3, n = squares[i / 4].n, m = squares[i / 4].m, size = batch * n * m;
         const tg_equation part = (tg_equation)(TG_VORTICITY_BEGIN + i % 4);
@@ -381,7 +381,7 @@ static void vorticity_points(t_side *s) {
 }
 
 /* f = sin(2 pi x) against 0 on N points: central differences give cos times sin(h)/h. */
-static void known_value(t_side *s) {
+ROW(known_value, "known_value", REALS) {
     enum { N = 64 };
     const double turn = 6.283185307179586477 / N;
     void *x = t_host_alloc(s, s->dtype, N), *y = t_host_alloc(s, s->dtype, N);
@@ -410,7 +410,7 @@ static void known_value(t_side *s) {
 
 /* ---- the public call ---- */
 
-static void settings(t_side *s) {
+ROW(settings, "settings", T_ONCE) {
     tg_context *ctx = s->be->ctx;
     static const struct {
         const char *text;
@@ -535,21 +535,7 @@ TEST(weighted_channels) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"twin", twin, REALS},
-        {"differences", differences, T_ONCE},
-        {"edges", edges, REALS},
-        {"known_value", known_value, REALS},
-        {"scaled", scaled, REALS},
-        {"settings", settings, T_ONCE},
-        {"powers", powers, REALS},
-        {"given", given, REALS},
-        {"sobolev", sobolev, T_ONCE},
-        {"residuals", residuals, REALS},
-        {"vorticity_maps", vorticity_maps, T_ONCE},
-        {"vorticity_points", vorticity_points, REALS},
-    };
-    const int slots = t_run_rows("losses", rows, T_COUNT(rows));
+    const int slots = t_run_rows("losses");
     const int public = t_run_tests(NULL, NULL);
     return slots || public;
 }

@@ -35,7 +35,7 @@ static int64_t product(int n, const int64_t *dims) {
     return p;
 }
 
-static void box_copy(t_side *s) {
+ROW(box_copy, "box_copy", T_FLOATS) {
     for (int i = 0; i < T_COUNT(boxes); i++) {
         for (int clear = 0; clear < 2; clear++) {
             t_note(s, "box %d clear %d", i, clear);
@@ -63,7 +63,7 @@ static void box_copy(t_side *s) {
 }
 
 /* Into a larger grid with zeros around and out again: the same; and the sum of squares is kept. */
-static void box_round_trip(t_side *s) {
+ROW(box_round_trip, "box_round_trip", T_WIDE) {
     tg_box in = {.dtype = s->dtype,
                  .ndim = 2,
                  .howmany = 3,
@@ -95,7 +95,7 @@ static void box_round_trip(t_side *s) {
 
 /* ---- coordinates and planes ---- */
 
-static void grid_embed(t_side *s) {
+ROW(grid_embed, "grid_embed", REALS) {
     const int64_t grids[3][3] = {{5}, {3, 4}, {2, 3, 4}};
     for (int ndim = 1; ndim <= 3; ndim++) {
         t_note(s, "%d-D", ndim);
@@ -126,7 +126,7 @@ static void grid_embed(t_side *s) {
     }
 }
 
-static void planes(t_side *s) {
+ROW(planes, "planes", ALL_REALS) {
     for (int i = 0; i <= t_length_count; i++) {
         const int64_t n = i < t_length_count ? t_lengths[i] : MANY;
         t_note(s, "n %lld", (long long)n);
@@ -162,7 +162,7 @@ static tg_status activate(t_side *s, tg_dtype dtype, int act, int64_t n, const v
 }
 
 /* Over the whole range where they bend, beyond it, and at zero: within 1e-6 of the exact ones. */
-static void act_values(t_side *s) {
+ROW(act_values, "act_values", REALS) {
     enum { N = 20011 };
     for (int a = TG_ACT_NONE; a <= TG_ACT_SILU; a++) {
         t_note(s, "activation %d", a);
@@ -197,7 +197,7 @@ static void act_values(t_side *s) {
     }
 }
 
-static void act_places(t_side *s) {
+ROW(act_places, "act_places", ALL_REALS) {
     for (int i = 0; i <= t_length_count; i++) {
         const int64_t n = i < t_length_count ? t_lengths[i] : MANY;
         t_note(s, "n %lld", (long long)n);
@@ -227,7 +227,7 @@ static const struct {
                     {7, 3, 4, 4},   {8, 2, 3, 17},  {9, 4, 2, 66},     {17, 3, 1, 12},
                     {2, 33, 9, 65}, {5, 6, 7, 403}, {3, 16, 18, 1031}, {6, 67, 12, 34}};
 
-static void contract(t_side *s) {
+ROW(contract, "contract", PAIRS) {
     for (int i = 0; i < T_COUNT(contractions); i++) {
         for (int adjoint = 0; adjoint < 2; adjoint++) {
             t_note(s, "case %d adjoint %d", i, adjoint);
@@ -264,7 +264,7 @@ static tg_scalar dot(t_side *s, int64_t n, const void *x, const void *y) {
 }
 
 /* <W x, y> = <x, W^H y>, and with the gradient of the weight, Re <G, dW> = Re <dW x, y>. */
-static void contract_adjoint(t_side *s) {
+ROW(contract_adjoint, "contract_adjoint", PAIRS) {
     for (int i = 1; i < T_COUNT(contractions); i++) {
         t_note(s, "case %d", i);
         tg_spectral op = {.dtype = s->dtype,
@@ -301,7 +301,7 @@ static void contract_adjoint(t_side *s) {
     }
 }
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_ONCE) {
     const tg_box box = {.dtype = TG_I32, .ndim = 1};
     const tg_embed embed = {.dtype = TG_C64, .ndim = 1};
     const tg_spectral spectral = {.dtype = TG_CBF16};
@@ -321,12 +321,5 @@ static void refusals(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"box_copy", box_copy, T_FLOATS},  {"box_round_trip", box_round_trip, T_WIDE},
-        {"grid_embed", grid_embed, REALS}, {"planes", planes, ALL_REALS},
-        {"act_values", act_values, REALS}, {"act_places", act_places, ALL_REALS},
-        {"contract", contract, PAIRS},     {"contract_adjoint", contract_adjoint, PAIRS},
-        {"refusals", refusals, T_ONCE},
-    };
-    return t_run_rows("pointwise", rows, T_COUNT(rows));
+    return t_run_rows("pointwise");
 }

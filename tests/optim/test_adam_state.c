@@ -14,7 +14,7 @@ static const tg_rng rounding = {.seed = 77, .purpose = TG_RNG_ROUNDING, .step = 
 
 /* ---- the table ---- */
 
-static void table(t_side *s) {
+ROW(table, "table of bytes", T_ONCE) {
     for (int bits = TG_STATE_M_BITS; bits <= TG_STATE_V_BITS; bits++) {
         const uint32_t entries = 1u << bits;
         t_note(s, "%d bits", bits);
@@ -197,7 +197,7 @@ static void run_bytes(t_side *s, int64_t n, int choice) {
     t_release(s);
 }
 
-static void steps_on_bytes(t_side *s) {
+ROW(steps_on_bytes, "steps on bytes", SINGLE) {
     static const int64_t lengths[] = {0, 1, 7, 127, 128, 255, 256, 257, 1031, 20011};
     for (int i = 0; i < T_COUNT(lengths); i++) {
         for (int choice = 0; choice < 8; choice++) {
@@ -210,7 +210,7 @@ static void steps_on_bytes(t_side *s) {
 
 /* With beta1 = beta2 = 0, m = g and v = |g|^2 before they are rounded: stochastically if there is a
  * stream, unless that is for the weight alone. */
-static void half_formats_to_the_bit(t_side *s) {
+ROW(half_formats_to_the_bit, "16-bit formats to the bit", SINGLE) {
     const int64_t n = 1031;
     const bool complex = tg_dtype_is_complex(s->dtype);
     for (int choice = 0; choice < 32; choice++) {
@@ -301,12 +301,12 @@ static void decay(t_side *s, bool to_nearest) {
     t_release(s);
 }
 
-static void half_formats_decay(t_side *s) {
+ROW(half_formats_decay, "16-bit formats decay", T_ONCE) {
     decay(s, false);
     decay(s, true);
 }
 
-static void refusals(t_side *s) {
+ROW(refusals, "refusals", T_ONCE) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_F64, .n = 3, .grad = x, .m = x, .v = x, .form = TG_STATE_BF16};
     t_refused(s, TG_E_DTYPE, s->ops->update(s->be, 1, &op));
@@ -316,12 +316,5 @@ static void refusals(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"table of bytes", table, T_ONCE},
-        {"steps on bytes", steps_on_bytes, SINGLE},
-        {"16-bit formats to the bit", half_formats_to_the_bit, SINGLE},
-        {"16-bit formats decay", half_formats_decay, T_ONCE},
-        {"refusals", refusals, T_ONCE},
-    };
-    return t_run_rows("state", rows, T_COUNT(rows));
+    return t_run_rows("state");
 }

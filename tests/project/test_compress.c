@@ -235,7 +235,7 @@ static void run_stored(t_side *s, const trial *t) {
 
 /* Values of 2^-12 added to 16-bit numbers are exact in f32, so the rounded bits are those of the
  * definition on every backend. */
-static void rounding_to_the_bit(t_side *s) {
+ROW(rounding_to_the_bit, "expand, rounding", 1 << TG_F32 | 1 << TG_C64) {
     const bool complex = tg_dtype_is_complex(s->dtype);
     for (int i = 0; i < 2 * T_COUNT(shapes); i++) {
         const trial t = trial_of(s, &shapes[i / 2], 0);
@@ -311,33 +311,33 @@ static void run_shapes(t_side *s, const sizes *list, int count, int variants,
     }
 }
 
-static void compress_shapes(t_side *s) {
+ROW(compress_shapes, "compress", T_WIDE) {
     run_shapes(s, shapes, T_COUNT(shapes), 2, run_compress);
 }
-static void compress_large(t_side *s) {
+ROW(compress_large, "compress large", 1 << TG_F32 | 1 << TG_C64) {
     run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_compress);
 }
-static void expand_shapes(t_side *s) {
+ROW(expand_shapes, "expand", T_WIDE) {
     run_shapes(s, shapes, T_COUNT(shapes), 2, run_expand);
 }
-static void expand_large(t_side *s) {
+ROW(expand_large, "expand large", 1 << TG_F32 | 1 << TG_C64) {
     run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_expand);
 }
-static void stored_shapes(t_side *s) {
+ROW(stored_shapes, "expand, stored", T_WIDE) {
     run_shapes(s, shapes, T_COUNT(shapes), 2, run_stored);
 }
-static void stored_large(t_side *s) {
+ROW(stored_large, "expand, stored, large", 1 << TG_F32 | 1 << TG_C64) {
     run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_stored);
 }
-static void sample_shapes(t_side *s) {
+ROW(sample_shapes, "sample", T_WIDE) {
     run_shapes(s, shapes, T_COUNT(shapes), 1, run_sample);
 }
-static void sample_large(t_side *s) {
+ROW(sample_large, "sample large", 1 << TG_F32 | 1 << TG_C64) {
     run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_sample);
 }
 
 /* The kernels that the cpu backend has for other CPUs. */
-static void plain_kernels(t_side *s) {
+ROW(plain_kernels, "plain kernels", 1 << TG_F32 | 1 << TG_C64) {
     cpu_state *state = strcmp(s->ops->name, "cpu") == 0 ? cpu_state_of(s->be) : NULL;
     const cpu_kernels *chosen = state ? state->kernels : NULL;
     if (state) {
@@ -351,7 +351,7 @@ static void plain_kernels(t_side *s) {
 }
 
 /* What is masked is 0 in the projection, also where G is not finite. */
-static void masked_is_dropped(t_side *s) {
+ROW(masked_is_dropped, "masked is dropped", T_WIDE) {
     trial t = trial_of(s, &shapes[T_COUNT(shapes) - 2], 0x1f);
     const int64_t words = tg_bitmap_words(t.numel);
     uint64_t *bits = t_host_alloc(s, TG_U64, words);
@@ -373,7 +373,7 @@ static void masked_is_dropped(t_side *s) {
     t_keep_close(s, op.core, t.growth);
 }
 
-static void grad_dense(t_side *s) {
+ROW(grad_dense, "grad_dense", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         for (int64_t batch = 1; batch <= 3; batch += 2) {
             trial t = trial_of(s, &shapes[i], 0);
@@ -477,7 +477,7 @@ static void *back(t_side *s, const trial *t, const void *core) {
     return op.out;
 }
 
-static void round_trip(t_side *s) {
+ROW(round_trip, "round trip", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         const trial t = orthonormal_trial(s, &shapes[i]);
         note(s, "round trip", &t);
@@ -490,7 +490,7 @@ static void round_trip(t_side *s) {
     }
 }
 
-static void adjoint(t_side *s) {
+ROW(adjoint, "adjoint", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         const trial t = orthonormal_trial(s, &shapes[i]);
         note(s, "adjoint", &t);
@@ -504,7 +504,7 @@ static void adjoint(t_side *s) {
 }
 
 /* P(a) + P(b), added up by beta, is P(a + b). */
-static void linear(t_side *s) {
+ROW(linear, "linear", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         const trial t = orthonormal_trial(s, &shapes[i]);
         note(s, "linear", &t);
@@ -526,7 +526,7 @@ static void linear(t_side *s) {
 }
 
 /* Sampling equals entries of the expanded tensor. */
-static void sample_is_gathered(t_side *s) {
+ROW(sample_is_gathered, "sample is gathered", T_WIDE) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
         const trial t = orthonormal_trial(s, &shapes[i]);
         note(s, "read off", &t);
@@ -558,7 +558,7 @@ static void sample_is_gathered(t_side *s) {
 }
 
 /* Arrays that end where a page ends are not read beyond, as the next page may not be touched. */
-static void end_of_page(t_side *s) {
+ROW(end_of_page, "end of page", T_WIDE) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = tg_dtype_size(s->dtype);
     if (strcmp(s->ops->name, "cpu") != 0) {
         return; /* ref has no vectors to read with, devices no such pages */
@@ -580,24 +580,5 @@ static void end_of_page(t_side *s) {
 }
 
 int main(void) {
-    static const t_row rows[] = {
-        {"compress", compress_shapes, T_WIDE},
-        {"compress large", compress_large, 1 << TG_F32 | 1 << TG_C64},
-        {"expand", expand_shapes, T_WIDE},
-        {"expand large", expand_large, 1 << TG_F32 | 1 << TG_C64},
-        {"expand, stored", stored_shapes, T_WIDE},
-        {"expand, stored, large", stored_large, 1 << TG_F32 | 1 << TG_C64},
-        {"expand, rounding", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
-        {"sample", sample_shapes, T_WIDE},
-        {"sample large", sample_large, 1 << TG_F32 | 1 << TG_C64},
-        {"plain kernels", plain_kernels, 1 << TG_F32 | 1 << TG_C64},
-        {"masked is dropped", masked_is_dropped, T_WIDE},
-        {"grad_dense", grad_dense, T_WIDE},
-        {"round trip", round_trip, T_WIDE},
-        {"adjoint", adjoint, T_WIDE},
-        {"linear", linear, T_WIDE},
-        {"sample is gathered", sample_is_gathered, T_WIDE},
-        {"end of page", end_of_page, T_WIDE},
-    };
-    return t_run_rows("compress", rows, T_COUNT(rows));
+    return t_run_rows("compress");
 }

@@ -33,7 +33,17 @@ static struct oracle {
     tg_dtype dtype;
 } oracle;
 
-enum { MAX_VARIANTS = 16 };
+enum { MAX_VARIANTS = 16, MAX_ROWS = 64 };
+static t_row rows[MAX_ROWS];
+static int row_count;
+
+void t_list_row(const t_row *row) {
+    if (row_count == MAX_ROWS) {
+        abort();
+    }
+    rows[row_count++] = *row;
+}
+
 static const int thread_counts[] = {1, 3};
 
 static int begin_case(void **state) {
@@ -156,8 +166,8 @@ static int open_variants(variant *variants) {
 
 /* One case per row, dtype and variant, in this order; cases (count of them) and the tests that
  * point at them. */
-static int list_cases(const variant *variants, int variant_count, const t_row *rows, int row_count,
-                      test_case *cases, struct CMUnitTest *tests) {
+static int list_cases(const variant *variants, int variant_count, test_case *cases,
+                      struct CMUnitTest *tests) {
     int count = 0;
     for (int r = 0; r < row_count; r++) {
         for (int d = 0; d < TG_DTYPES; d++) {
@@ -179,15 +189,15 @@ static int list_cases(const variant *variants, int variant_count, const t_row *r
     return count;
 }
 
-int t_run_rows(const char *family, const t_row *rows, int count) {
+int t_run_rows(const char *family) {
     variant variants[MAX_VARIANTS] = {0};
-    const size_t most = (size_t)MAX_VARIANTS * (size_t)count * TG_DTYPES;
+    const size_t most = (size_t)MAX_VARIANTS * (size_t)row_count * TG_DTYPES;
     test_case *cases = calloc(most, sizeof *cases);
     struct CMUnitTest *tests = calloc(most, sizeof *tests);
     int status = EXIT_FAILURE;
     const int variant_count = open_variants(variants);
     if (cases && tests && variant_count > 0) {
-        const int listed = list_cases(variants, variant_count, rows, count, cases, tests);
+        const int listed = list_cases(variants, variant_count, cases, tests);
         if (_cmocka_run_group_tests(family, tests, (size_t)listed, NULL, NULL) == 0) {
             status = EXIT_SUCCESS;
         }

@@ -1,6 +1,6 @@
 /* Runs scripts on every backend of the build: on `ref`, on the backend, and on the backend again.
  * The first two must record the same within tolerance, the last two the same bits. A new operation
- * is a row with a script; a new backend needs nothing here. */
+ * is a row; a new backend needs nothing here. */
 #ifndef TEST_SUPPORT_RUNNER_H
 #define TEST_SUPPORT_RUNNER_H
 
@@ -21,10 +21,21 @@ typedef struct t_row {
     unsigned dtypes;
 } t_row;
 
-/* Exit status of the program: 0 if all passed. Backends that are not available here are named and
- * skipped; with TEST_BACKEND in the environment, all but that one. With TEST_ONCE nothing is
- * compared; with TEST_PICKS (picks.h) tests are skipped. */
-int t_run_rows(const char *family, const t_row *rows, int count);
+/* A row of the program: ROW(sums, "sums of powers", T_WIDE) { .. } is a script of `s` for each of
+ * the dtypes. */
+#define ROW(script, name, dtypes)                                                                  \
+    static void script(t_side *s);                                                                 \
+    __attribute__((constructor)) static void list_##script(void) {                                 \
+        t_list_row(&(t_row){name, script, dtypes});                                                \
+    }                                                                                              \
+    static void script(t_side *s)
+
+void t_list_row(const t_row *row);
+
+/* Runs the rows of the program in their order. Exit status: 0 if all passed. Backends that are not
+ * available here are named and skipped; with TEST_BACKEND in the environment, all but that one.
+ * With TEST_ONCE nothing is compared; with TEST_PICKS (picks.h) tests are skipped. */
+int t_run_rows(const char *family);
 
 #define T_COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
