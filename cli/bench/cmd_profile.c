@@ -288,7 +288,9 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
     return code;
 }
 
-/* ---- the figure of datasets ---- */
+/* ---- figures: every dataset, and the largest network in several storage formats ---- */
+
+#define LARGEST "ns1024_max_memory"
 
 static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID_TEXT]) {
     const tg_shape shape = tg_shape_of(n_dim, sizes);
@@ -327,117 +329,108 @@ static const char *method_at(int index) {
     return opt.methods.count > 0 ? opt.methods.item[index] : usual[index];
 }
 
-/* One preset with every method. Skips, with a warning, those the backend cannot compute. */
-static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
-                       cli_sweep_point *points, int methods, bool *is_left_out) {
+/* A figure: its rows are presets, described by their sizes, or settings over a preset, which have a
+ * name and two lines below it. */
+static const struct figure {
+    const char *name, *title, *key;
+    bool is_relative;
+    struct figure_row {
+        const char *preset, *value, *about[2], *settings[3][2];
+    } rows[7]; /* ended by a row without a preset */
+} figure_list[] = {
+    {"datasets",
+     "FNO and GINO",
+     "datasets",
+     true,
+     {{.preset = "burgers"},
+      {.preset = "darcy421"},
+      {.preset = "ns128"},
+      {.preset = "ns1024"},
+      {.preset = "em"},
+      {.preset = "gino"}}},
+    {"max-memory",
+     LARGEST,
+     "the storage format",
+     false,
+     {{LARGEST, "full", {"all in f32"}, {{NULL}}},
+      {LARGEST,
+       "full +",
+       {"all in f32,", "block checkpointing"},
+       {{"fno.activation_checkpoint", "block"}}},
+      {LARGEST,
+       "H",
+       {"weights, gradients,", "activations in f16"},
+       {{"fno.fno_block_precision", "half"}, {"fno.fno_block_weights_precision", "half"}}},
+      {LARGEST,
+       "H +",
+       {"the same,", "block checkpointing"},
+       {{"fno.fno_block_precision", "half"},
+        {"fno.fno_block_weights_precision", "half"},
+        {"fno.activation_checkpoint", "block"}}},
+      {LARGEST,
+       "mixed",
+       {"weights in bf16, saved", "activations in 8 bits"},
+       {{"fno.precision", "mixed"}}},
+      {LARGEST,
+       "mixed, 8-bit moments",
+       {"the same,", "8-bit moments"},
+       {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}}}},
+};
+
+/* One row with every method. Skips, with a warning, presets that the backend cannot compute. */
+static int plan_row(tg_context *ctx, const cli_args *args, const struct figure_row *row,
+                    cli_sweep_point *points, int methods, bool *is_left_out) {
     const cli_run_source source = {
-        .command = "profile", .preset = preset, .batch = opt.batch, .args = args};
+        .command = "profile", .preset = row->preset, .batch = opt.batch, .args = args};
     tg_settings *settings = NULL;
     cli_problem problem;
     bool has_data = false;
     int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    for (int i = 0; i < 3 && row->settings[i][0] && code == CLI_OK; i++) {
+        code = cli_code(
+            ctx, tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
+    }
     for (int m = 0; m < methods && code == CLI_OK; m++) {
         const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
-        *is_left_out = m == 0 && status == TG_E_UNSUPPORTED;
+        *is_left_out = m == 0 && !row->value && status == TG_E_UNSUPPORTED;
         if (*is_left_out) {
-            cli_warn("%s is left out: %s", preset, tg_context_error(ctx));
+            cli_warn("%s is left out: %s", row->preset, tg_context_error(ctx));
             break;
         }
         code = cli_code(ctx, status);
-        snprintf(points[m].value, sizeof points[m].value, "%s", preset);
+        snprintf(points[m].value, sizeof points[m].value, "%s",
+                 row->value ? row->value : row->preset);
+        for (int line = 0; line < 2 && row->about[line]; line++) {
+            snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", row->about[line]);
+        }
     }
-    code = code == CLI_OK ? cli_problem_from(ctx, preset, settings, &problem) : code;
-    for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
-        describe(&problem, &points[m]);
+    if (code == CLI_OK && !row->value) {
+        code = cli_problem_from(ctx, row->preset, settings, &problem);
+        for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
+            describe(&problem, &points[m]);
+        }
     }
     tg_settings_destroy(&settings);
     return code;
 }
 
-static int profile_datasets(tg_context *ctx, const cli_args *args, const char *given, bool json) {
-    static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em", "gino"};
-    cli_sweep s = {.name = "FNO and GINO",
-                   .key = "datasets",
-                   .figure = opt.figure,
+static int profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+    const struct figure *f = &figure_list[strcmp(opt.figure, figure_list[0].name) == 0 ? 0 : 1];
+    cli_sweep s = {.name = f->title,
+                   .key = f->key,
+                   .figure = f->name,
                    .given = given,
-                   .is_relative = true,
+                   .is_relative = f->is_relative,
                    .methods = count_methods()};
-    const int count = sizeof presets / sizeof presets[0];
     int code = CLI_OK;
-    s.point = cli_need(calloc((size_t)count * (size_t)s.methods, sizeof *s.point));
-    for (int p = 0; p < count && code == CLI_OK; p++) {
+    s.point =
+        cli_need(calloc(sizeof f->rows / sizeof f->rows[0] * (size_t)s.methods, sizeof *s.point));
+    for (const struct figure_row *row = f->rows; row->preset && code == CLI_OK; row++) {
         bool is_left_out = false;
-        code = plan_preset(ctx, args, presets[p], &s.point[s.values * s.methods], s.methods,
-                           &is_left_out);
+        code = plan_row(ctx, args, row, &s.point[s.values * s.methods], s.methods, &is_left_out);
         s.values += !is_left_out;
     }
     code = code == CLI_OK ? show_sweep(&s, json) : code;
-    free(s.point);
-    return code;
-}
-
-/* ---- the figure of the largest network ---- */
-
-/* How it is stored: a name, two lines below it, and settings. */
-static const struct storage {
-    const char *name, *about[2], *settings[3][2];
-} storages[] = {
-    {"full", {"all in f32"}, {{NULL}}},
-    {"full +", {"all in f32,", "block checkpointing"}, {{"fno.activation_checkpoint", "block"}}},
-    {"H",
-     {"weights, gradients,", "activations in f16"},
-     {{"fno.fno_block_precision", "half"}, {"fno.fno_block_weights_precision", "half"}}},
-    {"H +",
-     {"the same,", "block checkpointing"},
-     {{"fno.fno_block_precision", "half"},
-      {"fno.fno_block_weights_precision", "half"},
-      {"fno.activation_checkpoint", "block"}}},
-    {"mixed", {"weights in bf16, saved", "activations in 8 bits"}, {{"fno.precision", "mixed"}}},
-    {"mixed, 8-bit moments",
-     {"the same,", "8-bit moments"},
-     {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}},
-};
-
-/* One storage with every method. */
-static tg_status plan_storage(tg_context *ctx, const tg_settings *settings,
-                              const struct storage *storage, cli_sweep_point *points) {
-    tg_settings *copy = NULL;
-    tg_status status = tg_settings_copy(ctx, settings, &copy);
-    for (int i = 0; i < 3 && storage->settings[i][0]; i++) {
-        CLI_TRY(status);
-        status = tg_settings_set(copy, storage->settings[i][0], storage->settings[i][1], "figure");
-    }
-    for (int m = 0; m < count_methods(); m++) {
-        CLI_TRY(status);
-        status = plan_step(ctx, copy, method_at(m), &points[m]);
-        snprintf(points[m].value, sizeof points[m].value, "%s", storage->name);
-        for (int line = 0; line < 2 && storage->about[line]; line++) {
-            snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", storage->about[line]);
-        }
-    }
-fail:
-    tg_settings_destroy(&copy);
-    return status;
-}
-
-static int profile_max_memory(tg_context *ctx, const cli_args *args, const char *given, bool json) {
-    const cli_run_source source = {
-        .command = "profile", .preset = "ns1024_max_memory", .batch = opt.batch, .args = args};
-    cli_sweep s = {.name = source.preset,
-                   .key = "the storage format",
-                   .figure = opt.figure,
-                   .given = given,
-                   .values = sizeof storages / sizeof storages[0],
-                   .methods = count_methods()};
-    tg_settings *settings = NULL;
-    bool has_data = false;
-    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
-    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
-    for (int v = 0; v < s.values && code == CLI_OK; v++) {
-        code = cli_code(ctx, plan_storage(ctx, settings, &storages[v], &s.point[v * s.methods]));
-    }
-    code = code == CLI_OK ? show_sweep(&s, json) : code;
-    tg_settings_destroy(&settings);
     free(s.point);
     return code;
 }
@@ -467,8 +460,7 @@ static int run(const cli_call *call) {
     char *given = given_settings(&call->args);
     int code = cli_open_context(call->common, true, &ctx);
     if (code == CLI_OK && opt.figure) {
-        code = (strcmp(opt.figure, "datasets") == 0 ? profile_datasets : profile_max_memory)(
-            ctx, &call->args, given, call->common->json);
+        code = profile_figure(ctx, &call->args, given, call->common->json);
     } else if (code == CLI_OK) {
         code = cli_run_settings_read(ctx, &source, &settings, &has_data);
     }
