@@ -138,7 +138,7 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
         const int sizes = tg_grid_parse(value, points);
         set_grid(sizes, points, key[5] == 't' ? problem->data : problem->latent);
         return sizes > 0 ? CLI_OK
-                         : cli_fail("%s: %s: '%.40s' is no grid (16, 48x80 or [48, 80])", origin,
+                         : cli_fail("%s: %s: '%.40s' is not a grid (16, 48x80 or [48, 80])", origin,
                                     key, value);
     } else if (strict) {
         return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size, "

@@ -198,12 +198,11 @@ static int read_metrics(cli_run *run) {
     if (text) {
         code = cli_run_parse(run, path, text, size);
     } else if (errno == ENOENT && exists(run->path)) {
-        (void)cli_fail(
-            "%s is left out: it is no folder of a run, or none of its epochs has ended: it "
-            "has no metrics.jsonl",
-            run->path);
+        (void)cli_fail("%s is left out: it is not a run folder, or no epoch has ended: it "
+                       "has no metrics.jsonl",
+                       run->path);
     } else if (errno == ENOTDIR) {
-        (void)cli_fail("%s is left out: it is a file, not a folder of a run", run->path);
+        (void)cli_fail("%s is left out: it is a file, not a run folder", run->path);
     } else {
         code = cli_fail("cannot read %s: %s", path, strerror(errno));
     }

@@ -105,7 +105,7 @@ void cli_wipe_line(void) {
 
 /* ---- progress of a command ---- */
 
-/* Seconds without a line, at most, where there is no terminal. */
+/* Longest time between lines without a terminal, in seconds. */
 #define LINE_INTERVAL 30.0
 
 void cli_progress_begin(cli_progress *progress) {
@@ -114,7 +114,7 @@ void cli_progress_begin(cli_progress *progress) {
     progress->tenth = -1;
 }
 
-/* "12.3 s left", or nothing as long as there is no telling. */
+/* "12.3 s left", or nothing while that is not known. */
 static const char *left_text(int64_t done, int64_t total, int64_t found, double seconds, char *text,
                              size_t capacity) {
     char duration[CLI_UNIT_TEXT];

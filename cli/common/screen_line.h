@@ -1,5 +1,5 @@
-/* One line at the bottom of the terminal that is redrawn in place, on stderr. It never wraps: what
- * does not fit between the margins is left out, as they are then. */
+/* One line at the bottom of the terminal that is redrawn in place, on stderr. It never wraps: parts
+ * that do not fit into the width at that moment are left out. */
 #ifndef CLI_COMMON_SCREEN_LINE_H
 #define CLI_COMMON_SCREEN_LINE_H
 

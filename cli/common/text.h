@@ -21,8 +21,8 @@ const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]);
 /* Bytes of the UTF-8 character at `text` (1..4), or 0 if it is not valid UTF-8. */
 int cli_utf8_length(const char *text);
 
-/* Code point of the character at `text` if it is none to be seen but changes how others are:
- * control characters, and those that turn the direction of writing or end a line; else 0. */
+/* Code point of the character at `text` if it is invisible but affects others: control characters,
+ * and those that change the direction of writing or end a line; else 0. */
 unsigned cli_hidden_character(const char *text);
 
 /* A copy of `text` that is one line of valid UTF-8 and leaves the terminal alone: hidden characters

@@ -37,7 +37,7 @@ static int find_section(const char *name) {
         cli_suggest_offer(&suggestion, sections[i].name);
     }
     cli_usage("help",
-              "'%.64s' is no section of the settings; there are fno, opt, data and "
+              "'%.64s' is not a section of the settings; they are fno, opt, data and "
               "distributed%s",
               name, suggestion.text);
     return -1;

@@ -379,7 +379,7 @@ static int run(const cli_call *call) {
     }
     const tg_comm_launch launch = tg_comm_get_launch();
     if (launch.ranks > 1 && cli_is_first()) {
-        cli_warn("%d ranks do not share a prediction: each makes what its own command line says",
+        cli_warn("%d ranks do not share a prediction: each follows its own command line",
                  launch.ranks);
     }
     code = check_output(ctx, call->args.item[0]);

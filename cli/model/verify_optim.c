@@ -68,7 +68,7 @@ static int read_config(verify_run *run, tg_optim_config *config) {
     json_t *options = kind ? verify_metadata(run, "options") : NULL;
     int code = options ? CLI_OK : CLI_FAILED;
     if (options && (!json_is_string(kind) || !json_is_object(options))) {
-        code = cli_fail("%s: metadata 'kind' is no text or 'options' no object", run->path);
+        code = cli_fail("%s: metadata 'kind' is not a text or 'options' not an object", run->path);
     }
     const char *key;
     json_t *value;

@@ -194,7 +194,7 @@ int cli_report_check_rollout(const cli_run *run) {
     return CLI_OK;
 }
 
-/* The frames of a run; none is no failure. */
+/* The frames of a run, which may have none. */
 static int add_film(cli_html *page, const cli_report *report, int index) {
     const cli_run *run = &report->run[index];
     film f = find_film(run);

@@ -284,7 +284,8 @@ static int draw_tile(cli_html *page, const card *c, const char *name, const tile
              t->note);
     cli_html_add(page, "<figure class=\"tile\"><figcaption>%s <span>%s</span></figcaption>",
                  t->title, t->note);
-    const double from = t->map == CLI_MAP_ERROR ? -t->high : t->low; /* its middle is no error */
+    const double from =
+        t->map == CLI_MAP_ERROR ? -t->high : t->low; /* the middle of the map is error 0 */
     int code =
         cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, from, t->high, alt);
     const bool is_signed = t->map == CLI_MAP_ERROR && t->low < 0.0;

@@ -104,7 +104,7 @@ static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_m
 }
 
 /* A key that no table knows is tried alone, so that all of them are named and not only the first.
- * What else is wrong there is no mistake: `model: gino` is none, but needs other settings. */
+ * Other errors do not count there: `model: gino` is right, but needs other settings. */
 static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *memory,
                        cli_mistakes *mistakes) {
     for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {

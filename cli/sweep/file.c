@@ -68,7 +68,7 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
         }
         cli_suggest_offer(&near, *section);
     }
-    cli_mistake(mistakes, "%s: '%s' is no key of a sweep%s%s", origin, key,
+    cli_mistake(mistakes, "%s: '%s' is not a key of a sweep%s%s", origin, key,
                 near.best ? "; did you mean " : " (settings of the runs go below settings:)",
                 near.best ? near.best : "");
 }
@@ -191,8 +191,8 @@ static void read_search(cli_sweep_builder *b) {
         char *end = NULL;
         const double rate = strtod(out->rate[i], &end);
         if (end == out->rate[i] || *end || !(rate > 0.0) || !isfinite(rate)) {
-            cli_mistake(b->mistakes, "%s: lr.values: '%.40s' is no learning rate", b->source->path,
-                        out->rate[i]);
+            cli_mistake(b->mistakes, "%s: lr.values: '%.40s' is not a learning rate",
+                        b->source->path, out->rate[i]);
         }
     }
     if (out->rates == 0) {

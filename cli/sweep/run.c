@@ -468,7 +468,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
         end->finished += s.book[i].state == FINISHED;
         end->kept += s.book[i].is_kept;
         end->waiting += s.book[i].state == WAITING;
-        /* of a search, a rate that leads nowhere is an answer */
+        /* in a search, a rate that fails is a result */
         end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
     }
     end->seconds = cli_seconds() - s.start;

@@ -287,9 +287,9 @@ run 1 absent -o refused.html
 refused 'absent/metrics.jsonl: No such file'
 mkdir -p empty
 run 1 empty -o refused.html
-refused 'empty is left out: it is no folder of a run' 'no metrics.jsonl'
+refused 'empty is left out: it is not a run folder' 'no metrics.jsonl'
 run 1 adam/config.yaml -o refused.html
-refused 'adam/config.yaml is left out: it is a file, not a folder of a run'
+refused 'adam/config.yaml is left out: it is a file, not a run folder'
 : >empty/metrics.jsonl
 run 1 empty -o refused.html
 refused 'no epoch of this run has ended'
@@ -312,7 +312,7 @@ last='report with folders that are no runs'
 "$tgrad" report nothing adam empty adam/config.yaml tensorgrad -o left.html --json >out 2>err ||
     complain "$last: failed"
 [ "$(wc -l <err)" -eq 3 ] || complain "$last: not three sentences"
-says err 'tgrad: nothing is left out: it is no folder of a run' 'empty/metrics.jsonl is left out' \
+says err 'tgrad: nothing is left out: it is not a run folder' 'empty/metrics.jsonl is left out' \
     'adam/config.yaml is left out'
 [ "$(grep -c '"name"' out)" -eq 2 ] || complain "$last: not two runs"
 well_formed left.html

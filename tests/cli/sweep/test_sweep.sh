@@ -53,7 +53,7 @@ scales: {smoke: {seed: 0}}
 Y
 expect 1 sweep worse.yaml --out bad --dry-run
 says err "variants needs a map" "list.opt.eps has 1 values, list.opt.learning_rate 3" "metric: 'l2' is not GRID.l2" \
-    "'seed' is no key of a sweep; did you mean seeds"
+    "'seed' is not a key of a sweep; did you mean seeds"
 grep -q axes err && complain "$last: an empty section is a mistake"
 # Seeds and rates have keys of their own, which count for all runs.
 cat >ignored.yaml <<'Y'
@@ -192,7 +192,7 @@ expect 1 sweep wider.yaml --out search
 says err "Adam_s0: $work/search holds this run, at the best of rates without 1e-2"
 printf '%s\n' 'base: base.yaml' 'settings: {data.root: d/data}' 'lr: {values: [1e-3, x], norm: l1}' >bad.yaml
 expect 1 sweep bad.yaml --out bad
-says err "lr.n_validation is needed" "'x' is no learning rate" "lr.norm: 'l1' is not l2 or h1"
+says err "lr.n_validation is needed" "'x' is not a learning rate" "lr.norm: 'l1' is not l2 or h1"
 
 # ---- tables ----
 grep -qE '^\| Adam \| 0\.[01]+† \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
