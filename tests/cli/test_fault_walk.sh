@@ -67,7 +67,7 @@ half() {
 }
 
 preloaded() { # <kind> <n> <program> <words ..>
-    timeout 60 env FAULT="$1" AT="$2" COUNT="$work/count" LD_PRELOAD="$faults" "${@:3}" \
+    timeout 300 env FAULT="$1" AT="$2" COUNT="$work/count" LD_PRELOAD="$faults" "${@:3}" \
         >out 2>err </dev/null
 }
 

@@ -29,7 +29,7 @@ limited() {
     local code
     last="$2 with $1 MiB"
     # shellcheck disable=SC3045 # bash has it
-    (ulimit -v $(($1 << 10)) && exec timeout -k 5 60 "$tgrad" "${@:2}" >out 2>err </dev/null)
+    (ulimit -v $(($1 << 10)) && exec timeout -k 5 300 "$tgrad" "${@:2}" >out 2>err </dev/null)
     code=$?
     case $code in
     0) successes=$((successes + 1)) ;;

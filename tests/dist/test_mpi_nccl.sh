@@ -81,7 +81,7 @@ same_arrays without staged
 faulty() {
     local fault=$1 timeout=$2 sentence=$3
     rm -rf faulty
-    timeout 60 mpirun "${mpi_options[@]}" -n 1 "${command[@]}" --run faulty --distributed.backend nccl \
+    timeout 300 mpirun "${mpi_options[@]}" -n 1 "${command[@]}" --run faulty --distributed.backend nccl \
         --distributed.timeout "$timeout" "${@:4}" : -n 1 -x FAKE_NCCL="$fault" "${command[@]}" --run faulty \
         --distributed.backend nccl --distributed.timeout "$timeout" "${@:4}" >faulty.out 2>&1
     case $? in

@@ -60,7 +60,7 @@ END
     chmod +x alone/tgrad-h5
     cp alone/tgrad-h5 lib
     last="a reader with $1"
-    timeout -k 5 60 alone/tgrad inspect h5py.h5 >out 2>err
+    timeout -k 5 300 alone/tgrad inspect h5py.h5 >out 2>err
     local code=$?
     [ $code -eq 1 ] || complain "$last: exit code $code"
     grep -q "$2" err || complain "$last: no '$2'"
@@ -102,7 +102,7 @@ for answer in 8 32; do
     cp alone/tgrad-h5 lib
     { frame 4 0 $answer; bytes $answer 0; frame 5 0 0; } >answer
     last="a reader that sends $answer of 16 bytes"
-    timeout -k 5 60 alone/tgrad convert h5py.h5 out.npy >out 2>err
+    timeout -k 5 300 alone/tgrad convert h5py.h5 out.npy >out 2>err
     [ $? -eq 1 ] || complain "$last: is believed"
     grep -q "$lost" err || complain "$last: no '$lost'"
 done
