@@ -282,6 +282,20 @@ static tg_status share_signal(tg_comm *comm) {
     return status;
 }
 
+/* ", 3 batches and 18 updates skipped", or "". */
+static const char *skipped_text(const tg_train_end *end, char text[128]) {
+    const long long batches = end->skipped - end->refused, updates = end->refused;
+    text[0] = '\0';
+    if (batches > 0 && updates > 0) {
+        snprintf(text, 128, ", %lld batches and %lld updates of parameters skipped", batches,
+                 updates);
+    } else if (end->skipped > 0) {
+        snprintf(text, 128, ", %lld %s skipped", batches + updates,
+                 batches > 0 ? "batches" : "updates of parameters");
+    }
+    return text;
+}
+
 /* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
  * any other, and then its error. */
 static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
@@ -320,12 +334,10 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",
                     (long long)s.last.epoch, (long long)s.last.epochs);
         }
-        char skipped[64] = "";
-        if (end.skipped > 0) {
-            snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
-        }
+        char skipped[128];
         cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
-                (long long)end.epoch, (long long)end.step, skipped, end.checkpoint);
+                (long long)end.epoch, (long long)end.step, skipped_text(&end, skipped),
+                end.checkpoint);
     }
     return status;
 }
