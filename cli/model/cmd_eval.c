@@ -59,10 +59,20 @@ typedef struct wanted_grid {
     int64_t points[TG_DATA_MAX_DIMS];
 } wanted_grid;
 
+/* The parts of a file, of which an array that the model was not trained on is another file. */
+static tg_status get_split(const cli_model *model, const char *file, tg_model_split *out) {
+    tg_dataset_config config;
+    *out = (tg_model_split){0};
+    CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
+    return opt.x_name && strcmp(opt.x_name, config.x_name) != 0
+               ? TG_OK
+               : tg_model_get_split(model->model, file, out);
+}
+
 /* The part of a file that --split asks for. CLI_FAILED after a message. */
 static int choose_part(tg_context *ctx, const cli_model *model, const char *file, part *out) {
     tg_model_split split;
-    const tg_status status = tg_model_get_split(model->model, file, &split);
+    const tg_status status = get_split(model, file, &split);
     if (status != TG_OK) {
         return cli_fail_data(ctx, status, "--x-name and --y-name");
     }
@@ -71,7 +81,8 @@ static int choose_part(tg_context *ctx, const cli_model *model, const char *file
         return CLI_OK;
     }
     if (split.trained == 0) {
-        return cli_fail("--split %s: %s is no file that the model was trained on", out->name, file);
+        return cli_fail("--split %s: the model was not trained on %s%s%s", out->name,
+                        opt.x_name ? opt.x_name : "", opt.x_name ? " of " : "", file);
     }
     const bool is_test = strcmp(out->name, "test") == 0;
     if (is_test && split.tests == 0) {
@@ -82,22 +93,29 @@ static int choose_part(tg_context *ctx, const cli_model *model, const char *file
     return CLI_OK;
 }
 
+/* "samples", "trajectory" and the like. */
+static const char *things_of(const part *p, int64_t count) {
+    return p->split.has_trajectories ? (count == 1 ? "trajectory" : "trajectories")
+                                     : (count == 1 ? "sample" : "samples");
+}
+
 /* "48 test samples of data.h5; the other 192 were trained on"; nothing of other files. */
 static void print_part(const char *file, const part *p) {
     const tg_model_split *s = &p->split;
-    const char *things = s->has_trajectories ? "trajectories" : "samples";
     if (s->trained == 0) {
         return;
     }
     if (strcmp(p->name, "test") == 0) {
         const bool are_all = s->trained + s->tests == s->total;
-        cli_say("%lld test %s of %s; %s%lld%s were trained on", (long long)p->count, things, file,
-                are_all ? "the other " : "", (long long)s->trained, are_all ? "" : " others");
+        cli_say("%lld test %s of %s; %s%lld%s were trained on", (long long)p->count,
+                things_of(p, p->count), file, are_all ? "the other " : "", (long long)s->trained,
+                are_all ? "" : " others");
     } else if (strcmp(p->name, "train") == 0) {
-        cli_say("%lld %s of %s that were trained on", (long long)p->count, things, file);
+        cli_say("%lld %s of %s that were trained on", (long long)p->count, things_of(p, p->count),
+                file);
     } else {
-        cli_say("all %lld %s of %s; %lld of them were trained on", (long long)s->total, things,
-                file, (long long)s->trained);
+        cli_say("all %lld %s of %s; %lld of them were trained on", (long long)s->total,
+                things_of(p, s->total), file, (long long)s->trained);
     }
 }
 
