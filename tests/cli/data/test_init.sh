@@ -73,6 +73,10 @@ if [ -x "$fake" ]; then
     expect_form 20000000 adam 8bit "$less"
     expect_form 4000000 tensorgrad 8bit "$less"
     exits 0 train by_memory.yaml --run by_memory --opt.n_epochs 1 --threads 1 # the comment is one
+    for line in "match_rms: true" "sparse_ratio: 0.20" "second_rank: 0.05" "update_proj_gap: 100" \
+        "moments_on_refresh: reset" "eps: 1.0e-8"; do # docs/choosing.md, as in the torch class
+        grep -qx "  $line" by_memory.yaml || complain "tensorgrad without $line: $(cat by_memory.yaml)"
+    done
 fi
 
 # ---- one file for training and tests ----
