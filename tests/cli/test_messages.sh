@@ -112,6 +112,48 @@ arrays three.safetensors a 8,12,20 b 8,12,20 c 8,12,20
 expect 1 init three.safetensors
 grep -q "the other way round" err && complain "three arrays are no pair"
 
+arrays one.safetensors u 8,6,12,20
+expect 1 init one.safetensors
+says err "if it has times, (samples, times, grid..): tgrad init one.safetensors --fields u"
+expect 0 init one.safetensors --fields u
+says out "fields: u"
+arrays upper.safetensors X 8,12,20 Y 8,12,20
+expect 1 init upper.safetensors
+says err "of this pair: tgrad init upper.safetensors --x-name X --y-name Y"
+grep -q "the other way round" err && complain "the names say which is the input: $(cat err)"
+
+# ---- training and test data side by side ----
+
+small=(--threads 1 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1)
+arrays parts.safetensors x_test 3,12,20 x_train 8,12,20 y_test 3,12,20 y_train 8,12,20
+expect 1 init parts.safetensors
+says err "of this pair: tgrad init parts.safetensors --x-name x_train --y-name y_train"
+expect 0 init parts.safetensors --x-name x_train --y-name y_train -o parts.yaml
+expect 0 train parts.yaml --run parts "${small[@]}"
+expect 0 eval parts -d parts.safetensors --x-name x_test --y-name y_test # no part of what was trained on
+grep -Eq "^parts.safetensors +12x20 +3 " out || complain "$last: not all 3 samples: $(cat out)"
+expect 1 eval parts -d parts.safetensors --x-name x_test --y-name y_test --split test
+says err "--split test: the model was not trained on x_test of parts.safetensors"
+expect 0 eval parts -d parts.safetensors --x-name x_train
+says out "1 test sample of parts.safetensors; the other 7 were trained on"
+
+# ---- a pair of npy files ----
+
+for side in x y; do
+    expect 0 convert plain.safetensors $side.npy --dataset $side
+    cp $side.npy ${side}_heat.npy
+    cp $side.npy heat_$side.npy
+done
+for file in x.npy x_heat.npy heat_x.npy; do
+    expect 0 init $file -o npy.yaml
+    expect 0 train npy.yaml --run npy --force "${small[@]}"
+done
+cp x.npy other.npy
+for file in y.npy other.npy; do
+    expect 1 init $file
+    says err "$file: an npy file holds one array: call the files of a pair NAME_x.npy and NAME_y.npy"
+done
+
 # ---- NaN: x[2, 3, 5] and y[5, 11, 18] ----
 
 cp plain.safetensors nan.safetensors
