@@ -83,6 +83,16 @@ says err "x is read as 12 channels on a grid of 20x3; if its channels come last,
 arrays first.safetensors x 8,3,12,20 y 8,3,12,20
 expect 0 init first.safetensors
 says out "n_modes: [6, 10]" "in_channels: 3"
+# as many channels as the grid has points, or more: y, which has others, shows what they are
+arrays many.safetensors x 4,20,12,12 y 4,1,12,12
+expect 0 init many.safetensors
+says out "n_modes: [6, 6]" "in_channels: 20" "out_channels: 1"
+arrays many_x.safetensors x 4,12,12,20 y 4,12,12
+expect 0 init many_x.safetensors --order nhwc
+says out "n_modes: [6, 6]" "in_channels: 20" "out_channels: 1"
+arrays cube.safetensors x 4,12,12,12 y 4,12,12,12
+expect 0 init cube.safetensors
+says out "n_modes: [6, 6, 6]" "in_channels: 1"
 arrays grids.safetensors x 8,12,20 y 8,12,16
 expect 1 init grids.safetensors
 says err "their grids differ), but x is 8x12x20, y is 8x12x16"
