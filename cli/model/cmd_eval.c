@@ -12,7 +12,7 @@
 static struct {
     cli_list data;       /* files */
     cli_list resolution; /* as text; empty: that of each file */
-    const char *x_name, *y_name;
+    const char *x_name, *y_name, *order;
     int64_t batch;
     int64_t rollout;   /* steps, 0: all; -1: none */
     const char *split; /* NULL: "test" of a file that the run split, "all" of others */
@@ -20,6 +20,9 @@ static struct {
 } opt = {.batch = 16, .rollout = -1};
 
 static const char *const splits[] = {"train", "test", "all", NULL};
+static const char *const orders[] = {"nchw", "nhwc", NULL};
+
+#define DATA_OPTIONS "--x-name, --y-name and --order"
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("data", 'd', &opt.data, "FILE",
@@ -29,6 +32,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.x_name, NULL, "NAME", "of the inputs in the file",
                     "as trained"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
+                    "as trained"),
+    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
                     "samples of a file that was trained on", "test"),
@@ -74,7 +79,7 @@ static int choose_part(tg_context *ctx, const cli_model *model, const char *file
     tg_model_split split;
     const tg_status status = get_split(model, file, &split);
     if (status != TG_OK) {
-        return cli_fail_data(ctx, status, "--x-name and --y-name");
+        return cli_fail_data(ctx, status, DATA_OPTIONS);
     }
     *out = (part){.name = opt.split ? opt.split : split.tests > 0 ? "test" : "all", .split = split};
     if (strcmp(out->name, "all") == 0) {
@@ -127,6 +132,7 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
+    config.channels_last = opt.order ? strcmp(opt.order, "nhwc") == 0 : config.channels_last;
     config.horizon *= steps;
     config.first_sample = which->first;
     config.n_samples = which->count;
@@ -449,7 +455,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
         code = choose_part(ctx, model, results[i].file, &results[i].part);
         if (code == CLI_OK) {
             const tg_status status = evaluate(ctx, model, &grids[i % each], &results[i]);
-            code = status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, "--x-name and --y-name");
+            code = status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, DATA_OPTIONS);
         }
     }
     if (code == CLI_OK && json) {
