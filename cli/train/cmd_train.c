@@ -234,6 +234,21 @@ static void print_time(const tg_train_time *t) {
            t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
 }
 
+/* Errors of each channel: the sum over channels hides those of small ones. */
+static void print_channels(const tg_train_epoch *last) {
+    enum { MOST = 8 };
+    const tg_test_errors *e = &last->test[0];
+    if (last->test_count == 0 || e->channels < 2) {
+        return;
+    }
+    printf("l2 of each channel, %s:", e->grid);
+    for (int64_t c = 0; c < e->channels && c < MOST; c++) {
+        char text[CLI_UNIT_TEXT];
+        printf(" %s", number_text(e->l2_channels[c], text));
+    }
+    printf("%s\n", e->channels > MOST ? " .." : "");
+}
+
 static json_t *json_of_processes(const tg_comm *comm) {
     const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     return cli_json_new(
@@ -326,6 +341,7 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
         cli_say("go on with: tgrad train --run %s --resume auto", run_folder);
     } else {
         if (s.last.epoch > 0) { /* resumed with an epoch left */
+            print_channels(&s.last);
             print_memory(&s.last);
             print_time(&s.time);
         }

@@ -37,7 +37,9 @@ opt: {name: adam, n_epochs: 1}
 data: {train_file: plain.safetensors, batch_size: 4, encode_output: false}
 Y
 arrays plain.safetensors x 8,12,20 y 8,12,20
+small=(--threads 1 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1)
 expect 0 train config.yaml --run plain --threads 1
+grep -q "of each channel" out && complain "the channels of fields without any: $(cat out)"
 
 expect 0 eval --help
 says out "HDF5, npz, safetensors, or NAME_x.npy"
@@ -98,12 +100,31 @@ expect 1 init grids.safetensors
 says err "their grids differ), but x is 8x12x20, y is 8x12x16"
 grep -q "data.order" err && complain "the order of channels is not what is wrong: $(cat err)"
 
+# ---- a model of another order than the file ----
+
+arrays first_2.safetensors x 8,3,12,20 y 8,2,12,20
+arrays last_2.safetensors x 8,12,20,3 y 8,12,20,2
+expect 0 init first_2.safetensors -o first_2.yaml
+expect 0 train first_2.yaml --run first_2 "${small[@]}"
+grep -Eq "^l2 of each channel, 12x20: [0-9.]+ [0-9.]+$" out || complain "no errors of channels: $(cat out)"
+exits 1 eval first_2 -d last_2.safetensors
+says err "set data.order: nhwc" "here the keys of section data are the options --x-name, --y-name and --order"
+expect 0 eval first_2 -d last_2.safetensors --order nhwc
+grep -Eq "^last_2.safetensors +12x20 +8 " out || complain "$last: $(cat out)"
+exits 1 predict first_2 -i last_2.safetensors -o last_y.npy
+expect 0 predict first_2 -i last_2.safetensors -o last_y.npy --order nhwc
+says out "8 samples, f32 8x12x20x2"
+expect 0 predict first_2 -i first_2.safetensors -o first_y.npy
+says out "8 samples, f32 8x2x12x20"
+
 # ---- two arrays of other names ----
 
 arrays two.safetensors start 8,12,20 end 8,12,20
 expect 1 init two.safetensors
 says err "tgrad init two.safetensors --x-name start --y-name end, or the other way round"
 expect 0 init two.safetensors --x-name start --y-name end
+expect 1 predict plain -i two.safetensors -o two.npy
+says err "here the keys of section data are the options --dataset and --order"
 expect 0 inspect two.safetensors # of this format it may be a file of weights
 says out "tgrad init two.safetensors --x-name start --y-name end"
 "$tgrad" convert two.safetensors two.h5 >/dev/null
@@ -134,7 +155,6 @@ grep -q "the other way round" err && complain "the names say which is the input:
 
 # ---- training and test data side by side ----
 
-small=(--threads 1 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1)
 arrays parts.safetensors x_test 3,12,20 x_train 8,12,20 y_test 3,12,20 y_train 8,12,20
 expect 1 init parts.safetensors
 says err "of this pair: tgrad init parts.safetensors --x-name x_train --y-name y_train"
