@@ -264,7 +264,9 @@ static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
         cli_bytes_text(bytes[form], state);
         cli_bytes_text(bytes[form ? 0 : STATE_FORMS - 1], other);
         out->method_note = /* the bytes left would make every proposal another one */
-            form == 0
+            form == 0 && bytes[STATE_FORMS - 1] >= bytes[0]
+                ? cli_format("state %s, under %d %% of the memory left", state, 100 / SMALL_STATE)
+            : form == 0
                 ? cli_format("state %s, under %d %% of the memory left; tensorgrad with 8-bit "
                              "moments: %s",
                              state, 100 / SMALL_STATE, other)
