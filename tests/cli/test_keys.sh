@@ -93,7 +93,12 @@ printf 'fno: {n_modes: 8}\n' >c.yaml
 cp "$tree/tests/fixtures/v1_f4.npy" a.npy
 cp "$tree/tests/fixtures/h5py.h5" a.h5
 : >empty
-refused 1 "a.npy: not a text file in UTF-8; it is an npy file" train a.npy --run r
+refused 1 "a.npy: expected settings (YAML), found arrays (npy); tgrad init writes settings" train a.npy --run r
+refused 1 "a.h5: expected settings (YAML), found arrays (HDF5); tgrad init writes settings" plan a.h5
+{ cat a.npy && head -c 2000000 /dev/zero; } >large.npy # larger than settings may be
+refused 1 "large.npy: expected settings (YAML), found arrays (npy)" train large.npy --run r
+{ printf 'a: 1 #' && head -c 2000000 /dev/zero | tr '\0' x; } >large.yaml
+refused 1 "large.yaml: has 2000006 bytes, at most 1048576 are accepted" train large.yaml --run r
 refused 1 "c.yaml: expected a safetensors file, found a text file" eval c.yaml --data a.h5
 refused 1 "a.npy: expected a safetensors file, found an npy file" verify fno a.npy
 refused 1 "a.h5: expected a safetensors file, found an HDF5 file" predict a.h5 -i a.npy -o b.npy
