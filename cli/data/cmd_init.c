@@ -40,8 +40,7 @@ static int explain(tg_context *ctx, const char *path, tg_status status) {
     const int code =
         cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
     const bool is_named = opt.x_name || opt.y_name || opt.fields;
-    char *command =
-        status == TG_E_ARGUMENT && !is_named ? cli_propose_command(ctx, path) : NULL;
+    char *command = status == TG_E_ARGUMENT && !is_named ? cli_propose_command(ctx, path) : NULL;
     if (command) {
         cli_fail("%s", command);
     }

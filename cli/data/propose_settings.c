@@ -426,9 +426,8 @@ static char *partner_of(const cli_source *source, const char *x) {
     char *y = NULL;
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0] && !y; i++) {
         const size_t length = strlen(prefixes[i][0]);
-        y = strncmp(x, prefixes[i][0], length) == 0
-                ? cli_format("%s%s", prefixes[i][1], x + length)
-                : NULL;
+        y = strncmp(x, prefixes[i][0], length) == 0 ? cli_format("%s%s", prefixes[i][1], x + length)
+                                                    : NULL;
         if (y && !has_array(source, y)) {
             free(y);
             y = NULL;

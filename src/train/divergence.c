@@ -31,8 +31,8 @@ static int64_t finite_batches(const tg_trainer *t) {
     return (t->progress.samples + size - 1) / size;
 }
 
-/* Whether most updates of the epoch were refused: their gradients overflow, so the losses, which are
- * finite, will not fall any more. */
+/* Whether most updates of the epoch were refused: their gradients overflow, so the losses, which
+ * are finite, will not fall any more. */
 static bool refuses_most(const tg_trainer *t) {
     const tg_optim_stats now = tg_optim_get_stats(t->optim), *start = &t->stats_start;
     return now.skipped - start->skipped > now.steps - start->steps;
