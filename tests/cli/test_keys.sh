@@ -51,6 +51,15 @@ grep -q "an integer from 1 to 1048576" all || complain "a range in full digits"
 grep -q "one of full, half, 8bit" opt || complain "choices"
 if grep -q "fno[.]" opt; then complain "help keys opt shows another section"; fi
 refused 2 "did you mean opt?" help keys opts
+expect 0 help opt.name
+says out "  opt.name (" "one of adam, lowrank"
+[ "$(grep -c '^  opt[.]' out)" -eq 1 ] || complain "help opt.name shows other settings: $(cat out)"
+cp out one
+expect 0 help keys opt.name
+cmp -s out one || complain "$last: not the page of help opt.name"
+expect 0 help keys opt.name --json
+[ "$(jq -r '.keys[].key' out)" = opt.name ] || complain "$last: $(cat out)"
+refused 2 "there is no setting 'opt.nam'; did you mean opt.name?" help opt.nam
 refused 2 "one too many" help train keys
 "$tgrad" train --help >page
 [ "$(grep -c '^  [a-z]*[.][a-z_]* .*\(default:\|needed\)' page)" -ge 15 ] || complain "train --help shows keys"
