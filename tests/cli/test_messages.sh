@@ -41,6 +41,9 @@ small=(--threads 1 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1)
 expect 0 train config.yaml --run plain --threads 1
 grep -q "of each channel" out && complain "the channels of fields without any: $(cat out)"
 
+expect 0 inspect plain/checkpoints/recent.safetensors
+says out "a trained model, which tgrad eval and tgrad predict take"
+grep -q "data layout" out && complain "a checkpoint is no data: $(grep 'data layout' out)"
 expect 0 eval --help
 says out "HDF5, npz, safetensors, or NAME_x.npy"
 
