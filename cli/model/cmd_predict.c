@@ -134,6 +134,13 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
     return cli_code(ctx, status);
 }
 
+/* Here an option says what a key of the settings says in a training. */
+static int fail_input(const tg_context *ctx, tg_status status) {
+    const char *sentence = tg_context_error(ctx), *key = strstr(sentence, "; data.x_name says");
+    return key ? cli_fail("%.*s; --dataset says which one to take", (int)(key - sentence), sentence)
+               : cli_fail_status(ctx, status);
+}
+
 /* From the array `name` of the file; NULL: as trained, or its only one. */
 static int take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
                       int64_t wanted, input *in) {
@@ -141,7 +148,7 @@ static int take_input(tg_context *ctx, const cli_model *model, const char *path,
     tg_dataset *set = NULL;
     const tg_status status = open_input(ctx, model, path, name, &config, &set);
     const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
-                                     : cli_fail_data(ctx, status, "--dataset and --order");
+                                     : fail_input(ctx, status);
     const tg_dataset_facts facts = tg_dataset_get_facts(set);
     if (config.coordinates > 0) {
         in->added = facts.x_ndim == 2 ? 2 : 0;

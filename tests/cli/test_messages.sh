@@ -127,7 +127,7 @@ expect 1 init two.safetensors
 says err "tgrad init two.safetensors --x-name start --y-name end, or the other way round"
 expect 0 init two.safetensors --x-name start --y-name end
 expect 1 predict plain -i two.safetensors -o two.npy
-says err "here the keys of section data are the options --dataset and --order"
+says err "there is no tensor 'x'; there are start, end; --dataset says which one to take"
 expect 0 inspect two.safetensors # of this format it may be a file of weights
 says out "tgrad init two.safetensors --x-name start --y-name end"
 "$tgrad" convert two.safetensors two.h5 >/dev/null
