@@ -5,6 +5,7 @@
  * followed in place and never copied into the tree; a budget of visited values and a depth limit
  * bound the walk whatever the aliases do. */
 #include <libfyaml.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -468,14 +469,29 @@ tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void 
     return status;
 }
 
+/* The error for a file that is no text, or too large: it may be one of data. */
+static tg_status explain_no_text(tg_context *ctx, const char *path, tg_status status) {
+    char sentence[512];
+    tg_file_format format;
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+    if (tg_file_detect(ctx, path, &format) != TG_OK) {
+        return tg_fail(ctx, status, "%s", sentence);
+    }
+    return tg_fail(ctx, TG_E_CONFIG,
+                   "%s: expected settings (YAML), found arrays (%s); tgrad init writes settings "
+                   "that train on a file",
+                   path, tg_file_format_name(format));
+}
+
 tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings **out) {
     TG_NEED_OUT(ctx, out, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
     tg_status status = tg_file_read(ctx, path, MAX_FILE, &bytes, &size);
+    const bool is_text = status == TG_OK ? !memchr(bytes, '\0', size) : status != TG_E_FORMAT;
     if (status == TG_OK) {
         status = parse_text(ctx, path, bytes, size, out);
     }
     TG_FREE(ctx, bytes);
-    return status;
+    return is_text ? status : explain_no_text(ctx, path, status);
 }

@@ -71,7 +71,8 @@ struct tg_trainer {
     int64_t summed;    /* batches in the current update */
     int64_t refreshes; /* of projections, logged so far */
 
-    double epoch_start; /* on the clock */
+    double epoch_start;         /* on the clock */
+    tg_optim_stats stats_start; /* before the epoch, or before the part of it in this process */
     double step_seconds;
     tg_train_time time;  /* since the last epoch's line, without the steps */
     int64_t timed_steps; /* of this epoch, in this process */
