@@ -465,7 +465,7 @@ static void optimizers_need_their_workspace(void **state) {
     shared.dense = malloc(shared.dense_bytes);
     assert_true(shared.work && shared.dense);
     shared.work_bytes--;
-    net_ok(ctx, tg_optim_share(optim, &shared));
+    net_ok(ctx, tg_optim_share_workspace(optim, &shared));
     assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "the network is not prepared with them"));
     shared.work_bytes++; /* what is shared may change at any time */
@@ -473,7 +473,7 @@ static void optimizers_need_their_workspace(void **state) {
     tg_optim_destroy(&optim);
     setup.shares_workspace = false;
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    assert_int_equal(tg_optim_share(optim, &shared), TG_E_ARGUMENT);
+    assert_int_equal(tg_optim_share_workspace(optim, &shared), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "its own workspace"));
     tg_optim_destroy(&optim);
     free(shared.work);
