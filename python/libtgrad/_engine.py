@@ -377,7 +377,6 @@ class Engine:
         return plain(gradient)
 
     def _one(self, i, gradient):
-        self._follow(i)
         if isinstance(gradient, Factored):
             return gradient.handed_to(i, self.place)
         self.template[i].dense = gradient.data_ptr()
@@ -396,6 +395,7 @@ class Engine:
         try:
             with self.on_stream():
                 _work = self._borrow(isinstance(gradient, Factored))
+                self._follow(i)
                 self.context.check(self._receive(self._user, self._one(i, gradient)))
         finally:
             _mark_written([self.rows[i].param])
@@ -446,10 +446,17 @@ class Engine:
             with self.on_stream():
                 self.context.check(lib.tg_optim_discard(self.optim))
 
-    def apply(self):
-        """Updates every parameter that has a sum."""
+    def norms(self):
+        return [torch.linalg.vector_norm(total).to(torch.float64) for total in self.sums()]
+
+    def place_of(self, param):
+        return self._index[id(param)]
+
+    def apply(self, places=None):
+        """Updates every parameter that has a sum, or those of some places."""
         with self.on_stream():
-            for i, row in enumerate(self.rows):
+            for i in range(len(self.rows)) if places is None else places:
+                row = self.rows[i]
                 if self.is_summing(i):
                     self._follow(i)
                     work = self._borrow()

@@ -157,11 +157,9 @@ class TensorGRaD(torch.optim.Optimizer):
         """Refuses what DTensors are not updated with."""
         if not any(map(is_sharded, group["params"])):
             return
-        for key, reason in (("in_backward", "their gradients are complete when the backward pass has ended, "
-                             "and already divided over the ranks"),
-                            ("distributed", "fully_shard averages their gradients")):
-            if options[key]:
-                raise Error(f"{key}: not with DTensors (FSDP2); {reason}: call step() alone", c.TG_E_CONFIG)
+        if options["distributed"]:
+            raise Error("distributed: not with DTensors (FSDP2); fully_shard averages their gradients: call step() "
+                        "alone", c.TG_E_CONFIG)
         if group.get("memory_budget"):
             raise Error("memory_budget: not with DTensors (FSDP2); it is divided over all parameters, and no "
                         "process holds them all: set rank and sparse_ratio", c.TG_E_CONFIG)
@@ -203,9 +201,9 @@ class TensorGRaD(torch.optim.Optimizer):
                 by_place.setdefault(place, []).append(Row(param, number, name, group))
         for place, rows in by_place.items():
             seed = self.param_groups[0]["seed"]
-            engine = (Engine(rows, self.param_groups, seed, self._options["accumulate"],
-                             self._options["in_backward"])
-                      if isinstance(place, torch.device) else Shards(rows, self.param_groups, seed, place))
+            arguments = rows, self.param_groups, seed, self._options["accumulate"]
+            engine = (Engine(*arguments, self._options["in_backward"]) if isinstance(place, torch.device)
+                      else Shards(*arguments, place))
             states = {row.number: self._pending[id(row.param)][1] for row in rows
                       if id(row.param) in self._pending}
             if states or (self._loading and isinstance(engine, Shards)):  # a rank may lack them
@@ -432,8 +430,8 @@ class TensorGRaD(torch.optim.Optimizer):
         sums = [total for engine in self._engines for total in engine.sums()]
         device = sums[0].device if sums else torch.device("cpu")
         factor = torch.ones((), dtype=torch.float64, device=device)
-        norm = torch.stack([torch.linalg.vector_norm(total).to(device, torch.float64)
-                            for total in sums] or [0.0 * factor]).norm()
+        norm = torch.stack([norm.to(device) for engine in self._engines for norm in engine.norms()]
+                           or [0.0 * factor]).norm()
         if scaler is not None:
             known = scaler._per_optimizer_states[id(self)]
             if known["stage"].name != "UNSCALED":
