@@ -8,6 +8,7 @@ weights of either.
 """
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +33,11 @@ def _is_exporting():
 
 
 class _Names(torch.nn.Module):
-    """A part of a network that has names of parameters in it."""
+    """A part of a network that has names of parameters in it. Hooks of it, such as those of fully_shard, are
+    around the forward pass of the network."""
+
+    def forward(self, inner, x):
+        return inner(x)
 
 
 class _Network(torch.nn.Module):
@@ -53,6 +58,7 @@ class _Network(torch.nn.Module):
         config = nn_ops.network_config(self._text)
         self.n_dim, self.in_channels, self.out_channels = config.n_dim, config.in_channels, config.out_channels
         self._is_complex = config.complex_data
+        self._parts = []
         self._slots, self._names = [], []  # (module, leaf) and name of each parameter, in the library's order
         for name, kind, shape in nn_ops.parameters_of(self._text):
             kind = _COMPLEX[dtype] if kind.is_complex else dtype
@@ -66,6 +72,7 @@ class _Network(torch.nn.Module):
         for part in path:
             if part not in module._modules:
                 module.add_module(part, _Names())
+                self._parts.append(module._modules[part])
             module = module._modules[part]
         module.register_parameter(leaf, parameter)
         self._slots.append((module, leaf))
@@ -111,6 +118,13 @@ class _Network(torch.nn.Module):
     # ---- forward ----
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        run = self._run
+        for part in self._parts:
+            if part._forward_pre_hooks or part._forward_hooks:
+                run = functools.partial(part, run)
+        return run(x)
+
+    def _run(self, x):
         weights = self._weights()
         kind = weights[self._real].dtype
         config = self._text

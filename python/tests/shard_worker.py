@@ -91,6 +91,21 @@ def steps(mesh, keys):
     return weights(net), held
 
 
+def network(mesh=None):
+    """A module of the library, sharded if there is a mesh."""
+    torch.manual_seed(0)
+    net = libtgrad.nn.FNO((6, 5), 1, 1, 8, n_layers=2)
+    if mesh:
+        for conv in net.fno_blocks.convs.children():
+            fully_shard(conv.weight, mesh=mesh)
+        fully_shard(net, mesh=mesh)
+    opt = optimizer(net, in_backward=True)
+    for step in range(3):
+        net(torch.randn(2, 1, 12, 12, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        opt.step()
+    return weights(net)
+
+
 def save(mesh, path):
     """Saved after 4 steps; the weights after 8."""
     net = sharded(mesh)
@@ -205,6 +220,7 @@ if __name__ == "__main__":
         net = sharded(mesh)
         train(net, optimizer(net), 0, 5, clip=0.01)
         found["clipped", count] = weights(net)
+        found["network", count] = network(mesh)
         net = sharded(mesh)
         train(net, optimizer(net, in_backward=True, max_grad_norm=0.01), 0, 5)
         found["clipped sums", count] = weights(net)

@@ -115,6 +115,17 @@ def test_checkpoint_and_blocks_in_a_network(formed):
     assert difference(ends[1], ends[0]) < 1e-3 and not formed
 
 
+def test_compiled_networks_form_them():
+    ends = []
+    for compiles in (False, True):
+        torch._dynamo.reset()
+        model = network()
+        opt, begin = optimizer(model), weights(model)
+        run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiles else model
+        ends.append(trained(model, opt, lambda _, x: run(x).square().mean(), steps=2) - begin)
+    assert difference(ends[1], ends[0]) < 1e-3
+
+
 def test_gradients_that_are_asked_for_are_formed(formed):
     model, x = network(), batches(1)[0]
     weight, before = model.get_parameter(SPECTRAL), weights(model)

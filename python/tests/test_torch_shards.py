@@ -13,7 +13,7 @@ if not torch.distributed.is_available():
 from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     StateDictOptions, set_optimizer_state_dict)
 
-from shard_worker import CASES, COUNTS, Net, optimizer, train, weights  # noqa: E402
+from shard_worker import CASES, COUNTS, Net, network, optimizer, train, weights  # noqa: E402
 from torch_cases import same  # noqa: E402
 
 
@@ -54,6 +54,12 @@ def test_clipped_gradients(ranks, count):
     net = Net()
     train(net, optimizer(net), 0, 5, clip=0.01)  # norms are added up in another order
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ranks[0]["clipped", count], weights(net)))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_module_of_the_library(ranks, count):
+    torch.set_num_threads(1)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(ranks[0]["network", count], network()))
 
 
 @pytest.mark.parametrize("count", COUNTS)
