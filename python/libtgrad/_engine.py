@@ -89,8 +89,12 @@ def make_context(device, stream, math=None):
     if device.type == "cpu":
         return Context("cpu", threads=torch.get_num_threads(), log=log)
     with torch.cuda.device(device):
-        return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
-                       allocator=_torch_memory(device), math=math)
+        try:
+            return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
+                           allocator=_torch_memory(device), math=math)
+        except Error as error:
+            raise Error(f"tensors on {device}: {error}; `make wheel TG_CUDA=ON` builds it with CUDA, or move them to "
+                        "the CPU", error.status) from None
 
 
 def describe(tensor):
