@@ -4,9 +4,10 @@
 
 First forward and backward of one batch, in turns and with the same weights: neuraloperator's network (where it is
 installed; with --compile also through torch.compile), libtgrad.nn's, and those of `tgrad bench step`, which forms no
-gradients of spectral weights there. Then whole steps with TensorGRaD, where none of them does: libtgrad.nn's with in_backward=True, and tgrad's. Times are medians. On a GPU all of them multiply in
-TF32, and the peak of memory is that of the network alone: weights, activations, gradients and state. The error is
-that of all gradients together, against neuraloperator's.
+gradients of spectral weights there. Then whole steps with TensorGRaD, where none of them does: libtgrad.nn's with
+in_backward=True, and tgrad's. Times are medians. On a GPU all of them multiply in TF32, and the peak of memory is that
+of the network alone: weights, activations, gradients and state. The error is that of all gradients together, against
+neuraloperator's.
 """
 import argparse
 import json
