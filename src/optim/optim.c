@@ -348,7 +348,9 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup,
     return TG_OK;
 }
 
-tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) {
+tg_status tg_optim_share_workspace(tg_optim *optim, const tg_shared_workspace *workspace) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, workspace);
     if (!optim->shares_workspace) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it has its own workspace; set shares_workspace in its setup to "
@@ -358,11 +360,12 @@ tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) 
     return TG_OK;
 }
 
-tg_status tg_optim_use_shared(tg_optim *optim) {
+tg_status tg_optim_use_shared(tg_optim *optim, bool forms_dense) {
     static const tg_shared_workspace nothing = {0};
     const tg_shared_workspace *has = optim->shared ? optim->shared : &nothing,
                               *needed = &optim->needs;
-    if ((needed->dense_bytes > 0 && (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
+    if ((forms_dense && needed->dense_bytes > 0 &&
+         (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
         (needed->work_bytes > 0 && (!has->work || has->work_bytes < needed->work_bytes))) {
         return tg_fail(
             optim->ctx, TG_E_ARGUMENT,

@@ -139,10 +139,8 @@ TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_nor
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
                                            tg_archive *archive);
 
-/* `workspace` holds address and size of scratch and dense gradient when gradients arrive. */
-TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace);
-/* Reads their addresses again, which may have changed. */
-TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);
+/* Reads the addresses of a shared workspace again, which may have changed. */
+TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim, bool forms_dense);
 
 /* The caller's config, of whatever size, converted to this library's. */
 TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,

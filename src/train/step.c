@@ -46,7 +46,7 @@ tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim) {
         return tg_fail(fno->ctx, TG_E_ARGUMENT,
                        "workspace: network and optimizer are of two contexts, it takes one");
     }
-    return tg_optim_share(optim, nn_share(fno, &optim->needs));
+    return tg_optim_share_workspace(optim, nn_share(fno, &optim->needs));
 }
 
 /* ---- life ---- */
