@@ -1,9 +1,9 @@
 /* Batches in an order that depends only on (seed, epoch): a permutation that needs no memory. */
+#include "base/context.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/rng.h"
-#include "base/sized.h"
-#include "base/threads.h"
+#include "base/system.h"
 #include "data/dataset.h"
 
 struct tg_loader {

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sized.h"
-#include "base/threads.h"
-#include "base/timer.h"
+#include "base/context.h"
+#include "base/system.h"
 
 /* Device memory is staged through one buffer in pieces of this size. */
 enum { STAGE_BYTES = 4 << 20 };

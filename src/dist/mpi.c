@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "dist/comm.h"
 #include "dist/libraries.h"
 

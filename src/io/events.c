@@ -7,7 +7,7 @@
  * 3 file_version (text, first record only) or 5 summary { 1 value { 1 tag (text), 2 simple_value
  * (float) } }. Records are buffered and written whole; after a partial write the file is truncated
  * to its last whole record and the records are kept for the next attempt. */
-#include "io/events.h"
+#include "io/formats.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "linalg/tucker.h"
-#include "linalg/unfolding.h"
 
 /* The tensor as the backend sees it: uploaded where that is a device. */
 typedef struct resident {

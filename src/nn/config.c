@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/gno.h"
-#include "base/sized.h"
+#include "base/context.h"
 #include "nn/config.h"
 #include "nn/model.h"
 

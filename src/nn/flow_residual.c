@@ -5,9 +5,8 @@
  * The maps D_x, D_y, U: w -> u and V: w -> v are antisymmetric; the gradient of |r|^2 / 2 is
  *
  *   r / dt + (-nu Laplace r - D_x(u r) - D_y(v r) - U(r w_x) - V(r w_y)) / 2 */
-#include "nn/flow_residual.h"
 
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 
 static tg_fft_desc describe(int64_t samples, int64_t n, int64_t m) {
     return (tg_fft_desc){.dtype = TG_F64,

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/minmax.h"
-#include "base/sized.h"
 #include "nn/network.h"
 
 enum { HIGHEST_ORDER = 4 };  /* of a Sobolev norm */

@@ -1,7 +1,7 @@
 /* Residuals of equations, which training reduces besides the error against the data: adds |r| /
  * unit of each sample. The backends compute |r|, unit and the slopes (backend/nn.h), for flows from
  * the fields of flow_residual.c. */
-#include "nn/physics_loss.h"
+#include "nn/losses.h"
 
 #include "base/minmax.h"
 

@@ -5,7 +5,7 @@
  *
  * which is sum |e|^2 for s = 0. The gradient of |e|_s^2 / 2 is F^-1(w E) with F^-1 F = 1. All in
  * f64: the weights grow with the grid, and the rounding of a transform with them. */
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 
 #include <string.h>
 

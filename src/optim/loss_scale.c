@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sized.h"
-#include "optim/state.h"
+#include "base/context.h"
+#include "optim/optim.h"
 
 void tg_loss_scale_config_init(tg_loss_scale_config *config, size_t size) {
     const tg_loss_scale_config defaults = {.size = sizeof defaults, .fixed = 1.0, .interval = 500};

@@ -1,5 +1,5 @@
 /* Memory of moments. */
-#include "optim/moments.h"
+#include "optim/optim.h"
 
 _Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT &&
                    (int)TG_STATES_F16 == TG_STATE_F16,

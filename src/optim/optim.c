@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "optim/ranks.h"
 
 /* ---- planning ---- */

@@ -10,7 +10,7 @@
  * do all of `projected` in one call. Nothing is allocated. */
 #include <math.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "optim/step.h"
 
 /* Seconds on the clock, with `waits` after all queued work. A device that fails here reports it

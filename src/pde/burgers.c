@@ -4,13 +4,13 @@
  * free of aliasing. In time ETDRK4 (Cox and Matthews): viscosity exactly, the square by a
  * fourth-order Runge-Kutta rule. u never exceeds its largest initial value, which sets the step:
  * half a grid cell at that speed. */
-#include "pde/burgers.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <stddef.h>
 
+#include "pde/fields.h"
 #include "pde/pde.h"
-#include "pde/sampler.h"
 
 #define PI           3.14159265358979323846
 #define LONGEST_STEP 0.01

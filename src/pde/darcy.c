@@ -9,9 +9,9 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "backend/product.h"
-#include "pde/elliptic.h"
+#include "backend/backend.h"
 #include "pde/pde.h"
+#include "pde/solvers.h"
 
 #define PI 3.14159265358979323846
 

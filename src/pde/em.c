@@ -7,13 +7,13 @@
  * (a phase per frequency), half of Kerr (a phase per point), a step of coupling, and the half steps
  * again in reverse order; each part is exact, with the phase of coupling at mid-step. Second order.
  * Neighbouring half steps of dispersion are merged. */
-#include "pde/em.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <stddef.h>
 
+#include "pde/fields.h"
 #include "pde/pde.h"
-#include "pde/sampler.h"
 
 #define PI 3.14159265358979323846
 

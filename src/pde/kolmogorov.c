@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "pde/flow_solver.h"
+#include "pde/vorticity.h"
 
 #define TWO_PI 6.28318530717958647693
 

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "pde/flow_solver.h"
+#include "pde/vorticity.h"
 
 typedef enum input { INPUT_VORTICITY, INPUT_FORCING } input;
 

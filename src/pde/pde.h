@@ -1,4 +1,4 @@
-/* The interface of an equation: a row of the table in registry.c and one file.
+/* The interface of an equation: a row of the table in generator.c and one file.
  *
  * To add one: write src/pde/<name>.c with a config struct, its parameters by name and a `tg_pde`
  * that makes samples; add its row to list.def. Files, resuming, threads, command-line options and
@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/setting.h"
-#include "pde/grf.h"
+#include "pde/fields.h"
 #include "tgrad/pde.h"
 
 enum {

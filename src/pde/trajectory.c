@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/timer.h"
+#include "base/system.h"
 #include "io/file.h"
 #include "pde/generator.h"
 

@@ -12,7 +12,7 @@
  * x is normalized by one normalizer, p by another: a channel that moves to the next input is
  * decoded and encoded on the way, v -> scale v + shift. The dropout masks are those of the training
  * step, the same in all k. */
-#include "train/rollout.h"
+#include "train/step.h"
 
 #include "backend/tensor.h"
 #include "base/memory.h"

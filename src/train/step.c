@@ -9,11 +9,9 @@
 
 #include <math.h>
 
-#include "base/sized.h"
+#include "base/context.h"
 #include "optim/ranks.h"
-#include "train/exchange.h"
-#include "train/graph_capture.h"
-#include "train/rollout.h"
+#include "train/step.h"
 
 struct tg_step {
     tg_context *ctx;

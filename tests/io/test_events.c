@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "io/events.h"
+#include "io/formats.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"

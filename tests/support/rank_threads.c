@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/threads.h"
+#include "base/system.h"
 #include "dist/comm.h"
 
 typedef struct shown {

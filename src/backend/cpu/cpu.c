@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "backend/cpu/compress.h"
-#include "backend/cpu/fft_lines.h"
-#include "backend/cpu/nn_tiles.h"
-#include "backend/cpu/spectral_tile.h"
+#include "backend/cpu/fft.h"
+#include "backend/cpu/nn.h"
+#include "backend/cpu/spectral_product.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>

@@ -8,7 +8,7 @@
 #define TG_BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
-#include "base/threads.h"
+#include "base/system.h"
 
 /* Partial result of one part of a reduction, one cache line each. Padded, not aligned: some are on
  * the stack, which sanitizers align less. */
@@ -118,7 +118,7 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL if the build has no AVX2
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
-    const struct cpu_tile_kernels *tiles;        /* see spectral_tile.h */
+    const struct cpu_tile_kernels *tiles;        /* see spectral_product.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
     const struct cpu_lines_engine *lines;        /* transforms lines, see fft_lines.h */
     cpu_partial *partials;                       /* (threads) */

@@ -4,7 +4,7 @@
  * as for its neighbours. If few frequencies are kept, multiplying by the matrix of roots of unity
  * is faster: it computes only these, at the CPU's full speed. Real rows are transformed directly to
  * and from their kept half spectrum. */
-#include "backend/cpu/dft.h"
+#include "backend/cpu/fft.h"
 
 #include <math.h>
 

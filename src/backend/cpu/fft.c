@@ -22,10 +22,9 @@
 #include <string.h>
 
 #include "backend/check.h"
-#include "backend/cpu/dft.h"
-#include "backend/cpu/fft_lines.h"
+#include "backend/cpu/fft.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 
 /* One dimension of a transform; unused ones have n = 1. */
 typedef struct fft_axis {

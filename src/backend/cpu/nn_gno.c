@@ -12,9 +12,9 @@
 
 #include "backend/cpu/nn.h"
 #include "backend/cpu/stored.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
-#include "base/threads.h"
+#include "base/system.h"
 
 enum { TILE = 256 }; /* pairs of a tile */
 

@@ -2,7 +2,7 @@
  * time, forward and backward. */
 #include <string.h>
 
-#include "backend/cpu/nn_tiles.h"
+#include "backend/cpu/nn.h"
 #include "backend/path.h"
 #include "base/minmax.h"
 

@@ -1,7 +1,7 @@
 /* Skip connections on tiles of pixels: linear ones as products with BLAS, the others row by row. */
 #include <string.h>
 
-#include "backend/cpu/nn_tiles.h"
+#include "backend/cpu/nn.h"
 #include "backend/path.h"
 
 /* Scratch of one thread, in floats from its base. */

@@ -3,6 +3,6 @@
 #define CPU_TILE_KERNELS cpu_tile_avx512
 #include "backend/cpu/spectral_tile.inc"
 #else
-#include "backend/cpu/spectral_tile.h"
+#include "backend/cpu/spectral_product.h"
 const cpu_tile_kernels cpu_tile_avx512 = {0};
 #endif

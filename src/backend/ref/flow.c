@@ -1,4 +1,4 @@
-/* Flow in two dimensions, see backend/flow.h. The cpu backend inherits this slot, hence the
+/* Flow in two dimensions, see backend/backend.h. The cpu backend inherits this slot, hence the
  * threads: ref uses one. */
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/gno.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* Scratch of one pair, and sums of gradients; all doubles of the workspace. */
 typedef struct room {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/path.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* gradient[i] += sums[i]; gradient may be NULL. */
 static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "backend/loss_math.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* One image: sizes and where it starts. */
 typedef struct image {

@@ -1,6 +1,6 @@
 /* Neural operators, pointwise operations and copies: boxes (padding, spectra of other sizes), the
  * coordinate channels, planes and pairs, activations. */
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 #include "base/minmax.h"
 
 static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {

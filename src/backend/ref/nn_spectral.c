@@ -1,5 +1,5 @@
 /* Neural operators: the contraction of spectra with a spectral weight, and norms. */
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
     TG_CALL(tg_check_spectral(be->ctx, op));

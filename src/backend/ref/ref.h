@@ -2,6 +2,8 @@
 #ifndef TG_BACKEND_REF_REF_H
 #define TG_BACKEND_REF_REF_H
 
+#include <math.h>
+
 #include "backend/backend.h"
 #include "backend/check.h"
 
@@ -47,5 +49,25 @@ static inline double ref_abs2(tg_scalar a) {
 static inline tg_scalar ref_factor(tg_dtype dtype, tg_scalar a) {
     return (tg_scalar){a.re, tg_dtype_is_complex(dtype) ? a.im : 0.0};
 }
+
+/* ---- neural operators: real numbers in and out, and activations ---- */
+
+#define REF_SQRT_HALF 0.70710678118654752440
+
+static inline double ref_get(tg_dtype dtype, const void *x, int64_t i) {
+    return tg_load(dtype, x, i).re;
+}
+
+static inline void ref_put(tg_dtype dtype, void *x, int64_t i, double value) {
+    tg_store(dtype, x, i, (tg_scalar){value, 0.0});
+}
+
+double ref_act(tg_act act, double x);
+double ref_act_slope(tg_act act, double x); /* its derivative */
+
+void ref_fill_nn_layers(tg_backend_ops *ops);
+void ref_fill_nn_spectral(tg_backend_ops *ops);
+void ref_fill_nn_loss(tg_backend_ops *ops);
+void ref_fill_nn_gno(tg_backend_ops *ops);
 
 #endif

@@ -7,7 +7,6 @@
  *
  * All of them call the backend's skip and write in place of the sum. */
 #include "nn/ops.h"
-#include "nn/parts.h"
 
 static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, int value) {
     const nn_value *v = &p->values[value], *x = op->in[NN_X] < 0 ? v : &p->values[op->in[NN_X]];
