@@ -59,9 +59,6 @@ typedef struct cpu_kept_list {
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
-    /* The same for few rows, without the setup for many; the bits of a row do not depend on others.
-     */
-    void (*product_few_c64)(const cpu_product *product);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
@@ -71,7 +68,7 @@ typedef struct cpu_compress_kernels {
     void (*kept_c64)(const cpu_kept_list *list);
 } cpu_compress_kernels;
 
-/* The latter two are empty if the build lacks these instructions. */
+/* Empty if the build lacks these instructions. AVX2 and AVX-512 give the same bits. */
 extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_compress_avx512;
 
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */

@@ -1,8 +1,8 @@
 /* Internals of the cpu backend: its state, its serial kernels, and the slots by family.
  *
  * Layers: a slot divides its work into fixed parts (tg_partition) and runs them with OpenMP; a part
- * calls serial kernels through a table. The same source is compiled into two tables, for any CPU
- * (kernels_plain.c) and for AVX2 (kernels_avx2.c); the backend picks one when it opens. Reductions
+ * calls serial kernels through tables. The same source (kernels.inc) is compiled for any CPU, for
+ * AVX2 and, in part, for AVX-512; the backend picks a table when it opens. Reductions
  * add the partial results in the order of the parts, so that a thread count fixes the bits. */
 #ifndef TG_BACKEND_CPU_CPU_H
 #define TG_BACKEND_CPU_CPU_H
@@ -73,6 +73,42 @@ typedef struct cpu_rows_f64 {
 /* Distributions of random numbers, see rng.h. */
 typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
 
+/* ---- Adam (adam_kernels.inc): the part of one thread ---- */
+
+/* The constants of a step, as tg_adam has them; c = 1 - beta. */
+typedef struct cpu_adam_step {
+    float scale, beta1, c1, beta2, c2, eps;
+    float alpha, beta; /* of the weight */
+} cpu_adam_step;
+
+/* The arrays of a part; direction and weight may be NULL. */
+typedef struct cpu_adam_arrays {
+    const float *grad;
+    float *m, *v, *direction, *weight;
+} cpu_adam_arrays;
+
+/* n reals; or n pairs {re, im}, with n reals in v. */
+typedef struct cpu_adam_kernels {
+    void (*reals)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
+    void (*pairs)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
+} cpu_adam_kernels;
+
+/* Neural operators, f32; see nn_kernels.inc. */
+typedef struct cpu_nn_kernels {
+    /* y = gelu(x + bias); y may be x. |error| <= 1e-6 like all of GELU here. */
+    void (*gelu)(int64_t n, float bias, const float *x, float *y);
+    /* y = gelu(x + bias), slope = gelu'(x + bias); y or slope may be x. */
+    void (*gelu_slope)(int64_t n, float bias, const float *x, float *y, float *slope);
+    /* y = act(x), dx = dy act'(x); y may be x, dx may be x or dy. */
+    void (*act)(tg_act act, int64_t n, const float *x, float *y);
+    void (*act_back)(tg_act act, int64_t n, const float *x, const float *dy, float *dx);
+    /* y = beta y + alpha x + bias; beta 0 does not read y. */
+    void (*affine)(int64_t n, float beta, float alpha, const float *x, float bias, float *y);
+    void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */
+    double (*sum)(int64_t n, const float *x);
+    double (*dot)(int64_t n, const float *x, const float *y);
+} cpu_nn_kernels;
+
 /* The serial kernels of one instruction set. */
 typedef struct cpu_kernels {
     const char *name;
@@ -106,6 +142,8 @@ typedef struct cpu_kernels {
     cpu_reals f32, f64;
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;
+    cpu_adam_kernels adam;
+    cpu_nn_kernels nn;
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain;

@@ -84,5 +84,5 @@ void cpu_dft_apply(const cpu_compress_kernels *kernels, const cpu_dft *dft, int6
                                  .c = c,
                                  .ldc = ldc,
                                  .alpha = 1.0f};
-    (dft->pairs ? kernels->product_few_c64 : kernels->product_f32)(&product);
+    (dft->pairs ? kernels->product_c64 : kernels->product_f32)(&product);
 }
