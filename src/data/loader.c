@@ -62,8 +62,6 @@ int64_t tg_loader_batches(const tg_loader *loader) {
 
 tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int64_t *indices,
                             int64_t *count) {
-    TG_NEED(NULL, loader);
-    TG_NEED(loader->ctx, indices, count);
     const int64_t size = loader->config.batch_size;
     *count = 0;
     if (epoch < 0 || epoch > UINT32_MAX || batch < 0 || batch >= tg_loader_batches(loader)) {

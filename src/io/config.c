@@ -453,7 +453,7 @@ const char *tg_yaml_version(void) {
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
-    TG_NEED_OUT(ctx, out, ctx, bytes);
+    *out = NULL;
     char *copy = NULL; /* zero-terminated */
     if (size > MAX_FILE) {
         size = MAX_FILE + 1; /* rejected below, so not copied whole */

@@ -272,7 +272,6 @@ fail:
 
 tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
                           const tg_tensor *target, tg_tensor *squares) {
-    TG_NEED(ctx, ctx, pred, target, squares);
     tg_backend *be = NULL;
     TG_CALL(tg_backend_get(ctx, &be));
     TG_CALL(check_fields(be, pred, target, NULL));

@@ -370,8 +370,6 @@ void tg_optim_clip_begin(tg_optim *optim) {
 }
 
 tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, norm);
     if (!(max_norm > 0.0)) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
                        max_norm);
@@ -382,8 +380,6 @@ tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
 }
 
 tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, norm);
     tg_optim_clip_begin(optim);
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];

@@ -237,14 +237,6 @@ void cpu_transposed_run(const cpu_source *source, int64_t first, int64_t count, 
 /* A thread's part of the last product, from `middle` to the core. */
 void cpu_transposed_finish(const cpu_source *source, int part, int parts);
 
-/* ---- The slots ---- */
-
-tg_status cpu_expand(tg_backend *be, const tg_expand *call);
-tg_status cpu_sample(tg_backend *be, const tg_sample *op);
-tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
-                         double scale, void *out);
-tg_status cpu_update(tg_backend *be, int count, const tg_adam *calls);
-
 /* Bytes of the workspace of calls of a tuned dtype. */
 size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored);
 

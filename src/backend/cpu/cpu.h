@@ -188,9 +188,6 @@ static inline int cpu_team(const tg_backend *be, int parts) {
  * *taken, which the call frees. */
 TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);
 
-tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
-                                 int64_t n);
-
 /* OpenBLAS uses one thread while any cpu backend is open (we call it from ours). */
 TG_NODISCARD tg_status cpu_blas_open(const tg_backend *be);
 void cpu_blas_close(void);
@@ -223,48 +220,26 @@ void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 /* Writes "OpenBLAS 0.3.21 Zen" to text; returns the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);
 
-/* ---- The slots, by family ---- */
+/* ---- The slots: functions cpu_<slot> of the table's types ---- */
 
-tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes);
-tg_status cpu_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
-tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
-                      tg_dtype dst_dtype, void *dst);
-tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
-                   void *y);
-tg_status cpu_quantize(tg_backend *be, const tg_quantization *op);
-tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
+/* clang-format off */
+#define CPU_SLOTS(SLOT) \
+    SLOT(copy) SLOT(fill) SLOT(convert) SLOT(axpy) SLOT(quantize) SLOT(norms) SLOT(gemm) \
+    SLOT(gram) SLOT(slice_norms) SLOT(column_squares) SLOT(scale_columns) SLOT(transpose) \
+    SLOT(eigh) SLOT(qr) SLOT(fft) SLOT(select) SLOT(bitmap_clear) SLOT(compress) SLOT(expand) \
+    SLOT(sample) SLOT(grad_dense) SLOT(update) SLOT(random) SLOT(box_copy) SLOT(grid_embed) \
+    SLOT(planes) SLOT(activate) SLOT(add_skip) SLOT(mlp) SLOT(norm) SLOT(spectral_contract) \
+    SLOT(loss)
+/* Not listed as overrides. */
+#define CPU_OTHER_SLOTS(SLOT) \
+    SLOT(scratch_need) SLOT(fft_create) SLOT(fft_destroy) SLOT(gno)
+/* clang-format on */
+#define CPU_SLOT(name) __typeof__(*((tg_backend_ops *)0)->name) cpu_##name;
+CPU_SLOTS(CPU_SLOT)
+CPU_OTHER_SLOTS(CPU_SLOT)
+#undef CPU_SLOT
 
-tg_status cpu_gemm(tg_backend *be, const tg_gemm *gemm);
-tg_status cpu_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                   const void *x, const tg_bitmap *mask, void *out);
-tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, double *out);
-tg_status cpu_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                             const void *x, double *squares);
-tg_status cpu_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                            double factor, const double *above, const double *below, void *x);
-tg_status cpu_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                        const void *x, int64_t ld_x, void *out, int64_t ld_out);
-tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
-tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
-
-tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
-void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan);
-tg_status cpu_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
-                  tg_fft_weight weight, double scale, const void *from, void *to);
-
-tg_status cpu_select(tg_backend *be, const tg_select *op);
 /* Fills ranks and count from words. */
 void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
-tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
-                           void *out);
-
-/* Compressed gradients, see compress.h. */
-void cpu_fill_compress(tg_backend_ops *ops);
-
-/* Neural operators, see backend/cpu/nn.h. */
-void cpu_fill_nn(tg_backend_ops *ops);
-
-tg_status cpu_random(tg_backend *be, const tg_random *op);
 
 #endif

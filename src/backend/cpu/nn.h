@@ -17,14 +17,6 @@ size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op);
 size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op);
 size_t cpu_gno_workspace(tg_backend *be, const tg_gno *op);
 
-/* The families add their slots to the table. */
-void cpu_fill_nn_skip(tg_backend_ops *ops);
-void cpu_fill_nn_mlp(tg_backend_ops *ops);
-void cpu_fill_nn_norm(tg_backend_ops *ops);
-void cpu_fill_nn_spectral(tg_backend_ops *ops);
-void cpu_fill_nn_loss(tg_backend_ops *ops);
-void cpu_fill_nn_gno(tg_backend_ops *ops);
-
 /* Tiles: a few pixels of all channels of one image, small enough that intermediate results stay in
  * cache. A thread processes a run of tiles with separate scratch; the threads' sums for the
  * gradients of weights are added at the end in thread order. */

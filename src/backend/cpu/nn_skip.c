@@ -237,10 +237,6 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     return TG_OK;
 }
 
-static tg_status cpu_skip(tg_backend *be, const tg_skip *op) {
+tg_status cpu_add_skip(tg_backend *be, const tg_skip *op) {
     return op->backward ? cpu_skip_backward(be, op) : cpu_skip_forward(be, op);
-}
-
-void cpu_fill_nn_skip(tg_backend_ops *ops) {
-    ops->add_skip = cpu_skip;
 }

@@ -218,7 +218,7 @@ void cpu_spectral_multiply(tg_backend *be, const cpu_spectral_product *p) {
 
 /* The contraction of spectra with a spectral weight: a product at every frequency. */
 
-static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
+tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
     const int64_t row = 2 * op->modes; /* reals */
     const int64_t from = op->adjoint ? op->out : op->in, to = op->adjoint ? op->in : op->out;
     const cpu_spectral_product product = {
@@ -242,8 +242,4 @@ static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
     }
     cpu_spectral_multiply(be, &product);
     return TG_OK;
-}
-
-void cpu_fill_nn_spectral(tg_backend_ops *ops) {
-    ops->spectral_contract = cpu_spectral_contract;
 }

@@ -5,7 +5,7 @@
 #include "backend/quantize.h"
 #include "backend/ref/ref.h"
 
-static tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
     TG_CALL(tg_check_float(be->ctx, "fill", dtype));
     for (int64_t i = 0; i < n; i++) {
         tg_store(dtype, x, i, value);
@@ -13,8 +13,8 @@ static tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar v
     return TG_OK;
 }
 
-static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
-                             tg_dtype dst_dtype, void *dst) {
+tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                      tg_dtype dst_dtype, void *dst) {
     TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
     TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
     for (int64_t i = 0; i < n; i++) {
@@ -23,8 +23,8 @@ static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, cons
     return TG_OK;
 }
 
-static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
-                          void *y) {
+tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                   void *y) {
     TG_CALL(tg_check_float(be->ctx, "axpy", dtype));
     const tg_scalar factor = ref_factor(dtype, alpha);
     for (int64_t i = 0; i < n; i++) {
@@ -35,8 +35,7 @@ static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar a
     return TG_OK;
 }
 
-static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                           tg_norms *out) {
+tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
     TG_CALL(tg_check_float(be->ctx, "norms", dtype));
     *out = (tg_norms){0};
     for (int64_t i = 0; i < n; i++) {
@@ -51,8 +50,8 @@ static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void
     return TG_OK;
 }
 
-static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
-                                     uint32_t *count) {
+tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                              uint32_t *count) {
     const uint32_t most = 1u << 31;
     tg_norms norms = {0};
     tg_status status = be->ops->norms(be, dtype, n, x, &norms);
@@ -65,7 +64,7 @@ static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, 
  * number, in double. */
 typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
 
-static tg_status ref_random(tg_backend *be, const tg_random *op) {
+tg_status ref_random(tg_backend *be, const tg_random *op) {
     const bool is_normal = op->law == TG_RANDOM_NORMAL;
     const number_fn number = is_normal ? tg_rng_normal : tg_rng_uniform;
     const double offset = op->a, factor = is_normal ? op->b : op->b - op->a;
@@ -82,15 +81,6 @@ static tg_status ref_random(tg_backend *be, const tg_random *op) {
         tg_store(op->dtype, op->x, i, v);
     }
     return TG_OK;
-}
-
-void ref_fill_elementwise(tg_backend_ops *ops) {
-    ops->fill = ref_fill;
-    ops->convert = ref_convert;
-    ops->axpy = ref_axpy;
-    ops->norms = ref_norms;
-    ops->count_nonfinite = ref_count_nonfinite;
-    ops->random = ref_random;
 }
 
 /* Adam and other update rules, block by block in double. */
@@ -144,7 +134,7 @@ static void dequantize(int64_t n, const uint8_t *byte, float *x) {
     }
 }
 
-static tg_status ref_quantize(tg_backend *be, const tg_quantization *op) {
+tg_status ref_quantize(tg_backend *be, const tg_quantization *op) {
     (void)be;
     if (op->restores) {
         dequantize(op->n, op->from, op->to);
@@ -152,8 +142,4 @@ static tg_status ref_quantize(tg_backend *be, const tg_quantization *op) {
         quantize(op->n, op->from, op->to);
     }
     return TG_OK;
-}
-
-void ref_fill_quantize(tg_backend_ops *ops) {
-    ops->quantize = ref_quantize;
 }
