@@ -4,14 +4,6 @@
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const int x = op->in[NN_X];
-    const tg_activation call = {
-        fno->run.program.values[x].dtype, fno->model.act, nn_numbers(fno, x), nn_data(fno, x), NULL,
-        nn_data(fno, op->out[0])};
-    return fno->be->ops->activate(fno->be, &call);
-}
-
-static tg_status run_back(tg_fno *fno, const nn_op *op) {
-    const int x = op->in[NN_X];
     const tg_activation call = {fno->run.program.values[x].dtype,
                                 fno->model.act,
                                 nn_numbers(fno, x),
@@ -29,7 +21,7 @@ const nn_kind_row nn_kind_activate = {.name = "activation",
                                       .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
 const nn_kind_row nn_kind_activate_back = {.name = "backward of an activation",
                                            .slot = NN_SLOT(activate),
-                                           .run = run_back,
+                                           .run = run,
                                            .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
 
 int nn_add_activation(nn_program *p, int x) {
@@ -37,3 +29,28 @@ int nn_add_activation(nn_program *p, int x) {
     p->values[op.out[0]].before_act = x;
     return nn_op_add(p, op);
 }
+
+/* Values kept for backward in less memory (fno.saved_precision): a copy in bf16, or quantized to 8
+ * bits with a scale per block (backend/quantize.h). Forward uses the value itself.
+ *
+ *   SAVE     y = x in the format of y
+ *   RESTORE  y = x in f32 again
+ *
+ * Inserted by the pass of saved values; neither has a backward. */
+
+static tg_status run_saved(tg_fno *fno, const nn_op *op) {
+    const tg_backend_ops *ops = fno->be->ops;
+    const bool restores = op->kind == NN_RESTORE;
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    const nn_value *y = &fno->run.program.values[op->out[0]];
+    const int64_t n = nn_numbers(fno, restores ? op->out[0] : op->in[NN_X]);
+    const void *from = nn_data(fno, op->in[NN_X]);
+    void *to = nn_data(fno, op->out[0]);
+    return (restores ? x : y)->dtype == TG_U8
+               ? ops->quantize(fno->be, &(tg_quantization){n, restores, from, to})
+               : ops->convert(fno->be, n, x->dtype, from, y->dtype, to);
+}
+
+const nn_kind_row nn_kind_save = {.name = "save", .slot = NN_SLOT(quantize), .run = run_saved};
+const nn_kind_row nn_kind_restore = {
+    .name = "restore", .slot = NN_SLOT(quantize), .run = run_saved};
