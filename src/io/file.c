@@ -212,6 +212,18 @@ tg_status tg_folder_make(tg_context *ctx, const char *path) {
                    tg_system_reason(error, text));
 }
 
+tg_status tg_folder_make_all(tg_context *ctx, const char *path) {
+    char part[1024];
+    if (snprintf(part, sizeof part, "%s", path) < (int)sizeof part) { /* else mkdir reports it */
+        for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = '\0';
+            (void)mkdir(part, 0777); /* the last one reports any error */
+            *slash = '/';
+        }
+    }
+    return tg_folder_make(ctx, path);
+}
+
 tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out) {
     char text[128];
     *out = (tg_atomic_file){.ctx = ctx, .path = path, .fd = -1};

@@ -70,6 +70,8 @@ int tg_file_sync(int fd);
 
 /* Makes a folder unless it exists. */
 TG_NODISCARD tg_status tg_folder_make(tg_context *ctx, const char *path);
+/* And its missing parents. */
+TG_NODISCARD tg_status tg_folder_make_all(tg_context *ctx, const char *path);
 
 /* Makes the rename of a file durable: syncs the folder of `path`. */
 tg_status tg_file_sync_folder(tg_context *ctx, const char *path);

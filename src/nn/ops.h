@@ -54,6 +54,8 @@ const nn_kind_row *nn_kind_of(nn_kind kind);
 int nn_back_by_op(nn_program *program, const nn_op *op, nn_request ask);
 /* The same for linear ops without parameters: from dy alone. */
 int nn_back_of_dy(nn_program *program, const nn_op *op, nn_request ask);
+/* The same for ops that append channels to those of X: the part of dy for an input. */
+int nn_back_part(nn_program *program, const nn_op *op, nn_request ask);
 
 /* Lets a backward op compute the gradients of the parameters that its forward op reads. */
 static inline void nn_op_makes_gradients(nn_op *back, const nn_op *op) {

@@ -292,10 +292,6 @@ const tg_pde tg_pde_em = {
     .n_test = 200,
     .resolution = 256,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = sample,
 };

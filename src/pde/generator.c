@@ -1,11 +1,9 @@
 /* Generators: checks of the request, the files and their metadata, the run. */
 #include "pde/generator.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/context.h"
 #include "base/memory.h"
@@ -296,29 +294,6 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
     return TG_OK;
 }
 
-/* Makes the folder and its parents. */
-static tg_status make_folder(tg_context *ctx, char *path) {
-    char text[128];
-    for (char *at = path + 1;; at++) {
-        if (*at != '/' && *at != '\0') {
-            continue;
-        }
-        const char ending = *at;
-        *at = '\0';
-        struct stat info;
-        int error = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
-        error = error == 0 && stat(path, &info) == 0 && !S_ISDIR(info.st_mode) ? ENOTDIR : error;
-        if (error != 0) {
-            return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
-                           tg_system_reason(error, text));
-        }
-        *at = ending;
-        if (ending == '\0') {
-            return TG_OK;
-        }
-    }
-}
-
 /* Checks that the work can be shared by several ranks. */
 static tg_status check_shared(const tg_generator *g) {
     if (g->pde->trajectory || tg_gen_device(g)) {
@@ -352,7 +327,7 @@ static tg_status create(tg_context *ctx, const tg_generator_config *config, tg_g
     TG_TRY(tg_archive_create(ctx, &meta));
     TG_TRY(describe(g, meta));
     g->fingerprint = fingerprint_of(meta);
-    TG_TRY(tg_comm_rank(g->comm) == 0 ? make_folder(ctx, g->folder) : TG_OK);
+    TG_TRY(tg_comm_rank(g->comm) == 0 ? tg_folder_make_all(ctx, g->folder) : TG_OK);
     for (int i = 0; i < g->file_count && tg_comm_rank(g->comm) == 0; i++) {
         TG_TRY(open_file(g, &g->files[i], config->overwrite, meta));
     }

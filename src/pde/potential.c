@@ -134,10 +134,6 @@ const tg_pde tg_pde_potential = {
     .n_test = 40,
     .resolution = 1000,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = make_sample,
 };

@@ -95,7 +95,7 @@ static tg_status run_slice(tg_fno *fno, const nn_op *op) {
     return copy_channels(fno, &values[op->in[NN_X]], op->first, y, 0, y->channels);
 }
 
-static int back_concat(nn_program *p, const nn_op *op, nn_request ask) {
+int nn_back_part(nn_program *p, const nn_op *op, nn_request ask) {
     nn_op slice = nn_op_make(NN_SLICE);
     slice.first = ask.input == NN_X ? 0 : p->values[op->in[NN_X]].channels;
     slice.in[NN_X] = ask.dy;
@@ -104,7 +104,7 @@ static int back_concat(nn_program *p, const nn_op *op, nn_request ask) {
 }
 
 const nn_kind_row nn_kind_concat = {
-    .name = "concatenation", .slot = NN_SLOT(box_copy), .run = run_concat, .back = back_concat};
+    .name = "concatenation", .slot = NN_SLOT(box_copy), .run = run_concat, .back = nn_back_part};
 const nn_kind_row nn_kind_slice = {
     .name = "slice of channels", .slot = NN_SLOT(box_copy), .run = run_slice};
 
