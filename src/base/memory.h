@@ -16,6 +16,8 @@ void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size
 void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
 void tg_mem_free(tg_context *ctx, void *block); /* accepts NULL */
 char *tg_mem_strdup(tg_context *ctx, const char *text);
+/* The same of a text composed as by printf. */
+TG_PRINTF(2, 3) char *tg_mem_printf(tg_context *ctx, const char *format, ...);
 
 /* Makes room for `more` elements after the `count` in use. `pointer` is the address of a pointer to
  * a block of *capacity elements, which doubles (from 16) until they fit, in category other. A

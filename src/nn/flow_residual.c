@@ -41,9 +41,8 @@ tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m,
     const tg_fft_desc desc = describe(samples, n, m);
     nn_flow_free(be, flow);
     TG_TRY(be->ops->fft_create(be, &desc, &flow->fft));
-    flow->u =
-        be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)numbers_of(samples, n, m) * sizeof *flow->u);
-    TG_TRY(flow->u ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, flow->u,
+                            (size_t)numbers_of(samples, n, m) * sizeof *flow->u));
     flow->samples = samples;
     flow->n = n;
     flow->m = m;

@@ -56,8 +56,8 @@ tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral 
     nn_spectral_free(be, work);
     work->desc = desc;
     TG_TRY(be->ops->fft_create(be, &desc, &work->fft));
-    work->field = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)size.total * sizeof *work->field);
-    TG_TRY(work->field ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, work->field,
+                            (size_t)size.total * sizeof *work->field));
     work->spectrum = work->field + size.field;
     work->powers = work->spectrum + size.spectrum;
 fail:

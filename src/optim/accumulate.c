@@ -25,9 +25,8 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
 
 tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
     if (slot->projector && tg_slot_is_due(optim, slot)) {
-        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
-                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
-        TG_CALL(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+        TG_CALL(TG_BACKEND_ALLOC(optim->be, TG_MEM_GRADIENTS, slot->dense_sum,
+                                 (size_t)slot->numel * tg_dtype_size(slot->dtype)));
     }
     return TG_OK;
 }

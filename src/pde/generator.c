@@ -100,16 +100,11 @@ static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
                            g->pde->name, split_names[split], resolution);
         }
     }
-    const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 48;
-    char *path = tg_mem_alloc(g->ctx, TG_MEM_OTHER, capacity, 1);
-    if (!path) {
-        return TG_E_MEMORY;
-    }
-    snprintf(path, capacity, "%s/%s_%s_%" PRId64 ".h5", g->folder, g->pde->name, split_names[split],
-             resolution);
-    g->files[g->file_count++] =
-        (tg_gen_file){.split = split, .resolution = resolution, .path = path};
-    return TG_OK;
+    tg_gen_file *file = &g->files[g->file_count++];
+    *file = (tg_gen_file){.split = split, .resolution = resolution};
+    file->path = tg_mem_printf(g->ctx, "%s/%s_%s_%" PRId64 ".h5", g->folder, g->pde->name,
+                               split_names[split], resolution);
+    return file->path ? TG_OK : TG_E_MEMORY;
 }
 
 /* Numbers of samples and the list of files. */

@@ -147,16 +147,6 @@ void tg_sample_file_close(tg_sample_file **file) {
     TG_FREE(s->ctx, *file);
 }
 
-static tg_status join(tg_context *ctx, const char *path, const char *ending, char **out) {
-    const size_t capacity = strlen(path) + strlen(ending) + 1;
-    *out = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
-    if (!*out) {
-        return TG_E_MEMORY;
-    }
-    snprintf(*out, capacity, "%s%s", path, ending);
-    return TG_OK;
-}
-
 static bool exists(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0;
@@ -391,9 +381,10 @@ tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
         s->head.row[p] =
             (uint64_t)(tg_shape_numel(&desc->shape[p]) / s->samples) * tg_dtype_size(desc->dtype);
     }
-    TG_TRY(join(ctx, desc->path, "", &s->path));
-    TG_TRY(join(ctx, desc->path, ".part", &s->part));
-    TG_TRY(join(ctx, desc->path, ".journal", &s->journal));
+    s->path = tg_mem_strdup(ctx, desc->path);
+    s->part = tg_mem_printf(ctx, "%s.part", desc->path);
+    s->journal = tg_mem_printf(ctx, "%s.journal", desc->path);
+    TG_TRY(s->path && s->part && s->journal ? TG_OK : TG_E_MEMORY);
     int64_t fewer = 0;
     TG_TRY(check_existing(s, desc, s->path, &s->complete, &fewer));
     if (!s->complete) {
