@@ -159,7 +159,7 @@ tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, dou
  * so the time comes first. */
 static tg_status make_file(tg_events *events, const char *folder) {
     static atomic_uint serial;
-    char text[128], host[64] = "";
+    char host[64] = "";
     const size_t capacity = strlen(folder) + 192;
     TG_CALL(TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity));
     if (gethostname(host, sizeof host - 1) != 0 || !host[0] || strchr(host, '/')) {
@@ -172,9 +172,7 @@ static tg_status make_file(tg_events *events, const char *folder) {
         events->fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         error = events->fd < 0 ? errno : 0;
     }
-    return events->fd >= 0 ? TG_OK
-                           : tg_fail(events->ctx, TG_E_IO, "%s: cannot create: %s", events->path,
-                                     tg_system_reason(error, text));
+    return events->fd >= 0 ? TG_OK : tg_fail_system(events->ctx, events->path, "create", error);
 }
 
 static void release(tg_events **events) {

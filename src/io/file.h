@@ -6,6 +6,8 @@
 
 /* The system's message for an errno, from any thread; returns text. */
 const char *tg_system_reason(int error, char text[128]);
+/* Fails with "PATH: cannot open: REASON". */
+tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, int error);
 
 /* Whether process `pid` runs on this host. */
 bool tg_process_is_alive(long pid);

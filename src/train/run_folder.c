@@ -159,11 +159,10 @@ fail:
 
 /* A missing file counts as removed. */
 static tg_status remove_file(const tg_run_folder *folder, const char *name) {
-    char path[TG_PATH], text[128];
+    char path[TG_PATH];
     TG_CALL(tg_run_folder_file(folder, name, path));
     if (unlink(path) != 0 && errno != ENOENT) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot remove: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(folder->ctx, path, "remove", errno);
     }
     return TG_OK;
 }
@@ -256,8 +255,7 @@ tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
     TG_CALL(tg_run_folder_file(folder, ".lock", path));
     const int fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
     if (fd < 0 && makes) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot open: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(folder->ctx, path, "open", errno);
     }
     if (fd < 0) {
         return TG_OK;
