@@ -191,7 +191,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
 }
 
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
-    nn_spectral_free(be, &work->spectral);
+    nn_transforms_free(be, &work->spectral.all);
     nn_residual_free(be, &work->residual);
     if (be) {
         be->ops->release(be, work->x);

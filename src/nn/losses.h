@@ -6,24 +6,33 @@
 #include "tgrad/fno.h"
 #include "tgrad/loss.h"
 
+/* Transforms of a grid, and memory for f64 numbers of their images. Initially all zero. */
+typedef struct nn_transforms {
+    tg_fft_desc desc; /* of the largest number of images */
+    tg_fft_plan *fft;
+    double *memory;
+} nn_transforms;
+
+/* Creates both, unless they are there. */
+TG_NODISCARD tg_status nn_transforms_prepare(tg_backend *be, const tg_fft_desc *desc,
+                                             int64_t numbers, nn_transforms *t);
+/* Bytes that they take on the backend and, for a device, on the host. */
+TG_NODISCARD tg_status nn_transforms_plan(tg_backend *be, const tg_fft_desc *desc, int64_t numbers,
+                                          size_t *bytes, size_t *host);
+void nn_transforms_free(tg_backend *be, nn_transforms *t);
+
 /* Room for the images of a call on the backend. Initially all zero. */
 typedef struct nn_spectral {
-    tg_fft_desc desc; /* all frequencies of the largest number of images */
-    tg_fft_plan *fft;
-    double *field;    /* (images, grid.., components) */
-    double *spectrum; /* (images, kept..) complex */
-    double *powers;   /* (images, 2) */
+    nn_transforms all; /* of all frequencies */
+    double *field;     /* (images, grid.., components) */
+    double *spectrum;  /* (images, kept..) complex */
+    double *powers;    /* (images, 2) */
 } nn_spectral;
 
-/* Allocates the workspace for op->images of that grid, unless it is there. */
+/* Allocates the workspace for op->images of that grid, unless it is there; and its bytes. */
 TG_NODISCARD tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work);
-/* Bytes that a plan for transforms takes on the backend and, for a device, on the host. */
-TG_NODISCARD tg_status nn_fft_plan(tg_backend *be, const tg_fft_desc *desc, size_t *bytes,
-                                   size_t *host);
-/* The same for everything that nn_spectral_prepare allocates. */
 TG_NODISCARD tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes,
                                         size_t *host);
-void nn_spectral_free(tg_backend *be, nn_spectral *work);
 
 /* As the slot `loss`, in the norm of order op->p; powers are ignored. Needs nn_spectral_prepare. */
 TG_NODISCARD tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *op);
@@ -38,18 +47,15 @@ TG_NODISCARD tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const
 
 /* Room for the samples of a call on the backend, in f64. Initially all zero. */
 typedef struct nn_flow {
-    tg_fft_plan *fft;
-    int64_t samples, n, m;    /* at most `samples` on this grid */
+    nn_transforms all;
     double *u, *v, *wx, *wy;  /* (samples, n, m): velocity and gradient of the vorticity */
     double *r;                /* (samples, n, m): the residual */
     double *spectrum, *other; /* (samples, n, m / 2 + 1, 2) */
 } nn_flow;
 
-/* Allocates what a call needs, unless it is there. */
+/* Allocates what a call needs, unless it is there; and its bytes. */
 TG_NODISCARD tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m,
                                        nn_flow *flow);
-void nn_flow_free(tg_backend *be, nn_flow *flow);
-/* Bytes that it takes on the backend and, for a device, on the host. */
 TG_NODISCARD tg_status nn_flow_plan(tg_backend *be, int64_t samples, int64_t n, int64_t m,
                                     size_t *bytes, size_t *host);
 
