@@ -220,13 +220,6 @@ typedef struct tg_lr_schedule {
 } tg_lr_schedule;
 
 tg_lr_schedule_config tg_lr_schedule_config_default(void);
-/* As for tg_optim_config. */
-TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config,
-                                                 const char *key, const char *value);
-int tg_lr_schedule_config_count(void);
-const char *tg_lr_schedule_config_key(int index);
-const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
-                                      size_t capacity);
 /* Checks the settings and begins before the first epoch. */
 TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
                                             tg_lr_schedule *out);
@@ -243,6 +236,7 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
                                 size_t capacity);
 int tg_optim_config_count(void);
 const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+int tg_lr_schedule_config_count(void);
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 extern const tg_setting tg_optim_method_row;
 
