@@ -318,7 +318,7 @@ tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
     return v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity);
 }
 
-/* Flows and their outlets. On the host, folding serves a grid of any size, see sampler.c. A device
+/* Flows and their outlets. On the host, folding serves a grid of any size, see fields.c. A device
  * transforms to the grids that resolve the spectrum: at 1024 x 1024 points the host would need
  * longer for a frame than the device for the flow. */
 
