@@ -15,11 +15,12 @@ static size_t bytes_of(tg_backend *be, int64_t points, int64_t queries) {
     return tg_workspace_bytes(be, (tg_query){.neighbours = &near});
 }
 
-size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *g) {
+size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_domain *domain) {
     return model->gno[NN_TO_GRID].layers == 0
                ? 0
-               : bytes_of(be, g->points, g->pixels) + bytes_of(be, g->pixels, g->queries) +
-                     (size_t)latent_count(model, g) * sizeof(double);
+               : bytes_of(be, domain->points, domain->pixels) +
+                     bytes_of(be, domain->pixels, domain->queries) +
+                     (size_t)latent_count(model, domain) * sizeof(double);
 }
 
 /* i / (N - 1) along each axis. */

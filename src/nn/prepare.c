@@ -20,8 +20,12 @@ static void destroy_transforms(tg_backend *be, const nn_program *program, tg_fft
 }
 
 static tg_status create_transforms(tg_backend *be, const nn_program *program, tg_fft_plan ***fft) {
-    TG_CALL(TG_NEW(program->ctx, TG_MEM_OTHER, *fft, program->transform_count));
-    for (int i = 0; i < program->transform_count; i++) {
+    const size_t count = (size_t)program->transform_count;
+    *fft = tg_mem_calloc(program->ctx, TG_MEM_OTHER, count, sizeof(tg_fft_plan *));
+    if (!*fft) {
+        return TG_E_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++) {
         TG_CALL(be->ops->fft_create(be, &program->transforms[i].desc, &(*fft)[i]));
     }
     return TG_OK;

@@ -250,7 +250,8 @@ static void channel_mlp(t_side *s, const void *what) {
                  .pixels = c->pixels,
                  .act = c->act,
                  .through = c->act != TG_ACT_NONE,
-                 .alpha = 1.0};
+                 .alpha = 1.0,
+                 .backward = true};
     s->aligned = true;
     t_note(s, "channel MLP, %d channels, %d pixels", (int)c->channels, (int)c->pixels);
     op.w1 = t_random(s, TG_F32, hidden * c->channels);

@@ -37,6 +37,8 @@ for file in "$experiments"/*.yaml; do
     name=$(basename "$file" .yaml)
     tells_published "$file" || complain "$file: nothing about published values"
     grep -q "^title: " "$file" || complain "$file: no title"
+    grep -q 'stage[2-9][.]opt[.]\(scheduler\|learning_rate\|step_size\|gamma\)' "$file" &&
+        complain "$file: a later stage restarts the schedule, and loses what the first has learned"
     expect 0 sweep "$file" --out dry --scale smoke --dry-run --json
     grep -q '"name"' out || complain "$last: no runs"
     words=$(sed -n 's/^ *"generate": "\(.*\)",$/generate \1/p' out)
