@@ -235,7 +235,7 @@ void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
 const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                 size_t capacity);
 int tg_optim_config_count(void);
-const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+const tg_setting *tg_optim_config_rows(void); /* (tg_optim_config_count()) */
 int tg_lr_schedule_config_count(void);
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 extern const tg_setting tg_optim_method_row;
