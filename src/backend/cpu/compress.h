@@ -10,7 +10,7 @@
 /* ---- Kernels (compress_kernels.inc) ---- */
 
 /* C = alpha A B + beta C for the products of a tensor with a small factor, and for others with a
- * short inner dimension (gemm.c, dft.c): no operand is packed, so small products run at the speed
+ * short inner dimension (gemm.c, fft.c): no operand is packed, so small products run at the speed
  * of large ones. beta = 0 never reads C. */
 typedef struct cpu_product {
     int64_t m, n, k;
