@@ -1,4 +1,4 @@
-/* The table of state formats, and the one that stores reals unchanged. */
+/* The state formats: unchanged, in 16 bits and in 8, and their table. */
 #include "backend/state_codec.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Tensors in the backend's memory for callers outside the library, and checks of those they pass
- * in. */
+/* Tensors in the backend's memory for callers outside the library, checks of those they pass in,
+ * and their gradients. */
 #include "backend/tensor.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Context: settings, the last error and the log; names of the status codes. */
+/* Context: settings, the last error and the log; status names; config structs of other versions. */
 #include "base/context.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Fixed partitions and the number of usable cores. */
+/* Fixed partitions, usable cores, run-time libraries and available host memory. */
 #define _GNU_SOURCE
 #include "base/system.h"
 

@@ -1,4 +1,5 @@
-/* Fixed partitions: the same thread count gives the same split of work, hence the same bits. */
+/* Of the machine: fixed partitions among threads, cores, the clock, run-time libraries, free
+ * memory. */
 #ifndef TG_BASE_SYSTEM_H
 #define TG_BASE_SYSTEM_H
 
@@ -11,8 +12,9 @@ typedef struct tg_range {
     int64_t begin, end; /* [begin, end) */
 } tg_range;
 
-/* Part `index` of `parts` of 0..n-1, the parts as even as possible; boundaries are multiples of
- * `grain` (>= 1) except the last. */
+/* The same thread count gives the same split of work, hence the same bits: part `index` of `parts`
+ * of 0..n-1, the parts as even as possible; boundaries are multiples of `grain` (>= 1) except the
+ * last. */
 tg_range tg_partition(int64_t n, int64_t grain, int parts, int index);
 
 /* Cores this process may run on (its CPU affinity), at least 1. */
@@ -25,6 +27,7 @@ static inline double tg_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* A function of a run-time library, and its pointer in a struct. */
 typedef struct tg_library_row {
     const char *name;
     size_t offset; /* of the pointer in the struct */

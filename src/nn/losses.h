@@ -1,4 +1,4 @@
-/* Losses in Fourier space: their workspace, and one term of a loss. */
+/* Losses beside those of the slot: norms in Fourier space and residuals of equations. */
 #ifndef TG_NN_LOSSES_H
 #define TG_NN_LOSSES_H
 

@@ -1,7 +1,7 @@
-/* At the points j / N the exponentials of frequencies k and k + N coincide: every coefficient is
- * added to that of its frequency modulo N, and an inverse transform of N points gives the values. A
- * real field stores only the half k2 >= 0; with k2 > 0 counted twice, the real part of the sum is
- * the field. */
+/* Sampling and random fields. At the points j / N the exponentials of frequencies k and k + N
+ * coincide: every coefficient is added to that of its frequency modulo N, and an inverse transform
+ * of N points gives the values. A real field stores only the half k2 >= 0; with k2 > 0 counted
+ * twice, the real part of the sum is the field. */
 #include "pde/fields.h"
 
 #include <math.h>

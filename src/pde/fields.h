@@ -1,5 +1,7 @@
-/* Evaluates a trigonometric polynomial at the N or N x N points of a grid, for any N: exact values
- * of the polynomial, so that a grid contained in a finer one has the same numbers. */
+/* Fields: their sampling on grids, and random ones.
+ *
+ * A sampler evaluates a trigonometric polynomial at the N or N x N points of a grid, for any N:
+ * exact values of the polynomial, so that a grid contained in a finer one has the same numbers. */
 #ifndef TG_PDE_FIELDS_H
 #define TG_PDE_FIELDS_H
 

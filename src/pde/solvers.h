@@ -1,4 +1,4 @@
-/* The solver of Burgers' equation, for the generator and its tests. */
+/* Solvers of the equations, for their generators and tests. */
 #ifndef TG_PDE_SOLVERS_H
 #define TG_PDE_SOLVERS_H
 
@@ -7,6 +7,8 @@
 
 #include "backend/backend.h"
 #include "base/context.h"
+
+/* ---- Burgers' equation ---- */
 
 typedef struct tg_burgers tg_burgers;
 

@@ -1,4 +1,4 @@
-/* Shapes and tensors. */
+/* Shapes, tensors and dtypes. */
 #include "tgrad/tensor.h"
 
 #include <math.h>

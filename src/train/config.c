@@ -1,4 +1,4 @@
-/* Sections fno, opt, data and distributed of a configuration. */
+/* Sections fno, opt, data and distributed of a configuration, and the list of their keys. */
 #include "train/config.h"
 
 #include <stdio.h>

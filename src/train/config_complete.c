@@ -1,4 +1,5 @@
-/* Checks and completes settings across keys and sections; and those that affect a run. */
+/* Checks and completes settings across keys and sections; those that affect a run; its stages and
+ * phases. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* The exchange between ranks in an update: the sums of their gradients.
+/* Internals of tg_step: the exchange between ranks, graph capture and rollouts.
+ *
+ * The exchange in an update is that of the sums of gradients.
  *
  * Between refreshes they send the core and the kept values of a projected parameter, which are sums
  * over the whole batch as exactly as dense ones would be. Small dense parameters are sent together,

@@ -1,5 +1,6 @@
-/* Elementwise operations and reductions: contiguous parts, one per thread, in cache-sized blocks
- * for dtypes that must be widened first. 16-bit formats are computed in f32. */
+/* Elementwise operations, reductions, quantization and random numbers: contiguous parts, one per
+ * thread, in cache-sized blocks for dtypes that must be widened first. 16-bit formats are computed
+ * in f32. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>

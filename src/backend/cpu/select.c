@@ -1,4 +1,4 @@
-/* Selects k entries: the largest by radix selection on 63-bit keys, or k at random.
+/* Index sets. Selects k entries: the largest by radix selection on 63-bit keys, or k at random.
  *
  * Keys are the bits of |x|^2 in f64 or, if weighted, of the waiting time (descending). One digit at
  * a time from the top, every part counts the keys that match the digits found so far, and the

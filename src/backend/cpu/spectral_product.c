@@ -1,3 +1,4 @@
+/* Products at every frequency, and the contraction with a spectral weight by them. */
 #include "backend/cpu/spectral_product.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Elementwise operations, reductions to the host and random numbers, one element at a time. */
+/* Elementwise operations, reductions, random numbers, update rules and quantization, one element at
+ * a time. */
 #include <math.h>
 #include <string.h>
 

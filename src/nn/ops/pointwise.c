@@ -1,5 +1,5 @@
-/* The activation between layers, fno.non_linearity. Fusion leaves few of these ops: most readers
- * apply it as they load, and the op before may store its GELU as a second output. */
+/* Pointwise ops. The activation between layers, fno.non_linearity. Fusion leaves few of these ops:
+ * most readers apply it as they load, and the op before may store its GELU as a second output. */
 #include "nn/ops.h"
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
