@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "base/sized.h"
 #include "data/dataset.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */

@@ -153,15 +153,14 @@ static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int dep
 static tg_status set(reader *r, struct fy_node *near, const char *value) {
     tg_status status = TG_OK;
     char *origin = NULL, sentence[256];
-    const size_t capacity = strlen(r->label) + 24;
     const int64_t found = tg_settings_find(r->settings, r->key);
     if (found >= 0) {
         snprintf(sentence, sizeof sentence, "set twice, first in %.200s",
                  tg_settings_origin(r->settings, found));
         return bad_yaml(r, near, sentence);
     }
-    TG_TRY(TG_ALLOC(r->ctx, TG_MEM_OTHER, origin, capacity));
-    snprintf(origin, capacity, "%s:%d", r->label, line_of(near));
+    origin = tg_mem_printf(r->ctx, "%s:%d", r->label, line_of(near));
+    TG_TRY(origin ? TG_OK : TG_E_MEMORY);
     TG_TRY(tg_settings_set(r->settings, r->key, value, origin));
 fail:
     TG_FREE(r->ctx, origin);
@@ -454,7 +453,7 @@ const char *tg_yaml_version(void) {
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
-    TG_NEED_OUT(ctx, out, ctx, bytes);
+    *out = NULL;
     char *copy = NULL; /* zero-terminated */
     if (size > MAX_FILE) {
         size = MAX_FILE + 1; /* rejected below, so not copied whole */

@@ -10,7 +10,7 @@
  * do all of `projected` in one call. Nothing is allocated. */
 #include <math.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "optim/step.h"
 
 /* Seconds on the clock, with `waits` after all queued work. A device that fails here reports it
@@ -377,8 +377,6 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
                                  const tg_tensor *weight) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, gradient, weight);
     tg_slot *slot = NULL;
     TG_CALL(tg_slot_find(optim, gradient->param, &slot));
     TG_CALL(tg_slot_check_weight(optim, slot, weight));

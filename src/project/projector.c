@@ -7,8 +7,8 @@
 #include "project/projector.h"
 
 #include "backend/tensor.h"
-#include "base/scratch.h"
-#include "base/sized.h"
+#include "base/context.h"
+#include "base/memory.h"
 
 void tg_projector_config_init(tg_projector_config *config, size_t size) {
     const tg_projector_config defaults = {.size = sizeof defaults,

@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "train/config.h"
-#include "train/graph_capture.h"
-#include "train/rollout.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 /* Prepares for training steps; called before each epoch, since evaluation uses other sizes. */

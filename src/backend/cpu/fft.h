@@ -2,8 +2,8 @@
  *
  * There are two engines: FFTW (fftw.c), if the library is linked to it or the system has it, and
  * ours (fft_lines.c), which is always available. */
-#ifndef TG_BACKEND_CPU_FFT_LINES_H
-#define TG_BACKEND_CPU_FFT_LINES_H
+#ifndef TG_BACKEND_CPU_FFT_H
+#define TG_BACKEND_CPU_FFT_H
 
 #include "backend/cpu/cpu.h"
 

@@ -1,9 +1,50 @@
-/* Available host memory as Linux reports it in /proc and /sys. */
-#include "base/host_memory.h"
+/* Fixed partitions, usable cores, run-time libraries and available host memory. */
+#define _GNU_SOURCE
+#include "base/system.h"
 
+#include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+tg_range tg_partition(int64_t n, int64_t grain, int parts, int index) {
+    int64_t units = (n + grain - 1) / grain;
+    int64_t share = units / parts;
+    int64_t extra = units % parts; /* the first `extra` parts get one unit more */
+    int64_t begin = index * share + (index < extra ? index : extra);
+    int64_t end = begin + share + (index < extra ? 1 : 0);
+    tg_range range = {begin * grain, end * grain};
+    range.begin = range.begin < n ? range.begin : n;
+    range.end = range.end < n ? range.end : n;
+    return range;
+}
+
+int tg_cpu_count(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        int count = CPU_COUNT(&set);
+        return count > 0 ? count : 1;
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+/* ---- libraries ---- */
+
+const char *tg_library_read(void *library, const tg_library_row *rows, int count, void *out) {
+    for (int i = 0; i < count; i++) {
+        void *at = dlsym(library, rows[i].name);
+        if (!at) {
+            return rows[i].name;
+        }
+        memcpy((char *)out + rows[i].offset, &at, sizeof at);
+    }
+    return NULL;
+}
+
+/* Available host memory as Linux reports it in /proc and /sys. */
 
 enum { PATH = 1024, LINE = 512 };
 
