@@ -6,7 +6,7 @@
  * 1: we are faster). Shapes are those of a training step on 128x128 grids: 64 channels, 64x33 kept
  * modes, a weight of 64x64x64x33 complex numbers. */
 #include "backend/backend.h" /* before cblas.h, which makes a macro of `complex` */
-#include "base/timer.h"
+#include "base/system.h"
 
 #include <cblas.h>
 #include <fftw3.h>

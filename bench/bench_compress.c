@@ -8,7 +8,7 @@
  * threads. Times are the best of several; with queued work, device times of the captured operation,
  * as in a training step. The largest weight is for devices only. */
 #include "backend/backend.h" /* before cblas.h, which makes a macro of `complex` */
-#include "base/timer.h"
+#include "base/system.h"
 
 #include <cblas.h>
 #include <jansson.h>

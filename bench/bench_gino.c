@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "base/timer.h"
+#include "base/system.h"
 #include "tgrad/tgrad.h"
 
 enum { POINTS = 4000, STEPS = 5, MANY = 1000000 };

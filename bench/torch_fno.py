@@ -1,15 +1,19 @@
-"""Times of libtgrad.nn.FNO against neuraloperator's FNO: forward and backward of one batch.
+"""libtgrad.nn.FNO beside neuraloperator's FNO and the program tgrad, in one run.
 
     python3 bench/torch_fno.py [--device cuda] [--compile] [--repeats 9] [NAME ..]
 
-Both have the same weights and run in turns in one process; the times are medians, in ms. On a GPU
-both multiply in TF32 and the peak of torch's memory is listed, too; --compile adds torch.compile of
-neuraloperator's. The last column is the relative error of all gradients together, against
-neuraloperator's without torch.compile.
+First forward and backward of one batch, in turns and with the same weights: neuraloperator's network (where it is
+installed; with --compile also through torch.compile), libtgrad.nn's, and those of `tgrad bench step`, which forms no
+gradients of spectral weights there. Then whole steps with TensorGRaD, where none of them does: libtgrad.nn's with
+in_backward=True, and tgrad's. Times are medians. On a GPU all of them multiply in TF32, and the peak of memory is that
+of the network alone: weights, activations, gradients and state. The error is that of all gradients together, against
+neuraloperator's.
 """
 import argparse
+import json
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -18,24 +22,28 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 
 import libtgrad  # noqa: E402
-from neuralop.models import FNO  # noqa: E402
+from libtgrad import _program  # noqa: E402
 
-# name: (channels in and out, hidden channels, modes, batch, grid)
+try:
+    from neuralop.models import FNO
+except ImportError:
+    FNO = None
+
+# name: (hidden channels, modes, batch, grid, projection_channel_ratio); the first four are presets of tgrad
 SHAPES = {
-    "darcy16": ((1, 1), 32, (16, 16), 16, (16, 16)),
-    "darcy141": ((1, 1), 64, (32, 32), 4, (141, 141)),
-    "darcy421": ((1, 1), 64, (64, 64), 4, (421, 421)),
-    "ns128": ((1, 1), 64, (64, 64), 8, (128, 128)),
-    "ns1024": ((1, 1), 64, (64, 64), 1, (1024, 1024)),
-    "burgers1024": ((1, 1), 64, (16,), 16, (1024,)),
-    "cube32": ((1, 1), 32, (12, 12, 12), 2, (32, 32, 32)),
+    "ns128": (64, (64, 64), 8, (128, 128), 4),
+    "ns1024": (128, (128, 128), 2, (1024, 1024), 4),
+    "darcy421": (128, (64, 64), 2, (421, 421), 1),
+    "burgers": (256, (90,), 16, (128,), 1),
+    "darcy16": (32, (16, 16), 16, (16, 16), 2),
+    "darcy141": (64, (32, 32), 4, (141, 141), 2),
+    "cube32": (32, (12, 12, 12), 2, (32, 32, 32), 2),
 }
+PRESETS = list(SHAPES)[:4]
 
 
-def step(model, x, dy):
-    for parameter in model.parameters():
-        parameter.grad = None
-    model(x).backward(dy)
+def size_of(tensors):
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def gradients(model, names):
@@ -44,41 +52,96 @@ def gradients(model, names):
                       for g in (found[name].grad for name in names)])
 
 
-def measure(name, device, with_compile, repeats):
-    (inside, outside), hidden, modes, batch, grid = SHAPES[name]
-    torch.manual_seed(0)
-    theirs = FNO(n_modes=modes, in_channels=inside, out_channels=outside, hidden_channels=hidden).to(device)
-    ours = libtgrad.nn.FNO(modes, inside, outside, hidden).to(device)
-    ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(batch, inside, *grid, device=device)
-    dy = torch.randn(batch, outside, *grid, device=device) / batch
-    models = {"neuraloperator": theirs, "libtgrad.nn": ours}
-    if with_compile:
-        models["compiled"] = torch.compile(theirs)
-    times, peaks = {kind: [] for kind in models}, {}
+def clear(model):
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def measured(steps, repeats, device):
+    """{name: (ms, bytes beside what was there, or None)} of functions that take turns."""
+    times, peaks = {name: [] for name in steps}, dict.fromkeys(steps)
     for repeat in range(repeats + 2):  # two to warm up
-        for kind, model in models.items():
+        for name, step in steps.items():
             if device == "cuda":
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
+                held = torch.cuda.memory_allocated()
             begin = time.perf_counter()
-            step(model, x, dy)
+            step()
             if device == "cuda":
                 torch.cuda.synchronize()
-                peaks[kind] = torch.cuda.max_memory_allocated()
+                peaks[name] = torch.cuda.max_memory_allocated() - held
             if repeat > 1:
-                times[kind].append(1e3 * (time.perf_counter() - begin))
-    names = [n for n, _ in ours.named_parameters()]
-    step(theirs, x, dy)
-    expected = gradients(theirs, names)
-    step(ours, x, dy)
-    error = ((gradients(ours, names) - expected).norm() / expected.norm()).item()
-    base = statistics.median(times["neuraloperator"])
-    for kind in models:
-        median = statistics.median(times[kind])
-        peak = f"{peaks[kind] / 1e9:8.2f} GB" if peaks else ""
-        print(f"{name:12} {kind:15} {median:10.2f} ms  {base / median:6.2f} x{peak}"
-              + (f"   error {error:.1e}" if kind == "libtgrad.nn" else ""), flush=True)
+                times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: (statistics.median(times[name]), peaks[name]) for name in steps}
+
+
+def of_tgrad(program, name, method, given):
+    """(ms of forward and backward, of a step, peak) of `tgrad bench step`."""
+    command = [program, "bench", "step", "--preset", name, "--opt", method, "--json", "--backend", given.device,
+               "--steps", str(given.repeats), "--threads", str(given.threads)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{name:10} {'tgrad':32} {done.stderr.strip()}")
+        return None
+    found = json.loads(done.stdout)["optimizers"][0]
+    return found["ms"]["forward_backward"], found["ms"]["step"], found["memory"]
+
+
+def show(name, kind, ms, base, peak, note=""):
+    ratio = f"{base / ms:6.2f} x" if base else ""
+    print(f"{name:10} {kind:32} {ms:10.2f} ms {ratio:9}" + (f"{peak / 1e9:7.2f} GB" if peak else "") + note,
+          flush=True)
+
+
+def measure(name, given):
+    hidden, modes, batch, grid, ratio = SHAPES[name]
+    device = given.device
+    arguments = {"n_modes": modes, "in_channels": 1, "out_channels": 1, "hidden_channels": hidden,
+                 "projection_channel_ratio": ratio}
+    torch.manual_seed(0)
+    ours = libtgrad.nn.FNO(**arguments).to(device)
+    x, dy = torch.randn(batch, 1, *grid, device=device), torch.randn(batch, 1, *grid, device=device) / batch
+    models, note = {}, ""
+    if FNO:
+        models["neuraloperator"] = FNO(**arguments).to(device)
+        models["neuraloperator"].load_state_dict(ours.state_dict())
+        if given.compile:
+            models["the same, torch.compile"] = torch.compile(models["neuraloperator"])
+    models["libtgrad.nn"] = ours
+    steps = {kind: lambda model=model: (clear(model), model(x).backward(dy)) for kind, model in models.items()}
+    found = measured(steps, given.repeats, device)
+    if FNO:
+        names = [n for n, _ in ours.named_parameters()]
+        for kind in ("neuraloperator", "libtgrad.nn"):
+            steps[kind]()
+        expected = gradients(models["neuraloperator"], names)
+        note = f"   error {((gradients(ours, names) - expected).norm() / expected.norm()).item():.1e}"
+    weights, base = size_of(ours.parameters()), found.get("neuraloperator", [None])[0]
+    for kind, (ms, peak) in found.items():
+        show(name, kind, ms, base, peak and peak + weights, note if kind == "libtgrad.nn" else "")
+    for model in models.values():
+        clear(model)
+    models.clear()
+    steps.clear()
+    program = _program.find_program() if name in PRESETS else None
+    native = of_tgrad(program, name, "adam", given) if program else None
+    if native:
+        show(name, "tgrad bench step", native[0], base, None)
+    opt = libtgrad.TensorGRaD(libtgrad.param_groups(ours, method="tensorgrad", min_entries=1 << 18), lr=1e-4,
+                              preset="paper", match_rms=False, in_backward=True)
+
+    def train():
+        ours(x).backward(dy)
+        opt.step()
+
+    ms, peak = measured({"train": train}, given.repeats, device)["train"]
+    peak = peak and peak + weights + opt.memory()["state"]
+    show(name, "libtgrad.nn, TensorGRaD", ms, None, peak)
+    native = of_tgrad(program, name, "tensorgrad", given) if program else None
+    if native:
+        memory = native[2]
+        show(name, "tgrad bench step, tensorgrad", native[1], None, (memory["peak"] - memory["data"]) if peak else None)
 
 
 def main():
@@ -92,7 +155,7 @@ def main():
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     for name in given.names or SHAPES:
-        measure(name, given.device, given.compile, given.repeats)
+        measure(name, given)
 
 
 if __name__ == "__main__":

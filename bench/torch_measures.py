@@ -38,9 +38,13 @@ def now(device):
 
 def train(model, opt, loss_of, steps, device="cpu"):
     """Trains with a cosine schedule; loss_of(step) is the loss of a batch. Milliseconds are those of
-    the optimizer's step: the first one, and the median of the others."""
+    the optimizer's step: the first one, and the median of the others. On a GPU, "peak" is that of all but
+    the data."""
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
-    times = []
+    times, held = [], 0
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated() - sum(p.numel() * p.element_size() for p in model.parameters())
     for step in range(steps):
         opt.zero_grad()
         loss_of(step).backward()
@@ -48,7 +52,8 @@ def train(model, opt, loss_of, steps, device="cpu"):
         opt.step()
         times.append(1e3 * (now(device) - begin))
         schedule.step()
-    return {"state": state_bytes(opt), "first_ms": times[0], "step_ms": statistics.median(times[1:])}
+    peak = torch.cuda.max_memory_allocated() - held if device == "cuda" else None
+    return {"state": state_bytes(opt), "first_ms": times[0], "step_ms": statistics.median(times[1:]), "peak": peak}
 
 
 def measured(title, makers, measure, score, is_quiet):
@@ -61,5 +66,6 @@ def measured(title, makers, measure, score, is_quiet):
         first = next(iter(results.values()))
         show(f"{name:{width}}  skipped: {found['skipped']}" if "skipped" in found else
              f"{name:{width}}  {found['state']:12}  {100 * found['state'] / first['state']:6.1f} %"
-             f"  {found['step_ms']:6.1f} ms  {found['first_ms']:7.0f} ms   {found[score]:.4f}")
+             f"  {found['step_ms']:6.1f} ms  {found['first_ms']:7.0f} ms   {found[score]:.4f}"
+             + (f"   peak {found['peak'] / 1e9:.2f} GB" if found["peak"] else ""))
     return results

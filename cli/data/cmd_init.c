@@ -39,7 +39,8 @@ static const cli_option options[] = {
 static int explain(tg_context *ctx, const char *path, tg_status status) {
     const int code =
         cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
-    char *command = status == TG_E_ARGUMENT ? cli_propose_command(ctx, path) : NULL;
+    const bool is_named = opt.x_name || opt.y_name || opt.fields;
+    char *command = status == TG_E_ARGUMENT && !is_named ? cli_propose_command(ctx, path) : NULL;
     if (command) {
         cli_fail("%s", command);
     }

@@ -85,9 +85,18 @@ static void print_names(const view *v, listing which, const char *title) {
     fputs(separator == title ? "" : "\n", stdout);
 }
 
+/* A checkpoint or a model file. */
+static bool is_model(const tg_archive *archive) {
+    return tg_archive_meta(archive, "tgrad.checkpoint") || tg_archive_meta(archive, "tgrad.model");
+}
+
 static void print_layout(const view *v) {
     const tg_dataset_facts *facts = &v->proposal.facts;
     char place[CLI_PLACE_TEXT];
+    if (v->reason[0] && is_model(v->source->archive)) {
+        printf("\na trained model, which tgrad eval and tgrad predict take\n");
+        return;
+    }
     if (v->reason[0]) {
         putchar('\n');
         cli_say("data layout: none that is known: %s", v->reason);

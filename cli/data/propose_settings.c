@@ -209,9 +209,17 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
 }
 
+/* TensorGRaD with what measured best at Adam's rate, which is the default (docs/choosing.md). */
 static tg_status set_form(int form, tg_settings *settings) {
+    const bool is_dense = strcmp(state_forms[form].name, "adam") == 0;
     const row rows[] = {
         {"opt.name", state_forms[form].name, 0, false},
+        {"opt.match_rms", "true", 0, is_dense},
+        {"opt.sparse_ratio", "0.20", 0, is_dense},
+        {"opt.second_rank", "0.05", 0, is_dense},
+        {"opt.update_proj_gap", NULL, 100, is_dense},
+        {"opt.moments_on_refresh", "reset", 0, is_dense},
+        {"opt.eps", "1.0e-8", 0, is_dense},
         {"opt.state_precision", state_forms[form].precision, 0, !state_forms[form].precision},
     };
     return set_rows(rows, sizeof rows / sizeof rows[0], settings);
@@ -256,7 +264,9 @@ static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
         cli_bytes_text(bytes[form], state);
         cli_bytes_text(bytes[form ? 0 : STATE_FORMS - 1], other);
         out->method_note = /* the bytes left would make every proposal another one */
-            form == 0
+            form == 0 && bytes[STATE_FORMS - 1] >= bytes[0]
+                ? cli_format("state %s, under %d %% of the memory left", state, 100 / SMALL_STATE)
+            : form == 0
                 ? cli_format("state %s, under %d %% of the memory left; tensorgrad with 8-bit "
                              "moments: %s",
                              state, 100 / SMALL_STATE, other)
@@ -402,18 +412,50 @@ char *cli_proposal_text(const cli_proposal *proposal) {
     return annotate(text, "\n  name: ", proposal->method_note);
 }
 
+static bool has_array(const cli_source *source, const char *name) {
+    bool has_it = false;
+    for (int64_t i = 0; i < cli_source_count(source) && !has_it; i++) {
+        has_it = strcmp(cli_source_name(source, i), name) == 0;
+    }
+    return has_it;
+}
+
+/* The array that `x` is a pair with by its name: y_train of x_train. NULL: none; to be freed. */
+static char *partner_of(const cli_source *source, const char *x) {
+    static const char *const prefixes[][2] = {{"x", "y"}, {"X", "Y"}, {"input", "output"}};
+    char *y = NULL;
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0] && !y; i++) {
+        const size_t length = strlen(prefixes[i][0]);
+        y = strncmp(x, prefixes[i][0], length) == 0 ? cli_format("%s%s", prefixes[i][1], x + length)
+                                                    : NULL;
+        if (y && !has_array(source, y)) {
+            free(y);
+            y = NULL;
+        }
+    }
+    return y;
+}
+
 char *cli_propose_command(tg_context *ctx, const char *path) {
     cli_source source = {0};
     char *command = NULL;
-    if (cli_source_open(ctx, path, &source) == TG_OK && cli_source_count(&source) == 2) {
-        const char *x = cli_source_name(&source, 0), *y = cli_source_name(&source, 1);
-        const bool has_plain = strcmp(x, "x") == 0 || strcmp(x, "y") == 0 || strcmp(y, "x") == 0 ||
-                               strcmp(y, "y") == 0;
-        command = has_plain
-                      ? NULL
-                      : cli_format("say which of the two is the input: tgrad init %s --x-name "
-                                   "%s --y-name %s, or the other way round",
-                                   path, x, y);
+    const int64_t count =
+        cli_source_open(ctx, path, &source) == TG_OK ? cli_source_count(&source) : 0;
+    const bool has_plain = count > 0 && (has_array(&source, "x") || has_array(&source, "y"));
+    for (int64_t i = 0; i < 2 * count && !has_plain && !command; i++) { /* first x_train .. */
+        const char *x = cli_source_name(&source, i % count);
+        char *y = i < count && !strstr(x, "train") ? NULL : partner_of(&source, x);
+        command = y ? cli_format("of this pair: tgrad init %s --x-name %s --y-name %s", path, x, y)
+                    : NULL;
+        free(y);
+    }
+    if (count == 2 && !has_plain && !command) {
+        command = cli_format("say which of the two is the input: tgrad init %s --x-name %s "
+                             "--y-name %s, or the other way round",
+                             path, cli_source_name(&source, 0), cli_source_name(&source, 1));
+    } else if (count == 1 && !has_plain && source.format != TG_FILE_NPY) {
+        command = cli_format("if it has times, (samples, times, grid..): tgrad init %s --fields %s",
+                             path, cli_source_name(&source, 0));
     }
     cli_source_close(&source);
     return command;

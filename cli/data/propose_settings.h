@@ -31,8 +31,8 @@ bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, cons
 tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
                                  int64_t *count);
 
-/* The command for a file that has two arrays, neither of them x or y; NULL: it is no such file. To
- * be freed. */
+/* The command for a file without x and y: of one array, of two, or of a pair such as x_train and
+ * y_train; NULL: it is no such file. To be freed. */
 char *cli_propose_command(tg_context *ctx, const char *path);
 void cli_proposal_free(cli_proposal *proposal);
 

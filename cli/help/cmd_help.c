@@ -1,5 +1,5 @@
-/* tgrad help [COMMAND | keys [SECTION] | man]: the overview, the page of one command, the settings,
- * or the man page. */
+/* tgrad help [COMMAND | KEY | keys [SECTION] | man]: the overview, the page of one command, one
+ * setting or all, or the man page. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,24 @@ static const struct {
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
-/* The number of a section; SECTIONS for NULL, which means all; -1 after a message. */
+/* Whether there is such a setting: "opt.name". False after a message. */
+static bool is_key(const char *key) {
+    cli_suggestion suggestion = cli_suggest(key);
+    char name[128];
+    tg_key_info info;
+    if (cli_key_find(key, &info)) {
+        return true;
+    }
+    for (int i = 0; tg_key_describe(i, &info); i++) {
+        snprintf(name, sizeof name, "%s.%s", info.section, info.name);
+        cli_suggest_offer(&suggestion, name);
+    }
+    cli_usage("help", "there is no setting '%.64s'%s", key, suggestion.text);
+    return false;
+}
+
+/* The number of the section "opt" or of the setting "opt.name"; SECTIONS for NULL, which means all;
+ * -1 after a message. */
 static int find_section(const char *name) {
     if (!name) {
         return SECTIONS;
@@ -32,7 +49,7 @@ static int find_section(const char *name) {
     cli_suggestion suggestion = cli_suggest(name);
     for (int i = 0; i < SECTIONS; i++) {
         if (strlen(sections[i].name) == length && strncmp(sections[i].name, name, length) == 0) {
-            return i;
+            return !name[length] || is_key(name) ? i : -1;
         }
         cli_suggest_offer(&suggestion, sections[i].name);
     }
@@ -43,10 +60,14 @@ static int find_section(const char *name) {
     return -1;
 }
 
-static bool is_in(const tg_key_info *info, int section) {
-    return section == SECTIONS || strcmp(info->section, sections[section].name) == 0;
+/* `name`: of a section or a setting, or NULL for all. */
+static bool is_in(const tg_key_info *info, int section, const char *name) {
+    const char *dot = name ? strchr(name, '.') : NULL;
+    return (section == SECTIONS || strcmp(info->section, sections[section].name) == 0) &&
+           (!dot || strcmp(info->name, dot + 1) == 0);
 }
 
+/* Of a section, of one setting, or all. */
 static int print_keys(const char *section) {
     const int wanted = find_section(section);
     tg_key_info info;
@@ -58,7 +79,7 @@ static int print_keys(const char *section) {
         printf("%s%s: %s\n", s > 0 && wanted == SECTIONS ? "\n" : "", sections[s].name,
                sections[s].title);
         for (int i = 0; tg_key_describe(i, &info); i++) {
-            if (is_in(&info, s)) {
+            if (is_in(&info, s, section)) {
                 printf("  %s.%s %s\n      %s\n      %s\n", info.section, info.name,
                        cli_key_default(&info, text), info.help, info.values);
             }
@@ -95,7 +116,7 @@ static int print_keys_json(const char *section) {
     json_t *object = cli_json_object(), *keys = cli_json_array();
     tg_key_info info;
     for (int i = 0; tg_key_describe(i, &info); i++) {
-        if (is_in(&info, wanted)) {
+        if (is_in(&info, wanted, section)) {
             cli_json_append(keys, describe(i, &info));
         }
     }
@@ -244,8 +265,10 @@ static void print_man_page(void) {
 
 static int run(const cli_call *call) {
     const cli_args *args = &call->args;
-    if (args->count > 0 && strcmp(args->item[0], "keys") == 0) {
-        const char *section = args->count > 1 ? args->item[1] : NULL;
+    const bool has_keys = args->count > 0 && strcmp(args->item[0], "keys") == 0;
+    if (has_keys || (args->count == 1 && strchr(args->item[0], '.'))) {
+        const char *section = args->item[args->count - 1];
+        section = has_keys && args->count == 1 ? NULL : section;
         return call->common->json ? print_keys_json(section) : print_keys(section);
     }
     if (call->common->json) {
@@ -272,16 +295,17 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_help = {
     .name = "help",
-    .arguments = "[COMMAND | keys [SECTION] | man]",
+    .arguments = "[COMMAND | KEY | keys [SECTION] | man]",
     .args = {0, 2},
     .summary = "Show the list of commands, the page of one, or the settings of a run",
     .description =
         "keys lists every setting with its default, its effect and its valid values,\n"
-        "or those of one section: fno, opt, data or distributed. man prints all pages as\n"
-        "one, tgrad(1), for man or groff.\n",
+        "or those of one section: fno, opt, data or distributed. KEY is one of them. man prints\n"
+        "all pages as one, tgrad(1), for man or groff.\n",
     .examples = "  tgrad help\n"
                 "  tgrad help inspect\n"
                 "  tgrad help keys opt\n"
+                "  tgrad help opt.training_loss\n"
                 "  tgrad help man | man -l -\n"
                 "  tgrad help keys --json | jq '.keys[] | select(.type == \"choice\")'\n",
     .takes = CLI_TAKES_JSON,

@@ -12,7 +12,7 @@
 static struct {
     cli_list data;       /* files */
     cli_list resolution; /* as text; empty: that of each file */
-    const char *x_name, *y_name;
+    const char *x_name, *y_name, *order;
     int64_t batch;
     int64_t rollout;   /* steps, 0: all; -1: none */
     const char *split; /* NULL: "test" of a file that the run split, "all" of others */
@@ -20,6 +20,9 @@ static struct {
 } opt = {.batch = 16, .rollout = -1};
 
 static const char *const splits[] = {"train", "test", "all", NULL};
+static const char *const orders[] = {"nchw", "nhwc", NULL};
+
+#define DATA_OPTIONS "--x-name, --y-name and --order"
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("data", 'd', &opt.data, "FILE",
@@ -29,6 +32,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.x_name, NULL, "NAME", "of the inputs in the file",
                     "as trained"),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
+                    "as trained"),
+    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("split", 0, &opt.split, splits, "train|test|all",
                     "samples of a file that was trained on", "test"),
@@ -59,19 +64,30 @@ typedef struct wanted_grid {
     int64_t points[TG_DATA_MAX_DIMS];
 } wanted_grid;
 
+/* The parts of a file, of which an array that the model was not trained on is another file. */
+static tg_status get_split(const cli_model *model, const char *file, tg_model_split *out) {
+    tg_dataset_config config;
+    *out = (tg_model_split){0};
+    CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
+    return opt.x_name && strcmp(opt.x_name, config.x_name) != 0
+               ? TG_OK
+               : tg_model_get_split(model->model, file, out);
+}
+
 /* The part of a file that --split asks for. CLI_FAILED after a message. */
 static int choose_part(tg_context *ctx, const cli_model *model, const char *file, part *out) {
     tg_model_split split;
-    const tg_status status = tg_model_get_split(model->model, file, &split);
+    const tg_status status = get_split(model, file, &split);
     if (status != TG_OK) {
-        return cli_fail_data(ctx, status, "--x-name and --y-name");
+        return cli_fail_data(ctx, status, DATA_OPTIONS);
     }
     *out = (part){.name = opt.split ? opt.split : split.tests > 0 ? "test" : "all", .split = split};
     if (strcmp(out->name, "all") == 0) {
         return CLI_OK;
     }
     if (split.trained == 0) {
-        return cli_fail("--split %s: %s is no file that the model was trained on", out->name, file);
+        return cli_fail("--split %s: the model was not trained on %s%s%s", out->name,
+                        opt.x_name ? opt.x_name : "", opt.x_name ? " of " : "", file);
     }
     const bool is_test = strcmp(out->name, "test") == 0;
     if (is_test && split.tests == 0) {
@@ -82,22 +98,29 @@ static int choose_part(tg_context *ctx, const cli_model *model, const char *file
     return CLI_OK;
 }
 
+/* "samples", "trajectory" and the like. */
+static const char *things_of(const part *p, int64_t count) {
+    return p->split.has_trajectories ? (count == 1 ? "trajectory" : "trajectories")
+                                     : (count == 1 ? "sample" : "samples");
+}
+
 /* "48 test samples of data.h5; the other 192 were trained on"; nothing of other files. */
 static void print_part(const char *file, const part *p) {
     const tg_model_split *s = &p->split;
-    const char *things = s->has_trajectories ? "trajectories" : "samples";
     if (s->trained == 0) {
         return;
     }
     if (strcmp(p->name, "test") == 0) {
         const bool are_all = s->trained + s->tests == s->total;
-        cli_say("%lld test %s of %s; %s%lld%s were trained on", (long long)p->count, things, file,
-                are_all ? "the other " : "", (long long)s->trained, are_all ? "" : " others");
+        cli_say("%lld test %s of %s; %s%lld%s were trained on", (long long)p->count,
+                things_of(p, p->count), file, are_all ? "the other " : "", (long long)s->trained,
+                are_all ? "" : " others");
     } else if (strcmp(p->name, "train") == 0) {
-        cli_say("%lld %s of %s that were trained on", (long long)p->count, things, file);
+        cli_say("%lld %s of %s that were trained on", (long long)p->count, things_of(p, p->count),
+                file);
     } else {
-        cli_say("all %lld %s of %s; %lld of them were trained on", (long long)s->total, things,
-                file, (long long)s->trained);
+        cli_say("all %lld %s of %s; %lld of them were trained on", (long long)s->total,
+                things_of(p, s->total), file, (long long)s->trained);
     }
 }
 
@@ -109,6 +132,7 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
+    config.channels_last = opt.order ? strcmp(opt.order, "nhwc") == 0 : config.channels_last;
     config.horizon *= steps;
     config.first_sample = which->first;
     config.n_samples = which->count;
@@ -431,7 +455,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
         code = choose_part(ctx, model, results[i].file, &results[i].part);
         if (code == CLI_OK) {
             const tg_status status = evaluate(ctx, model, &grids[i % each], &results[i]);
-            code = status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, "--x-name and --y-name");
+            code = status == TG_OK ? CLI_OK : cli_fail_data(ctx, status, DATA_OPTIONS);
         }
     }
     if (code == CLI_OK && json) {

@@ -15,9 +15,12 @@ static struct {
     const char *input, *output;
     const char *dataset; /* NULL: the name the model was trained with, or the only one */
     const char *y_name;  /* of the output; NULL: as trained */
+    const char *order;   /* of the input and the output; NULL: as trained */
     const char *queries; /* file of the places to predict at; NULL: the points */
     int64_t steps;       /* in time */
 } opt;
+
+static const char *const orders[] = {"nchw", "nhwc", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
@@ -28,6 +31,8 @@ static const cli_option options[] = {
                     "as trained, or the only one"),
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
+                    "as trained"),
+    CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels after the grid",
                     "as trained"),
     CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
                     "points to predict at, per sample or shared", "the points"),
@@ -75,6 +80,7 @@ static tg_status open_input(tg_context *ctx, const cli_model *model, const char 
     CLI_CALL(tg_file_detect(ctx, path, &format));
     CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
     config->x_only = true;
+    config->channels_last = opt.order ? strcmp(opt.order, "nhwc") == 0 : config->channels_last;
     config->n_frames = 0;           /* as many as there are */
     config->cache_bytes = SIZE_MAX; /* what must be read whole is */
     if (name) {
@@ -128,6 +134,13 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
     return cli_code(ctx, status);
 }
 
+/* Here an option says what a key of the settings says in a training. */
+static int fail_input(const tg_context *ctx, tg_status status) {
+    const char *sentence = tg_context_error(ctx), *key = strstr(sentence, "; data.x_name says");
+    return key ? cli_fail("%.*s; --dataset says which one to take", (int)(key - sentence), sentence)
+               : cli_fail_status(ctx, status);
+}
+
 /* From the array `name` of the file; NULL: as trained, or its only one. */
 static int take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
                       int64_t wanted, input *in) {
@@ -135,7 +148,7 @@ static int take_input(tg_context *ctx, const cli_model *model, const char *path,
     tg_dataset *set = NULL;
     const tg_status status = open_input(ctx, model, path, name, &config, &set);
     const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
-                                     : cli_fail_status(ctx, status);
+                                     : fail_input(ctx, status);
     const tg_dataset_facts facts = tg_dataset_get_facts(set);
     if (config.coordinates > 0) {
         in->added = facts.x_ndim == 2 ? 2 : 0;
@@ -403,7 +416,7 @@ const cli_command cli_cmd_predict = {
         "checkpoint, a model file (tg_model_save), or with --config a file of weights by\n"
         "neuraloperator's names (docs/exchange.md). The input is (samples, channels, grid..) on\n"
         "any grid; with one channel also (samples, grid..) or a single grid; (samples, grid..,\n"
-        "channels) where the data of the training were such. The output has the same form. It is\n"
+        "channels) with --order nhwc or as in training. The output has the same form. It is\n"
         "called y, or as in training, where the format has names. A model on points takes them as\n"
         "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
         "--queries. Inputs and outputs are in the units of the data. A warning counts weights\n"

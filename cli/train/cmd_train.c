@@ -233,6 +233,21 @@ static void print_time(const tg_train_time *t) {
            t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
 }
 
+/* Errors of each channel: the sum over channels hides those of small ones. */
+static void print_channels(const tg_train_epoch *last) {
+    enum { MOST = 8 };
+    const tg_test_errors *e = &last->test[0];
+    if (last->test_count == 0 || e->channels < 2) {
+        return;
+    }
+    printf("l2 of each channel, %s:", e->grid);
+    for (int64_t c = 0; c < e->channels && c < MOST; c++) {
+        char text[CLI_UNIT_TEXT];
+        printf(" %s", number_text(e->l2_channels[c], text));
+    }
+    printf("%s\n", e->channels > MOST ? " .." : "");
+}
+
 static json_t *json_of_processes(const tg_comm *comm) {
     const tg_comm_stats stats = tg_comm_get_info(comm).stats;
     return cli_json_new(
@@ -281,6 +296,20 @@ static tg_status share_signal(tg_comm *comm) {
     return status;
 }
 
+/* ", 3 batches and 18 updates skipped", or "". */
+static const char *skipped_text(const tg_train_end *end, char text[128]) {
+    const long long batches = end->skipped - end->refused, updates = end->refused;
+    text[0] = '\0';
+    if (batches > 0 && updates > 0) {
+        snprintf(text, 128, ", %lld batches and %lld updates of parameters skipped", batches,
+                 updates);
+    } else if (end->skipped > 0) {
+        snprintf(text, 128, ", %lld %s skipped", batches + updates,
+                 batches > 0 ? "batches" : "updates of parameters");
+    }
+    return text;
+}
+
 /* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
  * any other, and then its error. */
 static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
@@ -311,6 +340,7 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
         cli_say("resume with: tgrad train --run %s --resume auto", run_folder);
     } else {
         if (s.last.epoch > 0) { /* resumed with an epoch left */
+            print_channels(&s.last);
             print_memory(&s.last);
             print_time(&s.time);
         }
@@ -319,12 +349,10 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
             cli_say("early stopping: %lld of %lld epochs, the error fell no further",
                     (long long)s.last.epoch, (long long)s.last.epochs);
         }
-        char skipped[64] = "";
-        if (end.skipped > 0) {
-            snprintf(skipped, sizeof skipped, ", %lld batches skipped", (long long)end.skipped);
-        }
+        char skipped[128];
         cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
-                (long long)end.epoch, (long long)end.step, skipped, end.checkpoint);
+                (long long)end.epoch, (long long)end.step, skipped_text(&end, skipped),
+                end.checkpoint);
     }
     return status;
 }

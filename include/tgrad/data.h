@@ -97,8 +97,8 @@ static inline tg_dataset_config tg_dataset_config_default(void) {
 }
 
 /* Opens `path`, an HDF5 or safetensors file with both arrays; or x from `path` and y from `y_path`,
- * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy". `config` NULL
- * means the default.
+ * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy"; "x_NAME.npy"
+ * and "x.npy" likewise. `config` NULL means the default.
  *
  * Arrays are (samples, grid..) with one channel or (samples, channels, grid..). When y has one
  * dimension more than x, that is time: (samples, times, [channels,] grid..); y_time chooses. So y

@@ -12,6 +12,7 @@
 #define TGRAD_FUNCTION_H
 
 #include "tgrad/fno.h"
+#include "tgrad/gradient.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,24 +23,35 @@ typedef struct tg_function tg_function;
 /* Arrays where the backend computes, aligned to 64 bytes. */
 typedef struct tg_function_call {
     const void **weights; /* one for each parameter, in the order of tg_fno_get_param */
-    void **gradients;  /* backward: likewise, overwritten, of tg_dtype_wide of the parameter; NULL:
-                          not  wanted */
-    void *activations; /* of tg_function_sizes; backward takes those of its forward */
+    void **gradients; /* backward: likewise, overwritten, of tg_dtype_wide of the parameter; NULL:
+                         not wanted */
+    tg_gradient *factors; /* backward: likewise; those of spectral weights that are NULL in
+                             `gradients`, as factors in `activations` and `workspace`. The others
+                             stay as they are. NULL: not wanted */
+    void *activations;    /* of tg_function_sizes; backward takes those of its forward */
     void *workspace;
     uint64_t seed; /* of dropout's masks: the same in forward and backward */
 } tg_function_call;
 
 /* A function for batches of up to `batch` samples on a grid (n_dim sizes), of a network on a grid
  * without micro-batches. With config.input_gradient backward can also compute dL/dx. Without
- * `training` there is no backward. */
+ * `training` there is no backward. Its arrays have room for the bytes of `shared` (NULL: none) for
+ * the receiver of the factors. */
 TG_API TG_NODISCARD tg_status tg_function_create(tg_context *ctx, const tg_fno_config *config,
                                                  int64_t batch, const int64_t *grid, bool training,
+                                                 const tg_shared_workspace *shared,
                                                  tg_function **out);
 TG_API void tg_function_destroy(tg_function **function);
 
 /* Bytes of the caller's arrays. */
 TG_API TG_NODISCARD tg_status tg_function_sizes(const tg_function *function, size_t *activations,
                                                 size_t *workspace);
+
+/* Whether the gradient of a parameter arises as factors. */
+TG_API bool tg_function_sends_factors(const tg_function *function, int param);
+
+/* That room in the arrays of the last backward: free, beside the factors, as long as they are. */
+TG_API tg_shared_workspace tg_function_shared(const tg_function *function);
 
 /* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), as tg_fno_forward. */
 TG_API TG_NODISCARD tg_status tg_function_forward(tg_function *function,

@@ -136,7 +136,8 @@ typedef struct tg_optim_setup {
     bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
                             with accumulates */
     bool shares_workspace;       /* the scratch of updates and the dense gradient of refreshes are a
-                                    network's: tg_step_share_workspace before the first use */
+                                    network's, or others': tg_step_share_workspace or
+                                    tg_optim_share_workspace before the first use */
     const int *numbers;          /* of each parameter in a longer list of the caller, for its random
                                     numbers to stay the same in parts of it; NULL: its place in params,
                                     and a state_precision that none is large enough for is refused */
@@ -190,6 +191,12 @@ TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_opt
 /* Weights and gradients are tensors of the parameter's shape where the backend computes (`place`);
  * a weight has the parameter's dtype, a dense gradient that of the arithmetic, tg_dtype_wide of it.
  */
+
+/* Where an optimizer with shares_workspace, which no tg_step uses, works in the calls that follow:
+ * memory of tg_optim_memory.shared, where the backend computes. `dense` may be NULL while gradients
+ * come dense. The struct is read again by every call. */
+TG_API TG_NODISCARD tg_status tg_optim_share_workspace(tg_optim *optim,
+                                                       const tg_shared_workspace *workspace);
 
 /* One update of one parameter from its dense gradient. */
 TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const tg_tensor *gradient,

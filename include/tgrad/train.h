@@ -273,6 +273,7 @@ typedef struct tg_train_end {
     int64_t epoch, step;   /* reached */
     char checkpoint[1024]; /* the last one written */
     int64_t skipped;       /* batches and updates skipped for non-finite values, of the run */
+    int64_t refused;       /* of these the updates, each of one parameter */
     int64_t epochs;        /* of all stages; a finished run with fewer has stopped early */
 } tg_train_end;
 

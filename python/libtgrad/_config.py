@@ -1,5 +1,6 @@
 """Settings of runs: YAML files, mappings and overrides, as the library's."""
 import ctypes
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -9,6 +10,9 @@ from ._library import Error, c, lib, text
 
 def in_yaml(value, key):
     """A value as YAML writes it in one line; numbers and arrays of NumPy and PyTorch as Python's."""
+    if math.prod(getattr(value, "shape", ())) > 1000:
+        raise Error(f"{key}: an array {tuple(value.shape)} is no setting; save x and y in a file "
+                    "(numpy.savez) and name it in data.train_file", c.TG_E_CONFIG)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if value is None:

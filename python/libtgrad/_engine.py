@@ -1,11 +1,13 @@
 """The library's optimizer of those parameters that lie on one device."""
 import ctypes
 import logging
+import weakref
 
 import numpy
 import torch
 
 from . import _settings
+from ._factored import Factored, Memory
 from ._library import Context, Error, c, lib, shape_of, text
 
 DTYPES = {torch.float32: c.TG_F32, torch.float64: c.TG_F64, torch.bfloat16: c.TG_BF16,
@@ -87,8 +89,12 @@ def make_context(device, stream, math=None):
     if device.type == "cpu":
         return Context("cpu", threads=torch.get_num_threads(), log=log)
     with torch.cuda.device(device):
-        return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
-                       allocator=_torch_memory(device), math=math)
+        try:
+            return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
+                           allocator=_torch_memory(device), math=math)
+        except Error as error:
+            raise Error(f"tensors on {device}: {error}; `make wheel TG_CUDA=ON` builds it with CUDA, or move them to "
+                        "the CPU", error.status) from None
 
 
 def describe(tensor):
@@ -178,7 +184,10 @@ class _Call:
 
 
 class Engine:
-    def __init__(self, rows, groups, seed, accumulates):
+    """With `in_backward` gradients may be Factored, and updates work in the memory of activations, or in
+    memory that they take for their time."""
+
+    def __init__(self, rows, groups, seed, accumulates, in_backward=False):
         self.device = rows[0].param.device
         rows = sorted(rows, key=lambda row: -row.param.numel())  # small ones go together, at the end
         self.rows, self.groups, self.seed = rows, list(groups), seed  # others may leave the optimizer
@@ -191,7 +200,7 @@ class Engine:
         self._list_groups()
         self.optim = ctypes.c_void_p()
         with self.on_device():
-            self._create(accumulates)
+            self._create(accumulates, in_backward)
         sink = lib.tg_optim_sink(self.optim)
         self._user, self._receive_all, self._receive = sink.user, sink.receive_all, sink.receive
         # The largest parameter goes ahead, so that a GPU has work while the others are gathered.
@@ -230,7 +239,7 @@ class Engine:
             self._group_of.append(self._group_keys.index(key))
         self._seen = [_settings.fingerprint(self.groups[g]) for g, *_ in self._group_keys]
 
-    def _create(self, accumulates):
+    def _create(self, accumulates, in_backward):
         count = len(self.rows)
         configs = (c.tg_optim_config * len(self._group_keys))(
             *[_settings.config_of(self.groups[g], *kind) for g, *kind in self._group_keys])
@@ -241,7 +250,13 @@ class Engine:
         numbers = (ctypes.c_int * count)(*[row.number for row in self.rows])
         setup = c.tg_optim_setup(size=ctypes.sizeof(c.tg_optim_setup), groups=configs,
                                  group_count=len(configs), params=params, param_count=count,
-                                 seed=self.seed, accumulates=accumulates, numbers=numbers)
+                                 seed=self.seed, accumulates=accumulates, numbers=numbers,
+                                 takes_factored=in_backward, shares_workspace=in_backward)
+        self.needs, self._lent = None, lambda: None  # a reference to memory that is free, if there is some
+        if in_backward:
+            planned = c.tg_optim_memory()
+            self.context.check(lib.tg_optim_plan_memory(self.context, setup, planned))
+            self.needs = planned.shared
         self.context.check(lib.tg_optim_create(self.context, setup, self.optim))
         self.context.own(self, lib.tg_optim_destroy, self.optim)
 
@@ -342,14 +357,32 @@ class Engine:
         if any(call.active for call in self._calls):
             self.end_step()
 
+    def lend(self, memory):
+        """It is free for updates, as long as it exists."""
+        self._lent = weakref.ref(memory)
+
+    def _borrow(self, forms=False):
+        """Workspace for the next call, as long as the caller keeps the result."""
+        if self.needs is None:
+            return None
+        memory = self._lent()
+        if memory is None or not memory.has(self.needs):
+            memory = Memory.new(self.needs, self.device, forms)
+        self._shared = memory.shared
+        self.context.check(lib.tg_optim_share_workspace(self.optim, self._shared))
+        return memory
+
     def _ready(self, i, gradient):
+        if isinstance(gradient, Factored):
+            return gradient
         if (gradient.dtype is not self._grad_dtype[i] or gradient.layout is not _STRIDED
                 or gradient.shape != self._shapes[i]):
             self._look(i, gradient)
         return plain(gradient)
 
     def _one(self, i, gradient):
-        self._follow(i)
+        if isinstance(gradient, Factored):
+            return gradient.handed_to(i, self.place)
         self.template[i].dense = gradient.data_ptr()
         return self.template[i]
 
@@ -365,15 +398,19 @@ class Engine:
         gradient = self._ready(i, gradient)
         try:
             with self.on_stream():
+                _work = self._borrow(isinstance(gradient, Factored))
+                self._follow(i)
                 self.context.check(self._receive(self._user, self._one(i, gradient)))
         finally:
             _mark_written([self.rows[i].param])
 
     def accumulate(self, i, gradient):
         """Adds a gradient to the compressed sum of its parameter."""
-        gradient = gradient.to(_WIDE.get(gradient.dtype, gradient.dtype))  # sums are as wide
+        if gradient.dtype in _WIDE:
+            gradient = gradient.to(_WIDE[gradient.dtype])  # sums are as wide
         gradient = self._ready(i, gradient)
         with self.on_stream():
+            _work = self._borrow(isinstance(gradient, Factored))
             self.context.check(lib.tg_optim_accumulate(self.optim, self._one(i, gradient)))
 
     def end_step(self):
@@ -413,15 +450,24 @@ class Engine:
             with self.on_stream():
                 self.context.check(lib.tg_optim_discard(self.optim))
 
-    def apply(self):
-        """Updates every parameter that has a sum."""
+    def norms(self):
+        return [torch.linalg.vector_norm(total).to(torch.float64) for total in self.sums()]
+
+    def place_of(self, param):
+        return self._index[id(param)]
+
+    def apply(self, places=None):
+        """Updates every parameter that has a sum, or those of some places."""
         with self.on_stream():
-            for i, row in enumerate(self.rows):
+            for i in range(len(self.rows)) if places is None else places:
+                row = self.rows[i]
                 if self.is_summing(i):
                     self._follow(i)
+                    work = self._borrow()
                     weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), self._weights[i],
                                          self.place)
                     self.context.check(lib.tg_optim_apply(self.optim, i, weight))
+                    del work
                     _mark_written([row.param])
             self.context.check(lib.tg_optim_end_update(self.optim))
 

@@ -4,7 +4,7 @@ One rank owns each parameter: it keeps the state and computes the update. In eac
 shards of the gradient and the weight, calls the library with the whole tensors, and sends back the
 shards of the new weight. The result does not depend on the mesh, and state and work are divided over
 the ranks. A rank sends and receives about 3 bytes per byte of its own shards and holds the whole
-tensors of one round at a time.
+tensors of one round at a time. Sums of several backward passes are their owner's, too.
 """
 import functools
 import math
@@ -54,7 +54,7 @@ def _padded(shape, dtype):
 class Shards:
     """As an Engine, for the parameters of one mesh. Its calls are collective."""
 
-    def __init__(self, rows, groups, seed, place):
+    def __init__(self, rows, groups, seed, accumulates, place):
         self.rows, self.groups, self.place = rows, groups, place
         self.device, self.mesh, where, self.dim = place
         self.group = None if where is None else self.mesh.get_group(where)
@@ -71,7 +71,9 @@ class Shards:
         if self._wholes:
             mine = [Row(whole, rows[i].number, rows[i].name, rows[i].group)
                     for i, whole in self._wholes.items()]
-            self._engine = Engine(mine, groups, seed, False)
+            self._engine = Engine(mine, groups, seed, accumulates)
+        self._summing = set()  # parameters with sums, which are their owners'
+        self._problem = None  # an Error of this step
         self._let_go()
 
     def _choose_owners(self):
@@ -167,10 +169,10 @@ class Shards:
 
     def collect(self):
         """The local gradients of all parameters, None where there is none."""
-        return [None if row.param.grad is None else self._look(row) for row in self.rows]
+        return [None if row.param.grad is None else self._look(row, row.param.grad) for row in self.rows]
 
-    def _look(self, row):
-        param, gradient = row.param, row.param.grad
+    def _look(self, row, gradient):
+        param = row.param
         if param.shape != row.shape or param.dtype != row.dtype:
             raise Error(f"weight of {row.name}: its shape or dtype changed after its state was made",
                         c.TG_E_SHAPE)
@@ -185,49 +187,105 @@ class Shards:
 
     @torch.no_grad()
     def step(self, gradients):
-        """One update with what `collect` found. An owner raises its Error when all ranks have their
-        weights back; with nonfinite="error", all ranks raise it."""
-        problem = None
+        """One update with what `collect` found."""
         for members in self._rounds:
-            active = [[i for i in mine if gradients[i] is not None] for mine in members]
-            if any(active):
-                problem = self._update(active, gradients) or problem
+            self._update(members, {i: gradient for i, gradient in enumerate(gradients) if gradient is not None},
+                         lambda _: self._engine.step(self._engine.collect()))
+        self.end_step()
+
+    def receive(self, i, gradient):
+        """Updates one parameter, and raises no Error before end_step: the other ranks go on."""
+        self._update(self._only(i), {i: self._look(self.rows[i], gradient)},
+                     lambda _: self._engine.step(self._engine.collect()))
+
+    def end_step(self):
+        """Raises the Error of an owner, when all ranks have their weights back; with nonfinite="error" on
+        all ranks."""
+        problem, self._problem = self._problem, None
         if any(group.get("nonfinite") == "error" for group in self.groups):
             self._agree(problem)
         if problem:
             raise problem
 
-    def _update(self, active, gradients):
-        mine, ranks, problem = active[self.rank], range(self.count), None
-        shards = [[self.rows[i].param.to_local() for i in part] for part in active]
-        outgoing = [[t for i, shard in zip(part, own) for t in (gradients[i], shard)]
-                    for part, own in zip(active, shards)]
-        kinds = [[(self._part_shape(self.rows[i].shape, rank, self.dim), dtype) for i in mine
-                  for dtype in (gradients[i].dtype, self.rows[i].dtype)] for rank in ranks]
-        parts = self._exchange(outgoing, kinds)
-        for at, i in enumerate(mine):
-            whole = self._wholes[i]
-            whole.data = torch.cat([part[2 * at + 1] for part in parts], self.dim)
-            whole.grad = torch.cat([part[2 * at] for part in parts], self.dim)
-        del outgoing, parts
+    def _only(self, i):
+        return [[i] if owner == self._owner[i] else [] for owner in range(self.count)]
+
+    def _update(self, members, gradients, work):
+        """Owners do their work with the whole weights and gradients (None: a weight alone) of those members
+        that are listed; all ranks receive shards of the new weights."""
+        active = [[i for i in mine if i in gradients] for mine in members]
+        if not any(active):
+            return
+        mine, shards = active[self.rank], {i: self.rows[i].param.to_local() for part in active for i in part}
+        sent = {i: (shard,) if gradients[i] is None else (shard, gradients[i]) for i, shard in shards.items()}
+        for i, (weight, *gradient) in self._assemble(active, sent).items():
+            self._wholes[i].data = weight
+            self._wholes[i].grad = gradient[0] if gradient else None
+        del sent
         try:
             if mine:
-                self._engine.step(self._engine.collect())
+                work([self._place(i) for i in mine])
         except Error as error:
-            problem = error
-        outgoing = [[self._part(self._wholes[i].data, rank, self.dim) for i in mine] for rank in ranks]
-        kinds = [[(shard.shape, shard.dtype) for shard in own] for own in shards]
-        for own, new in zip(shards, self._exchange(outgoing, kinds)):
-            for shard, values in zip(own, new):
-                shard.copy_(values)
+            self._problem = error
+        outgoing = [[self._part(self._wholes[i].data, rank, self.dim) for i in mine] for rank in range(self.count)]
+        kinds = [[(shards[i].shape, shards[i].dtype) for i in part] for part in active]
+        for part, new in zip(active, self._exchange(outgoing, kinds)):
+            for i, values in zip(part, new):
+                shards[i].copy_(values)
         self._let_go()
-        return problem
+
+    def _assemble(self, active, shards):
+        """{i: [whole tensors]} of parameters that this rank owns; shards[i] are their parts here."""
+        mine = active[self.rank]
+        kinds = [[(self._part_shape(self.rows[i].shape, rank, self.dim), shard.dtype)
+                  for i in mine for shard in shards[i]] for rank in range(self.count)]
+        parts = self._exchange([[shard for i in part for shard in shards[i]] for part in active], kinds)
+        whole = iter([torch.cat(pieces, self.dim) for pieces in zip(*parts)])
+        return {i: [next(whole) for _ in shards[i]] for i in mine}
+
+    # ---- sums ----
+
+    def _place(self, i):
+        """The number of a parameter in the engine of its owner."""
+        return self._engine.place_of(self._wholes[i])
+
+    def accumulate(self, i, gradient):
+        found = self._assemble(self._only(i), {i: (self._look(self.rows[i], gradient),)})
+        self._summing.add(i)
+        try:
+            for whole, in found.values():
+                self._engine.accumulate(self._place(i), whole)
+        except Error as error:
+            self._problem = error
 
     def has_sums(self):
-        return False
+        return bool(self._summing)
+
+    def is_summing(self, i):
+        return i in self._summing
+
+    def sums(self):
+        return self._engine.sums() if self._engine else []
+
+    def norms(self):
+        """That of the sums of all ranks."""
+        squares = sum((norm.square() for norm in self._engine.norms()) if self._engine else [],
+                      torch.zeros((), dtype=torch.float64, device=self.device))
+        if self.count > 1:
+            dist.all_reduce(squares, group=self.group)
+        return [squares.sqrt()]
+
+    def apply(self):
+        summing = dict.fromkeys(self._summing)
+        for members in self._rounds:
+            self._update(members, summing, lambda places: self._engine.apply(places))
+        self._summing.clear()
+        self.end_step()
 
     def discard(self):
-        pass
+        self._summing.clear()
+        if self._engine:
+            self._engine.discard()
 
     # ---- state ----
 

@@ -8,6 +8,7 @@ weights of either.
 """
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn import functional
 from . import nn_ops
 from ._config import in_yaml
 from ._library import Error, c
-from .nn_settings import settings_of
+from .nn_settings import settings_of, uno_settings_of
 
 _log = logging.getLogger("libtgrad")
 _REAL = {torch.float32: "f32", torch.float64: "f64"}
@@ -32,7 +33,11 @@ def _is_exporting():
 
 
 class _Names(torch.nn.Module):
-    """A part of a network that has names of parameters in it."""
+    """A part of a network that has names of parameters in it. Hooks of it, such as those of fully_shard, are
+    around the forward pass of the network."""
+
+    def forward(self, inner, x):
+        return inner(x)
 
 
 class _Network(torch.nn.Module):
@@ -53,6 +58,7 @@ class _Network(torch.nn.Module):
         config = nn_ops.network_config(self._text)
         self.n_dim, self.in_channels, self.out_channels = config.n_dim, config.in_channels, config.out_channels
         self._is_complex = config.complex_data
+        self._parts = []
         self._slots, self._names = [], []  # (module, leaf) and name of each parameter, in the library's order
         for name, kind, shape in nn_ops.parameters_of(self._text):
             kind = _COMPLEX[dtype] if kind.is_complex else dtype
@@ -66,6 +72,7 @@ class _Network(torch.nn.Module):
         for part in path:
             if part not in module._modules:
                 module.add_module(part, _Names())
+                self._parts.append(module._modules[part])
             module = module._modules[part]
         module.register_parameter(leaf, parameter)
         self._slots.append((module, leaf))
@@ -111,6 +118,13 @@ class _Network(torch.nn.Module):
     # ---- forward ----
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        run = self._run
+        for part in self._parts:
+            if part._forward_pre_hooks or part._forward_hooks:
+                run = functools.partial(part, run)
+        return run(x)
+
+    def _run(self, x):
         weights = self._weights()
         kind = weights[self._real].dtype
         config = self._text
@@ -133,6 +147,8 @@ class _Network(torch.nn.Module):
             seed = torch.randint(2**62, (1,), device="cpu")
         if x.requires_grad:
             config += "input_gradient: true\n"
+        if wanted and not torch.compiler.is_compiling():
+            config += nn_ops.room_for_updates(weights)
         return nn_ops.fno_train(x, weights, seed, config, wanted)[0]
 
     def _check(self, x, kind):
@@ -153,7 +169,7 @@ class _Network(torch.nn.Module):
                             "module.to(device) and x.to(device) bring them together")
 
 
-def _settings(given):
+def _settings(given, settings_of=settings_of):
     """Section fno for the arguments of a module."""
     if given["decomposition_kwargs"]:
         raise Error("decomposition_kwargs: the library has no such options; it must be None or {}",
@@ -180,6 +196,31 @@ class FNO(_Network):
         settings = _settings(given)
         super().__init__(settings)
         self.n_modes, self.hidden_channels, self.n_layers = tuple(settings["n_modes"]), hidden_channels, n_layers
+
+
+class TFNO(FNO):
+    """An FNO with factorized weights: neuraloperator's TFNO, with its two defaults."""
+
+    def __init__(self, *arguments, factorization="Tucker", rank=0.1, **named):
+        super().__init__(*arguments, factorization=factorization, rank=rank, **named)
+
+
+class UNO(_Network):
+    """neuraloperator's UNO, of layers with channels, modes and a grid of their own. Outputs have the grid
+    of inputs: the products of `uno_scalings` are 1. Memory is saved as in FNO."""
+
+    def __init__(self, in_channels, out_channels, hidden_channels, lifting_channels=256, projection_channels=256,
+                 positional_embedding="grid", n_layers=4, uno_out_channels=None, uno_n_modes=None,
+                 uno_scalings=None, horizontal_skips_map=None, channel_mlp_dropout=0, channel_mlp_expansion=0.5,
+                 non_linearity=functional.gelu, norm=None, preactivation=False, fno_skip="linear",
+                 horizontal_skip="linear", channel_mlp_skip="soft-gating", separable=False, factorization=None,
+                 rank=1.0, fixed_rank_modes=False, integral_operator=None, operator_block=None,
+                 implementation="factorized", decomposition_kwargs=None, domain_padding=None, verbose=False, *,
+                 activation_checkpoint="off", saved_precision="full"):
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__(_settings({**given, "fno_block_precision": "full", "conv_module": integral_operator},
+                                   uno_settings_of))
+        self.hidden_channels, self.n_layers = hidden_channels, n_layers
 
 
 class SpectralBlock(_Network):
@@ -231,7 +272,7 @@ def convert(model: torch.nn.Module) -> torch.nn.Module:
     the reason."""
     try:
         from neuralop.layers.fno_block import FNOBlocks
-        from neuralop.models import FNO as Theirs
+        from neuralop.models import FNO as FNO_, UNO as UNO_
     except ModuleNotFoundError as error:
         raise ImportError("libtgrad.nn.convert needs neuraloperator: pip install neuraloperator") from error
     replaced, seen = {}, set()
@@ -242,13 +283,17 @@ def convert(model: torch.nn.Module) -> torch.nn.Module:
         if module in seen:
             return module
         seen.add(module)
-        if isinstance(module, Theirs):
+        if isinstance(module, FNO_):
             try:
                 replaced[module] = _from_neuralop(module)
                 return replaced[module]
             except Error as error:
                 _log.warning("convert: %s is left as it is: %s", path or "the model", error)
                 return module
+        if isinstance(module, UNO_):
+            _log.warning("convert: %s is left as it is: a UNO keeps no record of its arguments; "
+                         "libtgrad.nn.UNO takes them, and its weights by load_state_dict", path or "the model")
+            return module
         if isinstance(module, FNOBlocks):
             _log.warning("convert: %s is left as it is: blocks of a network other than FNO", path)
             return module

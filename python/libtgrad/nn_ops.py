@@ -21,6 +21,7 @@ from torch import Tensor
 
 from . import _arrays as _numpy
 from . import _engine
+from ._factored import Factored, Memory
 from ._library import Context, Error, c, lib, shape_of, text
 
 if not hasattr(torch.compiler, "is_exporting"):
@@ -34,7 +35,8 @@ _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.comp
 
 @functools.lru_cache(maxsize=256)
 def network_config(config):
-    """A tg_fno_config of lines "key: value". Two of them are fields without a key."""
+    """A tg_fno_config of lines "key: value". Two of them are fields without a key, and `shared` is the
+    room for an optimizer (room_for_updates)."""
     voice = Context("cpu")
     found = c.tg_fno_config()
     lib.tg_fno_config_init(found, ctypes.sizeof(found))
@@ -42,7 +44,7 @@ def network_config(config):
         key, _, value = line.partition(": ")
         if key in ("input_gradient", "blocks_only"):
             setattr(found, key, value == "true")
-        else:
+        elif key != "shared":
             voice.check(lib.tg_fno_config_set(voice, found, key.encode(), value.encode()))
     voice.check(lib.tg_fno_config_check(voice, found))
     return found
@@ -78,15 +80,20 @@ class _Function:
     def __init__(self, context, config, sizes, training):
         self.context, self.handle = context, ctypes.c_void_p()
         grid = (ctypes.c_int64 * len(sizes[1:]))(*sizes[1:])
+        _, _, room = config.partition("shared: ")
+        shared = c.tg_shared_workspace(*map(int, room.partition("\n")[0].split()))
         context.check(lib.tg_function_create(context, network_config(config), sizes[0], grid, training,
-                                             self.handle))
+                                             shared, self.handle))
         self._end = context.own(self, lib.tg_function_destroy, self.handle)
         activations, workspace = ctypes.c_size_t(), ctypes.c_size_t()
         context.check(lib.tg_function_sizes(self.handle, activations, workspace))
         self.activations, self.workspace = activations.value, workspace.value
 
+    def sends_factors(self, number):
+        return lib.tg_function_sends_factors(self.handle, number)
+
     def call(self, weights, saved, seed, gradients=None):
-        """The arrays of a call, and the tensors that must live until it has returned."""
+        """The arrays of a call, and its workspace, which must live until it has returned."""
         workspace = torch.empty(self.workspace, dtype=torch.uint8, device=saved.device)
         pointers = ctypes.c_void_p * len(weights)
         call = c.tg_function_call(activations=saved.data_ptr(), workspace=workspace.data_ptr(),
@@ -103,10 +110,12 @@ class _Function:
         del workspace
 
     def backward(self, place, dy, weights, saved, seed, dx, gradients):
+        """Returns the factors of gradients without room, by parameter, and the memory that they are in."""
         call, workspace = self.call(weights, saved, seed, gradients)
+        call.factors = factors = (c.tg_gradient * len(weights))()
         self.context.check(lib.tg_function_backward(self.handle, call, place.tensor(dy),
                                                     None if dx is None else place.tensor(dx)))
-        del workspace
+        return factors, Memory((saved, workspace), lib.tg_function_shared(self.handle))
 
 
 class _Place:
@@ -217,21 +226,30 @@ def _empty_gradients(x, weights, wanted):
     return [torch.empty_like(inputs[i], memory_format=torch.contiguous_format) for i in wanted]
 
 
-@torch.library.custom_op("libtgrad::fno_backward", mutates_args=())
-def fno_backward(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
-                 is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
-    found = _empty_gradients(x, weights, wanted)
-    slots = [None] * (1 + len(weights))
-    for number, gradient in zip(wanted, found):
-        slots[number] = gradient
+def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines):
+    """The gradients that are wanted: Factored for weights that have an engine, where they arise so."""
+    inputs, slots = [x, *weights], [None] * (1 + len(weights))
     weights = _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
+        factored = {number for number in engines if function.sends_factors(number - 1)}
+        dense = [number for number in wanted if number not in factored]
+        for number, gradient in zip(dense, _empty_gradients(x, inputs[1:], dense)):
+            slots[number] = gradient
         if not is_fresh[0]:
             function.forward(place, _array(x), weights, saved, seed, _empty_output(x, config))
         is_fresh.data[0] = 0
-        function.backward(place, _array(dy), weights, saved, seed, slots[0], slots[1:])
-    return found
+        factors, memory = function.backward(place, _array(dy), weights, saved, seed, slots[0], slots[1:])
+    for number in factored:
+        slots[number] = Factored(inputs[number], factors[number - 1], memory)
+        engines[number].lend(memory)
+    return [slots[number] for number in wanted]
+
+
+@torch.library.custom_op("libtgrad::fno_backward", mutates_args=())
+def fno_backward(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
+                 is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
+    return _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, {})
 
 
 @fno_backward.register_fake
@@ -239,11 +257,29 @@ def _(dy, x, weights, seed, saved, is_fresh, config, wanted):
     return _empty_gradients(x, weights, wanted)
 
 
+def _engines_of(weights):
+    """Engines of optimizers that update weights during the backward pass, by number of the weight. Such a
+    gradient need not be formed."""
+    hooks = [(number, weight, hook) for number, weight in enumerate(weights, 1)
+             for hook in (weight._post_accumulate_grad_hooks or {}).values() if hasattr(hook, "engine_of")]
+    found = {number: hook.engine_of(weight) for number, weight, hook in hooks if weight.requires_grad}
+    return {number: engine for number, engine in found.items() if engine is not None}
+
+
+def room_for_updates(weights):
+    """As a line of a config: the workspace of these engines, in the memory of the activations."""
+    needs = [engine.needs for engine in _engines_of(weights).values()]
+    if not needs:
+        return ""
+    return (f"shared: {max(need.dense_bytes for need in needs)} {max(need.work_bytes for need in needs)}\n")
+
+
 def _save(ctx, inputs, output):
     x, weights, seed, ctx.config, ctx.wanted = inputs
     _, saved, is_fresh = output
     ctx.set_materialize_grads(False)
     ctx.has_seed = seed is not None
+    ctx.engines = _engines_of(weights) if "shared: " in ctx.config else {}
     ctx.save_for_backward(x, saved, is_fresh, *([seed] if ctx.has_seed else []), *weights)
 
 
@@ -252,7 +288,10 @@ def _backward(ctx, dy, *_):
     seed = weights.pop(0) if ctx.has_seed else None
     gradients = [None] * (1 + len(weights))
     if dy is not None:
-        found = fno_backward(dy, x, weights, seed, saved, is_fresh, ctx.config, ctx.wanted)
+        arguments = dy, x, weights, seed, saved, is_fresh, ctx.config, ctx.wanted
+        is_last = not (torch.is_grad_enabled() or torch._C._autograd._get_current_graph_task_keep_graph())
+        found = (_run_backward(*arguments, ctx.engines) if ctx.engines and is_last
+                 else fno_backward(*arguments))
         for number, gradient in zip(ctx.wanted, found):
             gradients[number] = gradient
     return gradients[0], gradients[1:], None, None, None

@@ -85,3 +85,27 @@ def settings_of(given):
     if given["complex_data"] and len(modes) == 1:
         settings["complex_modes"] = "nonnegative"
     return settings
+
+
+def uno_settings_of(given):
+    """Section fno for a UNO constructed with these arguments."""
+    for name in ("uno_out_channels", "uno_n_modes", "uno_scalings"):
+        if given[name] is None or len(given[name]) != given["n_layers"]:
+            raise Error(f"{name}: {given[name]}; a list with one entry for each of the {given['n_layers']} layers "
+                        "is needed", c.TG_E_CONFIG)
+    if given["operator_block"] is not None and given["operator_block"].__name__ != "FNOBlocks":
+        raise Error(f"operator_block: networks with {given['operator_block']} have no counterpart here; it must "
+                    "be neuraloperator's FNOBlocks", c.TG_E_UNSUPPORTED)
+    width = given["hidden_channels"]
+    modes = [list(row) for row in given["uno_n_modes"]]
+    settings = settings_of({**given, "n_modes": modes[0], "max_n_modes": None, "complex_data": False,
+                            "stabilizer": None, "use_channel_mlp": True,
+                            "lifting_channel_ratio": given["lifting_channels"] / width,
+                            "projection_channel_ratio": given["projection_channels"] / width})
+    del settings["n_modes"]  # they follow from the lists
+    skips = given["horizontal_skips_map"]
+    return {"architecture": "uno", **settings, "uno_n_modes": modes,
+            "uno_out_channels": list(given["uno_out_channels"]),
+            "uno_scalings": [[float(factor) for factor in row] for row in given["uno_scalings"]],
+            "horizontal_skip": given["horizontal_skip"],
+            **({} if skips is None else {"horizontal_skips_map": [list(pair) for pair in skips.items()]})}

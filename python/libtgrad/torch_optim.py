@@ -46,6 +46,23 @@ def _with_hooks(step):
     return choose
 
 
+class UpdateHook:
+    """Updates parameters as soon as their gradients are complete."""
+
+    def __init__(self, optimizer):
+        self._optimizer = weakref.ref(optimizer)
+
+    def __call__(self, param):
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            optimizer._receive(param)
+
+    def engine_of(self, param):
+        """The engine that will update it, or None."""
+        optimizer = self._optimizer()
+        return None if optimizer is None else optimizer._engine_of(param)
+
+
 class TensorGRaD(torch.optim.Optimizer):
     """Adam on compressed gradients: a quarter of AdamW's state, or less.
 
@@ -140,11 +157,9 @@ class TensorGRaD(torch.optim.Optimizer):
         """Refuses what DTensors are not updated with."""
         if not any(map(is_sharded, group["params"])):
             return
-        for key, reason in (("in_backward", "their gradients are complete when the backward pass has ended, "
-                             "and already divided over the ranks"),
-                            ("distributed", "fully_shard averages their gradients")):
-            if options[key]:
-                raise Error(f"{key}: not with DTensors (FSDP2); {reason}: call step() alone", c.TG_E_CONFIG)
+        if options["distributed"]:
+            raise Error("distributed: not with DTensors (FSDP2); fully_shard averages their gradients: call step() "
+                        "alone", c.TG_E_CONFIG)
         if group.get("memory_budget"):
             raise Error("memory_budget: not with DTensors (FSDP2); it is divided over all parameters, and no "
                         "process holds them all: set rank and sparse_ratio", c.TG_E_CONFIG)
@@ -186,8 +201,9 @@ class TensorGRaD(torch.optim.Optimizer):
                 by_place.setdefault(place, []).append(Row(param, number, name, group))
         for place, rows in by_place.items():
             seed = self.param_groups[0]["seed"]
-            engine = (Engine(rows, self.param_groups, seed, self._options["accumulate"])
-                      if isinstance(place, torch.device) else Shards(rows, self.param_groups, seed, place))
+            arguments = rows, self.param_groups, seed, self._options["accumulate"]
+            engine = (Engine(*arguments, self._options["in_backward"]) if isinstance(place, torch.device)
+                      else Shards(*arguments, place))
             states = {row.number: self._pending[id(row.param)][1] for row in rows
                       if id(row.param) in self._pending}
             if states or (self._loading and isinstance(engine, Shards)):  # a rank may lack them
@@ -314,14 +330,8 @@ class TensorGRaD(torch.optim.Optimizer):
     def _hook(self, params):
         if not self._options["in_backward"]:
             return
-        reference = weakref.ref(self)
-
-        def receive(param):
-            found = reference()
-            if found is not None:
-                found._receive(param)
-
-        self._hooks.update({id(param): (param, param.register_post_accumulate_grad_hook(receive))
+        hook = UpdateHook(self)
+        self._hooks.update({id(param): (param, param.register_post_accumulate_grad_hook(hook))
                             for param in params if param.requires_grad and not is_lazy(param)})
 
     def _hook_unfrozen(self):
@@ -344,6 +354,12 @@ class TensorGRaD(torch.optim.Optimizer):
                     and any(id(param) in mine for param in found.parameters())):
                 raise Error("in_backward: DistributedDataParallel averages gradients when parameters are "
                             "updated already; leave the model as it is, and call opt.distributed()")
+
+    def _engine_of(self, param):
+        if id(param) not in self._where:
+            self._follow_groups()
+        engine, *_ = self._where.get(id(param), [None])
+        return engine if engine is not None and engine.device == param.device else None
 
     @torch.no_grad()
     def _receive(self, param):
@@ -414,8 +430,8 @@ class TensorGRaD(torch.optim.Optimizer):
         sums = [total for engine in self._engines for total in engine.sums()]
         device = sums[0].device if sums else torch.device("cpu")
         factor = torch.ones((), dtype=torch.float64, device=device)
-        norm = torch.stack([torch.linalg.vector_norm(total).to(device, torch.float64)
-                            for total in sums] or [0.0 * factor]).norm()
+        norm = torch.stack([norm.to(device) for engine in self._engines for norm in engine.norms()]
+                           or [0.0 * factor]).norm()
         if scaler is not None:
             known = scaler._per_optimizer_states[id(self)]
             if known["stage"].name != "UNSCALED":

@@ -18,6 +18,7 @@ import libtgrad
 COUNTS = (1, 2, 4)
 CASES = [{"method": method} for method in ["adam", "lowrank", "galore", "structured", "unstructured"]]
 CASES += [{}, {"state_precision": "8bit"}, {"rule": "lion"}, {"preset": "paper"}]
+CASES += [{"in_backward": True}, {"in_backward": True, "accumulate": True}]
 
 
 def draw(seed, *shape, dtype=torch.float32):
@@ -53,10 +54,12 @@ def optimizer(net, **keys):
 
 
 def train(net, opt, begin, end, clip=None):
+    """With accumulation, two passes a step."""
     for step in range(begin, end):
-        x = torch.randn(8, 37, generator=torch.Generator().manual_seed(step))
         opt.zero_grad()
-        net(x).backward()
+        for part in range(1 + opt._options["accumulate"]):
+            x = torch.randn(8, 37, generator=torch.Generator().manual_seed(step + 100 * part))
+            net(x).backward()
         if clip:
             torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
         opt.step()
@@ -86,6 +89,21 @@ def steps(mesh, keys):
     train(net, opt, 0, 5)
     held = sum(opt.memory().get(part, 0) for part in ("optimizer", "factors", "indices"))
     return weights(net), held
+
+
+def network(mesh=None):
+    """A module of the library, sharded if there is a mesh."""
+    torch.manual_seed(0)
+    net = libtgrad.nn.FNO((6, 5), 1, 1, 8, n_layers=2)
+    if mesh:
+        for conv in net.fno_blocks.convs.children():
+            fully_shard(conv.weight, mesh=mesh)
+        fully_shard(net, mesh=mesh)
+    opt = optimizer(net, in_backward=True)
+    for step in range(3):
+        net(torch.randn(2, 1, 12, 12, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        opt.step()
+    return weights(net)
 
 
 def save(mesh, path):
@@ -152,8 +170,7 @@ def refusals(mesh):
     """Sentences, and the weights after some of them."""
     found = {}
     net = sharded(mesh)
-    for key in ("in_backward", "memory_budget"):
-        found[key] = sentence(optimizer, net, **{key: True if key == "in_backward" else 0.1})
+    found["memory_budget"] = sentence(optimizer, net, memory_budget=0.1)
     opt = optimizer(net)
     found["distributed"] = sentence(opt.distributed)
     train(net, opt, 0, 4)
@@ -182,10 +199,14 @@ def half_of(mesh):
 def not_finite(mesh):
     """A gradient with NaN, which its owner refuses: the sentence, and whether that weight is as it was."""
     net = sharded(mesh)
-    opt = optimizer(net, nonfinite="error")
-    before = net.spectral.weight.full_tensor()
-    net(torch.full((8, 37), float("nan"))).backward()
-    return sentence(opt.step), torch.equal(before, net.spectral.weight.full_tensor())
+    found = []
+    for in_backward in (False, True):
+        opt = optimizer(net, nonfinite="error", in_backward=in_backward)
+        before = net.spectral.weight.full_tensor()
+        net(torch.full((8, 37), float("nan"))).backward()
+        found += [sentence(opt.step), torch.equal(before, net.spectral.weight.full_tensor())]
+        opt.zero_grad()
+    return found
 
 
 if __name__ == "__main__":
@@ -199,6 +220,10 @@ if __name__ == "__main__":
         net = sharded(mesh)
         train(net, optimizer(net), 0, 5, clip=0.01)
         found["clipped", count] = weights(net)
+        found["network", count] = network(mesh)
+        net = sharded(mesh)
+        train(net, optimizer(net, in_backward=True, max_grad_norm=0.01), 0, 5)
+        found["clipped sums", count] = weights(net)
         found["saved", count] = save(mesh, f"{folder}/saved-{count}")
     dist.barrier()
     for count, mesh in mine.items():

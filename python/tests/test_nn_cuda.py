@@ -1,5 +1,6 @@
 """Modules of the library on a GPU, where there is one and the library was built for it."""
 import copy
+import gc
 
 import pytest
 
@@ -7,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import libtgrad  # noqa: E402
 from nn_cases import difference, gradients, make, small  # noqa: E402
+from test_nn_backward import formed, optimizer, trained, weights  # noqa: E402, F401
 from test_torch_cuda import has_cuda  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not has_cuda(), reason="no GPU, or a library without CUDA")
@@ -74,3 +76,31 @@ def test_devices_must_agree():
     model, x = small()
     with pytest.raises(libtgrad.Error, match="x: it is on cuda:0, a weight on cpu"):
         model(x.cuda())
+
+
+def test_factored_gradients_make_the_same_updates(formed):  # noqa: F811
+    ends = []
+    for in_backward in (False, True):
+        torch.manual_seed(0)
+        model = make((8, 6), 2, 3, 16).cuda()
+        opt, begin = optimizer(model, in_backward, eps=1e-3), weights(model)
+        ends.append(trained(model, opt, lambda model, x: model(x.cuda()).square().mean(), steps=3) - begin)
+    assert difference(ends[1], ends[0]) < 2e-2 and not formed
+
+
+def test_factored_gradients_take_no_memory():
+    peaks = []
+    for in_backward in (False, True):
+        gc.collect()
+        held = torch.cuda.memory_allocated()
+        model, x = make((32, 32), 2, 3, 64).cuda(), torch.randn(2, 2, 64, 64, device="cuda")
+        opt = optimizer(model, in_backward)
+        for _ in range(2):
+            torch.cuda.reset_peak_memory_stats()
+            opt.zero_grad()
+            model(x).square().mean().backward()
+            opt.step()
+        peaks.append(torch.cuda.max_memory_allocated() - held)
+        del model, opt
+    gradient = 64 * 64 * 32 * 17 * 8
+    assert peaks[1] < peaks[0] - gradient

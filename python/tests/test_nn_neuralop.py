@@ -36,6 +36,46 @@ def test_numbers_and_names(modes, arguments, grid):
     assert torch.equal(theirs(x), y)
 
 
+UNO_LAYERS = {"n_layers": 3, "uno_out_channels": [8, 10, 8], "uno_n_modes": [[6, 6], [4, 4], [6, 6]],
+              "uno_scalings": [[1, 1], [0.5, 0.5], [2, 2]], "channel_mlp_skip": "linear"}
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"lifting_channels": 20, "projection_channels": 12, "horizontal_skips_map": {2: 1}, "norm": "group_norm"},
+    {"factorization": "tucker", "rank": 0.5, "domain_padding": 0.25, "positional_embedding": None}])
+def test_unos(arguments):
+    torch.manual_seed(0)
+    theirs = UNO(2, 3, 8, **UNO_LAYERS, **arguments)
+    ours = libtgrad.nn.UNO(2, 3, 8, **UNO_LAYERS, **arguments)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 2, 16, 16, requires_grad=True)
+    y = theirs(x)
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    of_input, of_weights, x.grad = x.grad, gradients(theirs), None
+    found = ours(x)
+    found.backward(dy)
+    assert difference(found, y) < 1e-5
+    assert difference(x.grad, of_input) < 1e-5 and difference(gradients(ours), of_weights) < 1e-5
+    theirs.load_state_dict(ours.state_dict())
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    ({"uno_n_modes": None}, "uno_n_modes: None; a list with one entry for each of the 3 layers"),
+    ({"uno_scalings": [[1, 1], [0.5, 0.5], [1, 1]]}, "uno_scalings"),
+    ({"operator_block": torch.nn.Conv2d}, "operator_block")])
+def test_unos_without_a_counterpart(arguments, sentence):
+    with pytest.raises(libtgrad.Error, match=sentence):
+        libtgrad.nn.UNO(1, 1, 8, **{**UNO_LAYERS, **arguments})
+
+
+def test_tfno_has_the_defaults_of_theirs():
+    theirs, ours = TFNO((8, 6), 2, 3, 16, n_layers=2), libtgrad.nn.TFNO((8, 6), 2, 3, 16, n_layers=2)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 2, 16, 12)
+    assert difference(ours(x), theirs(x)) < 1e-6
+
+
 def test_double_precision():
     theirs, x = pair((8, 6), {}, (16, 12))
     theirs = theirs.double()
@@ -91,7 +131,7 @@ def test_convert_leaves_other_networks(caplog):
         libtgrad.nn.convert(model)
     assert all(a is b for a, b in zip(model, before))
     said = " ".join(record.getMessage() for record in caplog.records)
-    for sentence in ("forward of its own", "blocks of a network other than FNO", "hooks", "torch.float16"):
+    for sentence in ("forward of its own", "a UNO keeps no record of its arguments", "hooks", "torch.float16"):
         assert sentence in said
 
 

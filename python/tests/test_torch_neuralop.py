@@ -1,6 +1,8 @@
 """Arguments, groups and states of the optimizers of the package neuraloperator."""
 import copy
 import io
+import math
+import types
 
 import pytest
 
@@ -108,6 +110,86 @@ def test_its_state_goes_on(rank):
         run(opt, params, 3, 8)
     assert near(others[0] + others[1], spectral + rest)
     assert [group["lr"] for group in ours.param_groups] == [1e-2] * len(ours.param_groups)
+
+
+GROUP = {"tensorgrad": True, "rank": 0.2, "sparse_ratio": 0.05, "update_proj_gap": 20, "scale": 0.7,
+         "sparse_scale": 2.0, "lambda_sparse": 0.5, "sparse_type": "randomk", "warm_restart": True}
+
+
+def test_groups_of_its_tensorgrad():
+    spectral, rest = make()
+    opt = libtgrad.TensorGRaD([{"params": rest, "tensorgrad": False}, {"params": spectral, **GROUP}], lr=1e-2)
+    run(opt, spectral + rest, 0, 2)
+    kinds = [bytes(opt.state_dict()["state"][i]["method"].tolist()) for i in range(4)]
+    assert kinds == 2 * [b"adam modulus"] + 2 * [b"composite low_rank+unstructured_sparse modulus"]
+    group = opt.param_groups[1]
+    assert [group[key] for key in ("second_scale", "lambda_sparse", "update_proj_gap", "eps", "match_rms")] == [
+        2.0, 0.5, 20, 1e-6, False]
+
+
+class Compressed:
+    """A weight with a core and entries of what that leaves, as its TensorGRaD moves it between refreshes."""
+
+    def __init__(self, weight, opt, has_entries):
+        draw = torch.Generator().manual_seed(5)
+        self.weight, self.has_entries = weight, has_entries
+        shape = opt.state_dict()["state"][2]
+        self.factors = [torch.linalg.qr(torch.randn(*shape[f"0.factor{i}"].shape, dtype=weight.dtype, generator=draw))[0]
+                        for i in range(4)]
+        self.indices = torch.randperm(weight.numel(), generator=draw)[:int(0.05 * weight.numel())].sort().values
+        sizes = [[f.shape[1] for f in self.factors], [len(self.indices)]][:1 + has_entries]
+        self.moments = [[torch.randn(size, dtype=weight.dtype, generator=draw),
+                         torch.rand(size, generator=draw).to(weight.dtype)] for size in sizes]
+
+    def state(self):
+        found = {"step": 3, "low_rank_projector": types.SimpleNamespace(proj_tensor=self.factors)}
+        if self.has_entries:
+            found["sparse_projector"] = types.SimpleNamespace(indices=self.indices, orig_shape=self.weight.shape)
+        for name, (m, v) in zip(("low_rank", "sparse"), self.moments):
+            found.update({f"{name}_exp_avg": m.clone(), f"{name}_exp_avg_sq": v.clone()})
+        return found
+
+    def expand(self, core):
+        return torch.einsum("ijkl,ai,bj,ck,dl->abcd", core, *self.factors)
+
+    def step(self, gradient, number):
+        core = torch.einsum("abcd,ai,bj,ck,dl->ijkl", gradient, *[f.conj() for f in self.factors])
+        values = [core, (gradient - self.expand(core)).flatten()[self.indices]][:len(self.moments)]
+        moved = []
+        for value, (m, v) in zip(values, self.moments):
+            m.mul_(0.9).add_(value, alpha=0.1)
+            v.mul_(0.999).add_(value * value.conj(), alpha=0.001)
+            moved.append(m / (v.sqrt() + 1e-6))
+        update = 0.7 * self.expand(moved[0]).contiguous()
+        if self.has_entries:
+            update.view(-1)[self.indices] += 0.5 * 2.0 * moved[1]
+        self.weight -= 1e-2 * math.sqrt(1 - 0.999 ** number) / (1 - 0.9 ** number) * update
+
+
+@pytest.mark.parametrize("has_entries", [False, True])
+def test_a_state_of_its_tensorgrad_goes_on(has_entries):
+    weight = torch.nn.Parameter(make()[0][0].detach().clone())
+    bias = torch.nn.Parameter(torch.ones(9))
+    group = {**GROUP, "sparse_ratio": 0.05 if has_entries else None}
+    other = torch.nn.Parameter(torch.ones(4))
+
+    def optimizer():
+        return libtgrad.TensorGRaD([{"params": [bias, other], "tensorgrad": False}, {"params": [weight], **group}],
+                                   lr=1e-2)
+
+    shaped = optimizer()
+    run(shaped, [bias, other, weight], 0, 1)
+    theirs = Compressed(weight.detach().clone(), shaped, has_entries)
+    base = {"lr": 1e-2, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0, "correct_bias": True}
+    state = {"state": {2: theirs.state(), 0: {"step": 3, "exp_avg": torch.ones(9), "exp_avg_sq": torch.ones(9)}},
+             "param_groups": [{**base, "tensorgrad": False, "params": [0, 1]}, {**base, **group, "params": [2]}]}
+    opt = optimizer()
+    opt.load_state_dict(libtgrad.from_neuralop_state(state))
+    for number in range(4, 9):
+        weight.grad = torch.randn(weight.shape, dtype=weight.dtype, generator=torch.Generator().manual_seed(number))
+        theirs.step(weight.grad, number)
+        opt.step()
+    assert torch.allclose(weight, theirs.weight, atol=1e-5)
 
 
 def test_other_states_are_refused():

@@ -1,9 +1,12 @@
 """What the optimizer refuses: an exception with a sentence, never a wrong result or a crash."""
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import libtgrad
+from libtgrad import _engine
 from torch_cases import make_params, run, same, tensorgrad
 
 
@@ -184,3 +187,11 @@ def test_threads_and_steps_in_threads():
     for thread in threads:
         thread.join()
     assert same(ends[0], ends[1]) and same(ends[0], ends[2])
+
+
+def test_tensors_on_a_gpu_that_the_library_was_not_built_for(monkeypatch):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    with pytest.raises(libtgrad.Error, match="tensors on cuda:0: .*cuda.*TG_CUDA=ON"):
+        _engine.make_context(torch.device("cuda", 0), 0)

@@ -48,6 +48,8 @@ def test_equations_and_bad_requests():
         libtgrad.generate("darcy", -1, 8)
     with pytest.raises(libtgrad.Error, match="colour"):
         libtgrad.generate("burgers", 1, 32, colour="red")
+    with pytest.raises(libtgrad.Error, match=r"data.x: an array \(20, 16, 16\) is no setting; .* data.train_file"):
+        libtgrad.plan({"data": {"x": numpy.zeros((20, 16, 16))}})
     with pytest.raises(libtgrad.Error, match="grid: a object is no setting"):
         libtgrad.generate("burgers", 1, 32, grid=object())
 

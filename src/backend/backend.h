@@ -12,7 +12,6 @@
 
 #include <stdbool.h>
 
-#include "backend/flow.h"
 #include "backend/gno.h"
 #include "backend/nn.h"
 #include "base/context.h"
@@ -162,6 +161,7 @@ typedef struct tg_expand {
     const tg_rng *rounding; /* 16-bit out: stochastic, as tg_store_rounded; NULL: to nearest */
     const tg_rates *rates;  /* replaces alpha, beta and the rounding's step; may be NULL */
     const uint32_t *guard;  /* if not 0, the call does nothing; NULL: none */
+    bool is_direction;      /* core and values are of size 1, as Adam's: f16 has enough digits */
 } tg_expand;
 
 /* Evaluates the expanded core at an index set only: values += alpha (core x_n U_n)[kept]. */
@@ -463,11 +463,6 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* compress, adam on its values and core, and expand, in turn, with the same modes, index set
-     * and workspace. Values and core, which are grad and direction of adam, need not be written.
-     * NULL: the three calls are as good. */
-    tg_status (*step_compressed)(tg_backend *be, const tg_compress *project, const tg_adam *adam,
-                                 const tg_expand *back);
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
@@ -536,5 +531,30 @@ void tg_backend_close(tg_backend **be);
 /* Test hook for the whole process, before its first context: adds a backend as the best one; it may
  * take an existing name. */
 void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops));
+
+/* c (m, n) = op_a(a) op_b(b) with k terms; the caller may adjust the other fields. */
+static inline tg_gemm tg_whole_product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t m, int64_t n,
+                                       int64_t k, const void *a, const void *b, void *c) {
+    const bool turned_a = op_a == TG_OP_T || op_a == TG_OP_H;
+    const bool turned_b = op_b == TG_OP_T || op_b == TG_OP_H;
+    return (tg_gemm){.dtype = dtype,
+                     .op_a = op_a,
+                     .op_b = op_b,
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .alpha = {1.0, 0.0},
+                     .a = a,
+                     .lda = turned_a ? m : k,
+                     .b = b,
+                     .ldb = turned_b ? k : n,
+                     .c = c,
+                     .ldc = n,
+                     .batch = 1};
+}
+
+/* In TG_CALL and TG_TRY: memory of the backend for p. */
+#define TG_BACKEND_ALLOC(be, category, p, bytes)                                                   \
+    (((p) = (be)->ops->alloc((be), (category), (bytes))) ? TG_OK : TG_E_MEMORY)
 
 #endif

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "backend/gno_math.h"
+#include "base/context.h"
 #include "base/setting.h"
-#include "base/sized.h"
 
 /* ---- settings ---- */
 

@@ -32,8 +32,7 @@ static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, 
     const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
     const size_t bytes = tg_workspace_bytes(
         be, (tg_query){.neighbours = &(tg_neighbours){.points = points, .queries = queries}});
-    *memory = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
-    TG_CALL(*memory ? TG_OK : TG_E_MEMORY);
+    TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, *memory, bytes));
     tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
     return be->ops->neighbours_build(be, out, radius, y, x);
 }
@@ -157,9 +156,8 @@ static tg_status compute(tg_backend *be, const tg_tensor *y, const tg_tensor *x,
     void *memory = NULL;
     TG_TRY(search(be, y, x, op->config->radius, &memory, &near));
     op->neighbours = &near;
-    op->workspace =
-        be->ops->alloc(be, TG_MEM_WORKSPACE, tg_workspace_bytes(be, (tg_query){.gno = op}));
-    TG_TRY(op->workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, op->workspace,
+                            tg_workspace_bytes(be, (tg_query){.gno = op})));
     TG_TRY(be->ops->gno(be, op));
 fail:
     be->ops->release(be, op->workspace);

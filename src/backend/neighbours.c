@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
-#include "base/threads.h"
+#include "base/system.h"
 
 /* ---- memory ---- */
 

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +220,20 @@ char *tg_mem_strdup(tg_context *ctx, const char *text) {
         memcpy(copy, text, bytes);
     }
     return copy;
+}
+
+char *tg_mem_printf(tg_context *ctx, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const size_t capacity = (size_t)vsnprintf(NULL, 0, format, args) + 1;
+    char *text = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
+    if (text) {
+        vsnprintf(text, capacity, format, again);
+    }
+    va_end(again);
+    va_end(args);
+    return text;
 }
 
 tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count, int64_t more,

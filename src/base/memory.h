@@ -3,6 +3,8 @@
 #ifndef TG_BASE_MEMORY_H
 #define TG_BASE_MEMORY_H
 
+#include <stddef.h>
+
 #include "base/context.h"
 
 #define TG_ALIGNMENT        64
@@ -14,6 +16,8 @@ void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size
 void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
 void tg_mem_free(tg_context *ctx, void *block); /* accepts NULL */
 char *tg_mem_strdup(tg_context *ctx, const char *text);
+/* The same of a text composed as by printf. */
+TG_PRINTF(2, 3) char *tg_mem_printf(tg_context *ctx, const char *format, ...);
 
 /* Makes room for `more` elements after the `count` in use. `pointer` is the address of a pointer to
  * a block of *capacity elements, which doubles (from 16) until they fit, in category other. A
@@ -58,5 +62,24 @@ long tg_mem_test_count(void);
 /* Creation and end of a ledger (context.c). */
 struct tg_ledger *tg_ledger_create(void);
 void tg_ledger_destroy(struct tg_ledger **ledger);
+
+/* Divides a block of scratch memory into pieces. Call it twice with the same sizes: with a NULL
+ * block to add up the bytes, then to place the pieces. */
+
+typedef struct tg_scratch {
+    char *block; /* NULL: count only; the pieces must not be dereferenced */
+    size_t used;
+} tg_scratch;
+
+/* Bytes of a piece, rounded up to where the next may begin. */
+static inline size_t tg_align(size_t bytes) {
+    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+}
+
+static inline void *tg_scratch_take(tg_scratch *scratch, size_t bytes) {
+    void *piece = scratch->block ? scratch->block + scratch->used : (void *)scratch;
+    scratch->used += tg_align(bytes);
+    return piece;
+}
 
 #endif

@@ -28,12 +28,6 @@ typedef struct tg_rng {
     uint32_t step;    /* e.g. training step, parameter or sample number */
 } tg_rng;
 
-/* The raw generator: counter and key to 128 random bits. */
-void tg_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-/* The 128 bits of index i of a stream. */
-void tg_rng_bits(const tg_rng *rng, uint64_t index, uint32_t out[4]);
-
 /* Element `index`: uniform in [0, 1) with 53 bits; standard normal. Bit-equal on every backend:
  * they use only correctly rounded operations in a fixed order. */
 double tg_rng_uniform(const tg_rng *rng, uint64_t index);

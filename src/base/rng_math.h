@@ -53,7 +53,7 @@ TG_RNG_FN void tg_philox_rounds(const uint32_t counter[4], const uint32_t key[2]
     out[3] = c3;
 }
 
-/* tg_rng_bits: key = seed, counter = (index, step, purpose). */
+/* The 128 bits of index i of a stream: key = seed, counter = (index, step, purpose). */
 TG_RNG_FN void tg_stream_bits(const tg_rng *rng, uint64_t index, uint32_t out[4]) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), rng->step, rng->purpose};
     const uint32_t key[2] = {(uint32_t)rng->seed, (uint32_t)(rng->seed >> 32)};

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "base/sized.h"
 #include "data/dataset.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
@@ -277,11 +277,20 @@ typedef struct origin {
     const tg_tensor *x, *y; /* x set: in memory */
 } origin;
 
+/* Where the x is in "NAME_x.npy", "x_NAME.npy" or "x.npy"; NULL: the path is another one. */
+static char *x_of_pair(char *path) {
+    static const char ending[] = "_x.npy";
+    const size_t length = strlen(path), tail = sizeof ending - 1;
+    char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (length >= tail && strcmp(path + length - tail, ending) == 0) {
+        return path + length - tail + 1;
+    }
+    return strncmp(name, "x_", 2) == 0 || strcmp(name, "x.npy") == 0 ? name : NULL;
+}
+
 /* The file of y: `y_path`, the partner of "NAME_x.npy", or the file of x. *made must be freed. */
 static tg_status partner_of(tg_context *ctx, const char *path, const char *y_path, char **made,
                             const char **out) {
-    static const char ending[] = "_x.npy";
-    const size_t length = strlen(path), tail = sizeof ending - 1;
     tg_file_format format = TG_FILE_FORMATS;
     *out = y_path;
     if (y_path) {
@@ -292,17 +301,19 @@ static tg_status partner_of(tg_context *ctx, const char *path, const char *y_pat
         *out = path;
         return status;
     }
-    if (length <= tail || strcmp(path + length - tail, ending) != 0) {
-        return tg_fail(ctx, TG_E_ARGUMENT,
-                       "%s: an npy file holds one array: name the file of y too, or call the "
-                       "pair NAME_x.npy and NAME_y.npy",
-                       path);
-    }
     *made = tg_mem_strdup(ctx, path);
+    char *x = *made ? x_of_pair(*made) : NULL;
     if (!*made) {
         return TG_E_MEMORY;
     }
-    (*made)[length - 5] = 'y'; /* of "x.npy" */
+    if (!x) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "%s: an npy file holds one array: call the files of a pair NAME_x.npy and "
+                       "NAME_y.npy, x_NAME.npy and y_NAME.npy, or x.npy and y.npy, and name that "
+                       "of x",
+                       path);
+    }
+    *x = 'y';
     *out = *made;
     return TG_OK;
 }

@@ -2,7 +2,44 @@
 #ifndef TG_DATA_DATASET_H
 #define TG_DATA_DATASET_H
 
-#include "data/layouts.h"
+#include "backend/backend.h"
+#include "base/setting.h"
+#include "io/array.h"
+#include "tgrad/data.h"
+
+/* Layouts: how programs and public datasets arrange the arrays of a file. */
+
+enum { TG_MAX_FIELDS = 16, TG_FIELD_NAME = 256 };
+
+/* An array of a file. Dimensions other than samples, times and grid are components: channels. */
+typedef struct tg_field {
+    char name[TG_FIELD_NAME];
+    int64_t first, count; /* components in use; count 0: all */
+} tg_field;
+
+/* Splits "velocity:1" or "velocity:0-2" into the name and its components. */
+void tg_field_take_range(tg_field *field);
+
+typedef struct tg_layout {
+    tg_layout_kind kind;
+    bool is_trajectory; /* the fields are (samples, times, grid..); otherwise x and y are pairs */
+    bool channels_last; /* components come after the grid */
+    int n_dim;          /* of the grid, 0: unknown */
+    tg_array_form form;
+    int count;
+    tg_field fields[TG_MAX_FIELDS]; /* of pairs: x and y */
+} tg_layout;
+
+/* Names of kinds. */
+extern const tg_choice tg_layout_choices[];
+
+/* The configured layout, or the one detected in the file; an error lists the arrays found, the
+ * known layouts, and the key to set. */
+TG_NODISCARD tg_status tg_layout_find(tg_context *ctx, const char *path,
+                                      const tg_dataset_config *config, tg_layout *out);
+
+/* Whether this is a file of MATLAB 7.3: HDF5 after a line of text. */
+TG_NODISCARD tg_status tg_layout_is_matlab(tg_context *ctx, const char *path, bool *out);
 
 /* One stored array of a side. Stored row: ([times,] [channels,] grid..), or channels last. */
 typedef struct tg_dataset_part {
@@ -113,5 +150,26 @@ TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const cha
 /* The sample numbers of a batch (up to batch_size), without reading them (loader.c). */
 TG_NODISCARD tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch,
                                          int64_t *indices, int64_t *count);
+
+/* Energy by wave number of many fields on one grid, with one plan for all. */
+
+typedef struct tg_energy {
+    tg_backend *be; /* on the host, whatever backend computes */
+    tg_fft_desc desc;
+    tg_fft_plan *plan;
+    tg_dtype dtype;       /* of the fields */
+    tg_tensor values;     /* (grid..) one channel in double precision */
+    int64_t kept, count;  /* numbers of coefficients and of wave numbers (may be lowered) */
+    double *coefficients; /* (kept, 2) */
+} tg_energy;
+
+/* For fields (grid..) of any dtype, n_dim 1 to 3; must be closed even on failure. */
+TG_NODISCARD tg_status tg_energy_open(tg_context *ctx, tg_dtype dtype, int n_dim,
+                                      const int64_t *grid, tg_energy *out);
+void tg_energy_close(tg_energy *energy);
+
+/* Adds weight * E(k) of a field (channels, grid..) on the host to sums[k], k < count. */
+TG_NODISCARD tg_status tg_energy_add(tg_energy *energy, const void *field, int64_t channels,
+                                     double weight, double *sums);
 
 #endif

@@ -376,6 +376,23 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
     return TG_OK;
 }
 
+/* Whether dimension `at` of x holds channels, since y has another number of them there, or none. */
+static bool y_shows_channels(const tg_dataset *d, int at) {
+    if (d->sides[TG_DATA_Y].parts == 0) {
+        return false;
+    }
+    tg_shape x = *tg_array_shape(d->sides[TG_DATA_X].part[0].array);
+    tg_shape y = *tg_array_shape(d->sides[TG_DATA_Y].part[0].array);
+    const bool are_other = y.ndim < x.ndim || x.dim[at] != y.dim[at];
+    y.dim[at] = y.ndim == x.ndim ? x.dim[at] : y.dim[at];
+    if (y.ndim == x.ndim - 1) {
+        memmove(x.dim + at, x.dim + at + 1, (size_t)(x.ndim - at - 1) * sizeof x.dim[0]);
+        x.ndim--;
+    }
+    return are_other && x.ndim == y.ndim &&
+           memcmp(x.dim, y.dim, (size_t)x.ndim * sizeof x.dim[0]) == 0;
+}
+
 /* The dimensions of the grid of x, or of a frame, if they are not configured. */
 static int guess_dimensions(const tg_dataset *d) {
     const tg_shape *shape = tg_array_shape(d->sides[TG_DATA_X].part[0].array);
@@ -384,10 +401,11 @@ static int guess_dimensions(const tg_dataset *d) {
     if (d->layout.n_dim > 0 || left < 2) {
         return d->layout.n_dim > 0 ? d->layout.n_dim : 1;
     }
-    const int64_t channels = shape->dim[is_last ? shape->ndim - 1 : lead];
-    const int64_t neighbour = shape->dim[is_last ? shape->ndim - 2 : lead + 1];
-    const bool has_channels =
-        left > TG_DATA_MAX_DIMS || (channels <= 16 && 2 * channels <= neighbour);
+    const int at = is_last ? shape->ndim - 1 : lead;
+    const int64_t channels = shape->dim[at], neighbour = shape->dim[is_last ? at - 1 : at + 1];
+    const bool has_channels = left > TG_DATA_MAX_DIMS ||
+                              (channels <= 16 && 2 * channels <= neighbour) ||
+                              y_shows_channels(d, at);
     return has_channels ? left - 1 : left;
 }
 

@@ -1,7 +1,7 @@
 /* E(k) = sum of |F_q|^2 over the wave vectors q with |q| nearest to k and over the channels, F the
  * Fourier coefficients: the sum over k is the mean of |y|^2, except for the corners of the square
  * of wave vectors, beyond half of the shortest side. */
-#include "data/energy.h"
+#include "data/dataset.h"
 
 #include <math.h>
 #include <string.h>

@@ -41,7 +41,6 @@ int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]) {
 }
 
 tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int64_t *y_time) {
-    TG_NEED(ctx, key, text, y_time);
     char *end = NULL;
     if (strcasecmp(text, "last") == 0) {
         *y_time = TG_TIME_LAST;
@@ -112,7 +111,6 @@ static tg_status only_grid(tg_context *ctx, const char *folder, const char *pref
 
 tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const char *part,
                        const char *grid, char *path, size_t capacity) {
-    TG_NEED(ctx, set, part, path);
     const char *folder = root && *root ? root : ".";
     const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
     char prefix[192], only[TG_GRID_TEXT];

@@ -9,7 +9,7 @@
  *   matlab     a (N, grid..) and u (N, grid..), or u (N, grid.., T) alone, dimensions reversed
  *   trajectory the arrays that data.fields names, (N, T, grid..) or with channels
  *   pairs      x and y, see dataset_layout.c */
-#include "data/layouts.h"
+#include "data/dataset.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Batches in an order that depends only on (seed, epoch): a permutation that needs no memory. */
+#include "base/context.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/rng.h"
-#include "base/sized.h"
-#include "base/threads.h"
+#include "base/system.h"
 #include "data/dataset.h"
 
 struct tg_loader {
@@ -62,8 +62,6 @@ int64_t tg_loader_batches(const tg_loader *loader) {
 
 tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int64_t *indices,
                             int64_t *count) {
-    TG_NEED(NULL, loader);
-    TG_NEED(loader->ctx, indices, count);
     const int64_t size = loader->config.batch_size;
     *count = 0;
     if (epoch < 0 || epoch > UINT32_MAX || batch < 0 || batch >= tg_loader_batches(loader)) {

@@ -329,8 +329,6 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *part
 }
 
 tg_status tg_normalizer_save(const tg_normalizer *n, tg_archive *archive, const char *prefix) {
-    TG_NEED(NULL, n);
-    TG_NEED(n->ctx, archive, prefix);
     tg_status status = TG_OK;
     char name[NAME];
     tg_tensor mean = {0}, std = {0};
@@ -358,7 +356,7 @@ fail:
 
 tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive, const char *prefix,
                              tg_normalizer **out) {
-    TG_NEED_OUT(ctx, out, ctx, archive, prefix);
+    *out = NULL;
     char mean_name[NAME], std_name[NAME];
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sized.h"
-#include "base/threads.h"
-#include "base/timer.h"
+#include "base/context.h"
+#include "base/system.h"
 
 /* Device memory is staged through one buffer in pieces of this size. */
 enum { STAGE_BYTES = 4 << 20 };
@@ -179,11 +178,9 @@ static tg_status run(tg_comm *comm, const tg_comm_ops *ops, const call *c, int64
     if (c->kind == BROADCAST) {
         return ops->broadcast(comm, c->root, n, x);
     }
-    if (c->is_begun && ops->begin_sum) {
-        return ops->begin_sum(comm, c->kind == REDUCE ? c->root : -1, c->dtype, n, x);
-    }
-    return c->kind == REDUCE && ops->reduce ? ops->reduce(comm, c->op, c->root, c->dtype, n, x)
-                                            : ops->all_reduce(comm, c->op, c->dtype, n, x);
+    const int owner = c->kind == REDUCE ? c->root : -1;
+    return c->is_begun && ops->begin_sum ? ops->begin_sum(comm, owner, c->dtype, n, x)
+                                         : ops->reduce(comm, c->op, owner, c->dtype, n, x);
 }
 
 static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
@@ -461,7 +458,10 @@ static tg_status check_result(const tg_comm *comm, const char *name, int result)
                          comm->rank, comm->ranks, name, result);
 }
 
-static tg_status call_all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+/* All ranks get the result, whoever needs it. */
+static tg_status call_reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
+                             void *x) {
+    (void)owner;
     const tg_comm_callbacks *own = comm->state;
     return check_result(comm, "all_reduce", own->all_reduce(own->user, op, dtype, n, x));
 }
@@ -480,7 +480,7 @@ static void close_callbacks(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->state);
 }
 
-static const tg_comm_ops callback_ops = {.all_reduce = call_all_reduce,
+static const tg_comm_ops callback_ops = {.reduce = call_reduce,
                                          .broadcast = call_broadcast,
                                          .barrier = call_barrier,
                                          .close = close_callbacks};

@@ -8,12 +8,12 @@
 /* A transport for values on the host or on the device: f32 or f64 (pairs count twice), n >= 1.
  * Failures leave their message in comm->ctx. */
 typedef struct tg_comm_ops {
-    tg_status (*all_reduce)(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x);
+    /* To rank `owner`, or to all (-1). */
     tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                        void *x); /* NULL: all_reduce */
+                        void *x);
     tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
-    /* Begins a sum, to rank `owner` or to all (-1); end_sums completes all that were begun. Both
-     * NULL: reduce and all_reduce do it at once. */
+    /* Begins such a sum; end_sums completes all that were begun. Both NULL: reduce does it at once.
+     */
     tg_status (*begin_sum)(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x);
     tg_status (*end_sums)(tg_comm *comm);
     /* Device transports only; see tg_comm_begin_queue and tg_comm_group_sums. */

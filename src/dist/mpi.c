@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "dist/comm.h"
 #include "dist/libraries.h"
 
@@ -68,30 +68,24 @@ static int piece_of(int64_t n, int64_t first) {
     return (int)(n - first < MAX_COUNT ? n - first : MAX_COUNT);
 }
 
-static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+/* Starts a reduction of up to MAX_COUNT values to `owner`, or to all. */
+static int start(const tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int n, void *x,
+                 tg_mpi_handle *request) {
     const mpi_state *s = comm->state;
-    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    for (int64_t i = 0; i < n; i += MAX_COUNT) {
-        tg_mpi_handle request = 0;
-        const int code =
-            s->mpi->iallreduce(s->mpi->in_place, (char *)x + (size_t)i * tg_dtype_size(dtype),
-                               piece_of(n, i), type, op_of(s->mpi, op), s->comm, &request);
-        TG_CALL(await(comm, "all-reduce", code, &request));
-    }
-    return TG_OK;
+    const tg_mpi *mpi = s->mpi;
+    const tg_mpi_handle type = dtype == TG_F64 ? mpi->f64 : mpi->f32, by = op_of(mpi, op);
+    return owner < 0 ? mpi->iallreduce(mpi->in_place, x, n, type, by, s->comm, request)
+                     : mpi->ireduce(comm->rank == owner ? mpi->in_place : x, x, n, type, by, owner,
+                                    s->comm, request);
 }
 
 static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x) {
-    const mpi_state *s = comm->state;
-    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
     for (int64_t i = 0; i < n; i += MAX_COUNT) {
         tg_mpi_handle request = 0;
         char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
-        const int code =
-            s->mpi->ireduce(comm->rank == owner ? s->mpi->in_place : at, at, piece_of(n, i), type,
-                            op_of(s->mpi, op), owner, s->comm, &request);
-        TG_CALL(await(comm, "reduce", code, &request));
+        const int code = start(comm, op, owner, dtype, piece_of(n, i), at, &request);
+        TG_CALL(await(comm, owner < 0 ? "all-reduce" : "reduce", code, &request));
     }
     return TG_OK;
 }
@@ -109,24 +103,16 @@ static tg_status end_sums(tg_comm *comm) {
 /* MPI makes progress only inside calls: every call tests the pending ones. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     mpi_state *s = comm->state;
-    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
     tg_status status = s->begun_count < MAX_PENDING ? TG_OK : end_sums(comm);
     if (status != TG_OK || n > MAX_COUNT) {
-        return status != TG_OK ? status
-               : owner < 0     ? all_reduce(comm, TG_COMM_SUM, dtype, n, x)
-                               : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
+        return status != TG_OK ? status : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
     }
     tg_mpi_handle request = 0;
     int is_done = 0, code = 0;
     for (int i = 0; i < s->begun_count && code == 0; i++) {
         code = s->mpi->test(&s->begun[i], &is_done, s->mpi->status_ignore);
     }
-    if (code == 0) {
-        code = owner < 0 ? s->mpi->iallreduce(s->mpi->in_place, x, (int)n, type, s->mpi->sum,
-                                              s->comm, &request)
-                         : s->mpi->ireduce(comm->rank == owner ? s->mpi->in_place : x, x, (int)n,
-                                           type, s->mpi->sum, owner, s->comm, &request);
-    }
+    code = code == 0 ? start(comm, TG_COMM_SUM, owner, dtype, (int)n, x, &request) : code;
     s->begun[s->begun_count++] = request;
     return checked(comm, s->mpi, "a sum", code);
 }
@@ -168,8 +154,7 @@ static void close_mpi(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->state);
 }
 
-static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
-                                    .reduce = reduce,
+static const tg_comm_ops mpi_ops = {.reduce = reduce,
                                     .begin_sum = begin_sum,
                                     .end_sums = end_sums,
                                     .broadcast = broadcast,

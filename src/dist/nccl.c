@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "dist/comm.h"
 #include "dist/libraries.h"
 
@@ -253,14 +253,11 @@ static void *stream_of(const nccl_state *s, const collective *q) {
     return q->is_begun ? s->side_stream : s->stream;
 }
 
-static int run_all_reduce(const nccl_state *s, void *comm, const collective *q) {
-    return s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), comm,
-                               stream_of(s, q));
-}
-
 static int run_reduce(const nccl_state *s, void *comm, const collective *q) {
-    return s->nccl->reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), q->root, comm,
-                           stream_of(s, q));
+    const int type = type_of(q->dtype), op = op_of(q->op);
+    void *const stream = stream_of(s, q);
+    return q->root < 0 ? s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type, op, comm, stream)
+                       : s->nccl->reduce(q->x, q->x, (size_t)q->n, type, op, q->root, comm, stream);
 }
 
 static int run_broadcast(const nccl_state *s, void *comm, const collective *q) {
@@ -268,16 +265,9 @@ static int run_broadcast(const nccl_state *s, void *comm, const collective *q) {
                               stream_of(s, q));
 }
 
-static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
-    return enqueue(
-        comm,
-        &(collective){
-            .name = "all-reduce", .run = run_all_reduce, .op = op, .dtype = dtype, .n = n, .x = x});
-}
-
 static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x) {
-    return enqueue(comm, &(collective){.name = "reduce",
+    return enqueue(comm, &(collective){.name = owner < 0 ? "all-reduce" : "reduce",
                                        .run = run_reduce,
                                        .op = op,
                                        .root = owner,
@@ -291,7 +281,7 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
     nccl_state *s = comm->device_state;
     TG_CALL(s->be->ops->stream->follow(s->be, TG_STREAM_SIDE, TG_STREAM_MAIN));
     TG_CALL(call(comm, &(collective){.name = "a sum",
-                                     .run = owner < 0 ? run_all_reduce : run_reduce,
+                                     .run = run_reduce,
                                      .is_begun = true,
                                      .root = owner,
                                      .dtype = dtype,
@@ -341,8 +331,7 @@ static void close_nccl(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->device_state);
 }
 
-static const tg_comm_ops nccl_ops = {.all_reduce = all_reduce,
-                                     .reduce = reduce,
+static const tg_comm_ops nccl_ops = {.reduce = reduce,
                                      .begin_sum = begin_sum,
                                      .end_sums = end_sums,
                                      .broadcast = broadcast,

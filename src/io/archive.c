@@ -101,8 +101,6 @@ static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *
 }
 
 tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor *tensor) {
-    TG_NEED(NULL, archive);
-    TG_NEED(archive->ctx, name, tensor);
     tg_tensor copy = {0};
     TG_CALL(check_tensor(archive, name, tensor));
     TG_CALL(tg_tensor_create(archive->ctx, TG_MEM_DATA, tensor->dtype, &tensor->shape, &copy));

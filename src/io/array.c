@@ -214,11 +214,9 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
     a->source.fd = -1;
     a->path = tg_mem_strdup(ctx, path);
     a->name = tg_mem_strdup(ctx, name);
-    const size_t capacity = strlen(path) + TG_QUOTE + 8;
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, a->label, capacity));
-    TG_TRY(a->path && a->name ? TG_OK : TG_E_MEMORY);
-    snprintf(a->label, capacity, "%s: %s", path,
-             format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
+    a->label = tg_mem_printf(ctx, "%s: %s", path,
+                             format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
+    TG_TRY(a->path && a->name && a->label ? TG_OK : TG_E_MEMORY);
     TG_TRY(open_format(a, format, form, whole_bytes));
     a->raw.name = a->name;
     TG_TRY(check_samples(a));

@@ -5,6 +5,7 @@
  * followed in place and never copied into the tree; a budget of visited values and a depth limit
  * bound the walk whatever the aliases do. */
 #include <libfyaml.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -152,15 +153,14 @@ static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int dep
 static tg_status set(reader *r, struct fy_node *near, const char *value) {
     tg_status status = TG_OK;
     char *origin = NULL, sentence[256];
-    const size_t capacity = strlen(r->label) + 24;
     const int64_t found = tg_settings_find(r->settings, r->key);
     if (found >= 0) {
         snprintf(sentence, sizeof sentence, "set twice, first in %.200s",
                  tg_settings_origin(r->settings, found));
         return bad_yaml(r, near, sentence);
     }
-    TG_TRY(TG_ALLOC(r->ctx, TG_MEM_OTHER, origin, capacity));
-    snprintf(origin, capacity, "%s:%d", r->label, line_of(near));
+    origin = tg_mem_printf(r->ctx, "%s:%d", r->label, line_of(near));
+    TG_TRY(origin ? TG_OK : TG_E_MEMORY);
     TG_TRY(tg_settings_set(r->settings, r->key, value, origin));
 fail:
     TG_FREE(r->ctx, origin);
@@ -453,7 +453,7 @@ const char *tg_yaml_version(void) {
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
-    TG_NEED_OUT(ctx, out, ctx, bytes);
+    *out = NULL;
     char *copy = NULL; /* zero-terminated */
     if (size > MAX_FILE) {
         size = MAX_FILE + 1; /* rejected below, so not copied whole */
@@ -468,14 +468,29 @@ tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void 
     return status;
 }
 
+/* The error for a file that is no text, or too large: it may be one of data. */
+static tg_status explain_no_text(tg_context *ctx, const char *path, tg_status status) {
+    char sentence[512];
+    tg_file_format format;
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+    if (tg_file_detect(ctx, path, &format) != TG_OK) {
+        return tg_fail(ctx, status, "%s", sentence);
+    }
+    return tg_fail(ctx, TG_E_CONFIG,
+                   "%s: expected settings (YAML), found arrays (%s); tgrad init writes settings "
+                   "that train on a file",
+                   path, tg_file_format_name(format));
+}
+
 tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings **out) {
     TG_NEED_OUT(ctx, out, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
     tg_status status = tg_file_read(ctx, path, MAX_FILE, &bytes, &size);
+    const bool is_text = status == TG_OK ? !memchr(bytes, '\0', size) : status != TG_E_FORMAT;
     if (status == TG_OK) {
         status = parse_text(ctx, path, bytes, size, out);
     }
     TG_FREE(ctx, bytes);
-    return status;
+    return is_text ? status : explain_no_text(ctx, path, status);
 }

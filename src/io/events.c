@@ -7,7 +7,7 @@
  * 3 file_version (text, first record only) or 5 summary { 1 value { 1 tag (text), 2 simple_value
  * (float) } }. Records are buffered and written whole; after a partial write the file is truncated
  * to its last whole record and the records are kept for the next attempt. */
-#include "io/events.h"
+#include "io/formats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +97,6 @@ static void start_event(message *m, int64_t step) {
 }
 
 tg_status tg_events_flush(tg_events *events) {
-    TG_NEED(NULL, events);
     char text[128];
     const int error = tg_file_write_at(events->fd, events->size, events->buffer, events->used);
     if (error != 0) {
@@ -136,8 +135,6 @@ static tg_status add_record(tg_events *events, const message *m) {
 }
 
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
-    TG_NEED(NULL, events);
-    TG_NEED(events->ctx, tag);
     const size_t length = strlen(tag);
     if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
         char quoted[TG_QUOTE];
@@ -162,7 +159,7 @@ tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, dou
  * so the time comes first. */
 static tg_status make_file(tg_events *events, const char *folder) {
     static atomic_uint serial;
-    char text[128], host[64] = "";
+    char host[64] = "";
     const size_t capacity = strlen(folder) + 192;
     TG_CALL(TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity));
     if (gethostname(host, sizeof host - 1) != 0 || !host[0] || strchr(host, '/')) {
@@ -175,9 +172,7 @@ static tg_status make_file(tg_events *events, const char *folder) {
         events->fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         error = events->fd < 0 ? errno : 0;
     }
-    return events->fd >= 0 ? TG_OK
-                           : tg_fail(events->ctx, TG_E_IO, "%s: cannot create: %s", events->path,
-                                     tg_system_reason(error, text));
+    return events->fd >= 0 ? TG_OK : tg_fail_system(events->ctx, events->path, "create", error);
 }
 
 static void release(tg_events **events) {
@@ -194,7 +189,7 @@ static void release(tg_events **events) {
 }
 
 tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
-    TG_NEED_OUT(ctx, out, ctx, folder);
+    *out = NULL;
     static const char version[] = "brain.Event:2";
     tg_status status = TG_OK;
     tg_events *events = NULL;

@@ -32,6 +32,11 @@ const char *tg_system_reason(int error, char text[128]) {
     return text;
 }
 
+tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, int error) {
+    char text[128];
+    return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, verb, tg_system_reason(error, text));
+}
+
 bool tg_process_is_alive(long pid) {
     return kill((pid_t)pid, 0) == 0 || errno == EPERM;
 }
@@ -39,7 +44,6 @@ bool tg_process_is_alive(long pid) {
 /* ---- reading ---- */
 
 tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out) {
-    char text[128];
     *out = (tg_source){.ctx = ctx, .label = path, .fd = -1};
     if (!path) {
         return tg_fail(ctx, TG_E_ARGUMENT, "file: no path given");
@@ -47,13 +51,12 @@ tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out) {
     /* O_NONBLOCK: opening a named pipe must fail below, not wait for its other end. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, text));
+        return tg_fail_system(ctx, path, "open", errno);
     }
     struct stat info;
     tg_status status = TG_OK;
     if (fstat(fd, &info) != 0) {
-        status = tg_fail(ctx, TG_E_IO, "%s: cannot get its size: %s", path,
-                         tg_system_reason(errno, text));
+        status = tg_fail_system(ctx, path, "get its size", errno);
     } else if (!S_ISREG(info.st_mode)) {
         status =
             tg_fail(ctx, TG_E_IO, "%s: %s", path,
@@ -84,7 +87,6 @@ void tg_source_close(tg_source *source) {
 }
 
 tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, size_t count) {
-    char text[128];
     if (offset > source->size || count > source->size - offset) {
         return tg_fail(source->ctx, TG_E_FORMAT,
                        "%s: truncated: expected %zu bytes from byte %llu on, the file has %llu",
@@ -106,8 +108,7 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
             continue;
         }
         if (got < 0) {
-            return tg_fail(source->ctx, TG_E_IO, "%s: cannot read: %s", source->label,
-                           tg_system_reason(errno, text));
+            return tg_fail_system(source->ctx, source->label, "read", errno);
         }
         if (got == 0) {
             return tg_fail(source->ctx, TG_E_IO, "%s: became shorter while it was read",
@@ -179,7 +180,6 @@ static int folder_length(const char *path) {
  * so that a target with the longest possible name works too. */
 static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
     static atomic_uint serial;
-    char text[128];
     const size_t capacity = strlen(file->path) + 64;
     file->temporary = tg_mem_alloc(file->ctx, TG_MEM_OTHER, capacity, 1);
     if (!file->temporary) {
@@ -193,8 +193,7 @@ static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
         error = file->fd < 0 ? errno : 0;
     }
     if (file->fd < 0) {
-        tg_fail(file->ctx, TG_E_IO, "%s: cannot create a file in its folder: %s", file->path,
-                tg_system_reason(error, text));
+        tg_fail_system(file->ctx, file->path, "create a file in its folder", error);
         TG_FREE(file->ctx, file->temporary);
         return TG_E_IO;
     }
@@ -202,18 +201,27 @@ static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
 }
 
 tg_status tg_folder_make(tg_context *ctx, const char *path) {
-    char text[128];
     struct stat info;
     const int error = mkdir(path, 0777) == 0 ? 0 : errno;
     if (error == 0 || (error == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))) {
         return TG_OK;
     }
-    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
-                   tg_system_reason(error, text));
+    return tg_fail_system(ctx, path, "make this folder", error);
+}
+
+tg_status tg_folder_make_all(tg_context *ctx, const char *path) {
+    char part[1024];
+    if (snprintf(part, sizeof part, "%s", path) < (int)sizeof part) { /* else mkdir reports it */
+        for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = '\0';
+            (void)mkdir(part, 0777); /* the last one reports any error */
+            *slash = '/';
+        }
+    }
+    return tg_folder_make(ctx, path);
 }
 
 tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out) {
-    char text[128];
     *out = (tg_atomic_file){.ctx = ctx, .path = path, .fd = -1};
     if (!path || !*path) {
         return tg_fail(ctx, TG_E_ARGUMENT, "file: no path given to write to");
@@ -227,8 +235,7 @@ tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out)
     tg_status status = open_temporary(out, 0666);
     if (status == TG_OK && exists && S_ISREG(old.st_mode) &&
         fchmod(out->fd, old.st_mode & 0777) != 0) {
-        status = tg_fail(ctx, TG_E_IO, "%s: cannot keep its permission bits: %s", path,
-                         tg_system_reason(errno, text));
+        status = tg_fail_system(ctx, path, "keep its permission bits", errno);
         tg_atomic_abort(out);
     }
     return status;
@@ -240,21 +247,17 @@ tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count)
 
 tg_status tg_atomic_write_at(tg_atomic_file *file, uint64_t offset, const void *bytes,
                              size_t count) {
-    char text[128];
     const int error = tg_file_write_at(file->fd, offset, bytes, count);
     if (error != 0) {
-        return tg_fail(file->ctx, TG_E_IO, "%s: cannot write: %s", file->path,
-                       tg_system_reason(error, text));
+        return tg_fail_system(file->ctx, file->path, "write", error);
     }
     file->size = offset + count > file->size ? offset + count : file->size;
     return TG_OK;
 }
 
 tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size) {
-    char text[128];
     if (ftruncate(file->fd, (off_t)size) != 0) {
-        return tg_fail(file->ctx, TG_E_IO, "%s: cannot set its size: %s", file->path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(file->ctx, file->path, "set its size", errno);
     }
     file->size = size;
     return TG_OK;
@@ -335,11 +338,10 @@ void tg_atomic_sweep(const char *folder) {
 /* ---- appending ---- */
 
 tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, size_t size) {
-    char reason[128];
     struct stat before;
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, reason));
+        return tg_fail_system(ctx, path, "open", errno);
     }
     int error = fstat(fd, &before) == 0 ? 0 : errno;
     for (size_t done = 0; error == 0 && done < size;) {
@@ -356,7 +358,5 @@ tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, si
     if (close(fd) != 0 && errno != EINTR && error == 0) {
         error = errno;
     }
-    return error == 0 ? TG_OK
-                      : tg_fail(ctx, TG_E_IO, "%s: cannot write: %s", path,
-                                tg_system_reason(error, reason));
+    return error == 0 ? TG_OK : tg_fail_system(ctx, path, "write", error);
 }

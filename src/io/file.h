@@ -6,6 +6,8 @@
 
 /* The system's message for an errno, from any thread; returns text. */
 const char *tg_system_reason(int error, char text[128]);
+/* Fails with "PATH: cannot open: REASON". */
+tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, int error);
 
 /* Whether process `pid` runs on this host. */
 bool tg_process_is_alive(long pid);
@@ -70,6 +72,8 @@ int tg_file_sync(int fd);
 
 /* Makes a folder unless it exists. */
 TG_NODISCARD tg_status tg_folder_make(tg_context *ctx, const char *path);
+/* And its missing parents. */
+TG_NODISCARD tg_status tg_folder_make_all(tg_context *ctx, const char *path);
 
 /* Makes the rename of a file durable: syncs the folder of `path`. */
 tg_status tg_file_sync_folder(tg_context *ctx, const char *path);

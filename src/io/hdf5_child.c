@@ -121,20 +121,18 @@ static int fork_reader(const char *path, const int fds[2], pid_t *pid) {
 }
 
 tg_status tg_h5_child_start(tg_context *ctx, const char *path, tg_h5_child *out) {
-    char program[PATH_MAX], text[128];
+    char program[PATH_MAX];
     int fds[2] = {-1, -1};
     *out = (tg_h5_child){.ctx = ctx, .path = path, .fd = -1, .pid = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-        return tg_fail(ctx, TG_E_IO, "%s: cannot make a socket: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(ctx, path, "make a socket", errno);
     }
     const int error = find_reader(program) ? spawn_reader(program, path, fds[1], &out->pid)
                                            : fork_reader(path, fds, &out->pid);
     close(fds[1]);
     if (error) {
         close(fds[0]);
-        return tg_fail(ctx, TG_E_IO, "%s: cannot start a process to read it: %s", path,
-                       tg_system_reason(error, text));
+        return tg_fail_system(ctx, path, "start a process to read it", error);
     }
     out->fd = fds[0];
     tg_h5_frame hello;

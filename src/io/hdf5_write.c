@@ -4,8 +4,8 @@
  * ours too. No times are stored, so that the same archive gives the same bytes. */
 #include <string.h>
 
+#include "base/context.h"
 #include "base/memory.h"
-#include "base/sized.h"
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_types.h"

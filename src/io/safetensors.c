@@ -415,7 +415,7 @@ tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **ou
 
 tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                tg_archive **out) {
-    TG_NEED_OUT(ctx, out, ctx, bytes);
+    *out = NULL;
     tg_source source = tg_source_of_memory(ctx, label, bytes, size);
     return read_safetensors(&source, out);
 }

@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/product.h"
+#include "backend/backend.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
-#include "linalg/unfolding.h"
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* at most 2^3 modes: three levels of products */
 

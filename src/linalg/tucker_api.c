@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "linalg/tucker.h"
-#include "linalg/unfolding.h"
 
 /* The tensor as the backend sees it: uploaded where that is a device. */
 typedef struct resident {
@@ -191,8 +190,7 @@ tg_status tg_stable_rank_of(tg_backend *be, tg_dtype dtype, const tg_shape *shap
         return TG_OK;
     }
     TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, values, count));
-    scratch = be->ops->alloc(be, TG_MEM_WORKSPACE, tg_tucker_spectrum_scratch(&plan));
-    TG_TRY(scratch ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, scratch, tg_tucker_spectrum_scratch(&plan)));
     TG_TRY(tg_tucker_spectrum(be, &plan, x, NULL, values, scratch));
     const double *first = values;
     for (int d = 0; d < plan.ndim; d++) {

@@ -1,7 +1,7 @@
-#include "linalg/unfolding.h"
+#include "linalg/tucker.h"
 
-#include "backend/product.h"
-#include "base/scratch.h"
+#include "backend/backend.h"
+#include "base/memory.h"
 
 tg_unfolding tg_unfolding_of(int ndim, const int64_t *size, int mode) {
     tg_unfolding u = {1, size[mode], 1};

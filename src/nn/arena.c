@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/scratch.h"
-#include "nn/list.h"
+#include "base/memory.h"
+#include "nn/model.h"
 
 tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {
     if (bytes > SIZE_MAX / 4) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/gno.h"
-#include "base/sized.h"
+#include "base/context.h"
 #include "nn/config.h"
 #include "nn/model.h"
 
@@ -233,85 +233,72 @@ const char *tg_fno_config_key(int index) {
 
 /* ---- from text ---- */
 
+/* A list in both structs, which hold the same values. */
+#define LIST(key, list, n, values, most)                                                           \
+    {                                                                                              \
+        key, most, offsetof(readable, list.count), offsetof(readable, list.value),                 \
+            offsetof(tg_fno_config, n), offsetof(tg_fno_config, values),                           \
+            sizeof((tg_fno_config *)0)->values                                                     \
+    }
+static const struct {
+    const char *key;
+    int most;
+    size_t list_count, list_value, count, value, bytes;
+} lists[] = {
+    LIST("n_modes", n_modes, n_dim, n_modes, TG_FNO_MAX_DIMS),
+    LIST("domain_padding", domain_padding, n_padding_of, padding_of, TG_FNO_MAX_DIMS),
+    LIST("incremental_n_modes", incremental, n_incremental, incremental_n_modes, TG_FNO_MAX_DIMS),
+    LIST("rank", rank, n_rank, rank, TG_FNO_MAX_RANKS),
+    LIST("fixed_rank_modes", fixed_rank_modes, n_fixed_rank_modes, fixed_rank_modes,
+         TG_FNO_MAX_RANKS),
+    LIST("in_gno_channel_mlp_hidden_layers", in_layers, n_in_gno_channel_mlp_hidden_layers,
+         in_gno_channel_mlp_hidden_layers, TG_GNO_MAX_HIDDEN),
+    LIST("out_gno_channel_mlp_hidden_layers", out_layers, n_out_gno_channel_mlp_hidden_layers,
+         out_gno_channel_mlp_hidden_layers, TG_GNO_MAX_HIDDEN),
+};
+#undef LIST
+
+enum { LISTS = sizeof lists / sizeof lists[0], OF_DIMENSIONS = 3 /* the first ones */ };
+
 /* Lists, unless a program has set impossible lengths. */
 static readable readable_of(const tg_fno_config *config) {
     readable r = {.config = *config};
-    if (config->n_dim > 0 && config->n_dim <= TG_FNO_MAX_DIMS) {
-        r.n_modes.count = config->n_dim;
-        memcpy(r.n_modes.value, config->n_modes, sizeof config->n_modes);
+    for (int i = 0; i < LISTS; i++) {
+        const int count = *(const int *)((const char *)config + lists[i].count);
+        if (count > 0 && count <= lists[i].most) {
+            *(int *)((char *)&r + lists[i].list_count) = count;
+            memcpy((char *)&r + lists[i].list_value, (const char *)config + lists[i].value,
+                   lists[i].bytes);
+        }
     }
-    const bool has_list = config->n_padding_of > 0 && config->n_padding_of <= TG_FNO_MAX_DIMS;
-    r.domain_padding.count = has_list ? config->n_padding_of : 1;
-    r.domain_padding.value[0] = config->domain_padding;
-    if (has_list) {
-        memcpy(r.domain_padding.value, config->padding_of, sizeof config->padding_of);
-    }
-    if (config->n_rank > 0 && config->n_rank <= TG_FNO_MAX_RANKS) {
-        r.rank.count = config->n_rank;
-        memcpy(r.rank.value, config->rank, sizeof config->rank);
-    }
-    if (config->n_incremental > 0 && config->n_incremental <= TG_FNO_MAX_DIMS) {
-        r.incremental.count = config->n_incremental;
-        memcpy(r.incremental.value, config->incremental_n_modes,
-               sizeof config->incremental_n_modes);
-    }
-    if (config->n_fixed_rank_modes > 0 && config->n_fixed_rank_modes <= TG_FNO_MAX_RANKS) {
-        r.fixed_rank_modes.count = config->n_fixed_rank_modes;
-        memcpy(r.fixed_rank_modes.value, config->fixed_rank_modes, sizeof config->fixed_rank_modes);
-    }
-    const int in = config->n_in_gno_channel_mlp_hidden_layers,
-              out = config->n_out_gno_channel_mlp_hidden_layers;
-    if (in > 0 && in <= TG_GNO_MAX_HIDDEN) {
-        r.in_layers.count = in;
-        memcpy(r.in_layers.value, config->in_gno_channel_mlp_hidden_layers,
-               sizeof config->in_gno_channel_mlp_hidden_layers);
-    }
-    if (out > 0 && out <= TG_GNO_MAX_HIDDEN) {
-        r.out_layers.count = out;
-        memcpy(r.out_layers.value, config->out_gno_channel_mlp_hidden_layers,
-               sizeof config->out_gno_channel_mlp_hidden_layers);
+    if (r.domain_padding.count == 0) {
+        r.domain_padding.count = 1;
+        r.domain_padding.value[0] = config->domain_padding;
     }
     nn_uno_read_lists(config, &r.uno);
     return r;
 }
 
+static tg_status check_count(tg_context *ctx, const char *key, int count, const char *noun,
+                             int most) {
+    return count <= most ? TG_OK
+                         : tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", key,
+                                   count, noun, most);
+}
+
 static tg_status take_lists(tg_context *ctx, const char *key, readable *r) {
-    const struct {
-        const char *key;
-        int count, most;
-    } lists[] = {{"n_modes", r->n_modes.count, TG_FNO_MAX_DIMS},
-                 {"domain_padding", r->domain_padding.count, TG_FNO_MAX_DIMS},
-                 {"incremental_n_modes", r->incremental.count, TG_FNO_MAX_DIMS},
-                 {"rank", r->rank.count, TG_FNO_MAX_RANKS},
-                 {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS},
-                 {"in_gno_channel_mlp_hidden_layers", r->in_layers.count, TG_GNO_MAX_HIDDEN},
-                 {"out_gno_channel_mlp_hidden_layers", r->out_layers.count, TG_GNO_MAX_HIDDEN},
-                 {"uno_out_channels", r->uno.channels.count, TG_UNO_MAX_LAYERS}};
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        if (lists[i].count > lists[i].most) {
-            return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
-                           lists[i].count, i < 3 ? "dimensions" : "entries", lists[i].most);
-        }
+    for (int i = 0; i < LISTS; i++) {
+        const int count = *(const int *)((const char *)r + lists[i].list_count);
+        TG_CALL(check_count(ctx, lists[i].key, count, i < OF_DIMENSIONS ? "dimensions" : "entries",
+                            lists[i].most));
+        *(int *)((char *)&r->config + lists[i].count) = count;
+        memcpy((char *)&r->config + lists[i].value, (const char *)r + lists[i].list_value,
+               lists[i].bytes);
     }
-    r->config.n_dim = r->n_modes.count;
-    memcpy(r->config.n_modes, r->n_modes.value, sizeof r->config.n_modes);
+    TG_CALL(
+        check_count(ctx, "uno_out_channels", r->uno.channels.count, "entries", TG_UNO_MAX_LAYERS));
     r->config.domain_padding = r->domain_padding.value[0];
     r->config.n_padding_of = r->domain_padding.count > 1 ? r->domain_padding.count : 0;
-    memcpy(r->config.padding_of, r->domain_padding.value, sizeof r->config.padding_of);
-    r->config.n_incremental = r->incremental.count;
-    memcpy(r->config.incremental_n_modes, r->incremental.value,
-           sizeof r->config.incremental_n_modes);
-    r->config.n_rank = r->rank.count;
-    memcpy(r->config.rank, r->rank.value, sizeof r->config.rank);
-    r->config.n_fixed_rank_modes = r->fixed_rank_modes.count;
-    memcpy(r->config.fixed_rank_modes, r->fixed_rank_modes.value,
-           sizeof r->config.fixed_rank_modes);
-    r->config.n_in_gno_channel_mlp_hidden_layers = r->in_layers.count;
-    memcpy(r->config.in_gno_channel_mlp_hidden_layers, r->in_layers.value,
-           sizeof r->config.in_gno_channel_mlp_hidden_layers);
-    r->config.n_out_gno_channel_mlp_hidden_layers = r->out_layers.count;
-    memcpy(r->config.out_gno_channel_mlp_hidden_layers, r->out_layers.value,
-           sizeof r->config.out_gno_channel_mlp_hidden_layers);
     return nn_uno_take_lists(ctx, key, &r->uno, &r->config);
 }
 

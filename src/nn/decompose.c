@@ -1,9 +1,9 @@
 /* Products of factors, and decompositions of dense weights. */
-#include "nn/decompose.h"
+#include "nn/model.h"
 
 #include <string.h>
 
-#include "backend/product.h"
+#include "backend/backend.h"
 #include "linalg/tucker.h"
 #include "tensor/element.h"
 

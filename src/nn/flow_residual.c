@@ -5,9 +5,8 @@
  * The maps D_x, D_y, U: w -> u and V: w -> v are antisymmetric; the gradient of |r|^2 / 2 is
  *
  *   r / dt + (-nu Laplace r - D_x(u r) - D_y(v r) - U(r w_x) - V(r w_y)) / 2 */
-#include "nn/flow_residual.h"
 
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 
 static tg_fft_desc describe(int64_t samples, int64_t n, int64_t m) {
     return (tg_fft_desc){.dtype = TG_F64,
@@ -25,48 +24,24 @@ static int64_t numbers_of(int64_t samples, int64_t n, int64_t m) {
     return samples * (FIELDS * n * m + SPECTRA * 2 * n * (m / 2 + 1));
 }
 
-void nn_flow_free(tg_backend *be, nn_flow *flow) {
-    if (be) {
-        be->ops->fft_destroy(be, &flow->fft);
-        be->ops->release(be, flow->u);
-    }
-    *flow = (nn_flow){0};
-}
-
 tg_status nn_flow_prepare(tg_backend *be, int64_t samples, int64_t n, int64_t m, nn_flow *flow) {
-    if (flow->fft && flow->samples >= samples && flow->n == n && flow->m == m) {
-        return TG_OK;
-    }
-    tg_status status = TG_OK;
-    const int64_t field = samples * n * m;
     const tg_fft_desc desc = describe(samples, n, m);
-    nn_flow_free(be, flow);
-    TG_TRY(be->ops->fft_create(be, &desc, &flow->fft));
-    flow->u =
-        be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)numbers_of(samples, n, m) * sizeof *flow->u);
-    TG_TRY(flow->u ? TG_OK : TG_E_MEMORY);
-    flow->samples = samples;
-    flow->n = n;
-    flow->m = m;
+    TG_CALL(nn_transforms_prepare(be, &desc, numbers_of(samples, n, m), &flow->all));
+    const int64_t field = flow->all.desc.howmany * n * m;
+    flow->u = flow->all.memory;
     flow->v = flow->u + field;
     flow->wx = flow->v + field;
     flow->wy = flow->wx + field;
     flow->r = flow->wy + field;
     flow->spectrum = flow->r + field;
-    flow->other = flow->spectrum + samples * 2 * n * (m / 2 + 1);
-fail:
-    if (status != TG_OK) {
-        nn_flow_free(be, flow);
-    }
-    return status;
+    flow->other = flow->spectrum + flow->all.desc.howmany * 2 * n * (m / 2 + 1);
+    return TG_OK;
 }
 
 tg_status nn_flow_plan(tg_backend *be, int64_t samples, int64_t n, int64_t m, size_t *bytes,
                        size_t *host) {
     const tg_fft_desc desc = describe(samples, n, m);
-    TG_CALL(nn_fft_plan(be, &desc, bytes, host));
-    *bytes += (size_t)numbers_of(samples, n, m) * sizeof(double);
-    return TG_OK;
+    return nn_transforms_plan(be, &desc, numbers_of(samples, n, m), bytes, host);
 }
 
 /* The arguments of a call, for all samples of `of`. */
@@ -106,12 +81,12 @@ static tg_status map_spectrum(const frames *f, tg_vorticity_map map, double fact
 }
 
 static tg_status forward(const frames *f, const double *field) {
-    return f->be->ops->fft(f->be, f->flow->fft, TG_FFT_FORWARD, f->of->batch, TG_FFT_PLAIN, 1.0,
+    return f->be->ops->fft(f->be, f->flow->all.fft, TG_FFT_FORWARD, f->of->batch, TG_FFT_PLAIN, 1.0,
                            field, f->flow->spectrum);
 }
 
 static tg_status inverse(const frames *f, double *field) {
-    return f->be->ops->fft(f->be, f->flow->fft, TG_FFT_INVERSE, f->of->batch, TG_FFT_PLAIN,
+    return f->be->ops->fft(f->be, f->flow->all.fft, TG_FFT_INVERSE, f->of->batch, TG_FFT_PLAIN,
                            1.0 / (double)(f->of->n * f->of->m), f->flow->other, field);
 }
 

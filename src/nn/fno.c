@@ -53,8 +53,7 @@ tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t s
     tg_fno *fno = NULL;
     TG_TRY(tg_fno_outline(ctx, config, &fno));
     fno->seed = seed;
-    fno->weights = fno->be->ops->alloc(fno->be, TG_MEM_WEIGHTS, fno->model.weight_bytes);
-    TG_TRY(fno->weights ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(fno->be, TG_MEM_WEIGHTS, fno->weights, fno->model.weight_bytes));
     for (int i = 0; i < fno->model.param_count; i++) {
         TG_TRY(init_param(fno, i));
     }

@@ -10,15 +10,16 @@ struct tg_function {
 
 static tg_status check_config(const tg_fno *fno) {
     const tg_fno_config *config = &fno->model.config;
-    return config->architecture == TG_ARCHITECTURE_FNO && config->micro_batch == 0
+    return config->architecture != TG_ARCHITECTURE_GINO && config->micro_batch == 0
                ? TG_OK
                : tg_fail(fno->ctx, TG_E_UNSUPPORTED,
-                         "a function is made of a network on a grid (fno.architecture fno) without "
-                         "micro-batches (fno.micro_batch 0)");
+                         "a function is made of a network on a grid (fno.architecture fno or uno) "
+                         "without micro-batches (fno.micro_batch 0)");
 }
 
 tg_status tg_function_create(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                             const int64_t *grid, bool training, tg_function **out) {
+                             const int64_t *grid, bool training, const tg_shared_workspace *shared,
+                             tg_function **out) {
     TG_NEED_OUT(ctx, out, ctx, config, grid);
     tg_status status = TG_OK;
     tg_function *function = NULL;
@@ -26,6 +27,7 @@ tg_status tg_function_create(tg_context *ctx, const tg_fno_config *config, int64
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, function, 1));
     TG_TRY(tg_fno_outline(ctx, config, &function->fno));
     TG_TRY(check_config(function->fno));
+    (void)nn_share(function->fno, shared ? shared : &(tg_shared_workspace){0});
     TG_TRY(nn_domain_make(&function->fno->model, batch, grid, &domain));
     TG_TRY(nn_run_make(function->fno, batch, grid, training));
     function->fno->run.ready = true;
@@ -54,6 +56,20 @@ tg_status tg_function_sizes(const tg_function *function, size_t *activations, si
     *activations = function->fno->run.program.activations.bytes;
     *workspace = function->fno->run.program.workspace.bytes;
     return TG_OK;
+}
+
+bool tg_function_sends_factors(const tg_function *function, int param) {
+    const nn_program *program = function ? &function->fno->run.program : NULL;
+    for (int i = 0; program && i < program->op_count; i++) {
+        if (program->ops[i].kind == NN_HAND_OVER_FACTORS && program->ops[i].param == param) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tg_shared_workspace tg_function_shared(const tg_function *function) {
+    return function ? function->fno->run.program.shared : (tg_shared_workspace){0};
 }
 
 static tg_status check_array(const tg_fno *fno, const char *what, const void *array) {
@@ -102,18 +118,21 @@ tg_status tg_function_forward(tg_function *function, const tg_function_call *cal
 
 typedef struct receiver {
     const tg_fno *fno;
-    void **gradients;
+    const tg_function_call *call;
 } receiver;
 
 static tg_status receive(void *user, const tg_gradient *gradient) {
     const receiver *r = user;
-    void *out = r->gradients[gradient->param];
+    void *out = r->call->gradients[gradient->param];
+    if (!out && !gradient->dense && r->call->factors) {
+        r->call->factors[gradient->param] = *gradient;
+    }
     return out ? tg_gradient_form(r->fno->be, gradient, out) : TG_OK;
 }
 
 static tg_status backward(tg_fno *fno, const tg_function_call *call, const tg_tensor *dy,
                           const tg_tensor *dx) {
-    receiver r = {fno, call->gradients};
+    receiver r = {fno, call};
     const tg_grad_sink sink = {.receive = receive, .user = &r};
     const int64_t batch = dy->shape.ndim > 0 ? dy->shape.dim[0] : 0;
     if (!fno->run.program.training || (dx && !fno->model.config.input_gradient)) {

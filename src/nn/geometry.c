@@ -4,7 +4,6 @@
 
 #include "base/minmax.h"
 #include "nn/config.h"
-#include "nn/list.h"
 #include "nn/program.h"
 
 /* ---- padding ---- */

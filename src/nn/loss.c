@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/minmax.h"
-#include "base/sized.h"
 #include "nn/network.h"
 
 enum { HIGHEST_ORDER = 4 };  /* of a Sobolev norm */
@@ -191,7 +191,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
 }
 
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
-    nn_spectral_free(be, &work->spectral);
+    nn_transforms_free(be, &work->spectral.all);
     nn_residual_free(be, &work->residual);
     if (be) {
         be->ops->release(be, work->x);
@@ -272,7 +272,6 @@ fail:
 
 tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
                           const tg_tensor *target, tg_tensor *squares) {
-    TG_NEED(ctx, ctx, pred, target, squares);
     tg_backend *be = NULL;
     TG_CALL(tg_backend_get(ctx, &be));
     TG_CALL(check_fields(be, pred, target, NULL));

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/scratch.h"
+#include "base/memory.h"
 #include "nn/config.h"
-#include "nn/list.h"
 #include "nn/models/models.h"
 
 /* ---- the list ---- */

@@ -10,6 +10,11 @@
 #include "nn/factors.h"
 #include "tgrad/fno.h"
 
+/* Room for one more element in owner->list, which has owner->name_count elements. */
+#define NN_GROW(owner, list, name)                                                                 \
+    tg_mem_grow((owner)->ctx, &(owner)->list, sizeof *(owner)->list, (owner)->name##_count, 1,     \
+                &(owner)->name##_capacity)
+
 /* Channels of the hidden layers. */
 int64_t nn_lifting_hidden(const tg_fno_config *config);
 int64_t nn_projection_hidden(const tg_fno_config *config);
@@ -136,5 +141,18 @@ void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *co
                     nn_gno *gno);
 void nn_declare_conv(nn_model *model, const char *module, int64_t in, int64_t out,
                      const int64_t *n_modes, nn_conv *conv);
+
+/* A spectral weight from its factors, and factors for a spectral weight (factors.h). Tensors are
+ * c64 or c128 on the host, where the backend must compute. */
+
+/* W (Cin, Cout, M1 .. Md) = the product of its factors, given in the model's order; creates
+ * `dense`. */
+TG_NODISCARD tg_status nn_compose(const nn_model *model, tg_backend *be, const nn_conv *conv,
+                                  const tg_tensor *factor, tg_tensor *dense);
+
+/* Factors of the convolution's shapes for W: Tucker by HOSVD and sweeps of HOOI, TT by an SVD per
+ * mode. Creates those in `factor`, also if it fails. */
+TG_NODISCARD tg_status nn_decompose(const nn_model *model, tg_backend *be, const nn_conv *conv,
+                                    const tg_tensor *dense, tg_tensor *factor);
 
 #endif

@@ -3,9 +3,8 @@
 #define TG_NN_NETWORK_H
 
 #include "backend/tensor.h"
-#include "nn/physics_loss.h"
+#include "nn/losses.h"
 #include "nn/program.h"
-#include "nn/spectral_loss.h"
 
 /* Workspace of losses in Fourier space and of residuals of equations. */
 typedef struct nn_loss_work {

@@ -54,6 +54,8 @@ const nn_kind_row *nn_kind_of(nn_kind kind);
 int nn_back_by_op(nn_program *program, const nn_op *op, nn_request ask);
 /* The same for linear ops without parameters: from dy alone. */
 int nn_back_of_dy(nn_program *program, const nn_op *op, nn_request ask);
+/* The same for ops that append channels to those of X: the part of dy for an input. */
+int nn_back_part(nn_program *program, const nn_op *op, nn_request ask);
 
 /* Lets a backward op compute the gradients of the parameters that its forward op reads. */
 static inline void nn_op_makes_gradients(nn_op *back, const nn_op *op) {
@@ -126,5 +128,18 @@ void nn_add_loss(nn_program *program);
 void nn_add_input_gradient(nn_program *program, int dx);
 /* sum + dy, for the pass that differentiates. */
 int nn_add_accumulate(nn_program *program, int dy, int sum);
+
+/* The two parts of a layer of complex data, fr (0) and fi (1):
+ * out = fr(Re) - fi(Im) + i [fr(Im) + fi(Re)]. */
+
+/* The plane at the other end of a part, seen from plane q. */
+static inline int nn_part_across(int part, int q) {
+    return part == 0 ? q : 1 - q;
+}
+
+/* Its sign in plane `out`. */
+static inline double nn_part_sign(int part, int out) {
+    return part == 1 && out == 0 ? -1.0 : 1.0;
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* Residuals of equations, which training reduces besides the error against the data: adds |r| /
  * unit of each sample. The backends compute |r|, unit and the slopes (backend/nn.h), for flows from
  * the fields of flow_residual.c. */
-#include "nn/physics_loss.h"
+#include "nn/losses.h"
 
 #include "base/minmax.h"
 
@@ -59,7 +59,7 @@ void nn_residual_free(tg_backend *be, nn_residual *work) {
     if (be) {
         be->ops->release(be, work->slope);
     }
-    nn_flow_free(be, &work->flow);
+    nn_transforms_free(be, &work->flow.all);
     *work = (nn_residual){0};
 }
 
@@ -73,10 +73,8 @@ tg_status nn_residual_prepare(tg_backend *be, const nn_physics *call, int64_t sa
     const int64_t points = tg_product(equations[physics].n_dim, call->grid);
     if (work->samples < samples || work->points != points) {
         nn_residual_free(be, work);
-        work->slope = be->ops->alloc(be, TG_MEM_WORKSPACE, nn_residual_bytes(samples, points));
-        if (!work->slope) {
-            return TG_E_MEMORY;
-        }
+        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, work->slope,
+                                 nn_residual_bytes(samples, points)));
         work->powers = work->slope + samples * points;
         work->samples = samples;
         work->points = points;

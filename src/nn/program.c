@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "backend/quantize.h"
-#include "nn/list.h"
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 

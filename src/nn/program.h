@@ -14,6 +14,7 @@
 #ifndef TG_NN_PROGRAM_H
 #define TG_NN_PROGRAM_H
 
+#include "base/memory.h"
 #include "nn/arena.h"
 #include "nn/model.h"
 

@@ -5,11 +5,57 @@
  *
  * which is sum |e|^2 for s = 0. The gradient of |e|_s^2 / 2 is F^-1(w E) with F^-1 F = 1. All in
  * f64: the weights grow with the grid, and the rounding of a transform with them. */
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 
 #include <string.h>
 
 #include "base/minmax.h"
+
+/* ---- transforms and their memory ---- */
+
+void nn_transforms_free(tg_backend *be, nn_transforms *t) {
+    if (be) {
+        be->ops->fft_destroy(be, &t->fft);
+        be->ops->release(be, t->memory);
+    }
+    *t = (nn_transforms){0};
+}
+
+tg_status nn_transforms_prepare(tg_backend *be, const tg_fft_desc *desc, int64_t numbers,
+                                nn_transforms *t) {
+    tg_status status = TG_OK;
+    if (t->fft && t->desc.complex == desc->complex && t->desc.ndim == desc->ndim &&
+        memcmp(t->desc.grid, desc->grid, sizeof desc->grid) == 0 &&
+        t->desc.howmany >= desc->howmany) {
+        return TG_OK;
+    }
+    nn_transforms_free(be, t);
+    t->desc = *desc;
+    TG_TRY(be->ops->fft_create(be, desc, &t->fft));
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, t->memory, (size_t)numbers * sizeof *t->memory));
+fail:
+    if (status != TG_OK) {
+        nn_transforms_free(be, t);
+    }
+    return status;
+}
+
+tg_status nn_transforms_plan(tg_backend *be, const tg_fft_desc *desc, int64_t numbers,
+                             size_t *bytes, size_t *host) {
+    const tg_place place = be->ops->place;
+    const size_t there = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE];
+    const size_t here = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+    tg_fft_plan *fft = NULL; /* the size of its own workspace is known once it exists */
+    TG_CALL(be->ops->fft_create(be, desc, &fft));
+    *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there +
+             (size_t)numbers * sizeof(double);
+    *host =
+        place == TG_HOST ? 0 : tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - here;
+    be->ops->fft_destroy(be, &fft);
+    return TG_OK;
+}
+
+/* ---- the norm ---- */
 
 /* Every frequency of the grid, the last dimension of real data from 0 on. */
 static tg_fft_desc describe(const tg_loss_op *op) {
@@ -36,61 +82,25 @@ static sizes sizes_of(const tg_fft_desc *desc) {
     return (sizes){images * points, images * kept, images * (points + kept + 2)};
 }
 
-void nn_spectral_free(tg_backend *be, nn_spectral *work) {
-    if (be) {
-        be->ops->fft_destroy(be, &work->fft);
-        be->ops->release(be, work->field);
-    }
-    *work = (nn_spectral){0};
-}
-
 tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral *work) {
     const tg_fft_desc desc = describe(op);
-    if (work->fft && work->desc.complex == desc.complex && work->desc.ndim == desc.ndim &&
-        memcmp(work->desc.grid, desc.grid, sizeof desc.grid) == 0 &&
-        work->desc.howmany >= desc.howmany) {
-        return TG_OK;
-    }
-    tg_status status = TG_OK;
-    const sizes size = sizes_of(&desc);
-    nn_spectral_free(be, work);
-    work->desc = desc;
-    TG_TRY(be->ops->fft_create(be, &desc, &work->fft));
-    work->field = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)size.total * sizeof *work->field);
-    TG_TRY(work->field ? TG_OK : TG_E_MEMORY);
+    TG_CALL(nn_transforms_prepare(be, &desc, sizes_of(&desc).total, &work->all));
+    const sizes size = sizes_of(&work->all.desc);
+    work->field = work->all.memory;
     work->spectrum = work->field + size.field;
     work->powers = work->spectrum + size.spectrum;
-fail:
-    if (status != TG_OK) {
-        nn_spectral_free(be, work);
-    }
-    return status;
-}
-
-tg_status nn_fft_plan(tg_backend *be, const tg_fft_desc *desc, size_t *bytes, size_t *host) {
-    const tg_place place = be->ops->place;
-    const size_t there = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE];
-    const size_t here = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
-    tg_fft_plan *fft = NULL; /* the size of its own workspace is known once it exists */
-    TG_CALL(be->ops->fft_create(be, desc, &fft));
-    *bytes = tg_context_memory(be->ctx, place).current[TG_MEM_WORKSPACE] - there;
-    *host =
-        place == TG_HOST ? 0 : tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - here;
-    be->ops->fft_destroy(be, &fft);
     return TG_OK;
 }
 
 tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, size_t *bytes, size_t *host) {
     const tg_fft_desc desc = describe(op);
-    TG_CALL(nn_fft_plan(be, &desc, bytes, host));
-    *bytes += (size_t)sizes_of(&desc).total * sizeof(double);
-    return TG_OK;
+    return nn_transforms_plan(be, &desc, sizes_of(&desc).total, bytes, host);
 }
 
 /* powers = |.|_s^2 of the field's images, or of the target's; leaves the spectrum in `work`. */
 static tg_status transform(tg_backend *be, const nn_spectral *work, const tg_loss_op *op,
                            bool is_target) {
-    tg_sobolev call = {.complex = work->desc.complex,
+    tg_sobolev call = {.complex = work->all.desc.complex,
                        .ndim = op->ndim,
                        .images = op->images,
                        .order = op->p,
@@ -98,8 +108,8 @@ static tg_status transform(tg_backend *be, const nn_spectral *work, const tg_los
                        .spectrum = work->spectrum,
                        .squares = work->powers + is_target};
     memcpy(call.grid, op->grid, sizeof call.grid);
-    TG_CALL(be->ops->fft(be, work->fft, TG_FFT_FORWARD, op->images, TG_FFT_PLAIN, 1.0, work->field,
-                         work->spectrum));
+    TG_CALL(be->ops->fft(be, work->all.fft, TG_FFT_FORWARD, op->images, TG_FFT_PLAIN, 1.0,
+                         work->field, work->spectrum));
     return be->ops->sobolev_squares(be, &call);
 }
 
@@ -115,7 +125,7 @@ tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *o
     TG_CALL(ops->axpy(be, TG_F64, numbers, (tg_scalar){-1.0, 0.0}, work->spectrum, work->field));
     TG_CALL(transform(be, work, op, false));
     if (op->dpred) {
-        TG_CALL(ops->fft(be, work->fft, TG_FFT_INVERSE, op->images, TG_FFT_PLAIN,
+        TG_CALL(ops->fft(be, work->all.fft, TG_FFT_INVERSE, op->images, TG_FFT_PLAIN,
                          -1.0 / (double)points, work->spectrum, work->field));
     }
     given.norm = TG_LOSS_NORM_GIVEN;

@@ -25,9 +25,8 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
 
 tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
     if (slot->projector && tg_slot_is_due(optim, slot)) {
-        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
-                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
-        TG_CALL(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+        TG_CALL(TG_BACKEND_ALLOC(optim->be, TG_MEM_GRADIENTS, slot->dense_sum,
+                                 (size_t)slot->numel * tg_dtype_size(slot->dtype)));
     }
     return TG_OK;
 }
@@ -286,6 +285,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                        slot->name);
     }
     TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);
@@ -370,8 +370,6 @@ void tg_optim_clip_begin(tg_optim *optim) {
 }
 
 tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, norm);
     if (!(max_norm > 0.0)) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
                        max_norm);
@@ -382,8 +380,6 @@ tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
 }
 
 tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, norm);
     tg_optim_clip_begin(optim);
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];

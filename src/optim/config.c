@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/sized.h"
+#include "base/context.h"
 #include "optim/optim.h"
 
 _Static_assert(sizeof(tg_rank) == sizeof(tg_list_double), "a rank is a list of numbers");

@@ -25,7 +25,7 @@ tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     const tg_wanted wanted = {"gradient", slot->name, slot->dtype, slot->shape, false};
     TG_CALL(tg_gradient_check(optim->be, gradient, &wanted));
     if (optim->shares_workspace && (slot->projector || !gradient->dense)) {
-        TG_CALL(tg_optim_use_shared(optim));
+        TG_CALL(tg_optim_use_shared(optim, !gradient->dense));
     }
     if (!gradient->dense && !optim->dense) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,

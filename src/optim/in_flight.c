@@ -43,8 +43,7 @@ tg_status tg_in_flight_create(tg_optim *optim) {
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
     const size_t slots = (size_t)optim->slot_count;
-    p->guards = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->guards);
-    TG_CALL(p->guards ? TG_OK : TG_E_MEMORY);
+    TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_OTHER, p->guards, slots * sizeof *p->guards));
     TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
     TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
     if (!be->ops->stream) {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sized.h"
-#include "optim/state.h"
+#include "base/context.h"
+#include "optim/optim.h"
 
 void tg_loss_scale_config_init(tg_loss_scale_config *config, size_t size) {
     const tg_loss_scale_config defaults = {.size = sizeof defaults, .fixed = 1.0, .interval = 500};
@@ -21,7 +21,6 @@ static bool is_possible(double scale) {
 
 tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key, const char *text,
                                      bool passes_f16, tg_loss_scale_config *config) {
-    TG_NEED(ctx, key, text, config);
     char *end = NULL;
     config->is_dynamic = strcmp(text, "auto") == 0 && passes_f16;
     config->fixed = 1.0;

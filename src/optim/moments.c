@@ -1,5 +1,5 @@
 /* Memory of moments. */
-#include "optim/moments.h"
+#include "optim/optim.h"
 
 _Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT &&
                    (int)TG_STATES_F16 == TG_STATE_F16,
@@ -73,11 +73,10 @@ tg_status tg_moments_create(tg_backend *be, tg_moments *moments) {
     for (int i = 0; i < moments->rule->states; i++) {
         tg_moment *moment = &moments->at[i];
         const size_t scales = tg_moment_scale_bytes(moments, i);
-        moment->memory = be->ops->alloc(be, TG_MEM_OPTIMIZER, tg_moment_bytes(moments, i));
-        TG_CALL(moment->memory ? TG_OK : TG_E_MEMORY);
+        TG_CALL(
+            TG_BACKEND_ALLOC(be, TG_MEM_OPTIMIZER, moment->memory, tg_moment_bytes(moments, i)));
         if (scales > 0) {
-            moment->scale = be->ops->alloc(be, TG_MEM_OPTIMIZER, scales);
-            TG_CALL(moment->scale ? TG_OK : TG_E_MEMORY);
+            TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_OPTIMIZER, moment->scale, scales));
         }
     }
     return tg_moments_clear(be, moments);

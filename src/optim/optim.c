@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "optim/ranks.h"
 
 /* ---- planning ---- */
@@ -331,8 +331,7 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup,
     optim->needs = *planned;
     optim->workspace.bytes = planned->work_bytes;
     if (own > 0) {
-        optim->rule_work = be->ops->alloc(be, TG_MEM_WORKSPACE, own);
-        TG_CALL(optim->rule_work ? TG_OK : TG_E_MEMORY);
+        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_WORKSPACE, optim->rule_work, own));
     }
     if (setup->shares_workspace) {
         return planned->work_bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
@@ -342,13 +341,14 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup,
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
     if (planned->dense_bytes > 0) {
-        optim->dense = be->ops->alloc(be, TG_MEM_GRADIENTS, planned->dense_bytes);
-        TG_CALL(optim->dense ? TG_OK : TG_E_MEMORY);
+        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_GRADIENTS, optim->dense, planned->dense_bytes));
     }
     return TG_OK;
 }
 
-tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) {
+tg_status tg_optim_share_workspace(tg_optim *optim, const tg_shared_workspace *workspace) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, workspace);
     if (!optim->shares_workspace) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it has its own workspace; set shares_workspace in its setup to "
@@ -358,11 +358,12 @@ tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) 
     return TG_OK;
 }
 
-tg_status tg_optim_use_shared(tg_optim *optim) {
+tg_status tg_optim_use_shared(tg_optim *optim, bool forms_dense) {
     static const tg_shared_workspace nothing = {0};
     const tg_shared_workspace *has = optim->shared ? optim->shared : &nothing,
                               *needed = &optim->needs;
-    if ((needed->dense_bytes > 0 && (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
+    if ((forms_dense && needed->dense_bytes > 0 &&
+         (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
         (needed->work_bytes > 0 && (!has->work || has->work_bytes < needed->work_bytes))) {
         return tg_fail(
             optim->ctx, TG_E_ARGUMENT,

@@ -2,13 +2,53 @@
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
+#include "backend/state_codec.h"
 #include "backend/tensor.h"
 #include "base/setting.h"
 #include "optim/in_flight.h"
 #include "optim/loss_scale.h"
-#include "optim/moments.h"
+#include "optim/rules/rules.h"
 #include "project/projector.h"
 #include "tgrad/optim.h"
+
+/* ---- state tensors ---- */
+
+typedef struct tg_moment {
+    int64_t reals; /* per complex value two, or one in a second moment (unless split) */
+    void *memory;
+    float *scale; /* of a codec with blocks, or NULL */
+} tg_moment;
+
+typedef struct tg_moments {
+    const tg_rule *rule;
+    tg_state_form form;
+    tg_dtype real;                /* dtype of uncompressed ones */
+    tg_moment at[TG_RULE_STATES]; /* one for each rule->state */
+} tg_moments;
+
+/* Format and sizes for a parameter of a dtype: of a dense one, whose rule may depend on its shape,
+ * or, if `shape` is NULL, of `count` compressed values. Touches no memory. */
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
+                           int64_t count);
+size_t tg_moments_bytes(const tg_moments *moments);
+/* Bytes in a file, without rounding up. */
+size_t tg_moments_saved_bytes(const tg_moments *moments);
+
+/* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
+size_t tg_moment_bytes(const tg_moments *moments, int i);
+size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
+
+/* Allocates planned moments and sets them to zero. */
+TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);
+TG_NODISCARD tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments);
+void tg_moments_release(tg_backend *be, tg_moments *moments);
+
+/* The codec of tensor i: the common one, unless it is a single real. */
+const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i);
+
+static inline const tg_state_codec *tg_moments_codec(const tg_moments *moments) {
+    return tg_state_codecs[moments->form];
+}
 
 enum { TG_ON_ALL = -1 }; /* owner of moments that every rank has */
 
@@ -139,10 +179,8 @@ TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_nor
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
                                            tg_archive *archive);
 
-/* `workspace` holds address and size of scratch and dense gradient when gradients arrive. */
-TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace);
-/* Reads their addresses again, which may have changed. */
-TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);
+/* Reads the addresses of a shared workspace again, which may have changed. */
+TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim, bool forms_dense);
 
 /* The caller's config, of whatever size, converted to this library's. */
 TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,
@@ -180,13 +218,6 @@ typedef struct tg_lr_schedule {
 } tg_lr_schedule;
 
 tg_lr_schedule_config tg_lr_schedule_config_default(void);
-/* As for tg_optim_config. */
-TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config,
-                                                 const char *key, const char *value);
-int tg_lr_schedule_config_count(void);
-const char *tg_lr_schedule_config_key(int index);
-const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
-                                      size_t capacity);
 /* Checks the settings and begins before the first epoch. */
 TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
                                             tg_lr_schedule *out);
@@ -202,7 +233,8 @@ void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
 const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                 size_t capacity);
 int tg_optim_config_count(void);
-const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+const tg_setting *tg_optim_config_rows(void); /* (tg_optim_config_count()) */
+int tg_lr_schedule_config_count(void);
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 extern const tg_setting tg_optim_method_row;
 
@@ -222,5 +254,28 @@ void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup);
 /* Ranks set above the largest that a weight's shape allows (setup.c). */
 TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
                                             tg_clamped_rank *out);
+
+/* ---- the state of a parameter in a file ---- */
+
+/* The largest counter accepted from a file: sums of them and further steps cannot overflow. */
+#define TG_STATE_MAX_COUNT (INT64_C(1) << 48)
+
+enum { TG_STATE_NAME = 512, TG_STATE_PARTS = 2 * TG_RULE_STATES + 2 * TG_MAX_NDIM };
+
+/* One array of the state: its memory, and its dtype and shape in a file. */
+typedef struct tg_state_part {
+    char name[TG_STATE_NAME];
+    void *memory;
+    tg_dtype dtype;
+    tg_shape shape;
+} tg_state_part;
+
+/* The arrays of a parameter's moments. */
+TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
+                                             tg_state_part *parts, int *count);
+
+/* Adds `count` numbers of a dtype to an archive. */
+TG_NODISCARD tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char *name,
+                                             tg_dtype dtype, int64_t count, const void *numbers);
 
 #endif

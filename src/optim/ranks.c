@@ -119,7 +119,7 @@ tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weigh
         return tg_slot_refused(optim, slot, nonfinite);
     }
     TG_CALL(tg_slot_check_weight(optim, slot, weight));
-    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     if (slot->owner == optim->shard_rank) {
         const tg_update call = {.values = slot->sum, .weight = weight->data};
         TG_CALL(tg_slot_run_rule(optim, slot, &call));
@@ -230,7 +230,7 @@ tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
         return TG_OK;
     }
     /* no checked gradient has set the address of the shared workspace yet */
-    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(tg_update_begin(optim, slot, &guard));
     TG_CALL(tg_sum_begin(optim, slot));
     TG_CALL(slot->dense_sum

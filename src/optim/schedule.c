@@ -27,21 +27,12 @@ static const tg_setting table[] = {
 
 enum { ROWS = sizeof table / sizeof table[0] };
 
-tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,
-                                    const char *value) {
-    return tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
-}
-
 const tg_setting *tg_lr_schedule_config_rows(void) {
     return table;
 }
 
 int tg_lr_schedule_config_count(void) {
     return ROWS;
-}
-
-const char *tg_lr_schedule_config_key(int index) {
-    return index >= 0 && index < ROWS ? table[index].key : NULL;
 }
 
 bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char *key) {
@@ -51,11 +42,6 @@ bool tg_lr_schedule_config_reads(const tg_lr_schedule_config *config, const char
            : strcmp(key, "scheduler_T_max") == 0    ? type == TG_LR_COSINE
            : strcmp(key, "scheduler_patience") == 0 ? type == TG_LR_PLATEAU
                                                     : true;
-}
-
-const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
-                                      size_t capacity) {
-    return tg_setting_get(&table[index], config, text, capacity);
 }
 
 tg_lr_schedule_config tg_lr_schedule_config_default(void) {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/memory.h"
-#include "base/sized.h"
 #include "optim/optim.h"
 
 static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int index) {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/state.h"
+#include "optim/optim.h"
 
 enum { COUNTERS = 7 }; /* of a parameter */
 

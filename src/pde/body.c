@@ -12,7 +12,7 @@
  * polar coordinates around it the integrand is smooth (K is O(1/r), the difference O(r), the area
  * O(r)), so that errors fall faster than any power of L. Testing with harmonics on the Gauss grid
  * gives a square system for the coefficients. Everything in double. */
-#include "pde/body.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <string.h>

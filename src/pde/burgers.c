@@ -4,13 +4,13 @@
  * free of aliasing. In time ETDRK4 (Cox and Matthews): viscosity exactly, the square by a
  * fourth-order Runge-Kutta rule. u never exceeds its largest initial value, which sets the step:
  * half a grid cell at that speed. */
-#include "pde/burgers.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <stddef.h>
 
+#include "pde/fields.h"
 #include "pde/pde.h"
-#include "pde/sampler.h"
 
 #define PI           3.14159265358979323846
 #define LONGEST_STEP 0.01
@@ -281,10 +281,6 @@ const tg_pde tg_pde_burgers = {
     .n_test = 200,
     .resolution = 128,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = sample,
 };

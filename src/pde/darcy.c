@@ -9,9 +9,9 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "backend/product.h"
-#include "pde/elliptic.h"
+#include "backend/backend.h"
 #include "pde/pde.h"
+#include "pde/solvers.h"
 
 #define PI 3.14159265358979323846
 
@@ -201,10 +201,6 @@ const tg_pde tg_pde_darcy = {
     .n_test = 1000,
     .resolution = 421,
     .min_resolution = 3,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = sample,
 };

@@ -9,7 +9,7 @@
  * the cycle symmetric as conjugate gradients require.
  *
  * Arrays hold (n, n) points with the boundary, where u is 0, so no loop checks for edges. */
-#include "pde/elliptic.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,13 +7,13 @@
  * (a phase per frequency), half of Kerr (a phase per point), a step of coupling, and the half steps
  * again in reverse order; each part is exact, with the phase of coupling at mid-step. Second order.
  * Neighbouring half steps of dispersion are merged. */
-#include "pde/em.h"
+#include "pde/solvers.h"
 
 #include <math.h>
 #include <stddef.h>
 
+#include "pde/fields.h"
 #include "pde/pde.h"
-#include "pde/sampler.h"
 
 #define PI 3.14159265358979323846
 
@@ -292,10 +292,6 @@ const tg_pde tg_pde_em = {
     .n_test = 200,
     .resolution = 256,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = sample,
 };

@@ -1,16 +1,15 @@
 /* Generators: checks of the request, the files and their metadata, the run. */
 #include "pde/generator.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/context.h"
 #include "base/memory.h"
-#include "base/sized.h"
-#include "base/timer.h"
+#include "base/system.h"
 #include "io/file.h"
+#include "pde/pde.h"
 #include "tgrad/tgrad.h"
 
 enum { MAX_SAMPLES = 1000000000, MAX_FRAMES = 1000000, NUMBER_TEXT = 32 };
@@ -101,16 +100,11 @@ static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
                            g->pde->name, split_names[split], resolution);
         }
     }
-    const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 48;
-    char *path = tg_mem_alloc(g->ctx, TG_MEM_OTHER, capacity, 1);
-    if (!path) {
-        return TG_E_MEMORY;
-    }
-    snprintf(path, capacity, "%s/%s_%s_%" PRId64 ".h5", g->folder, g->pde->name, split_names[split],
-             resolution);
-    g->files[g->file_count++] =
-        (tg_gen_file){.split = split, .resolution = resolution, .path = path};
-    return TG_OK;
+    tg_gen_file *file = &g->files[g->file_count++];
+    *file = (tg_gen_file){.split = split, .resolution = resolution};
+    file->path = tg_mem_printf(g->ctx, "%s/%s_%s_%" PRId64 ".h5", g->folder, g->pde->name,
+                               split_names[split], resolution);
+    return file->path ? TG_OK : TG_E_MEMORY;
 }
 
 /* Numbers of samples and the list of files. */
@@ -295,29 +289,6 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
     return TG_OK;
 }
 
-/* Makes the folder and its parents. */
-static tg_status make_folder(tg_context *ctx, char *path) {
-    char text[128];
-    for (char *at = path + 1;; at++) {
-        if (*at != '/' && *at != '\0') {
-            continue;
-        }
-        const char ending = *at;
-        *at = '\0';
-        struct stat info;
-        int error = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
-        error = error == 0 && stat(path, &info) == 0 && !S_ISDIR(info.st_mode) ? ENOTDIR : error;
-        if (error != 0) {
-            return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
-                           tg_system_reason(error, text));
-        }
-        *at = ending;
-        if (ending == '\0') {
-            return TG_OK;
-        }
-    }
-}
-
 /* Checks that the work can be shared by several ranks. */
 static tg_status check_shared(const tg_generator *g) {
     if (g->pde->trajectory || tg_gen_device(g)) {
@@ -351,7 +322,7 @@ static tg_status create(tg_context *ctx, const tg_generator_config *config, tg_g
     TG_TRY(tg_archive_create(ctx, &meta));
     TG_TRY(describe(g, meta));
     g->fingerprint = fingerprint_of(meta);
-    TG_TRY(tg_comm_rank(g->comm) == 0 ? make_folder(ctx, g->folder) : TG_OK);
+    TG_TRY(tg_comm_rank(g->comm) == 0 ? tg_folder_make_all(ctx, g->folder) : TG_OK);
     for (int i = 0; i < g->file_count && tg_comm_rank(g->comm) == 0; i++) {
         TG_TRY(open_file(g, &g->files[i], config->overwrite, meta));
     }
@@ -410,4 +381,107 @@ bool tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *
                                .found = file->found,
                                .complete = file->store && tg_sample_file_is_complete(file->store)};
     return true;
+}
+
+/* The table of equations, and their parameters as text. */
+
+static const tg_pde *const rows[] = {
+#define TG_PDE(name) &tg_pde_##name,
+#include "pde/list.def"
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+bool tg_pde_describe(int pde, tg_pde_info *out) {
+    if (!out || pde < 0 || pde >= ROWS) {
+        return false;
+    }
+    const tg_pde *p = rows[pde];
+    *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
+                         p->resolution, p->param_count, p->on_device};
+    return true;
+}
+
+bool tg_pde_describe_param(int pde, int param, tg_pde_param_info *out) {
+    if (!out || pde < 0 || pde >= ROWS || param < 0 || param >= rows[pde]->param_count) {
+        return false;
+    }
+    const tg_setting *row = &rows[pde]->params[param];
+    *out = (tg_pde_param_info){.name = row->key, .help = row->help};
+    tg_setting_get(row, rows[pde]->defaults, out->value, sizeof out->value);
+    return true;
+}
+
+tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out) {
+    const char *names[ROWS];
+    char known[160] = "";
+    *out = NULL;
+    for (int i = 0; i < ROWS; i++) {
+        names[i] = rows[i]->name;
+        if (strcmp(names[i], name) == 0) {
+            *out = rows[i];
+            return TG_OK;
+        }
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *nearest = tg_nearest_name(name, names, ROWS);
+    return tg_fail(ctx, TG_E_CONFIG, "equation '%.64s' is not one of %s%s%s%s", name, known,
+                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static tg_status check_range(tg_context *ctx, const tg_pde *pde, const tg_setting *row,
+                             const void *config, const char *value) {
+    const tg_list_double *range = (const tg_list_double *)((const char *)config + row->offset);
+    return row->type != TG_SETTING_LIST_DOUBLE ||
+                   (range->count == 2 && range->value[0] <= range->value[1])
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "%s.%s: expected a range [low, high] with low <= high, found '%.64s'",
+                         pde->name, row->key, value);
+}
+
+tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config, const char *name,
+                     const char *value) {
+    char known[256] = "";
+    for (int i = 0; i < pde->param_count; i++) {
+        const tg_setting *row = &pde->params[i];
+        if (strcmp(row->key, name) == 0) {
+            tg_status status = tg_setting_set(ctx, pde->name, row, 1, config, name, value);
+            return status == TG_OK ? check_range(ctx, pde, row, config, value) : status;
+        }
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", row->key);
+    }
+    return tg_fail(ctx, TG_E_CONFIG, "%s has no parameter '%.64s'; it has %s", pde->name, name,
+                   known);
+}
+
+tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, int64_t least,
+                             int64_t finest, int64_t *grid) {
+    if (*grid == 0) {
+        *grid = usual > finest ? usual : finest;
+    }
+    if (*grid < finest) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "%s.grid: %" PRId64 " points are fewer than the finest resolution, %" PRId64,
+                       name, *grid, finest);
+    }
+    return *grid >= least ? TG_OK
+                          : tg_fail(ctx, TG_E_CONFIG,
+                                    "%s.grid: expected at least %" PRId64 " points, found %" PRId64,
+                                    name, least, *grid);
+}
+
+tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver) {
+    *solver = tg_mem_calloc(setup->ctx, TG_MEM_WORKSPACE, 1, pde->solver_bytes);
+    return *solver ? pde->open(setup, *solver) : TG_E_MEMORY;
+}
+
+void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver) {
+    if (*solver) {
+        pde->close(*solver);
+        tg_mem_free(ctx, *solver);
+        *solver = NULL;
+    }
 }

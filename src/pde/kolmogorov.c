@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "pde/flow_solver.h"
+#include "pde/vorticity.h"
 
 #define TWO_PI 6.28318530717958647693
 
@@ -127,11 +127,7 @@ const tg_pde tg_pde_kolmogorov = {
     .n_test = 279,
     .resolution = 1024,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(tg_flow_solver),
-    .open = open_solver,
-    .close = tg_flow_solver_close,
+    TG_PDE_SOLVER(tg_flow_solver, tg_flow_solver_close),
     .on_device = true,
     .trajectory = &trajectory,
 };

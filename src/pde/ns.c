@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "pde/flow_solver.h"
+#include "pde/vorticity.h"
 
 typedef enum input { INPUT_VORTICITY, INPUT_FORCING } input;
 
@@ -121,11 +121,7 @@ const tg_pde tg_pde_ns = {
     .n_test = 2000,
     .resolution = 128,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(tg_flow_solver),
-    .open = open_solver,
-    .close = tg_flow_solver_close,
+    TG_PDE_SOLVER(tg_flow_solver, tg_flow_solver_close),
     .batch = batch,
     .samples = samples,
     .on_device = true,

@@ -1,4 +1,4 @@
-/* The interface of an equation: a row of the table in registry.c and one file.
+/* The interface of an equation: a row of the table in generator.c and one file.
  *
  * To add one: write src/pde/<name>.c with a config struct, its parameters by name and a `tg_pde`
  * that makes samples; add its row to list.def. Files, resuming, threads, command-line options and
@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/setting.h"
-#include "pde/grf.h"
+#include "pde/fields.h"
 #include "tgrad/pde.h"
 
 enum {
@@ -16,14 +16,16 @@ enum {
     TG_PDE_MAX_GRID = 1 << 15,                      /* points per dimension */
 };
 
-/* Rows of a table of parameters for a struct `config`, and that table in a tg_pde. */
+/* Rows of a table of parameters for a struct `config`; and the fields of a tg_pde that name a
+ * file's config, params, prepare and open_solver. */
 #define TG_PDE_ROW(type, field, low, high, help)                                                   \
     TG_SETTING_ROW(type, config, field, low, high, help)
 #define TG_PDE_GRID(usual)                                                                         \
     TG_PDE_ROW(INT64, grid, 0, TG_PDE_MAX_GRID, "points solved on; 0: " usual " or finest used")
-#define TG_PDE_CONFIG                                                                              \
+#define TG_PDE_SOLVER(solver, end)                                                                 \
     .config_bytes = sizeof(config), .defaults = &defaults, .params = params,                       \
-    .param_count = sizeof params / sizeof params[0]
+    .param_count = sizeof params / sizeof params[0], .prepare = prepare,                           \
+    .solver_bytes = sizeof(solver), .open = open_solver, .close = (end)
 
 /* One sample at one resolution N, in the stored layout. */
 typedef struct tg_pde_view {

@@ -3,14 +3,14 @@
  *     Laplace Phi = 0 outside,  dPhi/dn = 0 on the surface,  grad Phi -> (1, 0, 0) far away,
  *     values = 1 - |grad Phi|^2, the pressure coefficient.
  *
- * Bodies have random half-axes and bumps (body.h) and are centred in the unit cube. The equation is
- * solved once per sample for any number of points: n points are the images of a Fibonacci lattice
- * of n directions. */
+ * Bodies have random half-axes and bumps (solvers.h) and are centred in the unit cube. The equation
+ * is solved once per sample for any number of points: n points are the images of a Fibonacci
+ * lattice of n directions. */
 #include <math.h>
 #include <stddef.h>
 
-#include "pde/body.h"
 #include "pde/pde.h"
+#include "pde/solvers.h"
 
 #define PI 3.14159265358979323846
 
@@ -134,10 +134,6 @@ const tg_pde tg_pde_potential = {
     .n_test = 40,
     .resolution = 1000,
     .min_resolution = 1,
-    TG_PDE_CONFIG,
-    .prepare = prepare,
-    .solver_bytes = sizeof(solver),
-    .open = open_solver,
-    .close = close_solver,
+    TG_PDE_SOLVER(solver, close_solver),
     .sample = make_sample,
 };

@@ -122,11 +122,6 @@ fail:
     return status;
 }
 
-static tg_status system_failed(tg_context *ctx, const char *path, const char *what) {
-    char text[128];
-    return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, what, tg_system_reason(errno, text));
-}
-
 /* ---- life ---- */
 
 void tg_sample_file_close(tg_sample_file **file) {
@@ -145,16 +140,6 @@ void tg_sample_file_close(tg_sample_file **file) {
     tg_mem_free(s->ctx, s->journal);
     tg_mem_free(s->ctx, s->sums);
     TG_FREE(s->ctx, *file);
-}
-
-static tg_status join(tg_context *ctx, const char *path, const char *ending, char **out) {
-    const size_t capacity = strlen(path) + strlen(ending) + 1;
-    *out = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
-    if (!*out) {
-        return TG_E_MEMORY;
-    }
-    snprintf(*out, capacity, "%s%s", path, ending);
-    return TG_OK;
 }
 
 static bool exists(const char *path) {
@@ -257,7 +242,7 @@ static tg_status lock(tg_sample_file *s) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     s->journal_fd = open(s->journal, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (s->journal_fd < 0) {
-        return system_failed(s->ctx, s->journal, "open");
+        return tg_fail_system(s->ctx, s->journal, "open", errno);
     }
     if (fcntl(s->journal_fd, F_SETLK, &all) != 0 && (errno == EACCES || errno == EAGAIN)) {
         return tg_fail(s->ctx, TG_E_IO, "%s: another process is making this file", s->path);
@@ -284,7 +269,7 @@ static uint64_t fingerprint_of(const tg_sample_file_desc *desc) {
 static tg_status source_of(const tg_sample_file *s, const char *path, int fd, tg_source *out) {
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
-        return system_failed(s->ctx, path, "open");
+        return tg_fail_system(s->ctx, path, "open", errno);
     }
     *out = (tg_source){.ctx = s->ctx, .label = path, .fd = fd, .size = (uint64_t)info.st_size};
     return TG_OK;
@@ -309,7 +294,7 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
         spaces[p] = (tg_h5_space){desc->name[p], desc->dtype, desc->shape[p], 0};
     }
     if (ftruncate(s->journal_fd, 0) != 0) {
-        return system_failed(s->ctx, s->journal, "empty");
+        return tg_fail_system(s->ctx, s->journal, "empty", errno);
     }
     TG_CALL(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, parts));
     if (s->part_fd >= 0) {
@@ -325,7 +310,7 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     memset(s->sums, 0, sums);
     errno = tg_file_write_at(s->journal_fd, 0, &s->head, sizeof s->head);
     errno = errno ? errno : tg_file_write_at(s->journal_fd, sizeof s->head, s->sums, sums);
-    return errno ? system_failed(s->ctx, s->journal, "write") : TG_OK;
+    return errno ? tg_fail_system(s->ctx, s->journal, "write", errno) : TG_OK;
 }
 
 /* Continues the two files of an unfinished run, or creates them. */
@@ -391,9 +376,10 @@ tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
         s->head.row[p] =
             (uint64_t)(tg_shape_numel(&desc->shape[p]) / s->samples) * tg_dtype_size(desc->dtype);
     }
-    TG_TRY(join(ctx, desc->path, "", &s->path));
-    TG_TRY(join(ctx, desc->path, ".part", &s->part));
-    TG_TRY(join(ctx, desc->path, ".journal", &s->journal));
+    s->path = tg_mem_strdup(ctx, desc->path);
+    s->part = tg_mem_printf(ctx, "%s.part", desc->path);
+    s->journal = tg_mem_printf(ctx, "%s.journal", desc->path);
+    TG_TRY(s->path && s->part && s->journal ? TG_OK : TG_E_MEMORY);
     int64_t fewer = 0;
     TG_TRY(check_existing(s, desc, s->path, &s->complete, &fewer));
     if (!s->complete) {
@@ -429,12 +415,12 @@ tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part 
     errno =
         tg_file_write_at(s->part_fd, s->head.offset[part] + (uint64_t)sample * bytes, data, bytes);
     if (errno != 0) {
-        return system_failed(ctx, s->part, "write");
+        return tg_fail_system(ctx, s->part, "write", errno);
     }
     s->sums[number] = tg_checksum(data, bytes);
     errno = tg_file_write_at(s->journal_fd, sizeof s->head + (uint64_t)number * sizeof *s->sums,
                              &s->sums[number], sizeof *s->sums);
-    return errno == 0 ? TG_OK : system_failed(ctx, s->journal, "write");
+    return errno == 0 ? TG_OK : tg_fail_system(ctx, s->journal, "write", errno);
 }
 
 tg_status tg_sample_file_finish(tg_sample_file *s) {
@@ -448,10 +434,10 @@ tg_status tg_sample_file_finish(tg_sample_file *s) {
     }
     errno = tg_file_sync(s->part_fd);
     if (errno != 0) {
-        return system_failed(s->ctx, s->part, "sync");
+        return tg_fail_system(s->ctx, s->part, "sync", errno);
     }
     if (rename(s->part, s->path) != 0) {
-        return system_failed(s->ctx, s->part, "rename");
+        return tg_fail_system(s->ctx, s->part, "rename", errno);
     }
     s->complete = true;
     unlink(s->journal); /* a journal without its file is useless: the next run starts anew */

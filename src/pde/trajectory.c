@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/timer.h"
+#include "base/system.h"
 #include "io/file.h"
 #include "pde/generator.h"
 
@@ -358,10 +358,8 @@ static tg_status open_flow(flow *w) {
         TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->batches[i % 2].field[i / 2],
                          tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
     }
-    const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 16;
-    w->path = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
+    w->path = tg_mem_printf(ctx, "%s/%s.state", g->folder, g->pde->name);
     TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
-    snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
     TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
     const tg_pde_setup setup = {.ctx = ctx,
                                 .be = w->be,

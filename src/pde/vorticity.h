@@ -5,6 +5,8 @@
 #define TG_PDE_VORTICITY_H
 
 #include "backend/backend.h"
+#include "pde/fields.h"
+#include "pde/pde.h"
 
 typedef struct tg_vorticity_desc {
     int64_t grid;     /* points per dimension, N */
@@ -46,5 +48,30 @@ TG_NODISCARD tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, 
 
 /* velocity (flows, 2, N, N) at the points (i, j) length / N, on the host. */
 TG_NODISCARD tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity);
+
+/* The common part of the two-dimensional flow equations: the flows, on the host or on a device, and
+ * the grids they are sampled on. */
+
+typedef struct tg_flow_solver {
+    int threads;        /* of the host */
+    int64_t frames;     /* of a sample */
+    const void *config; /* the equation's */
+    tg_vorticity *flow;
+    tg_samplers outlets; /* by view; NULL if the device has a plan */
+    tg_backend *device;
+    tg_fft_plan *plan[TG_SAMPLERS];       /* for views that resolve the spectrum; else NULL */
+    int64_t resolution[TG_SAMPLERS];      /* of the plans */
+    double *d_spectrum, *d_field, *field; /* of the finest plan */
+} tg_flow_solver;
+
+/* Creates as many flows as the setup has samples at once. */
+TG_NODISCARD tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
+                                           tg_flow_solver *solver);
+/* Callbacks for tg_pde: the handle is a tg_flow_solver. */
+void tg_flow_solver_close(void *handle);
+
+/* The field of a spectrum like the flow's; spectrum and `out` are on the host. */
+TG_NODISCARD tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum,
+                                             float *out);
 
 #endif

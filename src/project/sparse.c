@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "project/branch.h"
 
 #define SPARSE_KEYS "sparse_ratio sparse_type scale_by_mask_ratio"

@@ -10,7 +10,7 @@
 #include "data/normalizer.h"
 #include "io/settings.h"
 #include "nn/network.h"
-#include "optim/state.h"
+#include "optim/optim.h"
 
 #define FORMAT     "1"
 #define CHECKPOINT "tgrad.checkpoint" /* format of a checkpoint .. */

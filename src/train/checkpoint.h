@@ -19,6 +19,7 @@ typedef enum tg_divergence {
     TG_DIVERGED_LOSS,    /* more than half of the batches of an epoch had no finite loss */
     TG_DIVERGED_WEIGHTS, /* NaN or Inf */
     TG_DIVERGED_ERROR,   /* the test error is no longer finite */
+    TG_DIVERGED_UPDATES, /* more than half of the updates of an epoch were refused */
     TG_DIVERGED_COUNT
 } tg_divergence;
 

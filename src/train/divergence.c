@@ -31,14 +31,23 @@ static int64_t finite_batches(const tg_trainer *t) {
     return (t->progress.samples + size - 1) / size;
 }
 
+/* Whether most updates of the epoch were refused: their gradients overflow, so the losses, which
+ * are finite, will not fall any more. */
+static bool refuses_most(const tg_trainer *t) {
+    const tg_optim_stats now = tg_optim_get_stats(t->optim), *start = &t->stats_start;
+    return now.skipped - start->skipped > now.steps - start->steps;
+}
+
 tg_status tg_trainer_judge_epoch(tg_trainer *t, const tg_train_epoch *epoch, bool is_last) {
     tg_progress *p = &t->progress;
     bool is_broken = false;
+    TG_CALL(tg_optim_synchronize(t->optim));
     TG_CALL(is_last ? look_at_weights(t, &is_broken) : TG_OK);
     const bool has_error = epoch->test_count > 0 && isfinite(p->best); /* from an earlier epoch */
     p->diverged = 2 * finite_batches(t) < tg_loader_batches(t->loader)      ? TG_DIVERGED_LOSS
                   : is_broken                                               ? TG_DIVERGED_WEIGHTS
                   : has_error && !isfinite(tg_trainer_best_error(t, epoch)) ? TG_DIVERGED_ERROR
+                  : refuses_most(t)                                         ? TG_DIVERGED_UPDATES
                                                                             : TG_DIVERGED_NOT;
     return TG_OK;
 }
@@ -93,7 +102,9 @@ tg_status tg_trainer_check_divergence(tg_trainer *t) {
     static const char *const signs[TG_DIVERGED_COUNT] = {
         [TG_DIVERGED_LOSS] = "most batches of its last epoch had no finite loss",
         [TG_DIVERGED_WEIGHTS] = "its weights are not finite",
-        [TG_DIVERGED_ERROR] = "its test error is not finite any more"};
+        [TG_DIVERGED_ERROR] = "its test error is not finite any more",
+        [TG_DIVERGED_UPDATES] = "most updates of its last epoch were skipped, as their gradients "
+                                "are not finite or too large"};
     char good[TG_GOOD_TEXT];
     return !t->progress.diverged
                ? TG_OK

@@ -13,7 +13,7 @@
 #include "base/minmax.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 

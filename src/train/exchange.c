@@ -1,8 +1,8 @@
 /* Exchanges gradient sums between ranks. */
-#include "train/exchange.h"
+#include "train/step.h"
 
+#include "optim/optim.h"
 #include "optim/ranks.h"
-#include "optim/state.h"
 #include "optim/step.h"
 
 struct tg_exchange {

@@ -5,7 +5,7 @@
 #include "data/normalizer.h"
 #include "io/formats.h"
 #include "nn/config.h"
-#include "nn/decompose.h"
+#include "nn/factors.h"
 #include "nn/network.h"
 #include "train/model.h"
 

@@ -113,9 +113,8 @@ static tg_status measure(void *user, const tg_gradient *gradient) {
     if (!param.spectral) {
         return TG_OK;
     }
-    dense = be->ops->alloc(be, TG_MEM_GRADIENTS,
-                           (size_t)tg_shape_numel(&param.shape) * tg_dtype_size(dtype));
-    TG_TRY(dense ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(be, TG_MEM_GRADIENTS, dense,
+                            (size_t)tg_shape_numel(&param.shape) * tg_dtype_size(dtype)));
     TG_TRY(tg_gradient_form(be, gradient, dense));
     TG_TRY(tg_stable_rank_of(be, dtype, &param.shape, dense, m->rank[gradient->param]));
 fail:

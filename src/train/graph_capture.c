@@ -1,5 +1,5 @@
 /* Captures passes, and replays them. */
-#include "train/graph_capture.h"
+#include "train/step.h"
 
 enum { WARM_UP = 1 }; /* steps before the first capture */
 

@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "train/config.h"
-#include "train/graph_capture.h"
-#include "train/rollout.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 /* Prepares for training steps; called before each epoch, since evaluation uses other sizes. */
@@ -261,6 +260,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     const int64_t micro = t->model->config.loop.accumulation_steps;
     const int64_t batches = tg_loader_batches(t->loader);
     t->epoch_start = tg_seconds();
+    t->stats_start = tg_optim_get_stats(t->optim);
     t->step_seconds = 0.0;
     t->timed_steps = 0;
     TG_CALL(tg_trainer_agree(t, tg_trainer_grow_modes(t)));
@@ -304,11 +304,13 @@ tg_train_end tg_trainer_end(const tg_trainer *t) {
     if (!t) {
         return (tg_train_end){0};
     }
+    const int64_t refused = tg_optim_get_stats(t->optim).skipped;
     tg_train_end end = {.is_finished = is_at_end(t),
                         .has_diverged = is_at_end(t) && t->progress.diverged,
                         .epoch = t->progress.epoch,
                         .step = t->progress.step,
-                        .skipped = t->progress.skipped + tg_optim_get_stats(t->optim).skipped,
+                        .skipped = t->progress.skipped + refused,
+                        .refused = refused,
                         .epochs = tg_run_epochs(t->ctx, t->model->settings)};
     snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
     return end;

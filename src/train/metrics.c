@@ -99,7 +99,7 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
     static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl",
                                         "stable_ranks.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[TG_PATH], text[128];
+        char path[TG_PATH];
         tg_status status = tg_run_folder_file(folder, names[i], path);
         const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
         const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* a missing file has no lines */
@@ -107,8 +107,7 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
             close(fd);
         }
         if (error != 0 && error != EINVAL) { /* EINVAL: the file cannot be synced */
-            status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot sync: %s", path,
-                             tg_system_reason(error, text));
+            status = tg_fail_system(folder->ctx, path, "sync", error);
         }
         if (status != TG_OK) {
             return status;
@@ -284,8 +283,7 @@ static tg_status read_header(const tg_run_folder *folder, const char *path, line
     char text[128];
     FILE *file = fopen(path, "r");
     if (!file && errno != ENOENT) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot open: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(folder->ctx, path, "open", errno);
     }
     bool is_whole = !file;
     while (!is_whole && fgets(text, sizeof text, file)) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/sized.h"
+#include "base/context.h"
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"

@@ -11,8 +11,8 @@
 #include "data/dataset.h"
 #include "nn/network.h"
 #include "optim/ranks.h"
-#include "train/rollout.h"
 #include "train/run_datasets.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 /* A data set and its memory. */

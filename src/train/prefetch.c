@@ -1,10 +1,10 @@
 /* Prefetching. Batch n uses slot n % 2: the thread fills it, the copy stream uploads it, and once
  * the stream has passed that upload the thread may fill it again. */
-#include "train/prefetch.h"
+#include "train/trainer.h"
 
 #include <pthread.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "data/dataset.h"
 #include "data/normalizer.h"
 

@@ -12,7 +12,7 @@
  * x is normalized by one normalizer, p by another: a channel that moves to the next input is
  * decoded and encoded on the way, v -> scale v + shift. The dropout masks are those of the training
  * step, the same in all k. */
-#include "train/rollout.h"
+#include "train/step.h"
 
 #include "backend/tensor.h"
 #include "base/memory.h"
@@ -157,11 +157,9 @@ static tg_status make_buffers(tg_rollout *r) {
     r->be->ops->release(r->be, r->aim.data);
     r->aim.data = NULL;
     r->capacity = 0;
-    r->inputs = r->be->ops->alloc(r->be, TG_MEM_ACTIVATIONS,
-                                  (size_t)inputs_kept(r->most, r->is_all) * count * r->x_bytes);
-    TG_CALL(r->inputs ? TG_OK : TG_E_MEMORY);
-    r->aim.data = r->be->ops->alloc(r->be, TG_MEM_DATA, count * r->y_bytes);
-    TG_CALL(r->aim.data ? TG_OK : TG_E_MEMORY);
+    TG_CALL(TG_BACKEND_ALLOC(r->be, TG_MEM_ACTIVATIONS, r->inputs,
+                             (size_t)inputs_kept(r->most, r->is_all) * count * r->x_bytes));
+    TG_CALL(TG_BACKEND_ALLOC(r->be, TG_MEM_DATA, r->aim.data, count * r->y_bytes));
     r->capacity = size;
     return TG_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "data/energy.h"
+#include "data/dataset.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 

@@ -18,18 +18,6 @@
 #include "io/file.h"
 #include "io/name_index.h"
 
-/* Creates a folder and its missing parents. */
-static tg_status make_folder(tg_context *ctx, const char *path) {
-    char part[TG_PATH];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(part, 0777); /* the last one reports any error */
-        *slash = '/';
-    }
-    return tg_folder_make(ctx, path);
-}
-
 tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char *path) {
     const int length = snprintf(path, TG_PATH, "%s/%s", folder->path, name);
     return length < TG_PATH ? TG_OK
@@ -67,9 +55,9 @@ void tg_run_folder_close(tg_run_folder *folder) {
 
 tg_status tg_run_folder_make(const tg_run_folder *folder) {
     char inner[TG_PATH];
-    TG_CALL(make_folder(folder->ctx, folder->path));
+    TG_CALL(tg_folder_make_all(folder->ctx, folder->path));
     TG_CALL(tg_run_folder_file(folder, "checkpoints", inner));
-    return make_folder(folder->ctx, inner);
+    return tg_folder_make_all(folder->ctx, inner);
 }
 
 tg_status tg_run_folder_sweep(const tg_run_folder *folder) {
@@ -171,11 +159,10 @@ fail:
 
 /* A missing file counts as removed. */
 static tg_status remove_file(const tg_run_folder *folder, const char *name) {
-    char path[TG_PATH], text[128];
+    char path[TG_PATH];
     TG_CALL(tg_run_folder_file(folder, name, path));
     if (unlink(path) != 0 && errno != ENOENT) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot remove: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(folder->ctx, path, "remove", errno);
     }
     return TG_OK;
 }
@@ -268,8 +255,7 @@ tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
     TG_CALL(tg_run_folder_file(folder, ".lock", path));
     const int fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
     if (fd < 0 && makes) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot open: %s", path,
-                       tg_system_reason(errno, text));
+        return tg_fail_system(folder->ctx, path, "open", errno);
     }
     if (fd < 0) {
         return TG_OK;

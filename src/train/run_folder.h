@@ -2,7 +2,7 @@
 #ifndef TG_TRAIN_RUN_FOLDER_H
 #define TG_TRAIN_RUN_FOLDER_H
 
-#include "io/events.h"
+#include "io/formats.h"
 #include "tgrad/status.h"
 #include "tgrad/train.h"
 #include <stdbool.h>

@@ -3,14 +3,14 @@
 #include <string.h>
 
 #include "base/context.h"
-#include "base/host_memory.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "base/system.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
 #include "train/checkpoint.h"
-#include "train/rollout.h"
 #include "train/run_datasets.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 /* Updates of all epochs, capped at the largest opt.total_steps, which no run can exceed. */

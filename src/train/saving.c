@@ -14,7 +14,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
-#include "train/exchange.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 /* ---- files: may run in the thread ---- */

@@ -9,11 +9,9 @@
 
 #include <math.h>
 
-#include "base/sized.h"
+#include "base/context.h"
 #include "optim/ranks.h"
-#include "train/exchange.h"
-#include "train/graph_capture.h"
-#include "train/rollout.h"
+#include "train/step.h"
 
 struct tg_step {
     tg_context *ctx;
@@ -46,7 +44,7 @@ tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim) {
         return tg_fail(fno->ctx, TG_E_ARGUMENT,
                        "workspace: network and optimizer are of two contexts, it takes one");
     }
-    return tg_optim_share(optim, nn_share(fno, &optim->needs));
+    return tg_optim_share_workspace(optim, nn_share(fno, &optim->needs));
 }
 
 /* ---- life ---- */
@@ -112,9 +110,8 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     const bool rolls_out = config->rollout_steps > 1;
     TG_TRY(rolls_out ? tg_rollout_create(ctx, config, &s->rollout) : TG_OK);
     TG_TRY(nn_loss_fits(s->be, &config->loss, tg_fno_get_config(config->fno)));
-    s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER,
-                                (size_t)(rolls_out ? config->rollout_steps : 1) * sizeof *s->loss);
-    TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_BACKEND_ALLOC(s->be, TG_MEM_OTHER, s->loss,
+                            (size_t)(rolls_out ? config->rollout_steps : 1) * sizeof *s->loss));
     if (s->be->ops->stream) {
         TG_TRY(tg_late_create(s->be, s->loss, sizeof *s->loss, &s->late));
         /* the dropout masks depend on the number of steps made */

@@ -7,8 +7,8 @@
 
 #include "dist/comm.h"
 #include "tgrad/tgrad.h"
-#include "train/rollout.h"
 #include "train/run_datasets.h"
+#include "train/step.h"
 
 /* ---- data of a stage ---- */
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/cpu/fft_lines.h"
+#include "backend/cpu/fft.h"
 #include "support/cmocka.h"
 
 static tg_backend *open_cpu(int threads, tg_context **ctx) {

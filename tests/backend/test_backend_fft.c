@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/fft_lines.h"
+#include "backend/cpu/fft.h"
 #include "support/runner.h"
 
 /* ---- grids and windows ---- */

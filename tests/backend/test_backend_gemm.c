@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/product.h"
+#include "backend/backend.h"
 #include "support/runner.h"
 
 static const char *const op_names[] = {"N", "T", "H", "CONJ"};

@@ -9,7 +9,7 @@
 #include "nn/network.h"
 #include "support/fake_device.h"
 #include "support/network.h"
-#include "train/graph_capture.h"
+#include "train/step.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 

@@ -4,7 +4,7 @@
 
 #include "base/context.h"
 #include "base/memory.h"
-#include "base/threads.h"
+#include "base/system.h"
 #include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 

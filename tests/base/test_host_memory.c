@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/host_memory.h"
+#include "base/system.h"
 #include "support/cmocka.h"
 #include "support/files.h"
 

@@ -51,6 +51,15 @@ grep -q "an integer from 1 to 1048576" all || complain "a range in full digits"
 grep -q "one of full, half, 8bit" opt || complain "choices"
 if grep -q "fno[.]" opt; then complain "help keys opt shows another section"; fi
 refused 2 "did you mean opt?" help keys opts
+expect 0 help opt.name
+says out "  opt.name (" "one of adam, lowrank"
+[ "$(grep -c '^  opt[.]' out)" -eq 1 ] || complain "help opt.name shows other settings: $(cat out)"
+cp out one
+expect 0 help keys opt.name
+cmp -s out one || complain "$last: not the page of help opt.name"
+expect 0 help keys opt.name --json
+[ "$(jq -r '.keys[].key' out)" = opt.name ] || complain "$last: $(cat out)"
+refused 2 "there is no setting 'opt.nam'; did you mean opt.name?" help opt.nam
 refused 2 "one too many" help train keys
 "$tgrad" train --help >page
 [ "$(grep -c '^  [a-z]*[.][a-z_]* .*\(default:\|needed\)' page)" -ge 15 ] || complain "train --help shows keys"
@@ -93,7 +102,12 @@ printf 'fno: {n_modes: 8}\n' >c.yaml
 cp "$tree/tests/fixtures/v1_f4.npy" a.npy
 cp "$tree/tests/fixtures/h5py.h5" a.h5
 : >empty
-refused 1 "a.npy: not a text file in UTF-8; it is an npy file" train a.npy --run r
+refused 1 "a.npy: expected settings (YAML), found arrays (npy); tgrad init writes settings" train a.npy --run r
+refused 1 "a.h5: expected settings (YAML), found arrays (HDF5); tgrad init writes settings" plan a.h5
+{ cat a.npy && head -c 2000000 /dev/zero; } >large.npy # larger than settings may be
+refused 1 "large.npy: expected settings (YAML), found arrays (npy)" train large.npy --run r
+{ printf 'a: 1 #' && head -c 2000000 /dev/zero | tr '\0' x; } >large.yaml
+refused 1 "large.yaml: has 2000006 bytes, at most 1048576 are accepted" train large.yaml --run r
 refused 1 "c.yaml: expected a safetensors file, found a text file" eval c.yaml --data a.h5
 refused 1 "a.npy: expected a safetensors file, found an npy file" verify fno a.npy
 refused 1 "a.h5: expected a safetensors file, found an HDF5 file" predict a.h5 -i a.npy -o b.npy

@@ -37,8 +37,13 @@ opt: {name: adam, n_epochs: 1}
 data: {train_file: plain.safetensors, batch_size: 4, encode_output: false}
 Y
 arrays plain.safetensors x 8,12,20 y 8,12,20
+small=(--threads 1 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1)
 expect 0 train config.yaml --run plain --threads 1
+grep -q "of each channel" out && complain "the channels of fields without any: $(cat out)"
 
+expect 0 inspect plain/checkpoints/recent.safetensors
+says out "a trained model, which tgrad eval and tgrad predict take"
+grep -q "data layout" out && complain "a checkpoint is no data: $(grep 'data layout' out)"
 expect 0 eval --help
 says out "HDF5, npz, safetensors, or NAME_x.npy"
 
@@ -83,10 +88,37 @@ says err "x is read as 12 channels on a grid of 20x3; if its channels come last,
 arrays first.safetensors x 8,3,12,20 y 8,3,12,20
 expect 0 init first.safetensors
 says out "n_modes: [6, 10]" "in_channels: 3"
+# as many channels as the grid has points, or more: y, which has others, shows what they are
+arrays many.safetensors x 4,20,12,12 y 4,1,12,12
+expect 0 init many.safetensors
+says out "n_modes: [6, 6]" "in_channels: 20" "out_channels: 1"
+arrays many_x.safetensors x 4,12,12,20 y 4,12,12
+expect 0 init many_x.safetensors --order nhwc
+says out "n_modes: [6, 6]" "in_channels: 20" "out_channels: 1"
+arrays cube.safetensors x 4,12,12,12 y 4,12,12,12
+expect 0 init cube.safetensors
+says out "n_modes: [6, 6, 6]" "in_channels: 1"
 arrays grids.safetensors x 8,12,20 y 8,12,16
 expect 1 init grids.safetensors
 says err "their grids differ), but x is 8x12x20, y is 8x12x16"
 grep -q "data.order" err && complain "the order of channels is not what is wrong: $(cat err)"
+
+# ---- a model of another order than the file ----
+
+arrays first_2.safetensors x 8,3,12,20 y 8,2,12,20
+arrays last_2.safetensors x 8,12,20,3 y 8,12,20,2
+expect 0 init first_2.safetensors -o first_2.yaml
+expect 0 train first_2.yaml --run first_2 "${small[@]}"
+grep -Eq "^l2 of each channel, 12x20: [0-9.]+ [0-9.]+$" out || complain "no errors of channels: $(cat out)"
+exits 1 eval first_2 -d last_2.safetensors
+says err "set data.order: nhwc" "here the keys of section data are the options --x-name, --y-name and --order"
+expect 0 eval first_2 -d last_2.safetensors --order nhwc
+grep -Eq "^last_2.safetensors +12x20 +8 " out || complain "$last: $(cat out)"
+exits 1 predict first_2 -i last_2.safetensors -o last_y.npy
+expect 0 predict first_2 -i last_2.safetensors -o last_y.npy --order nhwc
+says out "8 samples, f32 8x12x20x2"
+expect 0 predict first_2 -i first_2.safetensors -o first_y.npy
+says out "8 samples, f32 8x2x12x20"
 
 # ---- two arrays of other names ----
 
@@ -94,6 +126,8 @@ arrays two.safetensors start 8,12,20 end 8,12,20
 expect 1 init two.safetensors
 says err "tgrad init two.safetensors --x-name start --y-name end, or the other way round"
 expect 0 init two.safetensors --x-name start --y-name end
+expect 1 predict plain -i two.safetensors -o two.npy
+says err "there is no tensor 'x'; there are start, end; --dataset says which one to take"
 expect 0 inspect two.safetensors # of this format it may be a file of weights
 says out "tgrad init two.safetensors --x-name start --y-name end"
 "$tgrad" convert two.safetensors two.h5 >/dev/null
@@ -111,6 +145,47 @@ says out '"name": null' "their grids differ"
 arrays three.safetensors a 8,12,20 b 8,12,20 c 8,12,20
 expect 1 init three.safetensors
 grep -q "the other way round" err && complain "three arrays are no pair"
+
+arrays one.safetensors u 8,6,12,20
+expect 1 init one.safetensors
+says err "if it has times, (samples, times, grid..): tgrad init one.safetensors --fields u"
+expect 0 init one.safetensors --fields u
+says out "fields: u"
+arrays upper.safetensors X 8,12,20 Y 8,12,20
+expect 1 init upper.safetensors
+says err "of this pair: tgrad init upper.safetensors --x-name X --y-name Y"
+grep -q "the other way round" err && complain "the names say which is the input: $(cat err)"
+
+# ---- training and test data side by side ----
+
+arrays parts.safetensors x_test 3,12,20 x_train 8,12,20 y_test 3,12,20 y_train 8,12,20
+expect 1 init parts.safetensors
+says err "of this pair: tgrad init parts.safetensors --x-name x_train --y-name y_train"
+expect 0 init parts.safetensors --x-name x_train --y-name y_train -o parts.yaml
+expect 0 train parts.yaml --run parts "${small[@]}"
+expect 0 eval parts -d parts.safetensors --x-name x_test --y-name y_test # no part of what was trained on
+grep -Eq "^parts.safetensors +12x20 +3 " out || complain "$last: not all 3 samples: $(cat out)"
+expect 1 eval parts -d parts.safetensors --x-name x_test --y-name y_test --split test
+says err "--split test: the model was not trained on x_test of parts.safetensors"
+expect 0 eval parts -d parts.safetensors --x-name x_train
+says out "1 test sample of parts.safetensors; the other 7 were trained on"
+
+# ---- a pair of npy files ----
+
+for side in x y; do
+    expect 0 convert plain.safetensors $side.npy --dataset $side
+    cp $side.npy ${side}_heat.npy
+    cp $side.npy heat_$side.npy
+done
+for file in x.npy x_heat.npy heat_x.npy; do
+    expect 0 init $file -o npy.yaml
+    expect 0 train npy.yaml --run npy --force "${small[@]}"
+done
+cp x.npy other.npy
+for file in y.npy other.npy; do
+    expect 1 init $file
+    says err "$file: an npy file holds one array: call the files of a pair NAME_x.npy and NAME_y.npy"
+done
 
 # ---- NaN: x[2, 3, 5] and y[5, 11, 18] ----
 

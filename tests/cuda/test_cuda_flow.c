@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pde/grf.h"
+#include "pde/fields.h"
 #include "pde/vorticity.h"
 #include "support/cmocka.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/timer.h"
+#include "base/system.h"
 #include "dist/comm.h"
 #include "support/cmocka.h"
 #include "support/fake_device.h"

@@ -29,7 +29,8 @@ static tg_status set_optim(configs *c, const char *key, const char *text) {
 }
 
 static tg_status set_schedule(configs *c, const char *key, const char *text) {
-    return tg_lr_schedule_config_set(fuzz_context(), &c->schedule, key, text);
+    return tg_setting_set(fuzz_context(), "opt", tg_lr_schedule_config_rows(),
+                          tg_lr_schedule_config_count(), &c->schedule, key, text);
 }
 
 static const char *get_fno(const configs *c, int index, char *text) {
@@ -41,7 +42,12 @@ static const char *get_optim(const configs *c, int index, char *text) {
 }
 
 static const char *get_schedule(const configs *c, int index, char *text) {
-    return tg_lr_schedule_config_get(&c->schedule, index, text, TEXT);
+    return tg_setting_get(&tg_lr_schedule_config_rows()[index], &c->schedule, text, TEXT);
+}
+
+static const char *schedule_key(int index) {
+    const bool is_one = index >= 0 && index < tg_lr_schedule_config_count();
+    return is_one ? tg_lr_schedule_config_rows()[index].key : NULL;
 }
 
 static const struct {
@@ -52,7 +58,7 @@ static const struct {
 } tables[] = {
     {set_fno, get_fno, tg_fno_config_key, tg_fno_config_count},
     {set_optim, get_optim, tg_optim_config_key, tg_optim_config_count},
-    {set_schedule, get_schedule, tg_lr_schedule_config_key, tg_lr_schedule_config_count},
+    {set_schedule, get_schedule, schedule_key, tg_lr_schedule_config_count},
 };
 enum { TABLES = sizeof tables / sizeof tables[0] };
 

@@ -69,7 +69,7 @@ static void make_function(void) {
     size_t activations = 0, workspace = 0;
     tg_fno_config config = world.network;
     config.input_gradient = true;
-    set_ok(ctx, tg_function_create(ctx, &config, BATCH, world.grid, true, &world.function));
+    set_ok(ctx, tg_function_create(ctx, &config, BATCH, world.grid, true, NULL, &world.function));
     set_ok(ctx, tg_function_sizes(world.function, &activations, &workspace));
     assert_true(activations + workspace <= BUFFER);
     for (int i = 0; i < tg_fno_param_count(world.fno); i++) {

@@ -75,7 +75,7 @@ static void compare(tg_context *ctx, bool blocks_only, const char *json) {
     net_ok(ctx, tg_fno_create(ctx, &config, SEED, &fno));
     net_ok(ctx, tg_fno_prepare(fno, BATCH, grid, true));
     config.input_gradient = true;
-    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, &function));
+    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, NULL, &function));
     caller callers[2];
     tg_tensor x[2], y[2], expected[2], dy[2], dx[2];
     for (int k = 0; k < 2; k++) {
@@ -126,10 +126,76 @@ TEST(numbers_are_those_of_a_network) {
     compare(ctx, false,
             "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
             "\"complex_data\": true, \"saved_precision\": \"8bit\"}");
+    compare(ctx, false,
+            "{\"architecture\": \"uno\", \"hidden_channels\": 6, \"n_layers\": 3,"
+            "\"uno_out_channels\": [6, 8, 6], \"uno_n_modes\": [[4, 6], [4, 4], [4, 6]],"
+            "\"uno_scalings\": [[1, 1], [0.5, 0.5], [2, 2]], \"channel_mlp_skip\": \"linear\"}");
     compare(ctx, true,
             "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
             "\"in_channels\": 6, \"out_channels\": 6, \"domain_padding\": 0.25,"
             "\"positional_embedding\": null, \"saved_precision\": \"8bit\"}");
+    tg_context_destroy(&ctx);
+}
+
+/* Gradients of spectral weights as factors, with room beside them that the caller may write to. */
+static void compare_factors(tg_context *ctx, const char *json) {
+    const tg_fno_config config = net_config(ctx, json);
+    const tg_shared_workspace wanted = {.dense_bytes = 3000, .work_bytes = 70000};
+    tg_gradient factors[MOST_PARAMS] = {{0}};
+    tg_fno *fno = NULL;
+    tg_function *function = NULL;
+    caller c;
+    int spectral = 0;
+    net_ok(ctx, tg_fno_create(ctx, &config, SEED, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, BATCH, grid, true));
+    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, &wanted, &function));
+    make_caller(ctx, fno, function, &c);
+    net_gradients kept = net_gradients_make(ctx, fno);
+    const tg_grad_sink sink = net_sink(&kept);
+    tg_tensor x = net_random(ctx, &config, BATCH, 1, grid, 1);
+    tg_tensor y = net_random(ctx, &config, BATCH, 1, grid, 2);
+    tg_tensor dy = net_random(ctx, &config, BATCH, 1, grid, 3);
+    net_ok(ctx, tg_fno_forward(fno, &x, &y));
+    net_ok(ctx, tg_fno_backward(fno, &dy, &sink));
+    void *none[MOST_PARAMS] = {NULL};
+    tg_function_call call = c.call;
+    call.gradients = none;
+    call.factors = factors;
+    net_ok(ctx, tg_function_forward(function, &call, &x, &y));
+    net_ok(ctx, tg_function_backward(function, &call, &dy, NULL));
+    const tg_shared_workspace shared = tg_function_shared(function);
+    assert_true(shared.dense_bytes == wanted.dense_bytes && shared.work_bytes == wanted.work_bytes);
+    memset(shared.dense, 0xFF, shared.dense_bytes);
+    memset(shared.work, 0xFF, shared.work_bytes);
+    for (int i = 0; i < c.count; i++) {
+        tg_tensor *const expected = &kept.gradient[i];
+        assert_true(tg_function_sends_factors(function, i) == (factors[i].x != NULL));
+        if (factors[i].x) {
+            tg_tensor dense;
+            net_ok(ctx,
+                   tg_tensor_create(ctx, TG_MEM_OTHER, expected->dtype, &expected->shape, &dense));
+            net_ok(ctx, tg_gradient_read(ctx, &factors[i], &dense));
+            assert_memory_equal(dense.data, expected->data, c.bytes[i]);
+            tg_tensor_destroy(&dense);
+            spectral++;
+        }
+    }
+    assert_int_equal(spectral, config.n_layers);
+    net_gradients_free(&kept);
+    free_caller(&c);
+    tg_tensor *const made[] = {&x, &y, &dy};
+    for (int i = 0; i < T_COUNT(made); i++) {
+        tg_tensor_destroy(made[i]);
+    }
+    tg_function_destroy(&function);
+    tg_fno_destroy(&fno);
+}
+
+TEST(spectral_gradients_as_factors) {
+    tg_context *ctx = net_context("cpu", 2);
+    compare_factors(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
+    compare_factors(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 5, \"n_layers\": 2,"
+                         "\"saved_precision\": \"8bit\", \"activation_checkpoint\": \"block\"}");
     tg_context_destroy(&ctx);
 }
 
@@ -145,7 +211,7 @@ static void check_input_gradient(tg_context *ctx, bool blocks_only) {
     caller c;
     net_ok(ctx, tg_fno_create(ctx, &config, SEED, &fno));
     config.input_gradient = true;
-    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, &function));
+    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, NULL, &function));
     make_caller(ctx, fno, function, &c);
     tg_tensor x = net_random(ctx, &config, BATCH, 1, grid, 1);
     tg_tensor y = net_random(ctx, &config, BATCH, 1, grid, 2);
@@ -203,7 +269,7 @@ TEST(errors) {
     tg_function *function = NULL, *other = NULL;
     caller c;
     net_ok(ctx, tg_fno_create(ctx, &config, SEED, &fno));
-    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, &function));
+    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, true, NULL, &function));
     make_caller(ctx, fno, function, &c);
     tg_tensor x = net_random(ctx, &config, BATCH + 1, 1, grid, 1);
     tg_tensor y = net_random(ctx, &config, BATCH + 1, 1, grid, 2);
@@ -223,16 +289,16 @@ TEST(errors) {
     expect_error(ctx, TG_E_ARGUMENT, tg_function_forward(function, &c.call, &x, &y),
                  tg_fno_get_param(fno, 2).name);
     c.weights[2] = tg_fno_get_param(fno, 2).weight.data;
-    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, false, &other));
+    net_ok(ctx, tg_function_create(ctx, &config, BATCH, grid, false, NULL, &other));
     expect_error(ctx, TG_E_ARGUMENT, tg_function_backward(other, &c.call, &y, NULL), "training");
     tg_function_destroy(&other);
     config.blocks_only = true;
-    expect_error(ctx, TG_E_CONFIG, tg_function_create(ctx, &config, 2, grid, true, &other),
+    expect_error(ctx, TG_E_CONFIG, tg_function_create(ctx, &config, 2, grid, true, NULL, &other),
                  "blocks_only");
     config.blocks_only = false;
     config.micro_batch = 1;
-    expect_error(ctx, TG_E_UNSUPPORTED, tg_function_create(ctx, &config, 2, grid, true, &other),
-                 "micro_batch");
+    expect_error(ctx, TG_E_UNSUPPORTED,
+                 tg_function_create(ctx, &config, 2, grid, true, NULL, &other), "micro_batch");
     assert_null(other);
     free_caller(&c);
     tg_tensor_destroy(&x);
@@ -246,7 +312,7 @@ TEST(errors) {
 
 static tg_status build(tg_context *ctx, const tg_fno_config *config) {
     tg_function *function = NULL;
-    const tg_status status = tg_function_create(ctx, config, BATCH, grid, true, &function);
+    const tg_status status = tg_function_create(ctx, config, BATCH, grid, true, NULL, &function);
     tg_function_destroy(&function);
     return status;
 }

@@ -458,7 +458,7 @@ TEST(optimizers_need_their_workspace) {
     shared.dense = malloc(shared.dense_bytes);
     assert_true(shared.work && shared.dense);
     shared.work_bytes--;
-    net_ok(ctx, tg_optim_share(optim, &shared));
+    net_ok(ctx, tg_optim_share_workspace(optim, &shared));
     assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "the network is not prepared with them"));
     shared.work_bytes++; /* what is shared may change at any time */
@@ -466,11 +466,56 @@ TEST(optimizers_need_their_workspace) {
     tg_optim_destroy(&optim);
     setup.shares_workspace = false;
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    assert_int_equal(tg_optim_share(optim, &shared), TG_E_ARGUMENT);
+    assert_int_equal(tg_optim_share_workspace(optim, &shared), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "its own workspace"));
     tg_optim_destroy(&optim);
     free(shared.work);
     free(shared.dense);
+    tg_context_destroy(&ctx);
+}
+
+/* It works where the caller says before each call, and nowhere else. */
+TEST(a_workspace_may_move_between_calls) {
+    enum { N = 8 * 8 * 8 * 2 };
+    tg_context *ctx = net_context("cpu", 1);
+    tg_optim_config config = tg_optim_config_default();
+    tg_optim *optim = NULL;
+    float gradient[N], weight[N] = {0.0f};
+    for (int i = 0; i < N; i++) {
+        gradient[i] = (float)(i % 7) - 2.5f;
+    }
+    net_ok(ctx, tg_optim_config_set(ctx, &config, "name", "lowrank"));
+    net_ok(ctx, tg_optim_config_set(ctx, &config, "min_entries", "1"));
+    const tg_optim_param param = {"w", TG_C64, tg_shape_of(3, (int64_t[]){8, 8, 8}), 0};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1,
+                                  .accumulates = true,
+                                  .shares_workspace = true};
+    const tg_gradient given = {.dtype = TG_C64, .shape = param.shape, .dense = gradient};
+    tg_tensor moved;
+    net_ok(ctx, tg_tensor_wrap(ctx, TG_C64, &param.shape, weight, &moved));
+    tg_optim_memory planned;
+    net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &planned));
+    net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
+    const size_t bytes = planned.shared.work_bytes;
+    unsigned char *memory[2] = {malloc(bytes), malloc(bytes)};
+    assert_true(memory[0] && memory[1] && bytes > 0);
+    for (int call = 0; call < 6; call++) { /* of the three updates the first one refreshes */
+        const tg_shared_workspace here = {.work = memory[call % 2], .work_bytes = bytes};
+        memset(memory[1 - call % 2], 0x5A, bytes);
+        net_ok(ctx, tg_optim_share_workspace(optim, &here));
+        net_ok(ctx, call % 2 == 0 ? tg_optim_accumulate(optim, &given)
+                                  : tg_optim_apply(optim, 0, &moved));
+        for (size_t i = 0; i < bytes; i++) {
+            assert_int_equal(memory[1 - call % 2][i], 0x5A);
+        }
+    }
+    tg_optim_destroy(&optim);
+    free(memory[0]);
+    free(memory[1]);
     tg_context_destroy(&ctx);
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "nn/physics_loss.h"
-#include "pde/elliptic.h"
+#include "nn/losses.h"
+#include "pde/solvers.h"
 #include "support/files.h"
 #include "support/network.h"
 

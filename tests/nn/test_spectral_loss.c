@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 #include "support/network.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))

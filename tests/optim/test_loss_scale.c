@@ -11,7 +11,7 @@
 #include "optim/optim.h"
 #include "support/fake_device.h"
 #include "support/network.h"
-#include "train/graph_capture.h"
+#include "train/step.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 

@@ -66,8 +66,8 @@ TEST(every_schedule_setting_has_its_row) {
     const tg_lr_schedule_config config = tg_lr_schedule_config_default();
     char text[256];
     for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
-        expect_row(tg_lr_schedule_config_key(i),
-                   tg_lr_schedule_config_get(&config, i, text, sizeof text));
+        const tg_setting *row = &tg_lr_schedule_config_rows()[i];
+        expect_row(row->key, tg_setting_get(row, &config, text, sizeof text));
     }
 }
 

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/threads.h"
+#include "base/system.h"
 #include "support/cmocka.h"
 #include "support/files.h"
 #include "support/rank_threads.h"

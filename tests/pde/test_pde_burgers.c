@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "pde/burgers.h"
-#include "pde/grf.h"
+#include "pde/fields.h"
+#include "pde/solvers.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "pde/elliptic.h"
 #include "pde/pde.h"
+#include "pde/solvers.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 #include "support/files.h"

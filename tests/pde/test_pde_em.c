@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "pde/em.h"
 #include "pde/pde.h"
+#include "pde/solvers.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 

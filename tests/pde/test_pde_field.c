@@ -2,8 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pde/grf.h"
-#include "pde/sampler.h"
+#include "pde/fields.h"
 #include "support/cmocka.h"
 #include "support/context.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pde/grf.h"
+#include "pde/fields.h"
 #include "pde/vorticity.h"
 #include "support/cmocka.h"
 #include "support/context.h"

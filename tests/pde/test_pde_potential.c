@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pde/body.h"
+#include "pde/solvers.h"
 #include "support/network.h"
 
 static const double pi = 3.14159265358979323846;

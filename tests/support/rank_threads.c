@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/threads.h"
+#include "base/system.h"
 #include "dist/comm.h"
 
 typedef struct shown {
@@ -175,23 +175,16 @@ static void reduce_part(const tg_comm_group *group, tg_comm_op op, tg_dtype dtyp
     }
 }
 
-static tg_status reduce_to(tg_comm *comm, const char *name, tg_comm_op op, tg_dtype dtype,
-                           int64_t n, void *x, int first, int last) {
+static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
+                        void *x) {
+    const char *name = owner < 0 ? all_reduce_name : reduce_name;
+    const int first = owner < 0 ? 0 : owner, last = owner < 0 ? comm->ranks - 1 : owner;
     tg_status status = TG_OK;
     TG_TRY(show(comm, name, n, x));
     reduce_part(comm->state, op, dtype, tg_partition(n, 16, comm->ranks, comm->rank), first, last);
     TG_TRY(meet(comm, name));
 fail:
     return status;
-}
-
-static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
-    return reduce_to(comm, all_reduce_name, op, dtype, n, x, 0, comm->ranks - 1);
-}
-
-static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
-                        void *x) {
-    return reduce_to(comm, reduce_name, op, dtype, n, x, owner, owner);
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
@@ -218,12 +211,8 @@ static void leave(tg_comm *comm) {
     pthread_mutex_unlock(&group->mutex);
 }
 
-static const tg_comm_ops thread_ops = {.all_reduce = all_reduce,
-                                       .reduce = reduce,
-                                       .broadcast = broadcast,
-                                       .barrier = barrier,
-                                       .end_all = leave,
-                                       .close = leave};
+static const tg_comm_ops thread_ops = {
+    .reduce = reduce, .broadcast = broadcast, .barrier = barrier, .end_all = leave, .close = leave};
 
 tg_status tg_comm_create_threads(tg_context *ctx, tg_comm_group *group, int rank,
                                  const tg_comm_config *config, tg_comm **out) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/spectral_loss.h"
+#include "nn/losses.h"
 #include "support/fake_device.h"
 #include "support/files.h"
 #include "support/sets.h"

@@ -9,7 +9,7 @@
 #include "support/fake_device.h"
 #include "support/files.h"
 #include "support/sets.h"
-#include "train/prefetch.h"
+#include "train/trainer.h"
 
 enum { SAMPLES = 11, SIZE = 4, BATCHES = 3 };
 

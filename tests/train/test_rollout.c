@@ -10,7 +10,7 @@
 #include "support/files.h"
 #include "support/network.h"
 #include "support/sets.h"
-#include "train/rollout.h"
+#include "train/step.h"
 
 enum { BATCH = 2, STEPS = 3, GRID = 7 };
 

@@ -1,10 +1,6 @@
 /* Adam's moments and direction in one pass: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) |g|^2,
  * u = m / (sqrt(v) + eps), and weight = beta weight + alpha u. A complex array by parts (`split`)
  * is an array of twice as many reals. */
-#include "backend/cpu/adam.h"
-
-#include <math.h>
-
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
 #include "backend/cpu/stored.h"
@@ -12,41 +8,6 @@
 #include "backend/state_codec.h"
 
 enum { THREAD_GRAIN = 1 << 12 }; /* fewer are not worth a thread */
-
-static float inverse_root(const cpu_adam_step *s, float square, float *v) {
-    *v = s->beta2 * *v + s->c2 * square;
-    return 1.0f / (sqrtf(*v) + s->eps);
-}
-
-/* Moves one real component; `inverse` is that of its second moment. */
-static void move(const cpu_adam_step *s, float g, float inverse, int64_t at, cpu_adam_arrays a) {
-    a.m[at] = s->beta1 * a.m[at] + s->c1 * g;
-    const float u = a.m[at] * inverse;
-    if (a.direction) {
-        a.direction[at] = u;
-    }
-    if (a.weight) {
-        a.weight[at] = s->alpha * u + (s->beta == 0.0f ? 0.0f : s->beta * a.weight[at]);
-    }
-}
-
-static void reals(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
-    for (int64_t i = 0; i < n; i++) {
-        const float g = s->scale * a.grad[i];
-        move(s, g, inverse_root(s, g * g, &a.v[i]), i, a);
-    }
-}
-
-static void pairs(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
-    for (int64_t i = 0; i < n; i++) {
-        const float re = s->scale * a.grad[2 * i], im = s->scale * a.grad[2 * i + 1];
-        const float inverse = inverse_root(s, re * re + im * im, &a.v[i]);
-        move(s, re, inverse, 2 * i, a);
-        move(s, im, inverse, 2 * i + 1, a);
-    }
-}
-
-const cpu_adam_kernels cpu_adam_plain = {.reals = reals, .pairs = pairs};
 
 /* ---- compact moments, gradients and weights: block by block in f32 ---- */
 
@@ -191,8 +152,7 @@ static tg_status adam_of(tg_backend *be, const tg_adam *call) {
     if (!goes) {
         return status;
     }
-    const bool avx2 = cpu_state_of(be)->kernels == &cpu_kernels_avx2;
-    const cpu_adam_kernels *kernels = avx2 ? &cpu_adam_avx2 : &cpu_adam_plain;
+    const cpu_adam_kernels *kernels = &cpu_state_of(be)->kernels->adam;
     const cpu_adam_step step = {.scale = (float)op->scale,
                                 .beta1 = (float)op->beta1,
                                 .c1 = (float)(1.0 - op->beta1),

@@ -241,7 +241,7 @@ size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool fa
     return (size_t)size * sizeof(float);
 }
 
-static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
+tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
@@ -260,12 +260,4 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
 #pragma omp parallel num_threads(plan.threads)
     compress_part(be, &plan, op, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;
-}
-
-void cpu_fill_compress(tg_backend_ops *ops) {
-    ops->compress = cpu_compress;
-    ops->expand = cpu_expand;
-    ops->sample = cpu_sample;
-    ops->grad_dense = cpu_grad_dense;
-    ops->update = cpu_update;
 }

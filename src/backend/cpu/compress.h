@@ -10,7 +10,7 @@
 /* ---- Kernels (compress_kernels.inc) ---- */
 
 /* C = alpha A B + beta C for the products of a tensor with a small factor, and for others with a
- * short inner dimension (gemm.c, dft.c): no operand is packed, so small products run at the speed
+ * short inner dimension (gemm.c, fft.c): no operand is packed, so small products run at the speed
  * of large ones. beta = 0 never reads C. */
 typedef struct cpu_product {
     int64_t m, n, k;
@@ -59,9 +59,6 @@ typedef struct cpu_kept_list {
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
-    /* The same for few rows, without the setup for many; the bits of a row do not depend on others.
-     */
-    void (*product_few_c64)(const cpu_product *product);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
@@ -71,7 +68,7 @@ typedef struct cpu_compress_kernels {
     void (*kept_c64)(const cpu_kept_list *list);
 } cpu_compress_kernels;
 
-/* The latter two are empty if the build lacks these instructions. */
+/* Empty if the build lacks these instructions. AVX2 and AVX-512 give the same bits. */
 extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_compress_avx512;
 
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */
@@ -239,14 +236,6 @@ void cpu_transposed_run(const cpu_source *source, int64_t first, int64_t count, 
                         float *panel, int64_t row_panel);
 /* A thread's part of the last product, from `middle` to the core. */
 void cpu_transposed_finish(const cpu_source *source, int part, int parts);
-
-/* ---- The slots ---- */
-
-tg_status cpu_expand(tg_backend *be, const tg_expand *call);
-tg_status cpu_sample(tg_backend *be, const tg_sample *op);
-tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
-                         double scale, void *out);
-tg_status cpu_update(tg_backend *be, int count, const tg_adam *calls);
 
 /* Bytes of the workspace of calls of a tuned dtype. */
 size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored);

@@ -151,7 +151,7 @@ static void add_samples(const stripe *p) {
         .alpha = 1.0f,
     };
     for (int64_t j = 0; j < p->rows; j++) {
-        (width == 2 ? plan->kernels->product_few_c64 : plan->kernels->product_f32)(&product);
+        (width == 2 ? plan->kernels->product_c64 : plan->kernels->product_f32)(&product);
         product.a += p->n.batch * width;
         product.b += p->n.batch * p->n.rank * width;
         product.c += p->n.rank * width;

@@ -3,14 +3,13 @@
 
 #include <omp.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/compress.h"
-#include "backend/cpu/fft_lines.h"
-#include "backend/cpu/nn_tiles.h"
-#include "backend/cpu/spectral_tile.h"
+#include "backend/cpu/fft.h"
+#include "backend/cpu/nn.h"
+#include "backend/cpu/spectral_product.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -18,65 +17,6 @@
 #else
 #define TG_CPU_X86 0
 #endif
-
-/* Slots by name, to list those that differ from ref's. */
-typedef struct slot_row {
-    const char *name;
-    size_t offset;
-} slot_row;
-
-#define SLOT(name)                                                                                 \
-    { #name, offsetof(tg_backend_ops, name) }
-static const slot_row slots[] = {
-    SLOT(copy),
-    SLOT(fill),
-    SLOT(convert),
-    SLOT(axpy),
-    SLOT(quantize),
-    SLOT(norms),
-    SLOT(gemm),
-    SLOT(gram),
-    SLOT(slice_norms),
-    SLOT(column_squares),
-    SLOT(scale_columns),
-    SLOT(transpose),
-    SLOT(eigh),
-    SLOT(qr),
-    SLOT(fft),
-    SLOT(select),
-    SLOT(bitmap_clear),
-    SLOT(compress),
-    SLOT(expand),
-    SLOT(sample),
-    SLOT(grad_dense),
-    SLOT(update),
-    SLOT(random),
-    SLOT(box_copy),
-    SLOT(grid_embed),
-    SLOT(planes),
-    SLOT(activate),
-    SLOT(add_skip),
-    SLOT(mlp),
-    SLOT(norm),
-    SLOT(spectral_contract),
-    SLOT(loss),
-};
-#undef SLOT
-
-static char overrides[sizeof((tg_backend_info *)0)->overrides]; /* written once, by the fill */
-
-static void list_overrides(const tg_backend_ops *before, const tg_backend_ops *after) {
-    size_t used = 0;
-    overrides[0] = '\0';
-    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
-        const char *a = (const char *)before + slots[i].offset;
-        const char *b = (const char *)after + slots[i].offset;
-        if (memcmp(a, b, sizeof before->gemm) != 0 && used < sizeof overrides) {
-            used += (size_t)snprintf(overrides + used, sizeof overrides - used, "%s%s",
-                                     used ? " " : "", slots[i].name);
-        }
-    }
-}
 
 static bool has_avx2(void) {
 #if TG_CPU_X86
@@ -133,7 +73,9 @@ static void cpu_probe(tg_backend_info *info) {
     cpu_blas_version(blas, sizeof blas);
     cpu_lines_version(fft, sizeof fft);
     snprintf(info->libraries, sizeof info->libraries, "%s, LAPACKE, %s", blas, fft);
-    snprintf(info->overrides, sizeof info->overrides, "%s", overrides);
+#define CPU_SLOT(name) " " #name
+    snprintf(info->overrides, sizeof info->overrides, "%s", &CPU_SLOTS(CPU_SLOT)[1]);
+#undef CPU_SLOT
 }
 
 /* Threads do not survive a fork, but OpenMP would wait for them: a child (of Python's
@@ -212,35 +154,14 @@ static bool cpu_workspace_bytes(tg_backend *be, const tg_query *query, size_t *b
 }
 
 void tg_backend_fill_cpu(tg_backend_ops *ops) {
-    const tg_backend_ops before = *ops;
     ops->name = "cpu";
     ops->summary = "OpenBLAS, LAPACK, Fourier transforms, OpenMP, AVX2 kernels";
     ops->probe = cpu_probe;
     ops->open = cpu_open;
     ops->close = cpu_close;
     ops->workspace = cpu_workspace_bytes;
-    ops->copy = cpu_copy;
-    ops->fill = cpu_fill;
-    ops->convert = cpu_convert;
-    ops->axpy = cpu_axpy;
-    ops->quantize = cpu_quantize;
-    ops->norms = cpu_norms;
-    ops->gemm = cpu_gemm;
-    ops->gram = cpu_gram;
-    ops->slice_norms = cpu_slice_norms;
-    ops->column_squares = cpu_column_squares;
-    ops->scale_columns = cpu_scale_columns;
-    ops->transpose = cpu_transpose;
-    ops->eigh = cpu_eigh;
-    ops->qr = cpu_qr;
-    ops->scratch_need = cpu_scratch_need;
-    ops->fft_create = cpu_fft_create;
-    ops->fft_destroy = cpu_fft_destroy;
-    ops->fft = cpu_fft;
-    ops->select = cpu_select;
-    ops->bitmap_clear = cpu_bitmap_clear;
-    cpu_fill_compress(ops);
-    ops->random = cpu_random;
-    cpu_fill_nn(ops);
-    list_overrides(&before, ops);
+#define CPU_SLOT(name) ops->name = cpu_##name;
+    CPU_SLOTS(CPU_SLOT)
+    CPU_OTHER_SLOTS(CPU_SLOT)
+#undef CPU_SLOT
 }

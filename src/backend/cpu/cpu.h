@@ -1,14 +1,14 @@
 /* Internals of the cpu backend: its state, its serial kernels, and the slots by family.
  *
  * Layers: a slot divides its work into fixed parts (tg_partition) and runs them with OpenMP; a part
- * calls serial kernels through a table. The same source is compiled into two tables, for any CPU
- * (kernels_plain.c) and for AVX2 (kernels_avx2.c); the backend picks one when it opens. Reductions
+ * calls serial kernels through tables. The same source (kernels.inc) is compiled for any CPU, for
+ * AVX2 and, in part, for AVX-512; the backend picks a table when it opens. Reductions
  * add the partial results in the order of the parts, so that a thread count fixes the bits. */
 #ifndef TG_BACKEND_CPU_CPU_H
 #define TG_BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
-#include "base/threads.h"
+#include "base/system.h"
 
 /* Partial result of one part of a reduction, one cache line each. Padded, not aligned: some are on
  * the stack, which sanitizers align less. */
@@ -73,6 +73,42 @@ typedef struct cpu_rows_f64 {
 /* Distributions of random numbers, see rng.h. */
 typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
 
+/* ---- Adam (adam_kernels.inc): the part of one thread ---- */
+
+/* The constants of a step, as tg_adam has them; c = 1 - beta. */
+typedef struct cpu_adam_step {
+    float scale, beta1, c1, beta2, c2, eps;
+    float alpha, beta; /* of the weight */
+} cpu_adam_step;
+
+/* The arrays of a part; direction and weight may be NULL. */
+typedef struct cpu_adam_arrays {
+    const float *grad;
+    float *m, *v, *direction, *weight;
+} cpu_adam_arrays;
+
+/* n reals; or n pairs {re, im}, with n reals in v. */
+typedef struct cpu_adam_kernels {
+    void (*reals)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
+    void (*pairs)(const cpu_adam_step *step, int64_t n, cpu_adam_arrays arrays);
+} cpu_adam_kernels;
+
+/* Neural operators, f32; see nn_kernels.inc. */
+typedef struct cpu_nn_kernels {
+    /* y = gelu(x + bias); y may be x. |error| <= 1e-6 like all of GELU here. */
+    void (*gelu)(int64_t n, float bias, const float *x, float *y);
+    /* y = gelu(x + bias), slope = gelu'(x + bias); y or slope may be x. */
+    void (*gelu_slope)(int64_t n, float bias, const float *x, float *y, float *slope);
+    /* y = act(x), dx = dy act'(x); y may be x, dx may be x or dy. */
+    void (*act)(tg_act act, int64_t n, const float *x, float *y);
+    void (*act_back)(tg_act act, int64_t n, const float *x, const float *dy, float *dx);
+    /* y = beta y + alpha x + bias; beta 0 does not read y. */
+    void (*affine)(int64_t n, float beta, float alpha, const float *x, float bias, float *y);
+    void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */
+    double (*sum)(int64_t n, const float *x);
+    double (*dot)(int64_t n, const float *x, const float *y);
+} cpu_nn_kernels;
+
 /* The serial kernels of one instruction set. */
 typedef struct cpu_kernels {
     const char *name;
@@ -106,6 +142,8 @@ typedef struct cpu_kernels {
     cpu_reals f32, f64;
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;
+    cpu_adam_kernels adam;
+    cpu_nn_kernels nn;
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain;
@@ -118,9 +156,9 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL if the build has no AVX2
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
-    const struct cpu_tile_kernels *tiles;        /* see spectral_tile.h */
+    const struct cpu_tile_kernels *tiles;        /* see spectral_product.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
-    const struct cpu_lines_engine *lines;        /* transforms lines, see fft_lines.h */
+    const struct cpu_lines_engine *lines;        /* transforms lines, see fft.h */
     cpu_partial *partials;                       /* (threads) */
     char *scratch;                               /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
@@ -149,9 +187,6 @@ static inline int cpu_team(const tg_backend *be, int parts) {
 /* At least `bytes` of scratch for one call: that of all threads, or, if it is too small, a block in
  * *taken, which the call frees. */
 TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);
-
-tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
-                                 int64_t n);
 
 /* OpenBLAS uses one thread while any cpu backend is open (we call it from ours). */
 TG_NODISCARD tg_status cpu_blas_open(const tg_backend *be);
@@ -185,48 +220,26 @@ void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
 /* Writes "OpenBLAS 0.3.21 Zen" to text; returns the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);
 
-/* ---- The slots, by family ---- */
+/* ---- The slots: functions cpu_<slot> of the table's types ---- */
 
-tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes);
-tg_status cpu_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
-tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
-                      tg_dtype dst_dtype, void *dst);
-tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
-                   void *y);
-tg_status cpu_quantize(tg_backend *be, const tg_quantization *op);
-tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
+/* clang-format off */
+#define CPU_SLOTS(SLOT) \
+    SLOT(copy) SLOT(fill) SLOT(convert) SLOT(axpy) SLOT(quantize) SLOT(norms) SLOT(gemm) \
+    SLOT(gram) SLOT(slice_norms) SLOT(column_squares) SLOT(scale_columns) SLOT(transpose) \
+    SLOT(eigh) SLOT(qr) SLOT(fft) SLOT(select) SLOT(bitmap_clear) SLOT(compress) SLOT(expand) \
+    SLOT(sample) SLOT(grad_dense) SLOT(update) SLOT(random) SLOT(box_copy) SLOT(grid_embed) \
+    SLOT(planes) SLOT(activate) SLOT(add_skip) SLOT(mlp) SLOT(norm) SLOT(spectral_contract) \
+    SLOT(loss)
+/* Not listed as overrides. */
+#define CPU_OTHER_SLOTS(SLOT) \
+    SLOT(scratch_need) SLOT(fft_create) SLOT(fft_destroy) SLOT(gno)
+/* clang-format on */
+#define CPU_SLOT(name) __typeof__(*((tg_backend_ops *)0)->name) cpu_##name;
+CPU_SLOTS(CPU_SLOT)
+CPU_OTHER_SLOTS(CPU_SLOT)
+#undef CPU_SLOT
 
-tg_status cpu_gemm(tg_backend *be, const tg_gemm *gemm);
-tg_status cpu_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                   const void *x, const tg_bitmap *mask, void *out);
-tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, double *out);
-tg_status cpu_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                             const void *x, double *squares);
-tg_status cpu_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                            double factor, const double *above, const double *below, void *x);
-tg_status cpu_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                        const void *x, int64_t ld_x, void *out, int64_t ld_out);
-tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
-tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
-
-tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
-void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan);
-tg_status cpu_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
-                  tg_fft_weight weight, double scale, const void *from, void *to);
-
-tg_status cpu_select(tg_backend *be, const tg_select *op);
 /* Fills ranks and count from words. */
 void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
-tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
-                           void *out);
-
-/* Compressed gradients, see compress.h. */
-void cpu_fill_compress(tg_backend_ops *ops);
-
-/* Neural operators, see backend/cpu/nn.h. */
-void cpu_fill_nn(tg_backend_ops *ops);
-
-tg_status cpu_random(tg_backend *be, const tg_random *op);
 
 #endif

@@ -1,11 +1,13 @@
-/* Elementwise operations and reductions: contiguous parts, one per thread, in cache-sized blocks
- * for dtypes that must be widened first. 16-bit formats are computed in f32. */
+/* Elementwise operations, reductions, quantization and random numbers: contiguous parts, one per
+ * thread, in cache-sized blocks for dtypes that must be widened first. 16-bit formats are computed
+ * in f32. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "backend/check.h"
+#include "backend/quantize.h"
 
 enum {
     BLOCK = 1024,           /* reals widened at a time, on the stack */
@@ -289,6 +291,105 @@ tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
         slice_norms_short(be, dtype, left, dim, right, x, out);
     } else {
         slice_norms_long(be, dtype, left, dim, right, x, out);
+    }
+    return TG_OK;
+}
+
+/* 8-bit quantization (quantize.h): blocks in contiguous parts, one per thread. */
+
+enum { GRAIN = 64 }; /* fewer blocks do not repay a thread */
+
+/* Values of a block: fewer in the last one. */
+static size_t values_in(int64_t n, int64_t block) {
+    const int64_t left = n - block * TG_QUANTIZED_BLOCK;
+    return (size_t)(left < TG_QUANTIZED_BLOCK ? left : TG_QUANTIZED_BLOCK);
+}
+
+static void quantize(tg_backend *be, int64_t n, const float *x, uint8_t *byte) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int64_t blocks = tg_quantized_blocks(n);
+    float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * TG_QUANTIZED_BLOCK;
+        const size_t count = values_in(n, b);
+        float last[TG_QUANTIZED_BLOCK] = {0};
+        const bool is_whole = count == TG_QUANTIZED_BLOCK;
+        if (!is_whole) {
+            memcpy(last, x + at, count * sizeof *x);
+        }
+        scale[b] = k->quantize_block(is_whole ? x + at : last, byte + at);
+    }
+}
+
+static void dequantize(tg_backend *be, int64_t n, const uint8_t *byte, float *x) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int64_t blocks = tg_quantized_blocks(n);
+    const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
+#pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, blocks, GRAIN))) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * TG_QUANTIZED_BLOCK;
+        const size_t count = values_in(n, b);
+        if (count == TG_QUANTIZED_BLOCK) {
+            k->dequantize_block(scale[b], byte + at, x + at);
+            continue;
+        }
+        float last[TG_QUANTIZED_BLOCK];
+        k->dequantize_block(scale[b], byte + at, last);
+        memcpy(x + at, last, count * sizeof *x);
+    }
+}
+
+tg_status cpu_quantize(tg_backend *be, const tg_quantization *op) {
+    if (op->restores) {
+        dequantize(be, op->n, op->from, op->to);
+    } else {
+        quantize(be, op->n, op->from, op->to);
+    }
+    return TG_OK;
+}
+
+/* Random numbers: element i depends only on its index, so parts are independent. */
+
+/* x[i] = offset + factor * number of index first + i, as n reals of a real dtype. */
+static void fill_part(const cpu_kernels *k, tg_dtype real, cpu_law law, const tg_rng *rng,
+                      uint64_t first, double offset, double factor, int64_t n, char *x) {
+    double numbers[BLOCK];
+    float rounded[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t count = n - i < BLOCK ? n - i : BLOCK;
+        void *to = x + (size_t)i * tg_dtype_size(real);
+        k->random_numbers(law, rng, first + (uint64_t)i, count, numbers);
+        for (int64_t j = 0; j < count; j++) {
+            numbers[j] = offset + factor * numbers[j];
+        }
+        if (real == TG_F64) {
+            k->load_f64(TG_F64, count, numbers, to);
+        } else {
+            k->load_f32(TG_F64, count, numbers, rounded);
+            k->store_f32(real, count, rounded, to);
+        }
+    }
+}
+
+/* A pair takes two numbers. */
+tg_status cpu_random(tg_backend *be, const tg_random *op) {
+    tg_status status = tg_check_float(be->ctx, "random", op->dtype);
+    if (status != TG_OK || op->n <= 0) {
+        return status;
+    }
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const bool is_normal = op->law == TG_RANDOM_NORMAL;
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    const int64_t pair = tg_dtype_is_complex(op->dtype) ? 2 : 1, reals = pair * op->n;
+    const int parts = cpu_parts(be, reals, 4 * BLOCK);
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(reals, BLOCK, parts, p);
+        fill_part(k, real, is_normal ? CPU_NORMAL : CPU_UNIFORM, &op->rng,
+                  (uint64_t)pair * op->first + (uint64_t)r.begin, op->a,
+                  is_normal ? op->b : op->b - op->a, r.end - r.begin,
+                  (char *)op->x + (size_t)r.begin * tg_dtype_size(real));
     }
     return TG_OK;
 }

@@ -1,6 +1,6 @@
 /* Fourier transforms, pruned to the kept modes.
  *
- * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft_lines.h), FFTW's best case.
+ * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft.h), FFTW's best case.
  * Rows (last dimension) of real data are transformed in pairs as one complex row; only their kept
  * columns are stored, as a partial spectrum (rows, columns). Its columns are gathered into lines
  * and transformed, and only kept frequencies are scattered. So no full spectrum exists, and the
@@ -14,18 +14,120 @@
  * and the inverse in reverse. Stage A is everything up to the partial spectrum (3-D: up to the
  * volume), stage B the rest. With enough transforms each thread does both stages of its share; with
  * fewer, all threads share stage A and then stage B of one transform. 1-D transforms run in blocks
- * of rows. A dimension of awkward length is multiplied by a matrix instead (dft.c). 16-bit numbers
+ * of rows. A dimension of awkward length is multiplied by a matrix instead. 16-bit numbers
  * are converted when read or written: the grid a block of rows at a time, the spectrum a group of
  * columns. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/fft.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "backend/check.h"
-#include "backend/cpu/dft.h"
-#include "backend/cpu/fft_lines.h"
+#include "backend/cpu/compress.h"
+#include "backend/cpu/cpu.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
+
+/* ---- products with a matrix ---- */
+
+/* Transforms of awkward length as products with a matrix, in f32.
+ *
+ * FFTW takes about ten times as long for a length with a large prime factor (421 is a common grid)
+ * as for its neighbours. If few frequencies are kept, multiplying by the matrix of roots of unity
+ * is faster: it computes only these, at the CPU's full speed. Real rows are transformed directly to
+ * and from their kept half spectrum. */
+typedef enum cpu_dft_kind { CPU_DFT_REAL, CPU_DFT_COMPLEX } cpu_dft_kind;
+
+/* Multiplies rows (inner) to rows (outer): n points to the kept frequencies, or back. Real data:
+ * floats, the spectrum as 2 * kept floats; forward gives twice the transform. Complex data: pairs.
+ */
+typedef struct cpu_dft {
+    bool pairs;
+    int64_t inner, outer;
+    const float *matrix; /* (inner, outer); NULL: none */
+} cpu_dft;
+
+static int64_t largest_prime_factor(int64_t n) {
+    int64_t largest = 1;
+    for (int64_t p = 2; p * p <= n; p++) {
+        while (n % p == 0) {
+            largest = p;
+            n /= p;
+        }
+    }
+    return n > 1 ? n : largest;
+}
+
+/* Measured: FFTW takes about 9 ns a point for primes and half of that for multiples of a prime
+ * beyond its code for small ones; a product 0.08 ns a point and kept frequency. */
+static bool dft_pays(const cpu_compress_kernels *kernels, int64_t n, int64_t kept) {
+    const int64_t prime = largest_prime_factor(n);
+    return kernels != &cpu_compress_plain && prime > 13 && kept <= (prime == n ? 96 : 48);
+}
+
+static cpu_dft dft_layout(cpu_dft_kind kind, bool inverse, int64_t n, int64_t kept) {
+    const bool pairs = kind == CPU_DFT_COMPLEX;
+    const int64_t spectrum = pairs ? kept : 2 * kept;
+    return (cpu_dft){
+        .pairs = pairs, .inner = inverse ? spectrum : n, .outer = inverse ? n : spectrum};
+}
+
+/* Floats of a row of the matrix. */
+static int64_t row_floats(const cpu_dft *dft) {
+    return (dft->pairs ? 2 : 1) * dft->outer;
+}
+
+static size_t dft_bytes(const cpu_dft *dft) {
+    return (size_t)(dft->inner * row_floats(dft)) * sizeof(float);
+}
+
+/* Float number `column` of row `row` of the matrix. The real and imaginary parts of a spectrum
+ * entry are adjacent. */
+static double entry(cpu_dft_kind kind, bool inverse, int64_t n, int64_t first, int64_t row,
+                    int64_t column) {
+    const double turn = 6.28318530717958647692 / (double)n;
+    if (kind == CPU_DFT_COMPLEX) { /* e^{-+ i angle} */
+        const int64_t k = inverse ? row : column / 2, at = inverse ? column / 2 : row;
+        const double angle = turn * (double)((first + k) % n * at % n);
+        return column % 2 ? (inverse ? sin(angle) : -sin(angle)) : cos(angle);
+    }
+    const int64_t k = (inverse ? row : column) / 2, at = inverse ? column : row;
+    const bool imaginary = (inverse ? row : column) % 2, edge = k == 0 || 2 * k == n;
+    const double angle = turn * (double)(k * at % n);
+    const double root = imaginary ? -sin(angle) : cos(angle);
+    if (inverse) { /* Re of w X e^{+ i angle}: w = 2 except at the edges, whose im is ignored */
+        return edge ? (imaginary ? 0.0 : root) : 2.0 * root;
+    }
+    return 2.0 * root; /* twice the transform, like the split of two rows */
+}
+
+static void dft_fill(const cpu_dft *dft, cpu_dft_kind kind, bool inverse, int64_t n, int64_t first,
+                     float *matrix) {
+    for (int64_t row = 0; row < dft->inner; row++) {
+        for (int64_t j = 0; j < row_floats(dft); j++) {
+            *matrix++ = (float)entry(kind, inverse, n, first, row, j);
+        }
+    }
+}
+
+/* c (m, outer) = a (m, inner) times the matrix; lda and ldc in floats or pairs. */
+static void dft_apply(const cpu_compress_kernels *kernels, const cpu_dft *dft, int64_t m,
+                      const void *a, int64_t lda, void *c, int64_t ldc) {
+    const cpu_product product = {.m = m,
+                                 .n = dft->outer,
+                                 .k = dft->inner,
+                                 .a = a,
+                                 .row_a = lda,
+                                 .col_a = 1,
+                                 .b = dft->matrix,
+                                 .ldb = dft->outer,
+                                 .c = c,
+                                 .ldc = ldc,
+                                 .alpha = 1.0f};
+    (dft->pairs ? kernels->product_c64 : kernels->product_f32)(&product);
+}
+
+/* ---- the plan ---- */
 
 /* One dimension of a transform; unused ones have n = 1. */
 typedef struct fft_axis {
@@ -278,9 +380,9 @@ static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
     for (int i = 0; i < 6 && plan->desc.dtype == TG_F32; i++) {
         fft_axis *axis = &plan->along[i / 2];
         const cpu_dft_kind kind = axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX;
-        axis->multiplied = axis->transformed && cpu_dft_pays(plan->products, axis->n, axis->kept);
-        axis->dft[i % 2] = cpu_dft_layout(kind, i % 2, axis->n, axis->kept);
-        bytes += axis->multiplied ? cpu_dft_bytes(&axis->dft[i % 2]) : 0;
+        axis->multiplied = axis->transformed && dft_pays(plan->products, axis->n, axis->kept);
+        axis->dft[i % 2] = dft_layout(kind, i % 2, axis->n, axis->kept);
+        bytes += axis->multiplied ? dft_bytes(&axis->dft[i % 2]) : 0;
     }
     if (bytes == 0) {
         return TG_OK;
@@ -294,10 +396,10 @@ static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
         fft_axis *axis = &plan->along[i / 2];
         if (axis->multiplied) {
             cpu_dft *dft = &axis->dft[i % 2];
-            cpu_dft_fill(dft, axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX, i % 2, axis->n,
-                         axis->first, next);
+            dft_fill(dft, axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX, i % 2, axis->n,
+                     axis->first, next);
             dft->matrix = next;
-            next += cpu_dft_bytes(dft) / sizeof *next;
+            next += dft_bytes(dft) / sizeof *next;
         }
     }
     return TG_OK;

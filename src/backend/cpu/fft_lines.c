@@ -6,7 +6,7 @@
  *   X_k = b_k sum_j (x_j b_j) conj(b_{k-j}),
  *
  * by transforms of m >= 2 n - 1 points that are sequences of passes. */
-#include "backend/cpu/fft_lines.h"
+#include "backend/cpu/fft.h"
 
 #include <string.h>
 

@@ -117,7 +117,7 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
         if (!in_place) {
             copy_block(g, b, t->j + j, product.n, room);
         }
-        (pairs ? state->compress->product_few_c64 : state->compress->product_f32)(&product);
+        (pairs ? state->compress->product_c64 : state->compress->product_f32)(&product);
     }
 }
 

@@ -1,4 +1,4 @@
 /* The kernels for any CPU. */
-#define CPU_KERNELS cpu_kernels_plain
-#define CPU_NAME    "plain"
+#define CPU_TABLE(name) name##_plain
+#define CPU_NAME        "plain"
 #include "backend/cpu/kernels.inc"

@@ -12,9 +12,9 @@
 
 #include "backend/cpu/nn.h"
 #include "backend/cpu/stored.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
-#include "base/threads.h"
+#include "base/system.h"
 
 enum { TILE = 256 }; /* pairs of a tile */
 
@@ -562,10 +562,6 @@ static tg_status cpu_gno_backward(tg_backend *be, const tg_gno *op) {
     return TG_OK;
 }
 
-static tg_status cpu_gno(tg_backend *be, const tg_gno *op) {
+tg_status cpu_gno(tg_backend *be, const tg_gno *op) {
     return op->backward ? cpu_gno_backward(be, op) : cpu_gno_forward(be, op);
-}
-
-void cpu_fill_nn_gno(tg_backend_ops *ops) {
-    ops->gno = cpu_gno;
 }

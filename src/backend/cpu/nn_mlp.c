@@ -2,7 +2,7 @@
  * time, forward and backward. */
 #include <string.h>
 
-#include "backend/cpu/nn_tiles.h"
+#include "backend/cpu/nn.h"
 #include "backend/path.h"
 #include "base/minmax.h"
 
@@ -320,10 +320,6 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     return TG_OK;
 }
 
-static tg_status cpu_mlp(tg_backend *be, const tg_mlp *op) {
+tg_status cpu_mlp(tg_backend *be, const tg_mlp *op) {
     return op->backward ? cpu_mlp_backward(be, op) : cpu_mlp_forward(be, op);
-}
-
-void cpu_fill_nn_mlp(tg_backend_ops *ops) {
-    ops->mlp = cpu_mlp;
 }

@@ -196,10 +196,6 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
     return TG_OK;
 }
 
-static tg_status cpu_norm(tg_backend *be, const tg_norm *op) {
+tg_status cpu_norm(tg_backend *be, const tg_norm *op) {
     return op->backward ? cpu_norm_backward(be, op) : cpu_norm_forward(be, op);
-}
-
-void cpu_fill_nn_norm(tg_backend_ops *ops) {
-    ops->norm = cpu_norm;
 }

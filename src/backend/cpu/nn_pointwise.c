@@ -41,7 +41,7 @@ static void act_range(tg_backend *be, const tg_activation *op, tg_range range) {
     }
 }
 
-static tg_status cpu_activate(tg_backend *be, const tg_activation *op) {
+tg_status cpu_activate(tg_backend *be, const tg_activation *op) {
     if (!is_tuned(op->dtype)) {
         return be->ref->activate(be, op);
     }
@@ -76,7 +76,7 @@ static void split_range(size_t size, tg_range r, const void *pairs, void *re, vo
     }
 }
 
-static tg_status cpu_planes(tg_backend *be, const tg_planes *op) {
+tg_status cpu_planes(tg_backend *be, const tg_planes *op) {
     if (!is_tuned(op->dtype)) {
         return be->ref->planes(be, op);
     }
@@ -111,7 +111,7 @@ static int64_t source_row(const tg_box *op, int64_t row) {
     return from;
 }
 
-static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
+tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     const int last = op->ndim - 1;
     const size_t size = tg_dtype_size(op->dtype);
@@ -158,7 +158,7 @@ static void coordinate(const tg_embed *op, int j, float *y) {
     }
 }
 
-static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
+tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
     if (op->dtype != TG_F32) {
         return be->ref->grid_embed(be, op);
     }
@@ -175,17 +175,4 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
         }
     }
     return TG_OK;
-}
-
-void cpu_fill_nn(tg_backend_ops *ops) {
-    ops->activate = cpu_activate;
-    ops->planes = cpu_planes;
-    ops->box_copy = cpu_box_copy;
-    ops->grid_embed = cpu_grid_embed;
-    cpu_fill_nn_skip(ops);
-    cpu_fill_nn_mlp(ops);
-    cpu_fill_nn_norm(ops);
-    cpu_fill_nn_spectral(ops);
-    cpu_fill_nn_loss(ops);
-    cpu_fill_nn_gno(ops);
 }

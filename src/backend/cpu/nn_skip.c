@@ -1,7 +1,7 @@
 /* Skip connections on tiles of pixels: linear ones as products with BLAS, the others row by row. */
 #include <string.h>
 
-#include "backend/cpu/nn_tiles.h"
+#include "backend/cpu/nn.h"
 #include "backend/path.h"
 
 /* Scratch of one thread, in floats from its base. */
@@ -237,10 +237,6 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     return TG_OK;
 }
 
-static tg_status cpu_skip(tg_backend *be, const tg_skip *op) {
+tg_status cpu_add_skip(tg_backend *be, const tg_skip *op) {
     return op->backward ? cpu_skip_backward(be, op) : cpu_skip_forward(be, op);
-}
-
-void cpu_fill_nn_skip(tg_backend_ops *ops) {
-    ops->add_skip = cpu_skip;
 }

@@ -98,7 +98,7 @@ static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double sc
     blend_rounded(dtype, array, i, beta, scale, value, NULL);
 }
 
-static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
+tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     const tg_multimode *modes = &op->modes;
     TG_CALL(tg_check_source(be->ctx, "compress", modes->dtype, &op->source));
     TG_CALL(tg_compress_count(be, op));
@@ -138,7 +138,7 @@ static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void 
     return all_modes(modes, false, tensor, tensor + largest(modes));
 }
 
-static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
+tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     tg_expand resolved;
     tg_rng rounding;
     const tg_expand *op = &resolved;
@@ -162,7 +162,7 @@ static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     return TG_OK;
 }
 
-static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
+tg_status ref_sample(tg_backend *be, const tg_sample *op) {
     (void)be;
     const tg_scalar *full = expand_core(&op->modes, op->core, op->workspace);
     const int64_t numel = tg_product(op->modes.ndim, op->modes.dim);
@@ -175,20 +175,12 @@ static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
     return TG_OK;
 }
 
-static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
-                                const tg_grad_source *source, double scale, void *out) {
+tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                         double scale, void *out) {
     TG_CALL(tg_check_source(be->ctx, "grad_dense", modes->dtype, source));
     const int64_t numel = tg_product(modes->ndim, modes->dim);
     for (int64_t i = 0; i < numel; i++) {
         blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
     }
     return TG_OK;
-}
-
-void ref_fill_compress(tg_backend_ops *ops) {
-    ops->compress = ref_compress;
-    ops->expand = ref_expand;
-    ops->sample = ref_sample;
-    ops->grad_dense = ref_grad_dense;
-    ops->update = ref_update;
 }

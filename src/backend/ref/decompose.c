@@ -124,7 +124,7 @@ static bool load_hermitian(tg_dtype dtype, int64_t n, const void *a, tg_scalar *
     return true;
 }
 
-static tg_status ref_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
+tg_status ref_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
     tg_status status = TG_OK;
     tg_scalar *work = NULL; /* (n, n), becomes diagonal */
     tg_scalar *v = NULL;    /* (n, n), eigenvectors in columns */
@@ -239,7 +239,7 @@ static bool qr_column(tg_scalar *q, tg_scalar *r, int64_t m, int64_t n, int64_t 
     return true;
 }
 
-static tg_status ref_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
+tg_status ref_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
     tg_status status = TG_OK;
     tg_scalar *q = NULL;     /* (m, n) */
     tg_scalar *upper = NULL; /* (n, n) */
@@ -291,9 +291,8 @@ static tg_scalar column_phase(tg_dtype dtype, int64_t rows, int64_t columns, int
     return modulus > 0.0 ? (tg_scalar){sum.re / modulus, sum.im / modulus} : (tg_scalar){1.0, 0.0};
 }
 
-static tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                     int64_t count, const void *vectors, const void *old,
-                                     void *out) {
+tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                              int64_t count, const void *vectors, const void *old, void *out) {
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
     if (count < 0 || count > columns) {
         return tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
@@ -309,8 +308,8 @@ static tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t row
     return TG_OK;
 }
 
-static tg_scratch_need ref_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
-                                        int64_t m, int64_t n) {
+tg_scratch_need ref_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                 int64_t n) {
     (void)be;
     (void)dtype;
     const size_t rows = (size_t)m, columns = (size_t)n;
@@ -324,11 +323,4 @@ static tg_scratch_need ref_scratch_need(tg_backend *be, tg_scratch_call call, tg
         return (tg_scratch_need){.place = rows * REF_SELECT_BYTES};
     }
     return (tg_scratch_need){0};
-}
-
-void ref_fill_decompose(tg_backend_ops *ops) {
-    ops->scratch_need = ref_scratch_need;
-    ops->eigh = ref_eigh;
-    ops->qr = ref_qr;
-    ops->leading_columns = ref_leading_columns;
 }

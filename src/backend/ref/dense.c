@@ -21,7 +21,7 @@ static tg_scalar entry_of(const tg_gemm *g, int64_t b, int64_t i, int64_t j) {
     return sum;
 }
 
-static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
+tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
     TG_CALL(tg_check_gemm(be->ctx, g));
     const tg_scalar alpha = ref_factor(g->dtype, g->alpha);
     const tg_scalar beta = ref_factor(g->dtype, g->beta);
@@ -53,8 +53,8 @@ static tg_scalar masked_load(tg_dtype dtype, const void *x, const tg_bitmap *mas
     return hidden ? (tg_scalar){0} : tg_load(dtype, x, i);
 }
 
-static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, const tg_bitmap *mask, void *out) {
+tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                   const void *x, const tg_bitmap *mask, void *out) {
     TG_CALL(tg_check_float(be->ctx, "gram", dtype));
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
     for (int64_t i = 0; i < dim; i++) {
@@ -74,8 +74,8 @@ static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
     return TG_OK;
 }
 
-static tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
-                                 int64_t right, const void *x, double *out) {
+tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, double *out) {
     TG_CALL(tg_check_float(be->ctx, "slice_norms", dtype));
     for (int64_t i = 0; i < dim; i++) {
         out[i] = 0.0;
@@ -88,8 +88,8 @@ static tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, i
     return TG_OK;
 }
 
-static tg_status ref_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                    const void *x, double *squares) {
+tg_status ref_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                             const void *x, double *squares) {
     TG_CALL(tg_check_float(be->ctx, "column_squares", dtype));
     for (int64_t j = 0; j < columns; j++) {
         squares[j] = 0.0;
@@ -100,9 +100,8 @@ static tg_status ref_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows
     return TG_OK;
 }
 
-static tg_status ref_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                                   double factor, const double *above, const double *below,
-                                   void *x) {
+tg_status ref_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                            double factor, const double *above, const double *below, void *x) {
     TG_CALL(tg_check_float(be->ctx, "scale_columns", dtype));
     for (int64_t i = 0; i < rows * columns; i++) {
         const double by = tg_column_factor(factor, above, below, i % columns);
@@ -112,8 +111,8 @@ static tg_status ref_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows,
     return TG_OK;
 }
 
-static tg_status ref_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
-                               const void *x, int64_t ld_x, void *out, int64_t ld_out) {
+tg_status ref_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                        const void *x, int64_t ld_x, void *out, int64_t ld_out) {
     TG_CALL(tg_check_float(be->ctx, "transpose", dtype));
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
@@ -121,13 +120,4 @@ static tg_status ref_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int
         }
     }
     return TG_OK;
-}
-
-void ref_fill_dense(tg_backend_ops *ops) {
-    ops->gemm = ref_gemm;
-    ops->gram = ref_gram;
-    ops->slice_norms = ref_slice_norms;
-    ops->column_squares = ref_column_squares;
-    ops->scale_columns = ref_scale_columns;
-    ops->transpose = ref_transpose;
 }

@@ -16,7 +16,7 @@ struct tg_fft_plan {
     tg_scalar *buffers[2]; /* (points) each: every dimension goes from one to the other */
 };
 
-static void ref_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
+void ref_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     if (!plan || !*plan) {
         return;
     }
@@ -28,7 +28,7 @@ static void ref_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     TG_FREE(be->ctx, *plan);
 }
 
-static tg_status ref_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+tg_status ref_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
     tg_status status = TG_OK;
     tg_fft_plan *plan = NULL;
     *out = NULL;
@@ -162,16 +162,9 @@ static void inverse(tg_fft_plan *plan, int64_t count, tg_fft_weight weight, doub
     }
 }
 
-static tg_status ref_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction,
-                         int64_t count, tg_fft_weight weight, double scale, const void *from,
-                         void *to) {
+tg_status ref_fft(tg_backend *be, tg_fft_plan *plan, tg_fft_direction direction, int64_t count,
+                  tg_fft_weight weight, double scale, const void *from, void *to) {
     (void)be;
     (direction == TG_FFT_FORWARD ? forward : inverse)(plan, count, weight, scale, from, to);
     return TG_OK;
-}
-
-void ref_fill_fft(tg_backend_ops *ops) {
-    ops->fft_create = ref_fft_create;
-    ops->fft_destroy = ref_fft_destroy;
-    ops->fft = ref_fft;
 }

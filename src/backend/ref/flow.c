@@ -1,4 +1,4 @@
-/* Flow in two dimensions, see backend/flow.h. The cpu backend inherits this slot, hence the
+/* Flow in two dimensions, see backend/backend.h. The cpu backend inherits this slot, hence the
  * threads: ref uses one. */
 #include <math.h>
 
@@ -107,7 +107,7 @@ static void run_stage(const tg_flow_op *op, int threads) {
     }
 }
 
-static tg_status ref_flow(tg_backend *be, const tg_flow_op *op) {
+tg_status ref_flow(tg_backend *be, const tg_flow_op *op) {
     switch (op->part) {
     case TG_FLOW_VELOCITY:
         velocity_of(op, be->threads);
@@ -122,8 +122,4 @@ static tg_status ref_flow(tg_backend *be, const tg_flow_op *op) {
         run_stage(op, be->threads);
     }
     return TG_OK;
-}
-
-void ref_fill_flow(tg_backend_ops *ops) {
-    ops->flow = ref_flow;
 }

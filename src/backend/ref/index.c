@@ -91,7 +91,7 @@ fail:
     return status;
 }
 
-static tg_status ref_select(tg_backend *be, const tg_select *op) {
+tg_status ref_select(tg_backend *be, const tg_select *op) {
     TG_CALL(tg_check_select(be->ctx, op));
     if (op->kind == TG_SELECT_RANDOM) {
         clear_words(op->bitmap);
@@ -106,16 +106,11 @@ static tg_status ref_select(tg_backend *be, const tg_select *op) {
     return TG_OK;
 }
 
-static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
-                                  const void *x, void *out) {
+tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
+                           void *out) {
     TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
     for (int64_t i = 0; i < bitmap->n; i++) {
         tg_store(dtype, out, i, is_set(bitmap, i) ? (tg_scalar){0} : tg_load(dtype, x, i));
     }
     return TG_OK;
-}
-
-void ref_fill_index(tg_backend_ops *ops) {
-    ops->select = ref_select;
-    ops->bitmap_clear = ref_bitmap_clear;
 }

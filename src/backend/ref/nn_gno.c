@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/gno.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* Scratch of one pair, and sums of gradients; all doubles of the workspace. */
 typedef struct room {
@@ -200,24 +200,18 @@ static void gno_backward(const tg_gno *op) {
 
 /* ---- neighbours, by cell lists for all others ---- */
 
-static tg_status ref_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
-                                      const tg_tensor *points, const tg_tensor *queries) {
+tg_status ref_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
+                               const tg_tensor *points, const tg_tensor *queries) {
     return tg_neighbours_build(be->ctx, be->threads, s, radius, points, queries);
 }
 
-static tg_status ref_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
+tg_status ref_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
     tg_neighbours_numbers(s, be->threads, index);
     return TG_OK;
 }
 
-static tg_status ref_gno(tg_backend *be, const tg_gno *op) {
+tg_status ref_gno(tg_backend *be, const tg_gno *op) {
     TG_CALL(tg_check_real(be->ctx, "gno", op->dtype));
     (op->backward ? gno_backward : gno_forward)(op);
     return TG_OK;
-}
-
-void ref_fill_nn_gno(tg_backend_ops *ops) {
-    ops->neighbours_build = ref_neighbours_build;
-    ops->neighbours_list = ref_neighbours_list;
-    ops->gno = ref_gno;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/path.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* gradient[i] += sums[i]; gradient may be NULL. */
 static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {
@@ -280,21 +280,16 @@ static void mlp_backward(const tg_mlp *op) {
     add_sums(op->dtype, op->out, px.b2, op->db2);
 }
 
-static tg_status ref_skip(tg_backend *be, const tg_skip *op) {
+tg_status ref_add_skip(tg_backend *be, const tg_skip *op) {
     TG_CALL(tg_check_skip(be->ctx, op));
     tg_path_report_skip(be, op, op->backward, (tg_path){"reference", "loops"});
     (op->backward ? skip_backward : skip_forward)(op);
     return TG_OK;
 }
 
-static tg_status ref_mlp(tg_backend *be, const tg_mlp *op) {
+tg_status ref_mlp(tg_backend *be, const tg_mlp *op) {
     TG_CALL(tg_check_mlp(be->ctx, op));
     tg_path_report_mlp(be, op, op->backward, (tg_path){"reference", "loops"});
     (op->backward ? mlp_backward : mlp_forward)(op);
     return TG_OK;
-}
-
-void ref_fill_nn_layers(tg_backend_ops *ops) {
-    ops->add_skip = ref_skip;
-    ops->mlp = ref_mlp;
 }

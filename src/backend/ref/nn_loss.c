@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "backend/loss_math.h"
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
 /* One image: sizes and where it starts. */
 typedef struct image {
@@ -109,7 +109,7 @@ static void store_gradient(const image *im, double norm, double factor) {
     }
 }
 
-static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
+tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     image im = {.op = op, .points = 1};
     for (int d = 0; d < op->ndim; d++) {
@@ -142,7 +142,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
 
 /* ---- squares of given norms ---- */
 
-static tg_status ref_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
+tg_status ref_sobolev_squares(tg_backend *be, const tg_sobolev *op) {
     (void)be;
     int64_t kept = 1, points = 1;
     for (int d = 0; d < op->ndim; d++) {
@@ -200,16 +200,10 @@ static void vorticity_points(const tg_residual *op) {
     }
 }
 
-static tg_status ref_residual(tg_backend *be, const tg_residual *op) {
+tg_status ref_residual(tg_backend *be, const tg_residual *op) {
     TG_CALL(tg_check_real(be->ctx, "residual", op->dtype));
     (op->equation == TG_VORTICITY_MAP  ? vorticity_map
      : op->equation > TG_EQUATION_FLOW ? vorticity_points
                                        : residual)(op);
     return TG_OK;
-}
-
-void ref_fill_nn_loss(tg_backend_ops *ops) {
-    ops->loss = ref_loss;
-    ops->sobolev_squares = ref_sobolev_squares;
-    ops->residual = ref_residual;
 }

@@ -1,9 +1,9 @@
 /* Neural operators, pointwise operations and copies: boxes (padding, spectra of other sizes), the
  * coordinate channels, planes and pairs, activations. */
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 #include "base/minmax.h"
 
-static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
+tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     const int64_t src_points = tg_product(op->ndim, op->src_dim);
     const int64_t dst_points = tg_product(op->ndim, op->dst_dim);
@@ -27,7 +27,7 @@ static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
     return TG_OK;
 }
 
-static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
+tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
     TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
     const int64_t points = tg_product(op->ndim, op->grid);
     const int64_t channels = op->channels + op->ndim;
@@ -50,7 +50,7 @@ static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
     return TG_OK;
 }
 
-static tg_status ref_planes(tg_backend *be, const tg_planes *op) {
+tg_status ref_planes(tg_backend *be, const tg_planes *op) {
     TG_CALL(tg_check_real_float(be->ctx, "planes", op->dtype));
     for (int64_t i = 0; i < 2 * op->n; i++) {
         if (op->from[1]) {
@@ -95,7 +95,7 @@ double ref_act_slope(tg_act act, double x) {
     return 1.0;
 }
 
-static tg_status ref_activate(tg_backend *be, const tg_activation *op) {
+tg_status ref_activate(tg_backend *be, const tg_activation *op) {
     TG_CALL(tg_check_real_float(be->ctx, "activate", op->dtype));
     for (int64_t i = 0; i < op->n; i++) {
         const double x = ref_get(op->dtype, op->x, i);
@@ -104,15 +104,4 @@ static tg_status ref_activate(tg_backend *be, const tg_activation *op) {
                        : ref_act(op->act, x));
     }
     return TG_OK;
-}
-
-void ref_fill_nn(tg_backend_ops *ops) {
-    ops->box_copy = ref_box_copy;
-    ops->grid_embed = ref_grid_embed;
-    ops->planes = ref_planes;
-    ops->activate = ref_activate;
-    ref_fill_nn_layers(ops);
-    ref_fill_nn_spectral(ops);
-    ref_fill_nn_loss(ops);
-    ref_fill_nn_gno(ops);
 }

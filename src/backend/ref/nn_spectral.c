@@ -1,7 +1,7 @@
 /* Neural operators: the contraction of spectra with a spectral weight, and norms. */
-#include "backend/ref/ref_nn.h"
+#include "backend/ref/ref.h"
 
-static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
+tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
     TG_CALL(tg_check_spectral(be->ctx, op));
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     const tg_dtype weights = tg_stored(op->dtype, op->weight_store);
@@ -108,13 +108,8 @@ static void norm_backward(const tg_norm *op) {
     }
 }
 
-static tg_status ref_norm(tg_backend *be, const tg_norm *op) {
+tg_status ref_norm(tg_backend *be, const tg_norm *op) {
     TG_CALL(tg_check_norm(be->ctx, op));
     (op->backward ? norm_backward : norm_forward)(op);
     return TG_OK;
-}
-
-void ref_fill_nn_spectral(tg_backend_ops *ops) {
-    ops->spectral_contract = ref_spectral_contract;
-    ops->norm = ref_norm;
 }

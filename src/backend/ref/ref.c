@@ -68,13 +68,7 @@ void tg_backend_fill_ref(tg_backend_ops *ops) {
     ops->copy = ref_copy;
     ops->synchronize = ref_synchronize;
     ops->workspace = ref_workspace;
-    ref_fill_elementwise(ops);
-    ref_fill_quantize(ops);
-    ref_fill_dense(ops);
-    ref_fill_decompose(ops);
-    ref_fill_fft(ops);
-    ref_fill_index(ops);
-    ref_fill_compress(ops);
-    ref_fill_nn(ops);
-    ref_fill_flow(ops);
+#define REF_SLOT(name) ops->name = ref_##name;
+    REF_SLOTS(REF_SLOT)
+#undef REF_SLOT
 }

@@ -2,19 +2,26 @@
 #ifndef TG_BACKEND_REF_REF_H
 #define TG_BACKEND_REF_REF_H
 
+#include <math.h>
+
 #include "backend/backend.h"
 #include "backend/check.h"
 
-/* Each family adds its slots to the table. */
-void ref_fill_elementwise(tg_backend_ops *ops);
-void ref_fill_quantize(tg_backend_ops *ops);
-void ref_fill_dense(tg_backend_ops *ops);
-void ref_fill_decompose(tg_backend_ops *ops);
-void ref_fill_fft(tg_backend_ops *ops);
-void ref_fill_index(tg_backend_ops *ops);
-void ref_fill_compress(tg_backend_ops *ops);
-void ref_fill_nn(tg_backend_ops *ops);
-void ref_fill_flow(tg_backend_ops *ops);
+/* The slots, functions ref_<slot> of the table's types. */
+/* clang-format off */
+#define REF_SLOTS(SLOT) \
+    SLOT(fill) SLOT(convert) SLOT(axpy) SLOT(norms) SLOT(count_nonfinite) SLOT(random) \
+    SLOT(quantize) SLOT(gemm) SLOT(gram) SLOT(slice_norms) SLOT(column_squares) \
+    SLOT(scale_columns) SLOT(transpose) SLOT(scratch_need) SLOT(eigh) SLOT(qr) \
+    SLOT(leading_columns) SLOT(fft_create) SLOT(fft_destroy) SLOT(fft) SLOT(select) \
+    SLOT(bitmap_clear) SLOT(compress) SLOT(expand) SLOT(sample) SLOT(grad_dense) SLOT(update) \
+    SLOT(box_copy) SLOT(grid_embed) SLOT(planes) SLOT(activate) SLOT(add_skip) SLOT(mlp) \
+    SLOT(spectral_contract) SLOT(norm) SLOT(loss) SLOT(sobolev_squares) SLOT(residual) \
+    SLOT(neighbours_build) SLOT(neighbours_list) SLOT(gno) SLOT(flow)
+/* clang-format on */
+#define REF_SLOT(name) __typeof__(*((tg_backend_ops *)0)->name) ref_##name;
+REF_SLOTS(REF_SLOT)
+#undef REF_SLOT
 
 /* Bytes of the workspaces. */
 size_t ref_compress_workspace(const tg_multimode *modes);
@@ -23,9 +30,6 @@ size_t ref_mlp_workspace(const tg_mlp *op);
 size_t ref_gno_workspace(const tg_gno *op);
 
 enum { REF_SELECT_BYTES = 16 }; /* per entry during a selection */
-
-/* Added by ref_fill_compress. */
-tg_status ref_update(tg_backend *be, int count, const tg_adam *calls);
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
     return (tg_scalar){a.re + b.re, a.im + b.im};
@@ -47,5 +51,20 @@ static inline double ref_abs2(tg_scalar a) {
 static inline tg_scalar ref_factor(tg_dtype dtype, tg_scalar a) {
     return (tg_scalar){a.re, tg_dtype_is_complex(dtype) ? a.im : 0.0};
 }
+
+/* ---- neural operators: real numbers in and out, and activations ---- */
+
+#define REF_SQRT_HALF 0.70710678118654752440
+
+static inline double ref_get(tg_dtype dtype, const void *x, int64_t i) {
+    return tg_load(dtype, x, i).re;
+}
+
+static inline void ref_put(tg_dtype dtype, void *x, int64_t i, double value) {
+    tg_store(dtype, x, i, (tg_scalar){value, 0.0});
+}
+
+double ref_act(tg_act act, double x);
+double ref_act_slope(tg_act act, double x); /* its derivative */
 
 #endif

@@ -6,8 +6,8 @@
  * W' is kept for the adjoint, and the mapped channels x' and y', dx' and dy' for the gradients;
  * where memory is to be saved (checkpointing, micro-batches, small storage) each op recomputes them
  * instead. */
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "nn/ops.h"
 
 /* Outputs besides the product. */

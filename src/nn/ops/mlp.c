@@ -6,7 +6,6 @@
  * For complex data, f is a pair (fr, fi): out plane q gets fr of input plane q and fi of the other
  * one, out = fr(Re) - fi(Im) + i [fr(Im) + fi(Re)]. */
 #include "nn/ops.h"
-#include "nn/parts.h"
 
 /* Arguments common to both directions, without pointers. y is the value at the output. */
 static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {

@@ -2,8 +2,7 @@
  *
  *   GNO            y at the queries from x at the points, by a graph kernel (backend/gno.h)
  *   GNO_BACK       gradients of the kernel, and dx
- *   FEATURES       y = x, and after its channels those the caller has on the grid
- *   FEATURES_BACK  dx = the first channels of dy */
+ *   FEATURES       y = x, and after its channels those the caller has on the grid */
 #include <math.h>
 
 #include "nn/ops.h"
@@ -101,45 +100,26 @@ int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
 
 /* ---- features of the latent grid ---- */
 
-/* Copies the channels that two values share, sample by sample. */
-static tg_status copy_channels(const tg_fno *fno, int from, int to) {
-    const nn_value *x = &fno->run.program.values[from], *y = &fno->run.program.values[to];
-    const int64_t shared = x->channels < y->channels ? x->channels : y->channels;
-    tg_status status = TG_OK;
-    for (int64_t b = 0; b < fno->run.batch && status == TG_OK; b++) {
-        status =
-            fno->be->ops->copy(fno->be, nn_element(y->dtype, y->data, b * y->channels * y->points),
-                               nn_element(x->dtype, x->data, b * x->channels * x->points),
-                               (size_t)(shared * x->points) * tg_dtype_size(x->dtype));
-    }
-    return status;
-}
-
 static tg_status run_features(tg_fno *fno, const nn_op *op) {
+    const tg_backend_ops *ops = fno->be->ops;
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
-    const int64_t sample = (y->channels - x->channels) * y->points;
-    const size_t bytes = (size_t)sample * tg_dtype_size(y->dtype);
+    const int64_t own = x->channels * x->points, more = y->channels * y->points - own;
+    const size_t size = tg_dtype_size(y->dtype);
     tg_status (*const bring)(tg_backend *, void *, const void *, size_t) =
-        fno->run.features.place == TG_HOST ? fno->be->ops->upload : fno->be->ops->copy;
-    TG_CALL(copy_channels(fno, op->in[NN_X], op->out[0]));
+        fno->run.features.place == TG_HOST ? ops->upload : ops->copy;
     for (int64_t b = 0; b < fno->run.batch; b++) {
-        const int64_t at = (b * y->channels + x->channels) * y->points;
-        TG_CALL(bring(fno->be, nn_element(y->dtype, y->data, at),
-                      nn_element(y->dtype, fno->run.features.data, (fno->run.first + b) * sample),
-                      bytes));
+        TG_CALL(ops->copy(fno->be, nn_element(y->dtype, y->data, b * (own + more)),
+                          nn_element(x->dtype, x->data, b * own), (size_t)own * size));
+        TG_CALL(bring(fno->be, nn_element(y->dtype, y->data, b * (own + more) + own),
+                      nn_element(y->dtype, fno->run.features.data, (fno->run.first + b) * more),
+                      (size_t)more * size));
     }
     return TG_OK;
 }
 
-static tg_status run_features_back(tg_fno *fno, const nn_op *op) {
-    return copy_channels(fno, op->in[NN_X], op->out[0]);
-}
-
 const nn_kind_row nn_kind_features = {
-    .name = "features", .run = run_features, .back = nn_back_of_dy, .backward = NN_FEATURES_BACK};
-const nn_kind_row nn_kind_features_back = {.name = "backward of features",
-                                           .run = run_features_back};
+    .name = "features", .run = run_features, .back = nn_back_part};
 
 int nn_add_features(nn_program *p, int x) {
     const int64_t channels = p->model->config.latent_feature_channels;

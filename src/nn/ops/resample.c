@@ -8,10 +8,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
-#include "nn/list.h"
 #include "nn/ops.h"
+#include "nn/program.h"
 
 /* ---- matrices ---- */
 

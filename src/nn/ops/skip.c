@@ -7,13 +7,20 @@
  *
  * All of them call the backend's skip and write in place of the sum. */
 #include "nn/ops.h"
-#include "nn/parts.h"
 
-static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, int value) {
-    const nn_value *v = &p->values[value], *x = op->in[NN_X] < 0 ? v : &p->values[op->in[NN_X]];
+/* The value that sets the sizes: dy, or y. */
+static int main_value(const nn_op *op) {
+    return op->in[NN_DY] >= 0 ? op->in[NN_DY] : op->out[0];
+}
+
+static tg_skip slot_op(const nn_program *p, const nn_op *op) {
+    const nn_value *v = &p->values[main_value(op)];
+    const nn_value *x = op->in[NN_X] < 0 ? v : &p->values[op->in[NN_X]];
     return (tg_skip){.dtype = p->model->config.dtype,
-                     .backward = op->kind != NN_SKIP && op->kind != NN_BIAS,
-                     .kind = kind,
+                     .backward = op->in[NN_DY] >= 0,
+                     .kind = op->kind == NN_ACCUMULATE ? TG_SKIP_MAP_IDENTITY
+                             : op->skip                ? op->skip->kind
+                                                       : TG_SKIP_MAP_NONE,
                      .batch = p->batch,
                      .in = x->channels,
                      .out = v->channels,
@@ -21,14 +28,19 @@ static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, i
                      .act = op->act,
                      .alpha = 1.0,
                      .beta = 1.0,
-                     .store = nn_store(p, value)};
+                     .store = nn_store(p, main_value(op))};
 }
 
-static tg_skip call_op(const tg_fno *fno, const nn_op *op, tg_skip_map kind, int value) {
-    tg_skip call = slot_op(&fno->run.program, op, kind, value);
+static tg_skip call_op(const tg_fno *fno, const nn_op *op) {
+    tg_skip call = slot_op(&fno->run.program, op);
     call.batch = fno->run.batch;
     call.workspace = nn_data(fno, op->scratch[0]);
     return call;
+}
+
+static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const tg_skip call = slot_op(p, op);
+    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
 }
 
 /* ---- skips ---- */
@@ -37,7 +49,7 @@ static tg_status run_skip(tg_fno *fno, const nn_op *op) {
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
-            tg_skip call = call_op(fno, op, op->skip->kind, op->out[0]);
+            tg_skip call = call_op(fno, op);
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.bias = q == 0 && part == 0 ? nn_weight(fno, op->bias) : NULL;
             call.alpha = nn_part_sign(part, q);
@@ -55,7 +67,7 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
             const int out = nn_part_across(part, q);
-            tg_skip call = call_op(fno, op, op->skip->kind, op->in[NN_DY]);
+            tg_skip call = call_op(fno, op);
             call.through = op->through && part == planes - 1;
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.alpha = nn_part_sign(part, out);
@@ -76,14 +88,8 @@ static bool is_diagonal(const nn_program *p, const nn_op *op) {
     return p->model->planes == 1 && op->skip->kind != TG_SKIP_MAP_LINEAR;
 }
 
-static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const tg_skip call =
-        slot_op(p, op, op->skip->kind, op->kind == NN_SKIP_BACK ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
-}
-
 static double flops(const nn_program *p, const nn_op *op) {
-    const nn_value *v = &p->values[op->kind == NN_SKIP ? op->out[0] : op->in[NN_DY]];
+    const nn_value *v = &p->values[main_value(op)];
     const double maps = (double)v->channels * (double)p->values[op->in[NN_X]].channels;
     const double points = (double)p->batch * (double)v->points;
     const double both = op->kind == NN_SKIP_BACK ? 2.0 : 1.0; /* of weight and input */
@@ -100,14 +106,14 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .back = nn_back_by_op,
                                   .backward = NN_SKIP_BACK,
                                   .back_in_place = is_diagonal,
-                                  .scratch = skip_scratch,
+                                  .scratch = scratch,
                                   .flops = flops};
 const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
                                        .slot = NN_SLOT(add_skip),
                                        .loads = true,
                                        .makes_gradients = true,
                                        .run = run_skip_back,
-                                       .scratch = skip_scratch,
+                                       .scratch = scratch,
                                        .flops = flops,
                                        .overwrites = NN_OVER(NN_DY),
                                        .in_place = is_diagonal};
@@ -140,14 +146,14 @@ int nn_add_map(nn_program *p, const nn_skip *skip, int x) {
 /* ---- biases ---- */
 
 static tg_status run_bias(tg_fno *fno, const nn_op *op) {
-    tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->out[0]);
+    tg_skip call = call_op(fno, op);
     call.bias = nn_weight(fno, op->bias);
     call.y = nn_data(fno, op->out[0]);
     return fno->be->ops->add_skip(fno->be, &call);
 }
 
 static tg_status run_bias_back(tg_fno *fno, const nn_op *op) {
-    tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->in[NN_DY]);
+    tg_skip call = call_op(fno, op);
     call.dbias = nn_gradient(fno, op->bias);
     call.dy = nn_data(fno, op->in[NN_DY]);
     return fno->be->ops->add_skip(fno->be, &call);
@@ -162,22 +168,16 @@ static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
     return ask.wanted ? ask.dy : -1;
 }
 
-static void bias_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    const tg_skip call =
-        slot_op(p, op, TG_SKIP_MAP_NONE, op->kind == NN_BIAS_BACK ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
-}
-
 const nn_kind_row nn_kind_bias = {.name = "bias",
                                   .slot = NN_SLOT(add_skip),
                                   .run = run_bias,
                                   .back = back_bias,
-                                  .scratch = bias_scratch};
+                                  .scratch = scratch};
 const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
                                        .slot = NN_SLOT(add_skip),
                                        .makes_gradients = true,
                                        .run = run_bias_back,
-                                       .scratch = bias_scratch};
+                                       .scratch = scratch};
 
 int nn_add_bias(nn_program *p, int bias, int x) {
     nn_op op = nn_op_make(NN_BIAS);
@@ -192,7 +192,7 @@ int nn_add_bias(nn_program *p, int bias, int x) {
 
 static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
     for (int q = 0; q < fno->model.planes; q++) {
-        tg_skip call = call_op(fno, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
+        tg_skip call = call_op(fno, op);
         call.through = op->through;
         call.x = nn_plane(fno, op->in[NN_X], q);
         call.dy = nn_plane(fno, op->in[NN_DY], q);
@@ -202,17 +202,11 @@ static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
-static void accumulate_scratch(const nn_program *p, tg_backend *be, const nn_op *op,
-                               size_t bytes[2]) {
-    const tg_skip call = slot_op(p, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
-    bytes[0] = tg_workspace_bytes(be, (tg_query){.skip = &call});
-}
-
 const nn_kind_row nn_kind_accumulate = {.name = "sum of gradients",
                                         .slot = NN_SLOT(add_skip),
                                         .loads = true,
                                         .run = run_accumulate,
-                                        .scratch = accumulate_scratch};
+                                        .scratch = scratch};
 
 int nn_add_accumulate(nn_program *p, int dy, int sum) {
     nn_op op = nn_op_make(NN_ACCUMULATE);

@@ -9,9 +9,9 @@
 /* clang-format on */
 #include <math.h>
 
-#include "backend/product.h"
+#include "backend/backend.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "optim/rules/rules.h"
 
 static const double GROWTH = 1.01;

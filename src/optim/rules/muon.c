@@ -8,9 +8,9 @@
 /* clang-format on */
 #include <math.h>
 
-#include "backend/product.h"
+#include "backend/backend.h"
+#include "base/memory.h"
 #include "base/minmax.h"
-#include "base/scratch.h"
 #include "optim/rules/rules.h"
 
 enum { NEWTON_SCHULZ = 5, BATCH = 256 /* processed at once */ };

@@ -178,7 +178,7 @@ warned "$both" train "${named[@]}" --data.x_name velocity --data.y_name velocity
 says named/config.yaml 'x_name: velocity' 'test_files: [../named.h5]' 'in_channels: 1'
 run 0 eval named -d named.h5
 run 1 eval named -d named.h5 --x-name speed
-says err "there is no numeric dataset 'speed'; there are velocity" 'the options --x-name and --y-name'
+says err "there is no numeric dataset 'speed'; there are velocity" 'the options --x-name, --y-name and --order'
 run 1 eval named -d named.h5 --y-name speed
 says err "'speed'"
 run 0 predict named -i named.h5 -o twice.safetensors

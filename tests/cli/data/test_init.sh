@@ -66,6 +66,8 @@ expect_form() {
     [ "$(sed -n 's/^  state_precision: //p' by_memory.yaml)" = "$3" ] ||
         complain "$1 bytes left, another precision: $(cat by_memory.yaml)"
 }
+exits 0 init "$fixtures/stored.npz" # too few weights to compress: no other method is smaller
+grep -q "^  name: adam  # state [0-9.]* KiB, under 5 % of the memory left$" out || complain "$last: $(cat out)"
 adam='state [0-9.]* MiB, under 5 % of the memory left; tensorgrad with 8-bit moments: [0-9.]* KiB'
 less="state [0-9.]* [KM]iB; Adam's, [0-9.]* MiB, is over 5 % of the memory left"
 if [ -x "$fake" ]; then
@@ -73,6 +75,10 @@ if [ -x "$fake" ]; then
     expect_form 20000000 adam 8bit "$less"
     expect_form 4000000 tensorgrad 8bit "$less"
     exits 0 train by_memory.yaml --run by_memory --opt.n_epochs 1 --threads 1 # the comment is one
+    for line in "match_rms: true" "sparse_ratio: 0.20" "second_rank: 0.05" "update_proj_gap: 100" \
+        "moments_on_refresh: reset" "eps: 1.0e-8"; do # docs/choosing.md, as in the torch class
+        grep -qx "  $line" by_memory.yaml || complain "tensorgrad without $line: $(cat by_memory.yaml)"
+    done
 fi
 
 # ---- one file for training and tests ----

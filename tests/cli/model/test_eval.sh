@@ -125,7 +125,7 @@ says out "all 20 samples of $own; 18 of them were trained on"
 run 0 eval split -d own/darcy_test_8.h5 --json
 [ "$(jq -c '.results[0] | [.split, .samples, .trained_on]' out)" = '["all",3,0]' ] || complain "$last: $(cat out)"
 run 1 eval split -d own/darcy_test_8.h5 --split test
-says err "own/darcy_test_8.h5 is no file that the model was trained on"
+says err "--split test: the model was not trained on own/darcy_test_8.h5"
 run 0 train own.yaml --run gap --quiet --opt.n_epochs 1 --data.n_train 12 --data.test_skip 17 --data.n_tests 2 --data.batch_size 4
 run 0 eval gap -d "$PWD/own/../$own"
 says out "2 test samples of $PWD/own/../$own; 12 others were trained on"

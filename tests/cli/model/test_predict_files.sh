@@ -86,7 +86,7 @@ exits 0 train proposed.yaml --run proposed --threads 1 --quiet --opt.n_epochs 1
 expect 0 eval proposed -d pairs.npz --threads 1
 says out "8x6        7"
 expect 0 eval proposed -d all.mat --threads 1
-says out "1 test samples of all.mat; the other 6 were trained on" "8x6        1"
+says out "1 test sample of all.mat; the other 6 were trained on" "8x6        1"
 
 # A comma in a name is no end of it.
 cp pairs.npz 'one, two.npz'

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 extern "C" {
-#include "base/library.h"
+#include "base/system.h"
 }
 
 #define TEXT_OF(number)      #number

@@ -1,4 +1,4 @@
-/* Flow in two dimensions, see backend/flow.h: one number or point per thread and turn. The formulas
+/* Flow in two dimensions, see backend/nn.h: one number or point per thread and turn. The formulas
  * are those of ref, operation by operation. */
 #include "backend/cuda/core/element.cuh"
 
