@@ -1,7 +1,6 @@
 /* Compressing a gradient: one pass that forms it chunk by chunk, gathers its kept entries and
  * projects the rest; see compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/linalg/blas.cuh"
 
 extern "C" {
 #include "backend/path.h"

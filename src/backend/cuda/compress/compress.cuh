@@ -36,9 +36,7 @@
 #include <type_traits>
 
 #include "backend/cuda/compress/last_two_modes.cuh"
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/core/element.cuh"
-#include "backend/cuda/core/rounding.cuh"
 
 extern "C" {}
 

@@ -9,7 +9,6 @@
  * second time. So rows 0, 2, .. are one product, and those between another one, in which a row
  * begins an entry earlier: that entry, and the one behind a row of the first product, count 0. */
 #include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/linalg/blas.cuh"
 
 enum { THREADS = 256 };
 

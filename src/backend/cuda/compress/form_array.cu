@@ -8,8 +8,8 @@
  * form_gradient.cu to the bit. Factors that are not finite are counted by the warps of the first
  * channels on the other side. */
 #include "backend/cuda/compress/compress.cuh"
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 #include "base/minmax.h"

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "backend/cuda/compress/bitmap.cuh"
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
 
 enum { THREADS = 256 };
 

@@ -6,7 +6,6 @@
  * the L2, which lie over the two buffers until they are woven into the core. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/compress/factor_fragments.cuh"
-#include "backend/cuda/linalg/blas.cuh"
 
 enum {
     PIECE_BYTES = 32 << 20, /* of a piece of mode 0's product */

@@ -2,7 +2,9 @@
  *
  * It starts empty, not from ref as the cpu backend does: ref's loops run on the host, and the
  * pointers here are those of a device. The files of this folder fill every slot. */
-#include "backend/cuda/core/libraries.cuh"
+#include "backend/cuda/nn/neighbours.cuh"
+#include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/block.cuh"
 
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what) {
@@ -35,6 +37,27 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
                       (int)error);
 }
 
+static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes) {
+    if (query->block) {
+        return cuda_block_workspace(be, query->block, bytes);
+    }
+    if (query->block_back) {
+        return cuda_block_back_workspace(be, query->block_back, bytes);
+    }
+    *bytes = query->compress ? cuda_compress_workspace(be, query->compress)
+             : query->skip   ? cuda_skip_workspace(be, query->skip, query->skip->backward)
+             : query->mlp    ? cuda_mlp_workspace(be, query->mlp, query->mlp->backward)
+             : query->gno    ? cuda_gno_workspace(be, query->gno, query->gno->backward)
+             : query->neighbours
+                 ? cuda_neighbours_bytes(be, query->neighbours->points, query->neighbours->queries)
+                 : 0;
+    return query->two_modes ? cuda_two_modes_takes(be, query->two_modes)
+           : query->mapped  ? cuda_mapped_takes(be, query->mapped)
+           : query->mlp && query->mlp->x_quantized
+               ? cuda_mlp_accepts_quantized_input(be, query->mlp)
+               : true;
+}
+
 /* All of the backend that is visible outside: to tests (cmake/tgrad.map hides it from users). */
 extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_backend_ops *ops) {
     *ops = tg_backend_ops();
@@ -53,6 +76,18 @@ extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_b
     cuda_fill_dense(ops);
     cuda_fill_compress(ops);
     cuda_fill_fft(ops);
-    cuda_fill_nn(ops);
+    cuda_fill_nn_pointwise(ops);
+    cuda_fill_nn_skip(ops);
+    cuda_fill_nn_mlp(ops);
+    cuda_fill_nn_norm(ops);
+    cuda_fill_nn_spectral(ops);
+    cuda_fill_nn_two_modes(ops);
+    cuda_fill_nn_mapped(ops);
+    cuda_fill_nn_loss(ops);
+    cuda_fill_nn_neighbours(ops);
+    cuda_fill_nn_gno(ops);
+    ops->workspace = cuda_workspace;
+    ops->block_forward = cuda_block_forward;
+    ops->block_backward = cuda_block_backward;
     cuda_fill_flow(ops);
 }

@@ -1,5 +1,6 @@
-/* What every file of the CUDA backend shares: the C headers of the house, the state behind
- * be->state, and the one way a CUDA call is checked. CUDA headers are seen in this folder only. */
+/* Shared by every file of the CUDA backend: the C headers, the state that be->state points to,
+ * error checks, cuBLAS and cuSOLVER, matrix products, and programmatic dependent launch. CUDA
+ * headers are included in this folder only. */
 #ifndef TG_BACKEND_CUDA_CORE_CUDA_CUH
 #define TG_BACKEND_CUDA_CORE_CUDA_CUH
 
@@ -83,9 +84,92 @@ void cuda_fill_adam(tg_backend_ops *ops);        /* optim/adam.cu */
 void cuda_fill_dense(tg_backend_ops *ops);       /* linalg/ */
 void cuda_fill_compress(tg_backend_ops *ops);    /* compress/compress.cu, expand.cu */
 void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
-void cuda_fill_nn(tg_backend_ops *ops);          /* nn/ */
 void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
+
+/* ---- cuBLAS and cuSOLVER, opened at run time ---- */
+
+/* A program that uses no GPU starts without their hundreds of megabytes. Where they are missing,
+ * the other backends still work. */
+struct cuda_functions {
+#define CUDA_BLAS(name)   decltype(&::name) name;
+#define CUDA_SOLVER(name) decltype(&::name) name;
+#include "backend/cuda/core/libraries.def"
+};
+
+/* One table for the process, filled once a backend is open. */
+extern cuda_functions cuda_libraries;
+
+/* Opens both libraries, or reuses those the process has loaded. Returns false and the reason if one
+ * is missing. */
+bool cuda_libraries_open(char *reason, size_t capacity);
+
+/* ---- matrix products, callable by name ---- */
+
+/* Queued, without allocation; be->math selects TF32 or f32 for f32 and c64. Operand CONJ, sums,
+ * k = 0 and arrays not aligned to their elements run on our own kernel, in f32 instead of TF32. */
+tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
+
+/* Always uses our own kernel; m, n and batch are not 0. */
+tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *gemm);
+
+/* The gram slot; without allocation. */
+tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                    const void *x, const tg_bitmap *mask, void *out);
+
+/* ---- programmatic dependent launch (PDL) ---- */
+
+/* A kernel launched with launch_pdl starts while the previous kernel on the stream is ending, so
+ * that the GPU does not go idle between them. Until pdl_wait it writes nothing and reads only
+ * memory that the previous kernel does not write, such as layer weights. Kernels before the
+ * previous one have ended by then, because each kernel calls pdl_launch_dependents only after its
+ * own pdl_wait. (The kernels of compress/ that do not, where a plan is `apart`, are followed by
+ * some that do.) */
+
+/* Waits until the previous kernel has ended and its writes are visible. Returns at once in a kernel
+ * that was launched normally. */
+__device__ inline void kernel_before_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* Lets the next kernel start from here on, as soon as its blocks fit on the device. */
+__device__ inline void kernel_behind_go() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Both, for kernels with nothing to prepare before the wait. */
+__device__ inline void kernel_begins() {
+    kernel_before_wait();
+    kernel_behind_go();
+}
+
+/* Launches kernel(args..), which calls pdl_wait, as a dependent of the previous kernel if `early`.
+ */
+template <class... TAKES, class... ARGS>
+static inline cudaError_t launch_if(bool early, cudaStream_t stream, void (*kernel)(TAKES...),
+                                    dim3 grid, dim3 block, size_t shared, const ARGS &...args) {
+    cudaLaunchAttribute how = {};
+    how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    how.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &how;
+    config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, TAKES(args)...);
+}
+
+/* The same on every device that supports it. */
+template <class... TAKES, class... ARGS>
+static inline cudaError_t launch_early(const tg_backend *be, void (*kernel)(TAKES...), dim3 grid,
+                                       dim3 block, size_t shared, const ARGS &...args) {
+    return launch_if(cuda_state_of(be)->is_hopper, cuda_stream(be), kernel, grid, block, shared,
+                     args...);
+}
 
 #endif

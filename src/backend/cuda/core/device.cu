@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/core/libraries.cuh"
+#include "backend/cuda/core/cuda.cuh"
 
 /* ---- probe ---- */
 

@@ -10,6 +10,7 @@
 #include <math_constants.h>
 
 #include "backend/cuda/core/cuda.cuh"
+#include "base/rng_math.h"
 
 template <class T> struct arithmetic { using type = float; };
 template <> struct arithmetic<double> { using type = double; };
@@ -103,6 +104,74 @@ template <class F> inline tg_status with_storage(tg_storage store, F f) {
         return f(type_tag<__half>());
     default:
         return f(type_tag<float>());
+    }
+}
+
+/* ---- reductions over a block, in a fixed order ---- */
+
+__device__ inline double join(double a, double b) {
+    return a + b;
+}
+__device__ inline pair<double> join(pair<double> a, pair<double> b) {
+    return a + b;
+}
+__device__ inline uint64_t join(uint64_t a, uint64_t b) {
+    return a + b;
+}
+__device__ inline tg_norms join(tg_norms a, tg_norms b) {
+    return {a.sum_squares + b.sum_squares, fmax(a.max_abs, b.max_abs), a.nonfinite + b.nonfinite};
+}
+
+/* join() of all values of a block of THREADS (a power of 2), for every thread. */
+template <int THREADS, class V> __device__ inline V block_join(V mine) {
+    __shared__ V all[THREADS];
+    all[threadIdx.x] = mine;
+    __syncthreads();
+    for (unsigned rest = THREADS / 2; rest > 0; rest /= 2) {
+        if (threadIdx.x < rest) {
+            all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + rest]);
+        }
+        __syncthreads();
+    }
+    const V out = all[0];
+    __syncthreads(); /* the next call writes there */
+    return out;
+}
+
+/* *count += bad, up to 2^31: sums in any order end at the same number. */
+__device__ inline void count_up(uint32_t *count, uint64_t bad) {
+    const uint64_t most = 1ull << 31;
+    uint32_t seen = *count, before;
+    do {
+        before = seen;
+        const uint64_t sum = before + bad;
+        seen = atomicCAS(count, before, (uint32_t)(sum < most ? sum : most));
+    } while (seen != before);
+}
+
+/* ---- stochastic rounding to the 16-bit formats ---- */
+
+template <class W>
+constexpr bool is_16bit = std::is_same_v<W, __nv_bfloat16> || std::is_same_v<W, __half>;
+
+template <class W> __device__ inline W round_by(float x, uint32_t random) {
+    static_assert(is_16bit<W>, "others have room for it");
+    if constexpr (std::is_same_v<W, __half>) {
+        return __ushort_as_half(tg_round_to_f16(x, random));
+    } else {
+        return __ushort_as_bfloat16(tg_round_to_bf16(x, random));
+    }
+}
+
+/* The random bits of C numbers from `first` on, a multiple of C: they share one draw. */
+template <int C>
+__device__ inline void read_random(const tg_rng &rng, uint64_t first, uint32_t (&random)[C]) {
+    static_assert(TG_ROUNDED_BY_DRAW % C == 0, "numbers of one draw");
+    uint32_t draw[4];
+    tg_rounding_draw(&rng, first, draw);
+#pragma unroll
+    for (int c = 0; c < C; c++) { /* the low bits of numbers are known when this is compiled */
+        random[c] = tg_rounding_part(draw, first / C * C + c);
     }
 }
 

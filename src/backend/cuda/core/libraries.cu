@@ -1,6 +1,6 @@
 /* Finding cuBLAS and cuSOLVER: by the names of the versions that the headers are of, where the
  * system's loader looks and in the folders that this library was linked with (RUNPATH). */
-#include "backend/cuda/core/libraries.cuh"
+#include "backend/cuda/core/cuda.cuh"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -2,8 +2,8 @@
  * block the blocks, always in the same order. Results for the host go through pinned memory. */
 #include <string.h>
 
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
 
 enum { THREADS = 256 };
 

@@ -14,7 +14,6 @@
 #include "backend/cuda/fft/fft.cuh"
 
 #include "backend/cuda/fft/butterfly.cuh"
-#include "backend/cuda/linalg/blas.cuh"
 #include "backend/cuda/sm90/block.cuh"
 
 extern "C" {

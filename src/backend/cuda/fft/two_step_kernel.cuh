@@ -11,7 +11,6 @@
 #ifndef TG_BACKEND_CUDA_FFT_TWO_STEP_KERNEL_CUH
 #define TG_BACKEND_CUDA_FFT_TWO_STEP_KERNEL_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/fft/line_tile.cuh"
 
 enum { TWO_STEP_WARPS = 4 /* of a block of rows */ };

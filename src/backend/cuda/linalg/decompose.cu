@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/core/cuda.cuh"
 
 /* ---- memory ---- */
 

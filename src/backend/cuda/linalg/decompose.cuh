@@ -4,7 +4,6 @@
 #define TG_BACKEND_CUDA_LINALG_DECOMPOSE_CUH
 
 #include "backend/cuda/core/element.cuh"
-#include "backend/cuda/core/libraries.cuh"
 
 /* What a decomposition finds out on the device, for the host to read once at its end. Numbers >= 0
  * are kept as their bits, which are ordered like them, NaN last: maxima by integer atomics. */

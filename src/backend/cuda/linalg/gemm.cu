@@ -3,8 +3,7 @@
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
  * the operands change places and keep their op. What it does not have goes by a kernel of our own
  * (gemm_tiles.cu). */
-#include "backend/cuda/core/libraries.cuh"
-#include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/core/cuda.cuh"
 
 static bool is_transposed(tg_op op) {
     return op == TG_OP_T || op == TG_OP_H;

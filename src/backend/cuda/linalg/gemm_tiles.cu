@@ -5,7 +5,6 @@
  * few tiles, several blocks share one. What they have summed lies side by side in the workspace of
  * cuBLAS and is added in the order of the parts, so that two runs give the same bits. */
 #include "backend/cuda/core/element.cuh"
-#include "backend/cuda/linalg/blas.cuh"
 
 enum {
     PIECE = 4,           /* rows and columns of C in a thread */

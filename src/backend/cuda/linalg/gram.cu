@@ -10,7 +10,7 @@
  * A block sees up to 128 rows of x at once, in two groups of 64. Up to dim = 128 that is all and
  * its warps have the tiles of the lower triangle. Larger matrices are made of such triangles and,
  * below them, of squares of 64 x 64 (four warps), one for each pair of groups. */
-#include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/core/cuda.cuh"
 #include "backend/cuda/linalg/gram_panel.cuh"
 
 /* ---- products ---- */

@@ -6,9 +6,8 @@
 #ifndef TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 
-#include "backend/cuda/linalg/blas.cuh"
-#include "backend/cuda/nn/activate_any.cuh"
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/tile/activate.cuh"
 
 enum { COLUMN_THREADS = 256, COLUMNS_PER_THREAD = 4, SUM_PARTS = 16 };
 

@@ -6,8 +6,7 @@
  * smaller than they are: in a patch of 32 runs lanes of a warp carry along their runs, and the
  * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. Norms
  * that are given (loss_squares.cu) take the place of the first sums. */
-#include "backend/cuda/core/early.cuh"
-#include "backend/cuda/nn/loss.cuh"
+#include "backend/cuda/nn/nn.cuh"
 
 enum {
     THREADS = LOSS_THREADS,

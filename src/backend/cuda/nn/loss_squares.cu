@@ -1,7 +1,7 @@
 /* Squares of norms that are given to a loss: Sobolev norms of spectra and residuals of equations;
  * the formulas are those of the host (backend/loss_math.h). Blocks sum parts of an image in f64, a
  * warp folds the parts: a fixed order. */
-#include "backend/cuda/nn/loss.cuh"
+#include "backend/cuda/nn/nn.cuh"
 #include "backend/loss_math.h"
 
 /* ---- what a point or a coefficient of image n adds ---- */

@@ -2,7 +2,7 @@
  * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
  * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32;
  * they have GELU inside, and any other activation goes the way of this file. */
-#include "backend/cuda/nn/mlp_columns.cuh"
+#include "backend/cuda/nn/gemm_columns.cuh"
 
 extern "C" {
 #include "backend/path.h"

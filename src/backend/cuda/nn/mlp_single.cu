@@ -4,7 +4,7 @@
  *   forward   y = beta y + alpha (sum_c w2[c] gelu(P[c] + b1[c]) + b2) + gate add
  *   backward  with f = alpha dy, in place of P:  dP[c] = w2[c] f gelu'(P[c] + b1[c]),
  *             and on the way db1[c] += sum dP[c], dw2[c] += sum f gelu(P[c] + b1[c]). */
-#include "backend/cuda/nn/mlp_columns.cuh"
+#include "backend/cuda/nn/gemm_columns.cuh"
 
 enum {
     SLICES = 8,        /* warps that share the hidden channels of 32 columns */

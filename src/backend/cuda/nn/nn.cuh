@@ -41,6 +41,26 @@ tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 
+/* Whether a call goes the way for one output; what it needs of the workspace, 0 if it never does
+ * for these sizes. */
+bool mlp_single_takes(const tg_mlp *op);
+size_t mlp_single_workspace(const tg_mlp *op, bool backward);
+tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
+
+/* Calls of one output or few inputs that have kernels of their own on GPUs of compute
+ * capability 9.0 (sm90/narrow_mlp.cu), for f32 in TF32. */
+bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
+
+/* Channel MLPs of a block backwards, likewise (sm90/channel_mlp.cu). */
+bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op);
+size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op);
+
 /* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
 template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {
     return tg_dtype_real(dtype) == TG_F64 ? f(type_tag<double>()) : with_storage(store, f);
@@ -223,5 +243,17 @@ __device__ inline double block_sum(double x) {
     __syncthreads(); /* the next sum may begin */
     return x;
 }
+
+/* ---- losses: loss.cu, loss_squares.cu ---- */
+
+enum { LOSS_THREADS = 256, LOSS_MOST_PARTS = 256 };
+
+/* Blocks that sum an image of so many points; each leaves a double2. */
+static inline int loss_parts(int64_t points) {
+    const int64_t blocks = (points + LOSS_THREADS - 1) / LOSS_THREADS;
+    return blocks < LOSS_MOST_PARTS ? (int)blocks : (int)LOSS_MOST_PARTS;
+}
+
+void cuda_fill_loss_squares(tg_backend_ops *ops);
 
 #endif

@@ -1,8 +1,7 @@
 /* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
  * sizes), the coordinate channels, planes and pairs, activations. All are one pass over memory. */
-#include "backend/cuda/core/early.cuh"
-#include "backend/cuda/nn/activate_any.cuh"
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/tile/activate.cuh"
 
 enum { THREADS = 256 };
 

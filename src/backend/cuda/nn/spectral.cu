@@ -7,7 +7,6 @@
  * multiplies comes to shared memory STAGES - 1 steps ahead, without waiting for it: the weight for
  * the lane alone, src for the warps of a block, which share their modes. Where there are few warps
  * for the device, several share the sum, too, and the first adds up what all have. */
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 

@@ -5,7 +5,7 @@
  * complex array by parts is an array of twice as many reals. Rates are read on the device, and so
  * is the guard, which is counted up before it is read: by one block along with the rest in arrays
  * that are small, by a kernel of its own before the pass otherwise. */
-#include "backend/cuda/core/early.cuh"
+#include "backend/cuda/core/cuda.cuh"
 #include "backend/cuda/optim/adam.cuh"
 
 enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };

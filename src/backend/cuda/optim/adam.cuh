@@ -5,9 +5,8 @@
 
 #include <type_traits>
 
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
-#include "backend/cuda/core/rounding.cuh"
 
 /* What a call does, beside its arrays; c = 1 - beta. */
 struct adam_step {

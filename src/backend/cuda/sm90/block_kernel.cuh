@@ -22,7 +22,6 @@
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/waves.cuh"
 #include "backend/cuda/tile/instructions.cuh"

@@ -14,7 +14,6 @@
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
 #include "backend/cuda/sm90/waves.cuh"

@@ -1,6 +1,6 @@
 /* Channel MLPs of a block backwards (channel_mlp_kernel.cuh): which calls there is a kernel for,
  * what it needs of the workspace, and the call. */
-#include "backend/cuda/nn/mlp_columns.cuh"
+#include "backend/cuda/nn/gemm_columns.cuh"
 #include "backend/cuda/sm90/channel_mlp_kernel.cuh"
 #include "backend/cuda/tile/stage.cuh"
 

@@ -14,7 +14,6 @@
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
 #include "backend/cuda/sm90/tile_walk.cuh"

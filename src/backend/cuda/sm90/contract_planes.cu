@@ -14,8 +14,8 @@
  * the first plane follows. And what is not finite may be counted: no number of T in its row is
  * finite then, which shows whether there is anything to count. */
 #include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {

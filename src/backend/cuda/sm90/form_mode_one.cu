@@ -12,8 +12,8 @@
  * other one, whose rows are the i's of four frequencies. The first one takes f32 as sums of two
  * numbers in TF32, and three of the four products, so that values have 21 bits. */
 #include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/core/reduce.cuh"
 #include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 

@@ -1,6 +1,6 @@
 /* MLPs that are narrow at one end (narrow_mlp.cuh): which calls there are kernels for, what
  * these need of the workspace, and the calls. */
-#include "backend/cuda/nn/mlp_columns.cuh"
+#include "backend/cuda/nn/gemm_columns.cuh"
 #include "backend/cuda/sm90/narrow_mlp.cuh"
 #include "backend/cuda/tile/stage.cuh"
 

@@ -80,4 +80,34 @@ template <class R> __device__ inline R act_slope(tg_act act, R x) {
     return act_both(act, x, &value);
 }
 
+/* ---- every activation a network may have ---- */
+
+/* Tensor-core kernels support only NONE, GELU and tanh, so that they spend no registers on the
+ * others. Layers with another activation use elementwise passes and matrix products. */
+static inline bool is_on_tiles(tg_act act) {
+    return act == TG_ACT_NONE || act == TG_ACT_GELU || act == TG_ACT_TANH;
+}
+
+/* The derivative at x; *value = act(x). */
+template <class R> __device__ inline R act_both_any(tg_act act, R x, R *value) {
+    if (act == TG_ACT_RELU) {
+        *value = x < R(0) ? R(0) : x; /* NaN stays */
+        return x > R(0) ? R(1) : R(0);
+    }
+    if (act == TG_ACT_SILU) {
+        const R logistic = R(1) / (R(1) + exp(-x));
+        *value = x * logistic;
+        return (R(1) + x / (R(1) + exp(x))) * logistic;
+    }
+    return act_both(act, x, value);
+}
+
+template <class R> __device__ inline R activate_any(tg_act act, R x) {
+    if (act == TG_ACT_RELU || act == TG_ACT_SILU) {
+        act_both_any(act, x, &x);
+        return x;
+    }
+    return activate(act, x);
+}
+
 #endif

@@ -5,7 +5,6 @@
 #ifndef TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 #define TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 
 __device__ inline uint32_t shared_at(const void *p) {

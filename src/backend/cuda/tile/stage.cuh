@@ -16,7 +16,6 @@
 #ifndef TG_BACKEND_CUDA_TILE_STAGE_CUH
 #define TG_BACKEND_CUDA_TILE_STAGE_CUH
 
-#include "backend/cuda/core/early.cuh"
 #include "backend/cuda/tile/activate.cuh"
 #include "backend/cuda/tile/activation.cuh"
 #include "backend/cuda/tile/products.cuh"
@@ -369,7 +368,7 @@ tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared,
 bool tensor_fits(const tg_backend *be, size_t shared);
 
 /* A kernel with its arguments, in as many blocks as run at once but at most `most`; it begins early
- * (core/early.cuh). */
+ * (launch_pdl). */
 template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {
