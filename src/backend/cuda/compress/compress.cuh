@@ -420,7 +420,7 @@ static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
         read_random(rng, (uint64_t)P * (uint64_t)entry, random);
         number<O, P> y;
         for (int p = 0; p < P; p++) {
-            y.part[p] = round_by<O>(x.part[p], random[p]);
+            y.part[p] = round_stochastic<O>(x.part[p], random[p]);
         }
         return y;
     } else {

@@ -124,9 +124,9 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
         copies_commit();
     };
     if (!task.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
-    kernel_behind_go();
+    pdl_launch_dependents();
     for (int slot = 0; slot < RING - 1; slot++) {
         fetch(slot);
     }
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
     uint32_t bad = 0;
     int slot = 0;
     for (int stage = 0; stage < stages; stage++) {
-        copies_wait_but<RING - 2>();
+        copies_wait_all_but<RING - 2>();
         __syncthreads();
         fetch(slot == 0 ? RING - 1 : slot - 1); /* what the stage before was made from */
         const float2 *rows = ring + slot * STAGE + lane;
@@ -184,11 +184,11 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
     if (task.guard) {
         bad = __reduce_add_sync(~0u, bad);
         if (lane == 0 && bad > 0) {
-            count_up(task.guard, bad);
+            add_saturating(task.guard, bad);
         }
     }
     if (task.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
 }
 

@@ -244,7 +244,7 @@ static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
         float sum[2][TILES][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < c.chunks; chunk++) {
-            copies_wait_but<STAGES - 2>();
+            copies_wait_all_but<STAGES - 2>();
             wait_for_crew(crew, crew_threads);
             fetch(slot == 0 ? STAGES - 1 : slot - 1); /* what the last round was made from */
             turned_tile x[2] = {};

@@ -100,13 +100,13 @@ static __global__ void write_fragments(cuda_planes s, factor_reader last, factor
                                        int lasts, int befores, typename IN::last *to_last,
                                        typename IN::before *to_before) {
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    kernel_behind_go(); /* it reads factors alone before it waits */
+    pdl_launch_dependents(); /* it reads factors alone before it waits */
     const auto of_last =
         e < lasts ? IN::last_fragment(last, column_tiles(s), e) : typename IN::last();
     const auto of_before = e < befores
                                ? IN::before_fragment(before, (s.r2 + IN::STEP - 1) / IN::STEP, e)
                                : typename IN::before();
-    kernel_before_wait(); /* whose workspace it is until then */
+    pdl_wait(); /* whose workspace it is until then */
     if (e < lasts) {
         to_last[e] = of_last;
     }
@@ -132,10 +132,10 @@ static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *work
     const int befores = (at.teams - at.before) / (int)sizeof(typename IN::before);
     const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
     return CUDA_CHECK(be,
-                      launch_early(be, write_fragments<IN>, blocks, 256, 0, plan->planes,
-                                   reader_of(&plan->step[0].factor),
-                                   reader_of(&plan->step[1].factor), lasts, befores,
-                                   last_of<IN>(plan, workspace), before_of<IN>(plan, workspace)),
+                      launch_pdl(be, write_fragments<IN>, blocks, 256, 0, plan->planes,
+                                 reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
+                                 lasts, befores, last_of<IN>(plan, workspace),
+                                 before_of<IN>(plan, workspace)),
                       "laying out factors");
 }
 
@@ -415,8 +415,8 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
     copies_wait();
     __syncthreads();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     if (call.guard && *call.guard != 0) {
         return;
     }

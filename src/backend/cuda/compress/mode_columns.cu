@@ -207,14 +207,14 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
     for (int ahead = 0; ahead < RING - 1; ahead++) {
         fetch(ahead);
     }
-    copies_wait_but<RING - 1>();
+    copies_wait_all_but<RING - 1>();
     __syncthreads();
     for (; tile < s.tiles.all; tile += stride) {
         sums<M, N> x = {};
 #pragma unroll 2
         for (int k = 0; k < s.tiles.steps; k++) {
             float b[2][N];
-            copies_wait_but<RING - 2>();
+            copies_wait_all_but<RING - 2>();
             reader.take(b, ring + slot * (64 * N), lane);
             fetch((slot + RING - 1) % RING); /* what the last step was made from */
             slot = (slot + 1) % RING;

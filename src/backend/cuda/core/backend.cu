@@ -51,8 +51,8 @@ static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes)
              : query->neighbours
                  ? cuda_neighbours_bytes(be, query->neighbours->points, query->neighbours->queries)
                  : 0;
-    return query->two_modes ? cuda_two_modes_takes(be, query->two_modes)
-           : query->mapped  ? cuda_mapped_takes(be, query->mapped)
+    return query->two_modes ? cuda_two_modes_supports(be, query->two_modes)
+           : query->mapped  ? cuda_mapped_supports(be, query->mapped)
            : query->mlp && query->mlp->x_quantized
                ? cuda_mlp_accepts_quantized_input(be, query->mlp)
                : true;

@@ -129,28 +129,28 @@ tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, i
 
 /* Waits until the previous kernel has ended and its writes are visible. Returns at once in a kernel
  * that was launched normally. */
-__device__ inline void kernel_before_wait() {
+__device__ inline void pdl_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 /* Lets the next kernel start from here on, as soon as its blocks fit on the device. */
-__device__ inline void kernel_behind_go() {
+__device__ inline void pdl_launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 /* Both, for kernels with nothing to prepare before the wait. */
-__device__ inline void kernel_begins() {
-    kernel_before_wait();
-    kernel_behind_go();
+__device__ inline void pdl_wait_and_launch_dependents() {
+    pdl_wait();
+    pdl_launch_dependents();
 }
 
 /* Launches kernel(args..), which calls pdl_wait, as a dependent of the previous kernel if `early`.
  */
 template <class... TAKES, class... ARGS>
-static inline cudaError_t launch_if(bool early, cudaStream_t stream, void (*kernel)(TAKES...),
-                                    dim3 grid, dim3 block, size_t shared, const ARGS &...args) {
+static inline cudaError_t launch_pdl_if(bool early, cudaStream_t stream, void (*kernel)(TAKES...),
+                                        dim3 grid, dim3 block, size_t shared, const ARGS &...args) {
     cudaLaunchAttribute how = {};
     how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     how.val.programmaticStreamSerializationAllowed = 1;
@@ -166,10 +166,10 @@ static inline cudaError_t launch_if(bool early, cudaStream_t stream, void (*kern
 
 /* The same on every device that supports it. */
 template <class... TAKES, class... ARGS>
-static inline cudaError_t launch_early(const tg_backend *be, void (*kernel)(TAKES...), dim3 grid,
-                                       dim3 block, size_t shared, const ARGS &...args) {
-    return launch_if(cuda_state_of(be)->is_hopper, cuda_stream(be), kernel, grid, block, shared,
-                     args...);
+static inline cudaError_t launch_pdl(const tg_backend *be, void (*kernel)(TAKES...), dim3 grid,
+                                     dim3 block, size_t shared, const ARGS &...args) {
+    return launch_pdl_if(cuda_state_of(be)->is_hopper, cuda_stream(be), kernel, grid, block, shared,
+                         args...);
 }
 
 #endif

@@ -139,7 +139,7 @@ template <int THREADS, class V> __device__ inline V block_join(V mine) {
 }
 
 /* *count += bad, up to 2^31: sums in any order end at the same number. */
-__device__ inline void count_up(uint32_t *count, uint64_t bad) {
+__device__ inline void add_saturating(uint32_t *count, uint64_t bad) {
     const uint64_t most = 1ull << 31;
     uint32_t seen = *count, before;
     do {
@@ -154,7 +154,7 @@ __device__ inline void count_up(uint32_t *count, uint64_t bad) {
 template <class W>
 constexpr bool is_16bit = std::is_same_v<W, __nv_bfloat16> || std::is_same_v<W, __half>;
 
-template <class W> __device__ inline W round_by(float x, uint32_t random) {
+template <class W> __device__ inline W round_stochastic(float x, uint32_t random) {
     static_assert(is_16bit<W>, "others have room for it");
     if constexpr (std::is_same_v<W, __half>) {
         return __ushort_as_half(tg_round_to_f16(x, random));

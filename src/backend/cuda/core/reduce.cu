@@ -97,7 +97,7 @@ static __global__ void count_kernel(int64_t packs, int64_t n, const E *x, uint32
     if (__syncthreads_or(bad > 0)) {
         bad = block_join<THREADS>(bad);
         if (threadIdx.x == 0) {
-            count_up(count, bad);
+            add_saturating(count, bad);
         }
     }
 }

@@ -65,8 +65,8 @@ bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pas
     const int threads = lines->real ? 32 * TWO_STEP_WARPS : way.columns * (way.n / way.radix);
     *status = blocks == 0 ? TG_OK
                           : CUDA_CHECK(be,
-                                       launch_early(be, kernel, (unsigned)blocks, (unsigned)threads,
-                                                    0, *lines, *pass),
+                                       launch_pdl(be, kernel, (unsigned)blocks, (unsigned)threads,
+                                                  0, *lines, *pass),
                                        "transforming lines");
     return true;
 }

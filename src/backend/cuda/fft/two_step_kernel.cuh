@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(32 * TWO_STEP_WARPS, R == 32 ? 4 : 6)
     two_step_rows(const fft_lines s, const fft_pass p) {
     constexpr int H = R / L, LINES = row_tile<R, L>::LINES; /* H: sums k1 = l + L h of a thread */
     __shared__ slot<float> shared[TWO_STEP_WARPS * LINES * row_tile<R, L>::SLOTS];
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     const int lane = threadIdx.x % 32, l = lane % L, line = (int)threadIdx.x / L;
     const int64_t row = 2 * ((int64_t)blockIdx.x * (TWO_STEP_WARPS * LINES) + line);
     const int rows = (int)max((int64_t)0, min((int64_t)2, p.outer - row));
@@ -174,7 +174,7 @@ template <int R, int L, int C>
 static __global__ void __launch_bounds__(C *L, column_tile<R, L, C>::BLOCKS)
     two_step_columns(const fft_lines s, const fft_pass p) {
     __shared__ slot<float> shared[C * column_tile<R, L, C>::SLOTS];
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     const int l = (int)threadIdx.x / C;
     const tile t = column_of<C>(p);
     const slot<float> *from =
@@ -211,7 +211,7 @@ template <int R, int L, int C>
 static __global__ void __launch_bounds__(C *L, column_tile<R, L, C>::BLOCKS)
     two_step_columns_back(const fft_lines s, const fft_pass p) {
     __shared__ slot<float> shared[C * column_tile<R, L, C>::SLOTS];
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     const int l = (int)threadIdx.x / C;
     const tile t = column_of<C>(p);
     const slot<float> *roots = static_cast<const slot<float> *>(s.roots);

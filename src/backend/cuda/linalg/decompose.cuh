@@ -78,7 +78,7 @@ static __device__ inline bool is_finite_bits(unsigned long long bits) {
 /* jacobi.cu: eigenvectors and descending eigenvalues of a small matrix whose verdict->most is
  * known, by rotations that are kept in `log` on the way; verdict->info says whether they converge.
  */
-enum { CUDA_JACOBI_MOST = 72 }; /* above, cuSOLVER is as fast */
+enum { CUDA_JACOBI_MAX_N = 72 }; /* above, cuSOLVER is as fast */
 size_t cuda_jacobi_bytes(int64_t n);
 tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, void *log,
                       void *vectors, double *values, cuda_verdict *verdict);

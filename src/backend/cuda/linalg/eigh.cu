@@ -76,7 +76,7 @@ static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
     const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double),
                  copies = (size_t)copies_of(n);
     const eigh_sizes size = {copies * square, copies * line, square, line,
-                             n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0};
+                             n <= CUDA_JACOBI_MAX_N ? cuda_jacobi_bytes(n) : 0};
     const size_t all[] = {size.matrix, size.square, size.ascending,
                           size.line,   size.log,    sizeof(cuda_verdict)};
     for (size_t bytes : all) {
@@ -158,7 +158,7 @@ static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const
     const int parts = dtype == TG_C128 ? 2 : 1;
     tg_status status =
         cuda_find_most(be, n * n * parts, static_cast<const double *>(a), m->verdict);
-    if (status == TG_OK && n <= CUDA_JACOBI_MOST) {
+    if (status == TG_OK && n <= CUDA_JACOBI_MAX_N) {
         status = cuda_jacobi(be, dtype, n, a, m->log, m->vectors, m->values, m->verdict);
     } else if (status == TG_OK) {
         status = parts == 2
@@ -193,7 +193,7 @@ tg_scratch_need cuda_eigh_scratch_need(tg_backend *be, tg_dtype dtype, int64_t n
     cuda_pieces pieces = {};
     cuda_solver_work work = {};
     need_pieces(dtype, n, &pieces);
-    const bool known = n <= CUDA_JACOBI_MOST || need_work(be, dtype, n, &work) == TG_OK;
+    const bool known = n <= CUDA_JACOBI_MAX_N || need_work(be, dtype, n, &work) == TG_OK;
     const tg_scratch_need bytes = known ? cuda_scratch_sum(&pieces, &work) : tg_scratch_need{};
     cuda_solver_work_close(be, &work);
     return bytes;

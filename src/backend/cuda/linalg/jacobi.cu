@@ -27,7 +27,7 @@ struct rotation {
 /* What the first kernel leaves for the second; the rotations (rounds, pairs) follow. */
 struct alignas(8) jacobi_log {
     int rounds;
-    int rank[CUDA_JACOBI_MOST]; /* of an index among the eigenvalues, largest first */
+    int rank[CUDA_JACOBI_MAX_N]; /* of an index among the eigenvalues, largest first */
 };
 
 static __device__ inline rotation *rotations_of(jacobi_log *log) {
@@ -207,9 +207,9 @@ static __device__ void rank_values(int n, const entries &mine, double scale, dou
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     diagonalize(int n, const E *a, cuda_verdict *verdict, jacobi_log *log, double *values) {
-    extern __shared__ double2 shared[];             /* entries on their way, then the eigenvalues */
-    __shared__ double2 turns[CUDA_JACOBI_MOST / 2]; /* z */
-    __shared__ double cosines[CUDA_JACOBI_MOST / 2];
+    extern __shared__ double2 shared[]; /* entries on their way, then the eigenvalues */
+    __shared__ double2 turns[CUDA_JACOBI_MAX_N / 2]; /* z */
+    __shared__ double cosines[CUDA_JACOBI_MAX_N / 2];
     const int pairs = (n + 1) / 2, count = pairs * (pairs + 1) / 2;
     const int exponent = scale_exponent(verdict->most);
     entries mine;
@@ -254,9 +254,9 @@ static __device__ inline void store_entry(pair<double> *out, pair<double> x) {
 
 /* A block has ROWS rows, a thread one pair of a row. */
 template <class E>
-static __global__ void __launch_bounds__(ROWS *CUDA_JACOBI_MOST / 2)
+static __global__ void __launch_bounds__(ROWS *CUDA_JACOBI_MAX_N / 2)
     accumulate(int n, jacobi_log *log, E *vectors) {
-    constexpr int most = CUDA_JACOBI_MOST / 2; /* pairs */
+    constexpr int most = CUDA_JACOBI_MAX_N / 2; /* pairs */
     __shared__ double2 places[2][ROWS][2 * most];
     __shared__ rotation turns[STAGE * most];
     const int pairs = (n + 1) / 2, p = threadIdx.x % pairs, r = threadIdx.x / pairs;

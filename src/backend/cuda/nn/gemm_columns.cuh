@@ -125,7 +125,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         [&](int64_t c, int j, const entry &e) {
             R u, slope = R(1);
             if (act != TG_ACT_NONE) {
-                slope = act_both_any(act, (R)widen(e.x), &u);
+                slope = activate_any_with_slope(act, (R)widen(e.x), &u);
             }
             const R old = beta == R(0) ? R(0) : beta * widen(e.dx);
             dx[column_at(t, channels, c, j)] = narrow<T>((old + alpha * e.du) * slope);
@@ -218,7 +218,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         hidden, t.count, [&](int64_t c, int j) { return h[c * t.count + j]; },
         [&](int64_t c, int j, R pre) {
             R value;
-            const R s = act_both_any(act, pre + b[c], &value);
+            const R s = activate_any_with_slope(act, pre + b[c], &value);
             const R kept = survival<R>(dropout, column_at(t, hidden, c, j));
             h[c * t.count + j] = kept * value;
             if (slope) {

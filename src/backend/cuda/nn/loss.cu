@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
     const image<T> im = {pred + n * s.numbers, target + n * s.numbers, NULL, s.components};
     double2 sum = {0.0, 0.0};
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
         const double2 powers = powers_at(s, im, i);
         sum.x += powers.x;
@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(THREADS)
     fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double *partial,
                 image_result *result) {
     double sum = 0.0;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
         for (int part = threadIdx.x % 32; part < s.parts; part += 32) {
@@ -231,7 +231,7 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
                     const T *target, const double *slope, T *dpred) {
     __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
@@ -298,23 +298,23 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     const T *target = static_cast<const T *>(op->target) + first * s.numbers;
     if (!is_given) {
         TG_CALL(CUDA_CHECK(be,
-                           launch_early(be, sum_images<T>, (unsigned)(count * s.parts), THREADS, 0,
-                                        s, pred, target, sums),
+                           launch_pdl(be, sum_images<T>, (unsigned)(count * s.parts), THREADS, 0, s,
+                                      pred, target, sums),
                            "summing a loss"));
     }
     TG_CALL(CUDA_CHECK(
-        be, launch_early(be, fold_images, 1, THREADS, 0, s, *op, first, count, partial, result),
+        be, launch_pdl(be, fold_images, 1, THREADS, 0, s, *op, first, count, partial, result),
         "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
-        TG_CALL(CUDA_CHECK(be,
-                           launch_early(be, write_gradients<T>,
-                                        (unsigned)(patches < most ? patches : most),
-                                        32 * PATCH_WARPS, 0, s, count, result, pred, target,
-                                        op->slope + first * s.numbers,
-                                        static_cast<T *>(op->dpred) + first * s.numbers),
-                           "writing the gradient of a loss"));
+        TG_CALL(
+            CUDA_CHECK(be,
+                       launch_pdl(be, write_gradients<T>,
+                                  (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
+                                  s, count, result, pred, target, op->slope + first * s.numbers,
+                                  static_cast<T *>(op->dpred) + first * s.numbers),
+                       "writing the gradient of a loss"));
     }
     return TG_OK;
 }

@@ -78,7 +78,7 @@ static tg_status squares_of(tg_backend *be, F power, int64_t images, int64_t siz
                             bool both, double *out) {
     enum { IMAGES = LOSS_THREADS / 32 };
     const int parts = loss_parts(size);
-    const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)(sizeof(double2) * LOSS_MOST_PARTS);
+    const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)(sizeof(double2) * LOSS_MAX_PARTS);
     double2 *partial = static_cast<double2 *>(cuda_state_of(be)->scratch);
     for (int64_t first = 0; first < images; first += room) {
         const int64_t count = images - first < room ? images - first : room;

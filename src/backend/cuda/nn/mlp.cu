@@ -232,7 +232,7 @@ size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
 
 /* Whether the activations are such that other ways than that of columns are asked. */
 static bool has_other_ways(const tg_mlp *op) {
-    return is_on_tiles(op->act) && hidden_act_of(op) == TG_ACT_GELU;
+    return has_tile_kernels(op->act) && hidden_act_of(op) == TG_ACT_GELU;
 }
 
 static tg_status forward_by_columns(tg_backend *be, const tg_mlp *op) {
@@ -273,10 +273,10 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
     if (backward && op->x_quantized) { /* the workspace slot has said so */
         return CHANNELS;
     }
-    return mlp_narrow_takes(be, op, backward)      ? NARROW
-           : backward && mlp_channel_takes(be, op) ? CHANNELS
-           : mlp_single_takes(op)                  ? ONE_OUTPUT
-           : (backward ? mlp_tile_backward_takes(be, op) : mlp_tile_forward_takes(be, op))
+    return mlp_narrow_supports(be, op, backward)      ? NARROW
+           : backward && mlp_channel_supports(be, op) ? CHANNELS
+           : mlp_single_supports(op)                  ? ONE_OUTPUT
+           : (backward ? mlp_tile_backward_supports(be, op) : mlp_tile_forward_supports(be, op))
                ? TILES
                : COLUMNS;
 }
@@ -292,7 +292,7 @@ static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
 }
 
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
-    return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
+    return has_other_ways(op) && mlp_channel_accepts_quantized_input(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {

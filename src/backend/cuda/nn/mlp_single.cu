@@ -32,7 +32,7 @@ static int64_t sums_of(const tg_mlp *op, bool backward) {
     return backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
 }
 
-bool mlp_single_takes(const tg_mlp *op) {
+bool mlp_single_supports(const tg_mlp *op) {
     return op->out == 1 && op->hidden >= 1 && op->dropout == 0.0;
 }
 

@@ -106,7 +106,7 @@ template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
 /* ---- which kernel ---- */
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
-bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_supports(const tg_backend *be, const tg_mlp *op);
 
 /* Whether such a call is on 16-bit activations that are multiplied as they are. */
 bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward);

@@ -64,7 +64,7 @@ static __device__ inline void put_hidden_gradient(const P &slope, const P &dp,
 template <class S, bool DX, bool DW, int X, int Y>
 static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 192 ? 1 : 2)
     mlp_backward(mlp_task t) {
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     using F = typename S::F;
     using number = typename F::number;
     constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT, WARPS = S::BACK_WARPS;
@@ -225,8 +225,8 @@ template <class S> static bool is_fused(const tg_mlp *op) {
     return S::IN == S::OUT && mlp_chunks(op, S::CHUNK) == 1 && op->dx;
 }
 
-bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_takes(be, op) && with_mlp_shape(be, op, true, [&](auto shape) {
+bool mlp_tile_backward_supports(const tg_backend *be, const tg_mlp *op) {
+    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, true, [&](auto shape) {
                using S = decltype(shape);
                const int chunks = mlp_chunks(op, S::CHUNK);
                if (is_fused<S>(op)) {
@@ -239,7 +239,7 @@ bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op) {
 
 /* Enough whether or not dx is wanted, and for 16-bit formats, whose parts are not larger. */
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
-    if (!mlp_tile_takes(be, op)) {
+    if (!mlp_tile_supports(be, op)) {
         return 0;
     }
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;

@@ -8,7 +8,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
     using P = warp_tile<F, S::CHUNK, TILE>;
     using R = mlp_result<S>;
     using number = typename F::number;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     assume_all<X, Y>(t);
     const int chunks = F::HALF ? 1 : t.chunks;
     shared_room room = dynamic_shared();
@@ -93,7 +93,7 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk) {
     return t;
 }
 
-bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op) {
+bool mlp_tile_supports(const tg_backend *be, const tg_mlp *op) {
     const bool is_full = op->x_store == TG_STORE_FULL && op->y_store == TG_STORE_FULL;
     return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || is_full) && op->dropout == 0.0 &&
            op->alpha != 0.0 && op->in <= 128 && op->out <= 128 && op->hidden >= 1 &&
@@ -119,8 +119,8 @@ bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward) {
     return aligned && has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
-bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op) {
-    return mlp_tile_takes(be, op) && with_mlp_shape(be, op, false, [&](auto shape) {
+bool mlp_tile_forward_supports(const tg_backend *be, const tg_mlp *op) {
+    return mlp_tile_supports(be, op) && with_mlp_shape(be, op, false, [&](auto shape) {
                using S = decltype(shape);
                return tensor_fits(be, mlp_forward_shared<S>(mlp_chunks(op, S::CHUNK)));
            });

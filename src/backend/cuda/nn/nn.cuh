@@ -25,39 +25,39 @@ size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
 size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward);
 size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries);
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op);
-bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op);
-bool cuda_mapped_takes(tg_backend *be, const tg_mapped *op);
+bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op);
+bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op);
 
 /* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu),
  * for shapes that fit one: whether that is so for a call, the call, and what backward needs of the
  * workspace. */
-bool skip_tile_takes(const tg_backend *be, const tg_skip *op);
+bool skip_tile_supports(const tg_backend *be, const tg_skip *op);
 tg_status skip_tile_forward(tg_backend *be, const tg_skip *op);
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op);
 size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op);
-bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op);
-bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_forward_supports(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_backward_supports(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 
 /* Whether a call goes the way for one output; what it needs of the workspace, 0 if it never does
  * for these sizes. */
-bool mlp_single_takes(const tg_mlp *op);
+bool mlp_single_supports(const tg_mlp *op);
 size_t mlp_single_workspace(const tg_mlp *op, bool backward);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
 /* Calls of one output or few inputs that have kernels of their own on GPUs of compute
  * capability 9.0 (sm90/narrow_mlp.cu), for f32 in TF32. */
-bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward);
 size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
 
 /* Channel MLPs of a block backwards, likewise (sm90/channel_mlp.cu). */
-bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op);
-bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op);
+bool mlp_channel_supports(const tg_backend *be, const tg_mlp *op);
+bool mlp_channel_accepts_quantized_input(const tg_backend *be, const tg_mlp *op);
 size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op);
 
@@ -246,12 +246,12 @@ __device__ inline double block_sum(double x) {
 
 /* ---- losses: loss.cu, loss_squares.cu ---- */
 
-enum { LOSS_THREADS = 256, LOSS_MOST_PARTS = 256 };
+enum { LOSS_THREADS = 256, LOSS_MAX_PARTS = 256 };
 
 /* Blocks that sum an image of so many points; each leaves a double2. */
 static inline int loss_parts(int64_t points) {
     const int64_t blocks = (points + LOSS_THREADS - 1) / LOSS_THREADS;
-    return blocks < LOSS_MOST_PARTS ? (int)blocks : (int)LOSS_MOST_PARTS;
+    return blocks < LOSS_MAX_PARTS ? (int)blocks : (int)LOSS_MAX_PARTS;
 }
 
 void cuda_fill_loss_squares(tg_backend_ops *ops);

@@ -102,7 +102,7 @@ struct embed_sizes {
 template <class T>
 static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *x, T *y) {
     const int64_t all = s.batch * s.channels * s.points;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
          i += (int64_t)gridDim.x * THREADS) {
         const int64_t row = i / s.points, p = i - row * s.points;
@@ -136,8 +136,8 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return CUDA_CHECK(be,
-                          launch_early(be, embed<T>, cuda_blocks(be, all, THREADS), THREADS, 0, s,
-                                       static_cast<const T *>(op->x), static_cast<T *>(op->y)),
+                          launch_pdl(be, embed<T>, cuda_blocks(be, all, THREADS), THREADS, 0, s,
+                                     static_cast<const T *>(op->x), static_cast<T *>(op->y)),
                           "adding coordinates");
     });
 }
@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(THREADS) act(tg_act kind, int64_t n, co
     each_run(n, [&](int64_t at, int64_t left) {
         run<real_of<T>> r = load_run(x + at, left);
         for (int j = 0; j < 4; j++) {
-            act_both_any(kind, r.v[j], &r.v[j]);
+            activate_any_with_slope(kind, r.v[j], &r.v[j]);
         }
         store_run(y + at, left, r);
     });
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__(THREADS)
         run<real_of<T>> d = load_run(dy + at, left);
         for (int j = 0; j < 4; j++) {
             real_of<T> value;
-            d.v[j] *= act_both_any(kind, r.v[j], &value);
+            d.v[j] *= activate_any_with_slope(kind, r.v[j], &value);
         }
         store_run(dx + at, left, d);
     });

@@ -57,7 +57,7 @@ template <tg_act ACT, class R> static __device__ inline span<R> slopes_of(span<R
     span<R> slope;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        slope.v[j] = act_both_any(ACT, u.v[j], &u.v[j]);
+        slope.v[j] = activate_any_with_slope(ACT, u.v[j], &u.v[j]);
     }
     return slope;
 }
@@ -329,7 +329,8 @@ static bool is_empty(const tg_skip *op) {
 }
 
 static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
-    return op->kind == TG_SKIP_MAP_LINEAR && is_on_tiles(op->act) && skip_tile_takes(be, op);
+    return op->kind == TG_SKIP_MAP_LINEAR && has_tile_kernels(op->act) &&
+           skip_tile_supports(be, op);
 }
 
 static void report_path(const tg_backend *be, const tg_skip *op, bool backward) {

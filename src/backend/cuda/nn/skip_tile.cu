@@ -42,7 +42,7 @@ template <class F, int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_task t) {
     using P = result_tile<F, C>;
     using number = typename F::number;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     assume<KNOWN>(t.x);
     assume<KNOWN>(t.y);
     shared_room room = dynamic_shared();
@@ -213,7 +213,7 @@ static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip
     return with_known(op->store, whole, [&](auto how) { return with_channels(tf32(), how); });
 }
 
-bool skip_tile_takes(const tg_backend *be, const tg_skip *op) {
+bool skip_tile_supports(const tg_backend *be, const tg_skip *op) {
     return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || op->store == TG_STORE_FULL) &&
            op->kind == TG_SKIP_MAP_LINEAR && op->alpha != 0.0 && op->in <= 128 && op->out <= 128 &&
            tiles_countable(op->batch, op->pixels) &&
@@ -232,7 +232,7 @@ tg_status skip_tile_forward(tg_backend *be, const tg_skip *op) {
 }
 
 size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op) {
-    if (!skip_tile_takes(be, op)) {
+    if (!skip_tile_supports(be, op)) {
         return 0;
     }
     const int64_t most = (int64_t)cuda_state_of(be)->processors * TENSOR_BLOCKS;

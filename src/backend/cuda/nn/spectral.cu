@@ -54,7 +54,7 @@ template <class W, class S, int B> struct stage_layout {
     }
 };
 
-/* A number to shared memory, or 0 if it does not count; there behind copies_wait_but and, for
+/* A number to shared memory, or 0 if it does not count; there behind copies_wait_all_but and, for
  * others, a barrier. */
 template <class T, bool WHOLE>
 static __device__ inline void bring(stored_pair<T, true> *to, const stored_pair<T, WHOLE> *from,
@@ -201,12 +201,12 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
         copies_commit(); /* an empty group, too: they are counted */
     };
     pair<real_of<S>> sum[TO][B] = {};
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int stage = 0; stage < STAGES - 1; stage++) {
         begin(stage);
     }
     for (int stage = 0; stage < count; stage++) {
-        copies_wait_but<STAGES - 2>();
+        copies_wait_all_but<STAGES - 2>();
         __syncthreads();
         begin(stage + STAGES - 1);
         add_stage<W, S, B>(s.conjugated, weights_of(stage), sources_of(stage), sum);
@@ -277,10 +277,10 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
         return status;
     }
     return CUDA_CHECK(be,
-                      launch_early(be, kernel, grid, block, (size_t)shared, s,
-                                   static_cast<const stored_pair<W, WHOLE> *>(op->weight),
-                                   static_cast<const stored_pair<S, WHOLE> *>(op->src),
-                                   static_cast<stored_pair<S, WHOLE> *>(op->dst)),
+                      launch_pdl(be, kernel, grid, block, (size_t)shared, s,
+                                 static_cast<const stored_pair<W, WHOLE> *>(op->weight),
+                                 static_cast<const stored_pair<S, WHOLE> *>(op->src),
+                                 static_cast<stored_pair<S, WHOLE> *>(op->dst)),
                       "multiplying spectra");
 }
 

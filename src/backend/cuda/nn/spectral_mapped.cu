@@ -225,7 +225,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         weights.fetch(s, chunk);
         copies_commit();
     }
-    copies_wait_but<RING>();
+    copies_wait_all_but<RING>();
     __syncthreads();
     if (multiplies) {
         const column_sink out(s, inner_from, s.from, row + lane / 4, sample, mode);
@@ -243,9 +243,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
         if (chunk < RING) { /* the map and the turns without a copy count as well */
-            copies_wait_but<RING>();
+            copies_wait_all_but<RING>();
         } else {
-            copies_wait_but<RING - 2>();
+            copies_wait_all_but<RING - 2>();
         }
         __syncthreads();
         if (chunk > 0 && chunk + RING - 1 < CHUNKS) {
@@ -343,7 +343,7 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
     }
     sum_tile sum[INNER_TILES][2] = {};
     for (int slot = 0; step < end; step++, slot = slot + 1 == STAGES ? 0 : slot + 1) {
-        copies_wait_but<STAGES - 2>();
+        copies_wait_all_but<STAGES - 2>();
         __syncthreads();
         fetch(slot == 0 ? STAGES - 1 : slot - 1); /* what the last round was made from */
         const float2 *left = shared + slot * STAGE_SIZE + row * DEPTH_ROW + warp / 4 * (DEPTH / 2);
@@ -457,7 +457,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 2)
 
 /* ---- slots ---- */
 
-bool cuda_mapped_takes(tg_backend *be, const tg_mapped *op) {
+bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op) {
     return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->channels <= MOST_CHANNELS &&
            op->in <= MOST_INNER && op->out <= MOST_INNER && op->modes % 2 == 0 &&
            tensor_fits(be, CONTRACT_SIZE * sizeof(float2));

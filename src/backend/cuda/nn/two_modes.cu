@@ -115,8 +115,8 @@ struct middle_rows {
         }
     }
     /* out += the rows times the columns that lie as rows of `right`. */
-    __device__ void multiply_turned(sum_tile (&out)[TILES][STRIPS], const float2 *right, float sign,
-                                    int lane) const {
+    __device__ void multiply_transposed(sum_tile (&out)[TILES][STRIPS], const float2 *right,
+                                        float sign, int lane) const {
 #pragma unroll
         for (int k = 0; k < SHORT_TILES; k++) {
             turned_tiles b[TILES];
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
         middle_rows middle;
         middle.multiply(left + row * LONG_ROW, from, 1.0f, lane);
         sum_tile sum[TILES][STRIPS] = {};
-        middle.multiply_turned(sum, right, 1.0f, lane);
+        middle.multiply_transposed(sum, right, 1.0f, lane);
 #pragma unroll
         for (int e = 0; e < TILES * STRIPS; e++) {
             each_number(sum[e / STRIPS][e % STRIPS], lane, [&](int i, int j, float2 x) {
@@ -335,7 +335,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
             middle_rows n;
             n.multiply(d + row * LONG_ROW, right, -1.0f, lane);
             n.store(n_rows + row * SHORT_ROW, lane);
-            n.multiply_turned(dleft, c, -1.0f, lane);
+            n.multiply_transposed(dleft, c, -1.0f, lane);
             wait_for_team();
             float2 *out = dcore + plane * s.r1 * s.r2;
             if (warp < 2) {
@@ -397,7 +397,7 @@ static plane_sizes sizes_of(const tg_two_modes *op) {
     return {op->planes, (int)op->d1, (int)op->d2, (int)op->r1, (int)op->r2};
 }
 
-bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
+bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op) {
     return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->d1 <= MOST_D1 &&
            op->d2 <= MOST_D2 && op->r1 <= MOST_R1 && op->r2 <= MOST_R2 &&
            tensor_fits(be, BACK_SIZE * sizeof(float2));

@@ -13,9 +13,9 @@ enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
 template <int P, class T, class M, class G, class W>
 static __global__ void __launch_bounds__(SMALL_THREADS, 1)
     adam_kernel(adam_step s, adam_arrays<T, M, G, W> arrays) {
-    kernel_before_wait();
+    pdl_wait();
     if (!arrays.weight) { /* weights are read by kernels that have not waited yet */
-        kernel_behind_go();
+        pdl_launch_dependents();
     }
     if (stands_still(s, arrays.grad)) {
         return;
@@ -35,7 +35,7 @@ static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     s.n = P == 1 ? op->n * s.reals : op->n;
     s.packs = adam_packs<P>(a, s.n);
     const unsigned blocks = s.counted > 0 ? 1 : stream_blocks(be, s.packs, s.n, threads);
-    return CUDA_CHECK(be, launch_early(be, adam_kernel<P, T, M, G, W>, blocks, threads, 0, s, a),
+    return CUDA_CHECK(be, launch_pdl(be, adam_kernel<P, T, M, G, W>, blocks, threads, 0, s, a),
                       "adam");
 }
 

@@ -72,7 +72,7 @@ template <class G> __device__ inline bool stands_still(const adam_step &s, const
     if (s.counted > 0) {
         const uint32_t bad = count_entries(s, grad);
         if (threadIdx.x == 0 && bad > 0) {
-            count_up(s.guard, bad);
+            add_saturating(s.guard, bad);
         }
         __syncthreads();
     }
@@ -92,7 +92,7 @@ __device__ inline pack<W, C> round_reals(const tg_rng &rng, bool at_random, uint
             read_random(rng, first, random);
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                out.at[c] = round_by<W>(x[c], random[c]);
+                out.at[c] = round_stochastic<W>(x[c], random[c]);
             }
             return out;
         }

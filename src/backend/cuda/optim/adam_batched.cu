@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         const uint32_t bad = count_all(item);
         if (bad > 0) {
             if (blockIdx.x == begin && threadIdx.x == 0) {
-                count_up(s.guard, bad);
+                add_saturating(s.guard, bad);
             }
             return;
         }

@@ -347,7 +347,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
         load_vector<C>(shared + L::B2, t.b2, 0.0f);
         load_vector<C>(shared + L::GATE, t.adds ? t.gate : NULL, t.adds ? 1.0f : 0.0f);
     }
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     const int tiles = t.width / WG_PIXELS, all = t.batch * t.rows;
     const auto pixel_at = [&](int row, int tile) {
         return (int64_t)(row / t.rows) * C * t.image + row % t.rows * t.width + tile * WG_PIXELS;

@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(sums);
     wg_clear(gate_sums);
     load_weights<C, STEPS>(t, shared);
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     skips_place<C> place(t), next = place, far = place; /* of this step and the two behind it */
     fetch_spectrum<C, STEPS>(t, place, shared + L::SPECTRUM, shared + L::MEAN);
     fetch_tile<C>(t.dz1 + place.at(t), image, now);
@@ -171,7 +171,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         wg_fence(sums);
         wg_sync(); /* only they read the warpgroup's part of u */
         put_columns<C, 64>(x, mine, u);
-        copies_wait_but<0>();
+        copies_wait_all_but<0>();
         wg_publish();    /* waits for loads and stores under way, too */
         __syncthreads(); /* u, dz1 and the spectrum are there, the later dz1 is free */
         waves.load(t, place.tile + own_tile<C>());
@@ -214,7 +214,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     }
     wg_wait<0>();
     wg_fence(sums);
-    copies_wait_but<0>();
+    copies_wait_all_but<0>();
     double *room = reinterpret_cast<double *>(shared + L::ROOMS);
     gather_sums<C>(sums, reinterpret_cast<float *>(room));
     if (has_sums<C>()) {

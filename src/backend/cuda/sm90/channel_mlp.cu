@@ -18,7 +18,7 @@ static bool fits(const tg_backend *be, const tg_mlp *op) {
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
 }
 
-bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op) {
+bool mlp_channel_supports(const tg_backend *be, const tg_mlp *op) {
     bool takes = fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0 && op->dx &&
                  op->alpha == 1.0 && op->beta == 0.0;
     for (const void *array : {op->x, op->dy, (const void *)op->dx}) {
@@ -33,7 +33,7 @@ static int blocks_of(const tg_backend *be, const tg_mlp *op) {
     return (int)(steps < most ? steps : most);
 }
 
-bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op) {
+bool mlp_channel_accepts_quantized_input(const tg_backend *be, const tg_mlp *op) {
     return fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0;
 }
 

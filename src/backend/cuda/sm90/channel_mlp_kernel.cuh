@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(dw2);
     wg_clear(db1);
     load_weights<C>(t, shared);
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     const tile_walk step((int)gridDim.x * TILES_AT_ONCE<C>, t.pixels);
     tile_walk place((int)blockIdx.x * TILES_AT_ONCE<C> + own_tile<C>(), t.pixels);
     tile_walk next = place, far = place; /* the two tiles behind this one */
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         wg_fence(dw2);
         wg_sync(); /* only they read the warpgroup's part of u */
         put_columns<C, 64>(x, mine, u);
-        copies_wait_but<0>();
+        copies_wait_all_but<0>();
         tile_sync<C>(); /* u and dy are there, all other rooms free */
         fetch_tile<C>(t.dy + next.at(C, t.pixels), t.pixels, later);
         copies_commit();
@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_wait<0>();
     wg_fence(dw1);
     wg_fence(dw2);
-    copies_wait_but<0>();
+    copies_wait_all_but<0>();
     double *room = reinterpret_cast<double *>(shared + L::ROOMS);
     gather_sums<C>(dw1, reinterpret_cast<float *>(room));
     gather_sums<C>(dw2, reinterpret_cast<float *>(room));

@@ -316,10 +316,10 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     lay_out(task, last, re_of_u, im_of_u);
     wg_publish();
     __syncthreads();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     if (fetches) {
-        registers_give<24>();
+        registers_decrease<24>();
         for (int pair = first, round = 0; lane == 0 && pair < pairs; pair += stride, round++) {
             for (int h = 0; h < TOGETHER; h++) {
                 if (round > 0) {
@@ -332,7 +332,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
         }
         return;
     }
-    registers_take<112>();
+    registers_increase<112>();
     const auto begin_of = [&](int pair, int h) {
         return task.begin + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
     };
@@ -444,7 +444,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     if (COUNTS && task.guard) {
         bad = __reduce_add_sync(~0u, bad);
         if (lane == 0 && bad > 0) {
-            count_up(task.guard, bad);
+            add_saturating(task.guard, bad);
         }
     }
 }

@@ -76,8 +76,8 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
         v[s] = make_float4(a.x, a.y, b.x, b.y);
     }
     __syncthreads();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     if (threadIdx.x == 0) { /* there is a plane for every block */
         fetch((int)blockIdx.x, 0);
         if ((int)blockIdx.x + stride < task.planes) {

@@ -390,8 +390,8 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
     };
     lay_out<N, back_of(DIM), HALF>(s, at, u);
     wg_publish();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     if (task.step.guard && *task.step.guard > 0) {
         return;
     }
@@ -404,7 +404,7 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
 
     float4 next_re, next_im;
     const auto take = [&] {
-        copies_wait_but<RING - 2>();
+        copies_wait_all_but<RING - 2>();
         __syncwarp();
         reader.take(ring + slot * STEP_BYTES, lane, &next_re, &next_im);
         fetch((slot + RING - 1) % RING); /* what the step before was made from */

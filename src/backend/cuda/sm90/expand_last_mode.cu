@@ -115,8 +115,8 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     lay_out<N, SPLIT>(task.u, task.right, at.term, factor);
     wg_publish();
     __syncthreads();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     const int entries = TILE * task.d3;
     const float2 *values = reinterpret_cast<const float2 *>(call.values);
     const float by = alpha * (float)call.lambda;

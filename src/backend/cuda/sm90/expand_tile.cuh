@@ -199,8 +199,9 @@ template <class O> struct four_entries {
         return __byte_perm(word, 0, 0x4432);
     }
     static __device__ uint2 round_half(float4 x, uint32_t first, uint32_t second) {
-        const O parts[4] = {round_by<O>(x.x, first & 0xFFFFu), round_by<O>(x.y, upper(first)),
-                            round_by<O>(x.z, second & 0xFFFFu), round_by<O>(x.w, upper(second))};
+        const O parts[4] = {
+            round_stochastic<O>(x.x, first & 0xFFFFu), round_stochastic<O>(x.y, upper(first)),
+            round_stochastic<O>(x.z, second & 0xFFFFu), round_stochastic<O>(x.w, upper(second))};
         uint2 out;
         memcpy(&out, parts, sizeof out);
         return out;

@@ -154,8 +154,8 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     lay_out(task.u, factor);
     wg_publish();
     __syncthreads();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     const float2 *values = reinterpret_cast<const float2 *>(call.values);
     const float by = alpha * (float)call.lambda;
     const int64_t first_word = call.begin / 64;
@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_publish();
         barrier_arrive(turned_full);
     };
-    const auto multiply_turned = [&](int round, float(&sum)[TURNED_N / 2]) {
+    const auto multiply_transposed = [&](int round, float(&sum)[TURNED_N / 2]) {
         const uint64_t plane_at = wg_matrix(turned + round % 2 * TURNED_BYTES);
         wg_begin();
 #pragma unroll
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     {
         float sum[TURNED_N / 2];
-        multiply_turned(0, sum);
+        multiply_transposed(0, sum);
         wg_wait<0>();
         wg_fence(sum);
         take_rows(sum, a);
@@ -236,7 +236,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             fetch_in(behind + stride);
         }
         float sum[TURNED_N / 2]; /* of the next plane; of none behind the last one */
-        multiply_turned(round + 1, sum);
+        multiply_transposed(round + 1, sum);
         if (values) {
             if (more) {
                 load_words(behind, &next);

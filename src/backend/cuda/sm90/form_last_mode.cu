@@ -406,20 +406,20 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     wg_publish();
     __syncthreads();
     if (!task.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
-    kernel_behind_go();
+    pdl_launch_dependents();
     const int first = (int)((int64_t)task.units * blockIdx.x / gridDim.x);
     const int end = (int)((int64_t)task.units * (blockIdx.x + 1) / gridDim.x);
     if (threadIdx.x < GROUPS * WG_THREADS) {
-        registers_take<104>();
+        registers_increase<104>();
         form<N, STEPS, SPLIT, PAIRED>(task, at, lies, first, end);
     } else {
-        registers_give<64>();
+        registers_decrease<64>();
         help(task, at, lies, first, end);
     }
     if (task.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
 }
 

@@ -80,8 +80,8 @@ static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task ta
     const uint16_t *bits = reinterpret_cast<const uint16_t *>(task.kept.words);
     const int64_t begin = ((int64_t)(first + index) * task.dim1 + o) * task.windows;
     const int64_t block = begin / 32; /* the rank block in which the plane begins */
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     const uint32_t earlier = block * 32 + lane < begin ? bits[block * 32 + lane] : 0;
     uint32_t before = task.kept.ranks[block];
     uint32_t mask[(MOST_WINDOWS + 31) / 32];
@@ -326,8 +326,8 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
         if (unit == (int)blockIdx.x) { /* the kernel before writes none of this */
             lay_out<N>(task, u);
             wg_publish();
-            kernel_before_wait();
-            kernel_behind_go();
+            pdl_wait();
+            pdl_launch_dependents();
         }
         const int64_t row = (int64_t)window * (task.dim0 / INDICES) + first / INDICES;
         fetch_runs(task.kept + row * task.dim1 * INDICES, rounds * task.dim1,
@@ -353,7 +353,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
     if (task.guard) {
         bad = __reduce_add_sync(~0u, bad);
         if (lane == 0 && bad > 0) {
-            count_up(task.guard, bad);
+            add_saturating(task.guard, bad);
         }
     }
 }

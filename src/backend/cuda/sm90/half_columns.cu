@@ -113,8 +113,8 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     for_each_number<N <= 128 ? 5 : 12>(
         s.u, [&](int i, int j, float2 entry) { put_half_number<N>(u, i, j, entry); });
     wg_publish();
-    kernel_before_wait();
-    kernel_behind_go();
+    pdl_wait();
+    pdl_launch_dependents();
     for (int ahead = 0; ahead < RING - 1; ahead++) {
         fetch(ahead);
     }
@@ -125,7 +125,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     uint4 next;
     const uint32_t zero = (uint32_t)(s.summed >> 31); /* which the compiler does not know */
     const auto take = [&] {
-        copies_wait_but<RING - 2>();
+        copies_wait_all_but<RING - 2>();
         __syncwarp();
         next = reader.take(ring + slot * STEP, lane);
         fetch((slot + RING - 1) % RING); /* what the step before was made from */

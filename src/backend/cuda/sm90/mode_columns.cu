@@ -108,9 +108,9 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     lay_out<N, SPLIT>(s, u);
     wg_publish();
     if (!s.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
-    kernel_behind_go();
+    pdl_launch_dependents();
     for (int ahead = 0; ahead < RING - 1; ahead++) {
         fetch(ahead);
     }
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     float re[N / 2], im[N / 2];
     float4 next_re, next_im;
     const auto take = [&] {
-        copies_wait_but<RING - 2>();
+        copies_wait_all_but<RING - 2>();
         __syncwarp();
         reader.take(ring + slot * STEP_BYTES, lane, &next_re, &next_im);
         fetch((slot + RING - 1) % RING); /* what the step before was made from */
@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         }
     }
     if (s.apart) {
-        kernel_before_wait();
+        pdl_wait();
     }
 }
 

@@ -17,7 +17,7 @@ struct wide_matrix {
 template <int C>
 static __global__ void __launch_bounds__(256)
     make_pieces(wide_matrix m, float *to_hidden, float *to_wide) {
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int i = blockIdx.x * 256 + threadIdx.x; i < m.hidden * C; i += gridDim.x * 256) {
         const int first = i / (CHUNK * C) * CHUNK, e = i % (CHUNK * C);
         const auto put = [&](float *pieces, int byte, int h, int c) {
@@ -63,7 +63,7 @@ static bool fits(const tg_backend *be, const tg_mlp *op) {
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
 }
 
-bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward) {
     const void *const arrays[] = {op->x, backward ? op->dy : op->y, backward ? op->dx : NULL};
     bool takes = fits(be, op) && op->act == TG_ACT_NONE && op->dropout == 0.0;
     for (const void *array : arrays) {
@@ -132,9 +132,9 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
                                          : wide_matrix{t->w1, t->hidden, C, 1};
     return CUDA_CHECK(be,
-                      launch_early(be, make_pieces<C>, cuda_blocks(be, op->hidden * C, 256), 256, 0,
-                                   m, const_cast<float *>(t->to_hidden),
-                                   const_cast<float *>(t->to_wide)),
+                      launch_pdl(be, make_pieces<C>, cuda_blocks(be, op->hidden * C, 256), 256, 0,
+                                 m, const_cast<float *>(t->to_hidden),
+                                 const_cast<float *>(t->to_wide)),
                       "weights of a narrow MLP");
 }
 

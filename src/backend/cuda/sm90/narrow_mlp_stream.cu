@@ -353,11 +353,11 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
     for (int c = threadIdx.x; PASS == NARROW_LIFT && c < C; c += crew<PASS>::THREADS) {
         stream_room<C>::b2(t.hidden)[c] = t.b2[c];
     }
-    kernel_before_wait();
+    pdl_wait();
     __syncthreads();
     cluster_sync();
     if (group == crew<PASS>::WORKERS) {
-        registers_give<crew<PASS>::COPIER_REGISTERS>();
+        registers_decrease<crew<PASS>::COPIER_REGISTERS>();
         if (threadIdx.x % WG_THREADS == 0) {
             w.ring.send([&](int i) {
                 const bool back = PASS == NARROW_LIFT || (PASS == NARROW_DX && i % 2 == 1);
@@ -367,7 +367,7 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
             });
         }
     } else {
-        registers_take<crew<PASS>::REGISTERS>();
+        registers_increase<crew<PASS>::REGISTERS>();
         float p[2][CHUNK / 2]; /* hidden layers of two chunks */
         wg_clear(p[0]);
         wg_clear(p[1]);
@@ -406,10 +406,10 @@ template <int C, int PASS> static tg_status launch(tg_backend *be, const narrow_
         const int64_t wanted = (tiles + of_cluster - 1) / of_cluster;
         const int64_t most = cuda_state_of(be)->processors / CLUSTER;
         const int64_t clusters = wanted < most ? wanted : most;
-        status = CUDA_CHECK(be,
-                            launch_early(be, kernel, (unsigned)(clusters * CLUSTER),
-                                         crew<PASS>::THREADS, shared, t),
-                            "a narrow MLP");
+        status = CUDA_CHECK(
+            be,
+            launch_pdl(be, kernel, (unsigned)(clusters * CLUSTER), crew<PASS>::THREADS, shared, t),
+            "a narrow MLP");
     }
     return status;
 }

@@ -313,14 +313,14 @@ static __device__ inline void begin_block(const narrow_task &t, const block_shar
         const int h = share.group * GROUP + (int)threadIdx.x;
         LIFTS ? put_row(t, h, threadIdx.x, small) : put_pair(t, h, threadIdx.x, small);
     }
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int i = threadIdx.x * 16; i < 2 * PIECE_BYTES<C>; i += WEIGHT_THREADS * 16) {
         copy_16(room + i, pieces + (int64_t)share.group * 2 * PIECE_BYTES<C> + i);
     }
     for (int i = 0; i < TILES_AHEAD; i++) {
         fetch_tile<C>(t, wide, tile_walk(share.part + i * share.parts, t.pixels), L::tile(room, i));
     }
-    copies_wait_but<TILES_AHEAD - 1>();
+    copies_wait_all_but<TILES_AHEAD - 1>();
     wg_publish();
     __syncthreads();
 }
@@ -359,7 +359,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     const int tiles = tiles_of(t);
     for (int tile = share.part, n = 0; tile < tiles; tile += share.parts, n++) {
         const char *now = L::tile(room, n);
-        copies_wait_but<0>();
+        copies_wait_all_but<0>();
         __syncthreads(); /* the next tile is there; the one before the last is no longer read */
         next_place.move(step, t.pixels);
         fetched.move(step, t.pixels);
@@ -407,7 +407,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     }
     wg_wait<0>();
     wg_fence(sums.dm);
-    copies_wait_but<0>();
+    copies_wait_all_but<0>();
     store_sums<C, LIFTS>(t, share, sums, reinterpret_cast<float *>(room + L::TILES));
 }
 
@@ -424,8 +424,8 @@ static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
                    "asking for shared memory");
     if (status == TG_OK) {
         status = CUDA_CHECK(be,
-                            launch_early(be, kernel, (unsigned)(parts * (t.hidden / GROUP)),
-                                         WEIGHT_THREADS, shared, t),
+                            launch_pdl(be, kernel, (unsigned)(parts * (t.hidden / GROUP)),
+                                       WEIGHT_THREADS, shared, t),
                             "a narrow MLP backwards");
     }
     return status;

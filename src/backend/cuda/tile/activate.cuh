@@ -62,7 +62,7 @@ template <class R> __device__ inline R activate(tg_act act, R x) {
 }
 
 /* The derivative at x; *value = act(x). */
-template <class R> __device__ inline R act_both(tg_act act, R x, R *value) {
+template <class R> __device__ inline R activate_with_slope(tg_act act, R x, R *value) {
     switch (act) {
     case TG_ACT_GELU:
         return gelu_slope(x, value);
@@ -77,19 +77,19 @@ template <class R> __device__ inline R act_both(tg_act act, R x, R *value) {
 
 template <class R> __device__ inline R act_slope(tg_act act, R x) {
     R value;
-    return act_both(act, x, &value);
+    return activate_with_slope(act, x, &value);
 }
 
 /* ---- every activation a network may have ---- */
 
 /* Tensor-core kernels support only NONE, GELU and tanh, so that they spend no registers on the
  * others. Layers with another activation use elementwise passes and matrix products. */
-static inline bool is_on_tiles(tg_act act) {
+static inline bool has_tile_kernels(tg_act act) {
     return act == TG_ACT_NONE || act == TG_ACT_GELU || act == TG_ACT_TANH;
 }
 
 /* The derivative at x; *value = act(x). */
-template <class R> __device__ inline R act_both_any(tg_act act, R x, R *value) {
+template <class R> __device__ inline R activate_any_with_slope(tg_act act, R x, R *value) {
     if (act == TG_ACT_RELU) {
         *value = x < R(0) ? R(0) : x; /* NaN stays */
         return x > R(0) ? R(1) : R(0);
@@ -99,12 +99,12 @@ template <class R> __device__ inline R act_both_any(tg_act act, R x, R *value) {
         *value = x * logistic;
         return (R(1) + x / (R(1) + exp(x))) * logistic;
     }
-    return act_both(act, x, value);
+    return activate_with_slope(act, x, value);
 }
 
 template <class R> __device__ inline R activate_any(tg_act act, R x) {
     if (act == TG_ACT_RELU || act == TG_ACT_SILU) {
-        act_both_any(act, x, &x);
+        activate_any_with_slope(act, x, &x);
         return x;
     }
     return activate(act, x);

@@ -110,7 +110,7 @@ __device__ inline void load_matrices(uint32_t (&m)[4], const void *row) {
                  : "r"(at)
                  : "memory");
 }
-__device__ inline void load_turned_matrices(uint32_t (&m)[4], const void *row) {
+__device__ inline void load_transposed_matrices(uint32_t (&m)[4], const void *row) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -168,7 +168,7 @@ __device__ inline void copies_wait() {
 __device__ inline void copies_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-template <int N> __device__ inline void copies_wait_but() {
+template <int N> __device__ inline void copies_wait_all_but() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 

@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, b
     int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
     double sum = 0.0, scale = 0.0;
     float *out = NULL;
-    kernel_begins();
+    pdl_wait_and_launch_dependents();
     for (int i = 0; i < jobs.jobs; i++) {
         const fold_job &job = jobs.job[i];
         const int64_t size = (int64_t)job.rows * job.columns;
@@ -63,8 +63,8 @@ static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
         return TG_OK;
     }
     return CUDA_CHECK(be,
-                      launch_early(be, fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
-                                   dim3(ENTRIES, SLICES), 0, jobs, sets),
+                      launch_pdl(be, fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
+                                 dim3(ENTRIES, SLICES), 0, jobs, sets),
                       "summing gradients");
 }
 

@@ -107,17 +107,17 @@ static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int 
                                          cudaStream_t stream, bool chained, const T &task) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    return error == cudaSuccess ? launch_if(chained, stream, kernel, (unsigned)blocks,
-                                            (unsigned)threads, (size_t)shared, task)
+    return error == cudaSuccess ? launch_pdl_if(chained, stream, kernel, (unsigned)blocks,
+                                                (unsigned)threads, (size_t)shared, task)
                                 : error;
 }
 
 /* ---- registers: a warpgroup takes up to N for each thread, or gives back all but N ---- */
 
-template <int N> __device__ inline void registers_take() {
+template <int N> __device__ inline void registers_increase() {
     WG_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
-template <int N> __device__ inline void registers_give() {
+template <int N> __device__ inline void registers_decrease() {
     WG_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 

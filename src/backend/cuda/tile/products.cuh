@@ -171,7 +171,7 @@ template <class P, class W> struct weight_columns {
     }
     __device__ void read(uint32_t (&a)[4], int m, int k, int term) const {
         if constexpr (P::F::HALF) {
-            load_turned_matrices(a, from + term * W::TERM + 16 * k * W::LD + 16 * m);
+            load_transposed_matrices(a, from + term * W::TERM + 16 * k * W::LD + 16 * m);
         } else {
             const float *row0 = from + 8 * k * W::LD, *row1 = row0 + W::LD;
             const int upper = group + 2 * m, lower = upper + 1;
@@ -223,7 +223,7 @@ template <class P> struct tile_columns {
 #pragma unroll
             for (int n = 0; n < P::NT; n += 2) {
                 uint32_t m[4];
-                load_turned_matrices(m, at + 8 * n);
+                load_transposed_matrices(m, at + 8 * n);
                 b[n][0] = m[0], b[n][1] = m[1], b[n + 1][0] = m[2], b[n + 1][1] = m[3];
             }
         } else {

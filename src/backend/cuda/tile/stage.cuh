@@ -83,7 +83,7 @@ template <class F, int ROWS, int THREADS> struct tile_share {
                 numbers_of(store, run[q], v);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    slope[e] = act_both(ACT, v[e], &value[e]);
+                    slope[e] = activate_with_slope(ACT, v[e], &value[e]);
                 }
                 put_piece<F>(tile + at + column(), value);
                 if (SLOPED) { /* not a factor: not rounded */
@@ -103,8 +103,8 @@ template <class F, int ROWS, int THREADS> struct tile_share {
             if (ACT != TG_ACT_NONE) {
                 const float2 v = of_word<F>(word);
                 float2 value, slope;
-                slope.x = act_both(ACT, v.x, &value.x);
-                slope.y = act_both(ACT, v.y, &value.y);
+                slope.x = activate_with_slope(ACT, v.x, &value.x);
+                slope.y = activate_with_slope(ACT, v.y, &value.y);
                 word = to_word<F>(value.x, value.y);
                 if (SLOPED) {
                     slopes[at] = to_word<F>(slope.x, slope.y);
@@ -377,8 +377,7 @@ tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, i
     if (status == TG_OK) {
         blocks = blocks < most ? blocks : most;
         status = CUDA_CHECK(
-            be, launch_early(be, kernel, (unsigned)blocks, (unsigned)threads, shared, args...),
-            what);
+            be, launch_pdl(be, kernel, (unsigned)blocks, (unsigned)threads, shared, args...), what);
     }
     return status;
 }
