@@ -4,7 +4,7 @@
 #include "backend/cuda/core/pack.cuh"
 #include "backend/rule_kernel.h"
 
-enum { SIDE = 32, SCALE_ROWS = 8, MOST_BLOCKS = 65535 };
+enum { SIDE = 32, SCALE_ROWS = 8, MAX_BLOCKS = 65535 };
 
 template <class E>
 static __global__ void __launch_bounds__(SIDE *SIDE)
@@ -87,7 +87,7 @@ static tg_status cuda_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows
         return status;
     }
     const unsigned groups =
-        (unsigned)min((rows + 4 * SCALE_ROWS - 1) / (4 * SCALE_ROWS), (int64_t)MOST_BLOCKS);
+        (unsigned)min((rows + 4 * SCALE_ROWS - 1) / (4 * SCALE_ROWS), (int64_t)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         scale_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,
@@ -102,7 +102,7 @@ static tg_status cuda_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, in
     if (status != TG_OK || rows <= 0 || columns <= 0) {
         return status;
     }
-    const unsigned groups = min(tiles_of(rows), (unsigned)MOST_BLOCKS);
+    const unsigned groups = min(tiles_of(rows), (unsigned)MAX_BLOCKS);
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
         transpose_kernel<<<dim3(tiles_of(columns), groups), dim3(SIDE, SCALE_ROWS), 0,

@@ -4,7 +4,7 @@
 #include "backend/cuda/core/pack.cuh"
 #include "backend/quantize.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, AT_ONCE = 4 /* blocks of a warp */ };
+enum { THREADS = 256, WARPS = THREADS / 32, BLOCKS_PER_WARP = 4 /* blocks of a warp */ };
 
 static_assert(TG_QUANTIZED_BLOCK == 4 * 32, "a warp takes a block, four values by each thread");
 
@@ -12,7 +12,7 @@ static __device__ inline uint32_t modulus_bits(float x) {
     return __float_as_uint(x) & 0x7FFFFFFFu;
 }
 
-static __device__ inline uint32_t warp_most(uint32_t value) {
+static __device__ inline uint32_t warp_max(uint32_t value) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
         const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, value, step);
@@ -31,24 +31,24 @@ static __global__ void __launch_bounds__(THREADS)
     quantize(int64_t n, int64_t blocks, const float *__restrict__ x, uint8_t *__restrict__ bytes,
              float *__restrict__ scales) {
     const int lane = threadIdx.x % 32;
-    const int64_t step = (int64_t)gridDim.x * WARPS * AT_ONCE;
-    for (int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * AT_ONCE; first < blocks;
-         first += step) {
-        pack<float, 4> value[AT_ONCE];
+    const int64_t step = (int64_t)gridDim.x * WARPS * BLOCKS_PER_WARP;
+    for (int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * BLOCKS_PER_WARP;
+         first < blocks; first += step) {
+        pack<float, 4> value[BLOCKS_PER_WARP];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < BLOCKS_PER_WARP; k++) {
             const int64_t at = (first + k) * TG_QUANTIZED_BLOCK + 4 * lane;
             const int count = values_at(n, at);
             value[k] = VECTOR && count == 4 ? load<4, true>(x + at) : load<4, false>(x + at, count);
         }
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < BLOCKS_PER_WARP; k++) {
             uint32_t most = 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 most = max(most, modulus_bits(value[k].at[i]));
             }
-            const tg_quantizer q = tg_quantizer_of(warp_most(most));
+            const tg_quantizer q = tg_quantizer_of(warp_max(most));
             if (first + k < blocks) { /* 0 beyond the last value */
                 pack<uint8_t, 4> out;
 #pragma unroll
@@ -69,19 +69,19 @@ static __global__ void __launch_bounds__(THREADS)
     dequantize(int64_t n, int64_t blocks, const uint8_t *__restrict__ bytes,
                const float *__restrict__ scales, float *__restrict__ x) {
     const int lane = threadIdx.x % 32;
-    const int64_t step = (int64_t)gridDim.x * WARPS * AT_ONCE;
-    for (int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * AT_ONCE; first < blocks;
-         first += step) {
-        pack<uint8_t, 4> in[AT_ONCE];
-        float scale[AT_ONCE];
+    const int64_t step = (int64_t)gridDim.x * WARPS * BLOCKS_PER_WARP;
+    for (int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * BLOCKS_PER_WARP;
+         first < blocks; first += step) {
+        pack<uint8_t, 4> in[BLOCKS_PER_WARP];
+        float scale[BLOCKS_PER_WARP];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < BLOCKS_PER_WARP; k++) {
             const int64_t block = first + k < blocks ? first + k : blocks - 1;
             in[k] = load<4, true>(bytes + block * TG_QUANTIZED_BLOCK + 4 * lane);
             scale[k] = scales[block];
         }
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < BLOCKS_PER_WARP; k++) {
             const int64_t at = (first + k) * TG_QUANTIZED_BLOCK + 4 * lane;
             const int count = values_at(n, at);
             pack<float, 4> out;
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static unsigned grid_of(const tg_backend *be, int64_t blocks) {
-    return cuda_blocks(be, (blocks + AT_ONCE - 1) / AT_ONCE * 32, THREADS);
+    return cuda_blocks(be, (blocks + BLOCKS_PER_WARP - 1) / BLOCKS_PER_WARP * 32, THREADS);
 }
 
 static tg_status launch_quantize(tg_backend *be, int64_t n, const float *x, uint8_t *bytes) {

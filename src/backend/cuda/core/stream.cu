@@ -4,7 +4,7 @@
 
 /* ---- pinned memory ---- */
 
-static void *pinned_take(void *, size_t bytes) {
+static void *pinned_alloc(void *, size_t bytes) {
     void *block = NULL;
     if (cudaMallocHost(&block, bytes ? bytes : 1) != cudaSuccess) {
         cudaGetLastError();
@@ -13,12 +13,12 @@ static void *pinned_take(void *, size_t bytes) {
     return block;
 }
 
-static void pinned_give(void *, void *block) {
+static void pinned_free(void *, void *block) {
     cudaFreeHost(block);
     cudaGetLastError();
 }
 
-static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST, NULL};
+static const tg_mem_device pinned_memory = {pinned_alloc, pinned_free, NULL, TG_HOST, NULL};
 
 static void *cuda_pinned_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     return tg_mem_device_alloc(be->ctx, &pinned_memory, category, bytes);

@@ -5,13 +5,13 @@
 typedef void (*two_step_kernel)(const fft_lines, const fft_pass);
 
 /* How a length is split, and columns of a block. */
-struct two_step_way {
+struct two_step_shape {
     int n, radix, columns;
     int rows_lines; /* of a block of rows */
     two_step_kernel rows, forward, inverse;
 };
 
-template <int R, int L, int C> static two_step_way way() {
+template <int R, int L, int C> static two_step_shape shape() {
     return {R * L,
             R,
             C,
@@ -21,10 +21,10 @@ template <int R, int L, int C> static two_step_way way() {
             two_step_columns_back<R, L, C>};
 }
 
-static bool way_of(int n, two_step_way *out) {
-    const two_step_way ways[] = {way<16, 8, 12>(), way<16, 16, 8>(), way<32, 16, 8>(),
-                                 way<32, 32, 4>()};
-    for (const two_step_way &each : ways) {
+static bool shape_for(int n, two_step_shape *out) {
+    const two_step_shape shapes[] = {shape<16, 8, 12>(), shape<16, 16, 8>(), shape<32, 16, 8>(),
+                                     shape<32, 32, 4>()};
+    for (const two_step_shape &each : shapes) {
         if (each.n == n) {
             *out = each;
             return true;
@@ -34,8 +34,8 @@ static bool way_of(int n, two_step_way *out) {
 }
 
 /* Lines of f32 whose kept frequencies the short sums reach: real rows forward, columns. */
-static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_way &way) {
-    const int reach = 2 * way.radix;
+static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_shape &shape) {
+    const int reach = 2 * shape.radix;
     if (lines->wide || (lines->turned ? lines->real : !lines->real)) {
         return false;
     }
@@ -49,20 +49,20 @@ static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_wa
 
 bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass,
                            tg_status *status) {
-    two_step_way way = {};
-    if (!way_of(lines->n, &way) || !fits(lines, pass, way)) {
+    two_step_shape shape = {};
+    if (!shape_for(lines->n, &shape) || !fits(lines, pass, shape)) {
         return false;
     }
     const int64_t blocks = lines->real
-                               ? ((pass->outer + 1) / 2 + way.rows_lines - 1) / way.rows_lines
-                               : pass->outer * ((pass->inner + way.columns - 1) / way.columns);
+                               ? ((pass->outer + 1) / 2 + shape.rows_lines - 1) / shape.rows_lines
+                               : pass->outer * ((pass->inner + shape.columns - 1) / shape.columns);
     if (blocks > INT32_MAX) {
         return false;
     }
-    const two_step_kernel kernel = lines->real     ? way.rows
-                                   : pass->inverse ? way.inverse
-                                                   : way.forward;
-    const int threads = lines->real ? 32 * TWO_STEP_WARPS : way.columns * (way.n / way.radix);
+    const two_step_kernel kernel = lines->real     ? shape.rows
+                                   : pass->inverse ? shape.inverse
+                                                   : shape.forward;
+    const int threads = lines->real ? 32 * TWO_STEP_WARPS : shape.columns * (shape.n / shape.radix);
     *status = blocks == 0 ? TG_OK
                           : CUDA_CHECK(be,
                                        launch_pdl(be, kernel, (unsigned)blocks, (unsigned)threads,

@@ -21,10 +21,10 @@ static bool exceed_scratch(const cuda_pieces *pieces) {
 }
 
 tg_status cuda_pieces_open(tg_backend *be, cuda_pieces *pieces) {
-    pieces->is_taken = exceed_scratch(pieces);
-    pieces->block =
-        static_cast<char *>(pieces->is_taken ? be->ops->alloc(be, TG_MEM_WORKSPACE, pieces->needed)
-                                             : cuda_state_of(be)->scratch);
+    pieces->is_allocated = exceed_scratch(pieces);
+    pieces->block = static_cast<char *>(pieces->is_allocated
+                                            ? be->ops->alloc(be, TG_MEM_WORKSPACE, pieces->needed)
+                                            : cuda_state_of(be)->scratch);
     return pieces->block ? TG_OK : TG_E_MEMORY;
 }
 
@@ -35,7 +35,7 @@ void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes) {
 }
 
 void cuda_pieces_close(tg_backend *be, cuda_pieces *pieces) {
-    be->ops->release(be, pieces->is_taken ? pieces->block : NULL);
+    be->ops->release(be, pieces->is_allocated ? pieces->block : NULL);
 }
 
 static bool exceeds_blas(const cuda_solver_work *work) {
@@ -54,9 +54,9 @@ tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work) {
 }
 
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work) {
-    work->is_taken = exceeds_blas(work);
-    work->device = work->is_taken ? be->ops->alloc(be, TG_MEM_WORKSPACE, work->device_bytes)
-                                  : cuda_state_of(be)->blas_workspace;
+    work->is_allocated = exceeds_blas(work);
+    work->device = work->is_allocated ? be->ops->alloc(be, TG_MEM_WORKSPACE, work->device_bytes)
+                                      : cuda_state_of(be)->blas_workspace;
     work->host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, work->host_bytes, 1);
     return work->device && work->host ? TG_OK : TG_E_MEMORY;
 }
@@ -65,7 +65,7 @@ void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work) {
     if (work->params) {
         cuda_libraries.cusolverDnDestroyParams(work->params);
     }
-    be->ops->release(be, work->is_taken ? work->device : NULL);
+    be->ops->release(be, work->is_allocated ? work->device : NULL);
     tg_mem_free(be->ctx, work->host);
 }
 
@@ -97,7 +97,7 @@ static __device__ inline void raise(unsigned long long mine, unsigned long long 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    find_most(int64_t n, const double *x, cuda_verdict *verdict) {
+    find_max(int64_t n, const double *x, cuda_verdict *verdict) {
     unsigned long long mine = 0;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * THREADS) {
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 tg_status cuda_find_most(tg_backend *be, int64_t n, const double *x, cuda_verdict *verdict) {
-    find_most<<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(n, x, verdict);
+    find_max<<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(n, x, verdict);
     return CUDA_LAUNCHED(be, "looking for NaN");
 }
 

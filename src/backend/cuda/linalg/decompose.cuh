@@ -18,7 +18,7 @@ struct cuda_verdict {
 struct cuda_pieces {
     size_t needed, used;
     char *block;
-    bool is_taken; /* from the ledger */
+    bool is_allocated; /* from the ledger */
 };
 
 void cuda_pieces_need(cuda_pieces *pieces, size_t bytes);
@@ -32,7 +32,7 @@ struct cuda_solver_work {
     cusolverDnParams_t params;
     void *device, *host;
     size_t device_bytes, host_bytes;
-    bool is_taken; /* `device` from the ledger */
+    bool is_allocated; /* `device` from the ledger */
 };
 
 /* cuSOLVER at its first use, for which it takes 100 MB of the device, and params. */

@@ -11,7 +11,7 @@ enum {
     SIDE = 16,           /* threads along a side of a tile, at most */
     TILE = PIECE * SIDE, /* its rows and columns, at most */
     DEPTH = 16,          /* of a step of the sum, at most */
-    FEWEST_STEPS = 4,    /* that are worth a block */
+    MIN_STEPS = 4,       /* that are worth a block */
     BLOCKS_A_PROCESSOR = 4,
     ADD_ENTRIES = 32, /* of C in a block that adds parts.. */
     ADD_PARTS = 16    /* ..so many at a time */
@@ -222,7 +222,7 @@ static product_sizes sizes_of(const tg_gemm *g, dim3 threads) {
  * number of the sums. */
 static int64_t parts_of(const tg_backend *be, const product_sizes *s, size_t size) {
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * BLOCKS_A_PROCESSOR;
-    const int64_t steps = s->summed * s->steps / FEWEST_STEPS;
+    const int64_t steps = s->summed * s->steps / MIN_STEPS;
     const int64_t room = (int64_t)(CUDA_BLAS_BYTES / size) / (s->m * s->n);
     int64_t parts = wanted / (s->down * s->across);
     parts = parts < steps ? parts : steps;

@@ -99,19 +99,19 @@ static __device__ inline void add_product(const double *planes, tile_place tile,
 
 /* All warps of a block, each kind in a loop of its own: the compiler then keeps the registers of
  * one apart from those of the other. */
-static __device__ inline void meet() {
+static __device__ inline void sync_warps() {
     asm volatile("barrier.sync 0;" ::: "memory");
 }
 
 /* The loaders' part: planes for `chunks` chunks from `place` on, one chunk ahead of the others, and
  * further ones on their way. */
-template <int PARTS, bool LYING, int ROWS>
+template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __device__ void load_panels(const gram_job &job, const row_groups &groups, int chunks,
-                                   cursor<LYING> place, double *planes) {
-    using share = panel<LYING, ROWS>;
+                                   cursor<ROWS_ADJACENT> place, double *planes) {
+    using share = panel<ROWS_ADJACENT, ROWS>;
     const int raw_bytes = share::turns * 32 * (job.size + (job.mask ? (int)sizeof(uint32_t) : 0));
     char *all = reinterpret_cast<char *>(planes + 2 * PARTS * share::plane);
-    cursor<LYING> next = place; /* to be fetched */
+    cursor<ROWS_ADJACENT> next = place; /* to be fetched */
     int fetched = 0;
     const auto raw_of = [&](int chunk) { return all + (chunk & (job.ahead - 1)) * raw_bytes; };
     const auto words_of = [&](int chunk) {
@@ -120,10 +120,10 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
     const auto fetch = [&] {
         if (fetched >= chunks) {
             __pipeline_commit(); /* nothing, but counted */
-        } else if (PARTS == 2 && is_plain<LYING, ROWS>(job, next)) {
-            fetch_plain<LYING, ROWS>(job, next, raw_of(fetched));
+        } else if (PARTS == 2 && is_full_chunk<ROWS_ADJACENT, ROWS>(job, next)) {
+            fetch_full_chunk<ROWS_ADJACENT, ROWS>(job, next, raw_of(fetched));
         } else {
-            fetch_panel<LYING, ROWS>(job, groups, next, raw_of(fetched), words_of(fetched));
+            fetch_panel<ROWS_ADJACENT, ROWS>(job, groups, next, raw_of(fetched), words_of(fetched));
         }
         fetched++;
         next.advance(job);
@@ -135,16 +135,17 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
         double *to = planes + chunk % 2 * PARTS * share::plane;
         await_panel(job);
         /* the first two of the other kind have set to 0 what there is no row for */
-        if (PARTS == 2 && chunk > 1 && is_plain<LYING, ROWS>(job, place)) {
-            widen_plain<LYING, ROWS>(job, raw_of(chunk), to);
+        if (PARTS == 2 && chunk > 1 && is_full_chunk<ROWS_ADJACENT, ROWS>(job, place)) {
+            widen_plain<ROWS_ADJACENT, ROWS>(job, raw_of(chunk), to);
         } else {
-            widen_panel<PARTS, LYING, ROWS>(job, groups, place, raw_of(chunk), words_of(chunk), to);
+            widen_panel<PARTS, ROWS_ADJACENT, ROWS>(job, groups, place, raw_of(chunk),
+                                                    words_of(chunk), to);
         }
         place.advance(job);
         fetch();
-        meet();
+        sync_warps();
     }
-    meet(); /* while the last one is multiplied */
+    sync_warps(); /* while the last one is multiplied */
 }
 
 /* The others' part: sums for one tile, written in the order in which lanes hold them. */
@@ -153,10 +154,10 @@ static __device__ void add_panels(const gram_job &job, const row_groups &groups,
                                   tile_place tile, const double *planes) {
     const unsigned active = active_subtiles(job, groups, tile);
     double sum[SUBTILES][PARTS][4] = {};
-    meet();
+    sync_warps();
     for (int chunk = 0; chunk < chunks; chunk++) {
         add_product<PARTS, SHARE>(planes + chunk % 2 * PARTS * SHARE::plane, tile, active, sum);
-        meet();
+        sync_warps();
     }
     const int64_t block = (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
     const int tiles = blockDim.x / 32 - SHARE::loaders;
@@ -174,10 +175,10 @@ static __device__ void add_panels(const gram_job &job, const row_groups &groups,
 
 /* Grid: x shares the columns, y are the triangles or squares. Block: the loaders, then a warp for
  * each tile. */
-template <int PARTS, bool LYING, int ROWS>
+template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __global__ void __launch_bounds__(ROWS == GROUP ? 128 : 384, ROWS == GROUP ? 3 : 1)
     gram_sums(gram_job job) {
-    using share = panel<LYING, ROWS>;
+    using share = panel<ROWS_ADJACENT, ROWS>;
     extern __shared__ double planes[]; /* 2 x PARTS x plane, then chunks: entries, mask words */
     const int warp = threadIdx.x / 32;
     const row_groups groups = groups_of(job.triangle, job.first + blockIdx.y);
@@ -185,8 +186,8 @@ static __global__ void __launch_bounds__(ROWS == GROUP ? 128 : 384, ROWS == GROU
     const int64_t begin = all * blockIdx.x / gridDim.x;
     const int chunks = (int)(all * (blockIdx.x + 1) / gridDim.x - begin);
     if (warp < share::loaders) {
-        const cursor<LYING> place(job, begin, threadIdx.x % 32);
-        load_panels<PARTS, LYING, ROWS>(job, groups, chunks, place, planes);
+        const cursor<ROWS_ADJACENT> place(job, begin, threadIdx.x % 32);
+        load_panels<PARTS, ROWS_ADJACENT, ROWS>(job, groups, chunks, place, planes);
     } else {
         const tile_place tile = tile_of(job.triangle, warp - share::loaders);
         add_panels<PARTS, share>(job, groups, chunks, tile, planes);

@@ -86,32 +86,33 @@ static __device__ unsigned active_subtiles(const gram_job &job, const row_groups
 
 /* ---- panels ---- */
 
-/* How the entries of 16 columns and ROWS rows are shared out: slot `turn` of a lane. LYING: the
- * rows of a column lie next to each other in memory (right = 1), so lanes go along them; else the
- * columns do. */
-template <bool LYING, int ROWS> struct panel {
+/* How the entries of 16 columns and ROWS rows are shared out: slot `turn` of a lane. ROWS_ADJACENT:
+ * the rows of a column lie next to each other in memory (right = 1), so lanes go along them; else
+ * the columns do. */
+template <bool ROWS_ADJACENT, int ROWS> struct panel {
     static constexpr int loaders = ROWS / GROUP; /* warps */
     static constexpr int turns = COLUMNS * ROWS / 32;
-    static constexpr int row_step = LYING ? 1 : COLUMNS + 4; /* in a plane of f64 */
-    static constexpr int column_step = LYING ? ROWS + 4 : 1; /* 4 mod 16: no bank conflicts */
-    static constexpr int plane = LYING ? COLUMNS * column_step : ROWS * row_step;
+    static constexpr int row_step = ROWS_ADJACENT ? 1 : COLUMNS + 4; /* in a plane of f64 */
+    static constexpr int column_step =
+        ROWS_ADJACENT ? ROWS + 4 : 1; /* 4 mod 16: no bank conflicts */
+    static constexpr int plane = ROWS_ADJACENT ? COLUMNS * column_step : ROWS * row_step;
 
     static __device__ int row(int turn, int lane) {
-        return LYING ? turn % (ROWS / 32) * 32 + lane : turn * 2 + lane / COLUMNS;
+        return ROWS_ADJACENT ? turn % (ROWS / 32) * 32 + lane : turn * 2 + lane / COLUMNS;
     }
     static __device__ int column(int turn, int lane) {
-        return LYING ? turn / (ROWS / 32) : lane % COLUMNS;
+        return ROWS_ADJACENT ? turn / (ROWS / 32) : lane % COLUMNS;
     }
 };
 
 /* Where a lane is in x: column `lane % 16` of a chunk if the columns lie next to each other, else
  * its first column. */
-template <bool LYING> struct cursor {
+template <bool ROWS_ADJACENT> struct cursor {
     int64_t left;  /* columns of x from the chunk's first one on */
     int64_t at, r; /* index of the column's entry in row 0, and its r */
 
     __device__ cursor(const gram_job &job, int64_t chunk, int lane) {
-        const int64_t column = chunk * COLUMNS + (LYING ? 0 : lane % COLUMNS);
+        const int64_t column = chunk * COLUMNS + (ROWS_ADJACENT ? 0 : lane % COLUMNS);
         left = job.columns - chunk * COLUMNS;
         r = column % job.right;
         at = column / job.right * job.dim * job.right + r;
@@ -119,7 +120,7 @@ template <bool LYING> struct cursor {
     __device__ void advance(const gram_job &job) {
         left -= COLUMNS;
         at += job.step_at;
-        if (!LYING) {
+        if (!ROWS_ADJACENT) {
             r += job.step_r;
             if (r >= job.right) {
                 r -= job.right;
@@ -132,7 +133,7 @@ template <bool LYING> struct cursor {
         if (row >= job.dim || column >= left) {
             return -1;
         }
-        return LYING ? at + column * job.dim + row : at + row * job.right;
+        return ROWS_ADJACENT ? at + column * job.dim + row : at + row * job.right;
     }
 };
 
@@ -171,11 +172,11 @@ static __device__ inline double widen_part(tg_dtype real, const char *slot, int 
 
 /* Starts the copies of a chunk: entries to `raw`, the words of the mask they have a bit in to
  * `words`. Every thread later reads what it has copied itself. */
-template <bool LYING, int ROWS>
+template <bool ROWS_ADJACENT, int ROWS>
 static __device__ void fetch_panel(const gram_job &job, const row_groups &groups,
-                                   const cursor<LYING> &place, char *raw, uint32_t *words) {
+                                   const cursor<ROWS_ADJACENT> &place, char *raw, uint32_t *words) {
     const int lane = threadIdx.x % 32;
-    using share = panel<LYING, ROWS>;
+    using share = panel<ROWS_ADJACENT, ROWS>;
 #pragma unroll 4
     for (int turn = threadIdx.x / 32; turn < share::turns; turn += share::loaders) {
         const int64_t at =
@@ -201,12 +202,12 @@ static __device__ inline void await_panel(const gram_job &job) {
 }
 
 /* What has arrived, to planes: 0 outside x and where the mask has a bit. */
-template <int PARTS, bool LYING, int ROWS>
+template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __device__ void widen_panel(const gram_job &job, const row_groups &groups,
-                                   const cursor<LYING> &place, const char *raw,
+                                   const cursor<ROWS_ADJACENT> &place, const char *raw,
                                    const uint32_t *words, double *planes) {
     const int lane = threadIdx.x % 32;
-    using share = panel<LYING, ROWS>;
+    using share = panel<ROWS_ADJACENT, ROWS>;
 #pragma unroll 4
     for (int turn = threadIdx.x / 32; turn < share::turns; turn += share::loaders) {
         const int row = share::row(turn, lane), column = share::column(turn, lane);
@@ -225,17 +226,18 @@ static __device__ void widen_panel(const gram_job &job, const row_groups &groups
 
 /* Most Gram matrices are of such, and warps that load should not hold up those that multiply. Only
  * rows that there are come and go here; chunks are full. */
-template <bool LYING, int ROWS>
-static __device__ inline bool is_plain(const gram_job &job, const cursor<LYING> &place) {
+template <bool ROWS_ADJACENT, int ROWS>
+static __device__ inline bool is_full_chunk(const gram_job &job,
+                                            const cursor<ROWS_ADJACENT> &place) {
     return job.real == TG_F32 && job.size == 8 && job.copy == 8 && !job.mask && job.dim <= ROWS &&
            place.left >= COLUMNS;
 }
 
 /* Calls f(turn, offset) for the turns of a warp whose row there is: where its entry lies behind the
  * first one of the lane's column, or of the chunk. */
-template <bool LYING, int ROWS, class F>
+template <bool ROWS_ADJACENT, int ROWS, class F>
 static __device__ inline void for_each_turn(const gram_job &job, F f) {
-    using share = panel<LYING, ROWS>;
+    using share = panel<ROWS_ADJACENT, ROWS>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t step = share::loaders * 2 * job.right;
     int64_t offset = (warp * 2 + lane / COLUMNS) * job.right;
@@ -243,28 +245,29 @@ static __device__ inline void for_each_turn(const gram_job &job, F f) {
     for (int turn = warp; turn < share::turns; turn += share::loaders, offset += step) {
         const int row = share::row(turn, lane);
         if (row < job.dim) {
-            f(turn, LYING ? (int64_t)(share::column(turn, lane) * job.dim + row) : offset);
+            f(turn, ROWS_ADJACENT ? (int64_t)(share::column(turn, lane) * job.dim + row) : offset);
         }
     }
 }
 
-template <bool LYING, int ROWS>
-static __device__ void fetch_plain(const gram_job &job, const cursor<LYING> &place, char *raw) {
+template <bool ROWS_ADJACENT, int ROWS>
+static __device__ void fetch_full_chunk(const gram_job &job, const cursor<ROWS_ADJACENT> &place,
+                                        char *raw) {
     const float2 *from = reinterpret_cast<const float2 *>(job.x) + place.at;
     float2 *to = reinterpret_cast<float2 *>(raw) + threadIdx.x % 32;
-    for_each_turn<LYING, ROWS>(job, [&](int turn, int64_t offset) {
+    for_each_turn<ROWS_ADJACENT, ROWS>(job, [&](int turn, int64_t offset) {
         __pipeline_memcpy_async(to + turn * 32, from + offset, sizeof(float2));
     });
     __pipeline_commit();
 }
 
 /* What there is no row for is 0 already. */
-template <bool LYING, int ROWS>
+template <bool ROWS_ADJACENT, int ROWS>
 static __device__ void widen_plain(const gram_job &job, const char *raw, double *planes) {
-    using share = panel<LYING, ROWS>;
+    using share = panel<ROWS_ADJACENT, ROWS>;
     const int lane = threadIdx.x % 32;
     const float2 *from = reinterpret_cast<const float2 *>(raw) + lane;
-    for_each_turn<LYING, ROWS>(job, [&](int turn, int64_t) {
+    for_each_turn<ROWS_ADJACENT, ROWS>(job, [&](int turn, int64_t) {
         double *to = planes + share::row(turn, lane) * share::row_step +
                      share::column(turn, lane) * share::column_step;
         const float2 x = from[turn * 32];

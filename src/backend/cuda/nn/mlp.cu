@@ -219,19 +219,19 @@ fail:
 /* ---- the slots ---- */
 
 size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
-                           mlp_narrow_workspace(be, op, backward),
-                           backward ? mlp_channel_workspace(be, op) : 0,
-                           backward ? mlp_tile_workspace(be, op) : 0};
+    const size_t sizes[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+                            mlp_narrow_workspace(be, op, backward),
+                            backward ? mlp_channel_workspace(be, op) : 0,
+                            backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
-    for (size_t bytes : ways) {
+    for (size_t bytes : sizes) {
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
 /* Whether the activations are such that other ways than that of columns are asked. */
-static bool has_other_ways(const tg_mlp *op) {
+static bool may_use_special_kernel(const tg_mlp *op) {
     return has_tile_kernels(op->act) && hidden_act_of(op) == TG_ACT_GELU;
 }
 
@@ -267,7 +267,7 @@ static const struct {
 };
 
 static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
-    if (!has_other_ways(op)) {
+    if (!may_use_special_kernel(op)) {
         return COLUMNS;
     }
     if (backward && op->x_quantized) { /* the workspace slot has said so */
@@ -292,7 +292,7 @@ static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {
 }
 
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op) {
-    return has_other_ways(op) && mlp_channel_accepts_quantized_input(be, op);
+    return may_use_special_kernel(op) && mlp_channel_accepts_quantized_input(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {

@@ -7,9 +7,9 @@
 #include "backend/cuda/nn/gemm_columns.cuh"
 
 enum {
-    SLICES = 8,        /* warps that share the hidden channels of 32 columns */
-    CHANNEL_PARTS = 4, /* blocks that share a hidden channel */
-    AT_ONCE = 8        /* numbers a thread asks for before it uses them */
+    SLICES = 8,         /* warps that share the hidden channels of 32 columns */
+    CHANNEL_PARTS = 4,  /* blocks that share a hidden channel */
+    LOADS_IN_FLIGHT = 8 /* numbers a thread asks for before it uses them */
 };
 
 /* ---- the workspace ---- */
@@ -75,15 +75,15 @@ static __global__ void __launch_bounds__(32 * SLICES)
     const int j = blockIdx.x * 32 + threadIdx.x;
     R sum = R(0);
     if (j < t.count) {
-        for (int c0 = threadIdx.y; c0 < o.hidden; c0 += SLICES * AT_ONCE) {
-            R v[AT_ONCE];
+        for (int c0 = threadIdx.y; c0 < o.hidden; c0 += SLICES * LOADS_IN_FLIGHT) {
+            R v[LOADS_IN_FLIGHT];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
+            for (int i = 0; i < LOADS_IN_FLIGHT; i++) {
                 const int c = c0 + i * SLICES;
                 v[i] = c < o.hidden ? p[(int64_t)c * t.count + j] : R(0);
             }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
+            for (int i = 0; i < LOADS_IN_FLIGHT; i++) {
                 const int c = c0 + i * SLICES;
                 if (c < o.hidden) {
                     sum += o.w2[c] * gelu(v[i] + o.b1[c]);
@@ -119,16 +119,17 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         const R bias = b1[c], weight = w2[c];
         R *row = p + (int64_t)c * count;
         double of_bias = 0.0, of_weight = 0.0;
-        for (int j0 = blockIdx.x * COLUMN_THREADS + threadIdx.x; j0 < count; j0 += AT_ONCE * step) {
-            R v[AT_ONCE], d[AT_ONCE], bias_sum = R(0), weight_sum = R(0);
+        for (int j0 = blockIdx.x * COLUMN_THREADS + threadIdx.x; j0 < count;
+             j0 += LOADS_IN_FLIGHT * step) {
+            R v[LOADS_IN_FLIGHT], d[LOADS_IN_FLIGHT], bias_sum = R(0), weight_sum = R(0);
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
+            for (int i = 0; i < LOADS_IN_FLIGHT; i++) {
                 const int j = j0 + i * step;
                 v[i] = j < count ? row[j] : R(0);
                 d[i] = j < count ? f[j] : R(0);
             }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
+            for (int i = 0; i < LOADS_IN_FLIGHT; i++) {
                 const int j = j0 + i * step;
                 R value;
                 const R slope = gelu_slope(v[i] + bias, &value), back = weight * d[i] * slope;
@@ -154,7 +155,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 /* ---- all tiles ---- */
 
 /* Whether x and dx of a tile are multiplied where they lie, sample by sample. */
-static bool goes_by_samples(const tg_mlp *op, const column_tile &t) {
+static bool multiplies_in_place(const tg_mlp *op, const column_tile &t) {
     return t.crosses && t.pixels >= 4096 && op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL;
 }
 
@@ -186,7 +187,7 @@ static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
                            const single_matrices<R> &m, const void **u, int64_t *ld) {
-    if (goes_by_samples(op, t)) {
+    if (multiplies_in_place(op, t)) {
         const int64_t sample = op->in * t.pixels;
         *u = static_cast<const R *>(op->x) + t.sample * sample;
         *ld = t.pixels;
@@ -263,7 +264,7 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
 template <class R>
 static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_tile &t,
                                  const single_matrices<R> &m, const void *u, int64_t ld) {
-    const bool by_samples = goes_by_samples(op, t);
+    const bool by_samples = multiplies_in_place(op, t);
     const int64_t samples = by_samples ? t.count / t.pixels : 1, n = t.count / samples;
     const int64_t sample = op->in * t.pixels;
     tg_status status = TG_OK;

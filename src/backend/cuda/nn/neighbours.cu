@@ -12,7 +12,7 @@ enum { THREADS = 256, WARPS = THREADS / 32, BOX_BLOCKS = 128 };
 /* ---- memory ---- */
 
 /* Behind the arrays: what one set of places is sorted in. */
-struct sort_room {
+struct sort_workspace {
     char *places;      /* (count, dim) as they came, if they came from the host */
     uint32_t *cell[2]; /* (count) before and after */
     int32_t *number;   /* (count) 0, 1, .. */
@@ -29,8 +29,8 @@ static int cell_bits(int64_t points) {
     return bits;
 }
 
-static cudaError_t sort_by_cell(void *temporary, size_t *bytes, const sort_room &room, int bits,
-                                int64_t count, int32_t *order, cudaStream_t stream) {
+static cudaError_t sort_by_cell(void *temporary, size_t *bytes, const sort_workspace &room,
+                                int bits, int64_t count, int32_t *order, cudaStream_t stream) {
     return cub::DeviceRadixSort::SortPairs(temporary, *bytes, room.cell[0], room.cell[1],
                                            room.number, order, (int)count, 0, bits, stream);
 }
@@ -41,7 +41,7 @@ static cudaError_t add_up(void *temporary, size_t *bytes, int64_t count, int64_t
 }
 
 /* Lays the room out; its bytes. base NULL: only these are wanted. */
-static size_t lay_out(int64_t points, int64_t queries, char *base, sort_room *room) {
+static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspace *room) {
     const int64_t most = points > queries ? points : queries;
     size_t used = 0;
     const auto take = [&](size_t bytes) {
@@ -70,7 +70,7 @@ static size_t lay_out(int64_t points, int64_t queries, char *base, sort_room *ro
 
 size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
     (void)be;
-    sort_room room;
+    sort_workspace room;
     return tg_neighbours_bytes(points, queries) + lay_out(points, queries, NULL, &room);
 }
 
@@ -247,7 +247,7 @@ static tg_status check_finite(tg_backend *be, const char *what, int dim, const b
 
 /* Places sorted by cell into `order`; coordinates into `wide`, unless NULL. */
 static tg_status sort_places(tg_backend *be, const cell_lists &s, int64_t count, tg_dtype dtype,
-                             const void *places, sort_room *room, double (*wide)[3],
+                             const void *places, sort_workspace *room, double (*wide)[3],
                              int32_t *order) {
     if (count == 0) {
         return TG_OK;
@@ -269,7 +269,7 @@ static tg_status sort_places(tg_backend *be, const cell_lists &s, int64_t count,
 }
 
 static tg_status build_points(tg_backend *be, tg_neighbours *s, const tg_tensor *points,
-                              sort_room *room) {
+                              sort_workspace *room) {
     const void *places = NULL;
     TG_CALL(bring(be, points, room->places, &places));
     TG_CALL(measure(be, s->dim, s->points, points->dtype, places));
@@ -299,7 +299,7 @@ static unsigned query_blocks(const tg_backend *be, const tg_neighbours *s) {
 }
 
 static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor *queries,
-                               sort_room *room) {
+                               sort_workspace *room) {
     const cell_lists lists = cell_lists_of(s);
     const void *places = NULL;
     size_t bytes = room->temporary_bytes;
@@ -317,7 +317,7 @@ static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor
 
 static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
                                        const tg_tensor *points, const tg_tensor *queries) {
-    sort_room room;
+    sort_workspace room;
     lay_out(s->points, s->queries,
             reinterpret_cast<char *>(s->at) + tg_neighbours_bytes(s->points, s->queries), &room);
     s->radius = radius;

@@ -6,7 +6,7 @@
  * taken in portions whose sums fit. */
 #include "backend/cuda/nn/nn.cuh"
 
-enum { THREADS = 256, RUNS_PER_THREAD = 4, CHUNK = THREADS * RUNS_PER_THREAD * 4, MOST_PARTS = 64 };
+enum { THREADS = 256, RUNS_PER_THREAD = 4, CHUNK = THREADS * RUNS_PER_THREAD * 4, MAX_PARTS = 64 };
 
 /* `samples` of them from `first` on. */
 struct norm_sizes {
@@ -228,7 +228,7 @@ static tg_status plan(tg_backend *be, const char *slot, const tg_norm *op, norm_
     const int64_t rows = op->batch * op->channels;
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * 16 / (rows < 1 ? 1 : rows) + 1;
     int64_t parts = wanted < chunks ? wanted : chunks;
-    parts = parts < 1 ? 1 : parts < MOST_PARTS ? parts : (int64_t)MOST_PARTS;
+    parts = parts < 1 ? 1 : parts < MAX_PARTS ? parts : (int64_t)MAX_PARTS;
     const int64_t bytes = op->channels * (parts + 2) * (int64_t)sizeof(two_sums);
     *s = {0, op->batch, op->channels, op->pixels, op->per_channel, (int)parts, op->eps};
     *portion = bytes > 0 ? CUDA_SCRATCH_BYTES / bytes : 1;

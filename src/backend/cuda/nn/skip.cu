@@ -328,13 +328,13 @@ static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
+static bool uses_tile_kernel(const tg_backend *be, const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR && has_tile_kernels(op->act) &&
            skip_tile_supports(be, op);
 }
 
 static void report_path(const tg_backend *be, const tg_skip *op, bool backward) {
-    const tg_path path = goes_by_tiles(be, op)
+    const tg_path path = uses_tile_kernel(be, op)
                              ? tg_path{"tiles", backward ? "skip_backward" : "skip_forward"}
                          : op->kind == TG_SKIP_MAP_LINEAR
                              ? tg_path{"columns", "cuBLAS, passes over columns"}
@@ -348,7 +348,7 @@ static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
         return status;
     }
     report_path(be, op, false);
-    if (goes_by_tiles(be, op)) {
+    if (uses_tile_kernel(be, op)) {
         return skip_tile_forward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
@@ -364,7 +364,7 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
         return status;
     }
     report_path(be, op, true);
-    if (goes_by_tiles(be, op)) {
+    if (uses_tile_kernel(be, op)) {
         return skip_tile_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {

@@ -21,7 +21,7 @@ struct skip_task {
 };
 
 /* Tiles of an activation in shared memory. */
-template <class F> constexpr int TURNS = F::HALF ? 2 : 1;
+template <class F> constexpr int BUFFERS = F::HALF ? 2 : 1;
 
 /* ---- forward ---- */
 
@@ -35,7 +35,8 @@ template <int STORE, int C> struct forward_weights<half_format<STORE>, C> {
 };
 
 template <class F, int C> constexpr size_t forward_shared() {
-    return forward_weights<F, C>::type::template bytes<FORWARD_WARPS> + TURNS<F> * tile_bytes<F>(C);
+    return forward_weights<F, C>::type::template bytes<FORWARD_WARPS> +
+           BUFFERS<F> * tile_bytes<F>(C);
 }
 
 template <class F, int C, int KNOWN>
@@ -48,7 +49,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
     shared_room room = dynamic_shared();
     typename forward_weights<F, C>::type w;
     w.template load<FORWARD_WARPS>(room, {t.alpha, t.weight, t.out, t.in, t.in});
-    number *u = room.take<number>(C * F::LD), *other = TURNS<F> == 2 ? u + C * F::LD : u;
+    number *u = room.take<number>(C * F::LD), *other = BUFFERS<F> == 2 ? u + C * F::LD : u;
     tile_share<F, C, TENSOR_THREADS> x;
     float bias[P::MT][2];
     for (int i = 0; i < 2 * P::MT; i++) {
@@ -61,7 +62,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
         prefetched<P> y;
         P p;
         y.fetch(p, t.y, t.tiles, place, t.beta != 0.0f);
-        if (TURNS<F> == 1) {
+        if (BUFFERS<F> == 1) {
             __syncthreads(); /* the tile before is done with u */
         }
         x.put(t.x.store, t.act, u);
@@ -85,7 +86,7 @@ template <class F, int C> constexpr int back_warps = F::HALF ? C / 8 : 8;
 
 template <class F, int C> constexpr size_t backward_shared() {
     return shared_weights<F, C, C>::template bytes<back_warps<F, C>> +
-           2 * TURNS<F> * tile_bytes<F>(C);
+           2 * BUFFERS<F> * tile_bytes<F>(C);
 }
 
 template <class F, int C, int KNOWN>
@@ -100,7 +101,7 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
     shared_room room = dynamic_shared();
     shared_weights<F, C, C> w;
     w.template load<WARPS>(room, {1.0f, t.weight, t.out, t.in, t.in});
-    number *tiles = room.take<number>(2 * TURNS<F> * SIZE);
+    number *tiles = room.take<number>(2 * BUFFERS<F> * SIZE);
     tile_share<F, C, THREADS> x, dy;
     row_sums<F, C, THREADS> sums;
     warp_tile<F, C, C, WARPS> dweight;
@@ -113,13 +114,13 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
     dy.fetch(t.dy, t.tiles, place_of(t.tiles, blockIdx.x));
     for (int tile = blockIdx.x, turn = 0; tile < t.tiles.count; tile += gridDim.x, turn ^= 1) {
         const tile_place place = place_of(t.tiles, tile);
-        number *u = TURNS<F> == 2 ? tiles + turn * 2 * SIZE : tiles, *d = u + SIZE;
+        number *u = BUFFERS<F> == 2 ? tiles + turn * 2 * SIZE : tiles, *d = u + SIZE;
         prefetched<P> old;
         P p;
         if (F::HALF) { /* has the registers for it */
             old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
         }
-        if (TURNS<F> == 1) {
+        if (BUFFERS<F> == 1) {
             __syncthreads(); /* the tile before is done with u and d */
         }
         dy.put(t.dy.store, TG_ACT_NONE, d);

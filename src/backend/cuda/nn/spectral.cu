@@ -15,10 +15,10 @@ enum {
     TO = 4,
     N = 2,                    /* channels of src in a stage */
     STAGES = 4,               /* of shared memory, one of them in use */
-    MOST_ROWS = 8,            /* a block is LANES modes by up to MOST_ROWS * TO channels */
-    MOST_PARTS = 4,           /* of a sum */
-    FEWEST_CHANNELS = 8,      /* of src in a part */
-    WARPS_A_PROCESSOR = 16,   /* that keep it busy */
+    MAX_ROWS = 8,             /* a block is LANES modes by up to MAX_ROWS * TO channels */
+    MAX_PARTS = 4,            /* of a sum */
+    MIN_CHANNELS = 8,         /* of src in a part */
+    WARPS_PER_SM = 16,        /* that keep it busy */
     SHARED_BYTES = 160 * 1024 /* of a block; an A100 has 163 KiB */
 };
 
@@ -228,8 +228,8 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
 
 /* Parts of the sums of `warps` warps. */
 static int parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
-    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_A_PROCESSOR / warps;
-    const int64_t channels = s.from / FEWEST_CHANNELS, most = MOST_PARTS;
+    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_PER_SM / warps;
+    const int64_t channels = s.from / MIN_CHANNELS, most = MAX_PARTS;
     const int64_t parts = wanted < channels ? wanted : channels;
     return (int)(parts < 1 ? 1 : parts < most ? parts : most);
 }
@@ -247,7 +247,7 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
     const int64_t across = (s.modes + LANES - 1) / LANES, most = 65535;
     const int64_t groups = (s.to + TO - 1) / TO, slices = (s.batch + B - 1) / B;
     const int64_t enough = cuda_state_of(be)->processors;
-    int rows = MOST_ROWS; /* fewer where there would be too few blocks */
+    int rows = MAX_ROWS; /* fewer where there would be too few blocks */
     while (rows > 1 && across * ((groups + rows - 1) / rows) * slices < enough) {
         rows /= 2;
     }

@@ -15,23 +15,23 @@ enum {
     SAMPLES = 8,
     COLUMNS = MODES * SAMPLES, /* sample by sample */
     COLUMN_ROW = COLUMNS + 4,
-    MOST_CHANNELS = 64,
-    MOST_INNER = 36,
-    INNER_TILES = (MOST_INNER + 7) / 8,
-    MOST_TILES = (INNER_TILES + 1) / 2, /* of a warp: half of them, rounded up */
-    MAP_ROW = MOST_INNER,
-    MAP_SIZE = MOST_CHANNELS * MAP_ROW + 4, /* a tile reaches beyond the last row */
-    STRIPS = 2,                             /* of 8 columns, which a warp maps */
-    GROUPS = COLUMNS / (8 * STRIPS),        /* warps for all columns; two for the rows */
-    WARPS = 2 * GROUPS,                     /* that multiply; all threads copy */
-    CHUNK = 4,                              /* channels of the weight */
-    CHUNKS = MOST_INNER / CHUNK,
-    CHUNK_ROW = MOST_INNER * MODES + 2, /* of a channel; the weights of neighbours in other banks */
+    MAX_CHANNELS = 64,
+    MAX_INNER = 36,
+    INNER_TILES = (MAX_INNER + 7) / 8,
+    MAX_TILES = (INNER_TILES + 1) / 2, /* of a warp: half of them, rounded up */
+    MAP_ROW = MAX_INNER,
+    MAP_SIZE = MAX_CHANNELS * MAP_ROW + 4, /* a tile reaches beyond the last row */
+    STRIPS = 2,                            /* of 8 columns, which a warp maps */
+    GROUPS = COLUMNS / (8 * STRIPS),       /* warps for all columns; two for the rows */
+    WARPS = 2 * GROUPS,                    /* that multiply; all threads copy */
+    CHUNK = 4,                             /* channels of the weight */
+    CHUNKS = MAX_INNER / CHUNK,
+    CHUNK_ROW = MAX_INNER * MODES + 2, /* of a channel; the weights of neighbours in other banks */
     CHUNK_SIZE = CHUNK * CHUNK_ROW + 4 * MODES, /* a tile reaches beyond the last row */
     RING = 4,                                   /* chunks */
     PIECES = MODES / 2,                         /* of two modes, 16 bytes, of a row in memory */
-    THREADS = 2 * MOST_INNER * PIECES,
-    CONTRACT_SIZE = RING * CHUNK_SIZE + (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE
+    THREADS = 2 * MAX_INNER * PIECES,
+    CONTRACT_SIZE = RING * CHUNK_SIZE + (MAX_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE
 };
 
 struct mapped_sizes {
@@ -48,7 +48,7 @@ static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows
     static_assert(THREADS % MAP_ROW == 0, "a thread copies entries of one column");
     const int j = threadIdx.x % MAP_ROW;
 #pragma unroll
-    for (int q = 0; q < MOST_CHANNELS * MAP_ROW / THREADS; q++) {
+    for (int q = 0; q < MAX_CHANNELS * MAP_ROW / THREADS; q++) {
         const int i = (int)threadIdx.x / MAP_ROW + q * (THREADS / MAP_ROW);
         const bool counts = i < rows && j < columns;
         copy_async<8>(to + i * MAP_ROW + j, counts ? from + i * columns + j : from, counts);
@@ -64,7 +64,7 @@ static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 
     const bool exists = b0 + b < s.batch && k0 + k < s.modes;
     int c = threadIdx.x / OF_ROW;
     const float2 *from = src + ((b0 + b) * s.channels + c) * s.modes + k0 + k;
-    for (float2 *to = columns + c * COLUMN_ROW + b * MODES + k; c < MOST_CHANNELS; c += ROWS) {
+    for (float2 *to = columns + c * COLUMN_ROW + b * MODES + k; c < MAX_CHANNELS; c += ROWS) {
         const bool counts = exists && c < s.channels;
         copy_async<16>(to, counts ? from : src, counts);
         from += ROWS * s.modes;
@@ -81,8 +81,8 @@ struct weight_copies {
 
     __device__ weight_copies(const mapped_sizes &s, const float2 *weight, int64_t k0,
                              float2 *ring) {
-        const int piece = threadIdx.x % PIECES * 2, row = threadIdx.x / PIECES % MOST_INNER;
-        const int channel = threadIdx.x / (PIECES * MOST_INNER);
+        const int piece = threadIdx.x % PIECES * 2, row = threadIdx.x / PIECES % MAX_INNER;
+        const int channel = threadIdx.x / (PIECES * MAX_INNER);
         const bool exists = row < s.to && k0 + piece < s.modes;
         from = exists ? weight + channel * s.from_step + row * s.to_step + k0 + piece : weight;
         to = ring + channel * CHUNK_ROW + row * MODES + piece;
@@ -168,7 +168,7 @@ static __device__ inline void map_columns(const float2 *map, int map_row, int ma
  * is sample n / 2 or, where n is odd, SAMPLES / 2 behind it: lanes then write to different banks.
  */
 struct mode_pair {
-    sum_tile sum[MOST_TILES][2];
+    sum_tile sum[MAX_TILES][2];
 
     /* A chunk of the weight from the pair and the first row on, and as many channels of columns. */
     __device__ void add(const float2 *chunk, const float2 *columns, int tiles, int lane) {
@@ -176,7 +176,7 @@ struct mode_pair {
         const float4 x =
             *reinterpret_cast<const float4 *>(columns + lane % 4 * COLUMN_ROW + sample * MODES);
 #pragma unroll
-        for (int m = 0; m < MOST_TILES; m++) {
+        for (int m = 0; m < MAX_TILES; m++) {
             if (m < tiles) {
                 const float4 w = *reinterpret_cast<const float4 *>(chunk + lane % 4 * CHUNK_ROW +
                                                                    (8 * m + lane / 4) * MODES);
@@ -187,7 +187,7 @@ struct mode_pair {
     }
     __device__ void store(float2 *columns, int tiles, int lane) const {
 #pragma unroll
-        for (int m = 0; m < MOST_TILES; m++) {
+        for (int m = 0; m < MAX_TILES; m++) {
             float2 *row = columns + (8 * m + lane / 4) * COLUMN_ROW + lane % 4 * MODES;
             const float(&x)[4] = sum[m][0].c, (&y)[4] = sum[m][1].c;
             if (m < tiles) {
@@ -207,12 +207,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
                     float2 *dst) {
     extern __shared__ float2 shared[];
     float2 *ring = shared, *columns = ring + RING * CHUNK_SIZE;
-    float2 *mapped = columns + MOST_CHANNELS * COLUMN_ROW;
+    float2 *mapped = columns + MAX_CHANNELS * COLUMN_ROW;
     float2 *map = mapped + 8 * INNER_TILES * COLUMN_ROW;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp % GROUPS;
     const bool multiplies = warp < WARPS;
-    const int tiles = warp < GROUPS ? (int)MOST_TILES : INNER_TILES - MOST_TILES;
-    const int row = warp / GROUPS * MOST_TILES * 8; /* of inner channels */
+    const int tiles = warp < GROUPS ? (int)MAX_TILES : INNER_TILES - MAX_TILES;
+    const int row = warp / GROUPS * MAX_TILES * 8; /* of inner channels */
     const int64_t k0 = (int64_t)blockIdx.x * MODES, b0 = (int64_t)blockIdx.y * SAMPLES;
     const int64_t sample = b0 + group * STRIPS, mode = k0 + lane % 4 * 2; /* of a lane's sums */
     const float2 *of_group = columns + group * STRIPS * MODES;
@@ -230,7 +230,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     if (multiplies) {
         const column_sink out(s, inner_from, s.from, row + lane / 4, sample, mode);
         float2 *to = mapped + (row + lane / 4) * COLUMN_ROW + group * STRIPS * MODES + lane % 4 * 2;
-        map_columns<MOST_CHANNELS, MOST_TILES>(
+        map_columns<MAX_CHANNELS, MAX_TILES>(
             map + row, 1, MAP_ROW, tiles, of_group, s.sign, lane, [&](int m, int n, float4 x) {
                 *reinterpret_cast<float4 *>(to + 8 * m * COLUMN_ROW + n * MODES) = times_cut(x);
                 out.put(m, n, times_cut(x, s.sign));
@@ -262,19 +262,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
     copies_wait();
     __syncthreads();
-    static_assert(THREADS / 32 * 4 == MOST_INNER, "four rows of a warp");
+    static_assert(THREADS / 32 * 4 == MAX_INNER, "four rows of a warp");
 #pragma unroll
-    for (int i = warp; i < MOST_INNER; i += THREADS / 32) { /* what has been multiplied */
+    for (int i = warp; i < MAX_INNER; i += THREADS / 32) { /* what has been multiplied */
         float4 x = *reinterpret_cast<const float4 *>(columns + i * COLUMN_ROW + lane * 2);
         x.y *= s.sign;
         x.w *= s.sign;
         column_sink(s, inner_to, s.to, i, b0 + lane / PIECES, mode).put(0, 0, x);
     }
     if (multiplies) {
-        constexpr int TILES = MOST_CHANNELS / 16;
+        constexpr int TILES = MAX_CHANNELS / 16;
         const int channel = warp / GROUPS * TILES * 8;
         const column_sink out(s, dst, s.channels, channel + lane / 4, sample, mode);
-        map_columns<MOST_INNER, TILES>(
+        map_columns<MAX_INNER, TILES>(
             map + channel * MAP_ROW, MAP_ROW, 1, TILES, of_group, 1.0f, lane,
             [&](int m, int n, float4 x) { out.put(m, n, times_cut(x, s.sign)); });
     }
@@ -286,8 +286,8 @@ enum {
     DEPTH = 32, /* modes of a step of the sum */
     DEPTH_ROW = DEPTH + 4,
     STAGES = 3,
-    LEFT_SIZE = MOST_CHANNELS * DEPTH_ROW,
-    STAGE_SIZE = (MOST_CHANNELS + 8 * INNER_TILES) * DEPTH_ROW,
+    LEFT_SIZE = MAX_CHANNELS * DEPTH_ROW,
+    STAGE_SIZE = (MAX_CHANNELS + 8 * INNER_TILES) * DEPTH_ROW,
     GRADIENT_THREADS = 256,
     GRADIENT_SIZE = STAGES * STAGE_SIZE
 };
@@ -318,7 +318,7 @@ static __device__ inline void fetch_step(const map_jobs &s, const map_job &job, 
         const bool counts = k0 + k < s.modes;
         const float2 *from = i < 0 ? job.left + (b * s.channels + row) * s.modes
                                    : job.right + (b * job.inner + i) * s.modes;
-        copy_async<16>(stage + (i < 0 ? row : MOST_CHANNELS + i) * DEPTH_ROW + k,
+        copy_async<16>(stage + (i < 0 ? row : MAX_CHANNELS + i) * DEPTH_ROW + k,
                        counts ? from + k0 + k : from, counts);
     }
 }
@@ -393,7 +393,7 @@ enum {
     FORM_MODES = 16, /* of a block */
     FORM_COLUMNS = FORM_MODES * SAMPLES,
     FORM_ROWS = 2, /* of a thread */
-    FORM_THREADS = FORM_MODES * MOST_INNER / FORM_ROWS
+    FORM_THREADS = FORM_MODES * MAX_INNER / FORM_ROWS
 };
 
 struct weight_sizes {
@@ -406,7 +406,7 @@ struct weight_sizes {
  * needs nothing of the kernel before it, map_gradients, and ends after it. */
 static __global__ void __launch_bounds__(FORM_THREADS, 2)
     inner_gradient(weight_sizes s, const float2 *a, const float2 *db, float2 *dweight) {
-    __shared__ float2 columns[MOST_INNER * FORM_COLUMNS]; /* db (o, sample, mode) */
+    __shared__ float2 columns[MAX_INNER * FORM_COLUMNS]; /* db (o, sample, mode) */
     const int first = s.out * blockIdx.y / gridDim.y, end = s.out * (blockIdx.y + 1) / gridDim.y;
     const int64_t k0 = (int64_t)blockIdx.x * FORM_MODES;
     const int k = threadIdx.x % FORM_MODES, i0 = threadIdx.x / FORM_MODES * FORM_ROWS;
@@ -458,8 +458,8 @@ static __global__ void __launch_bounds__(FORM_THREADS, 2)
 /* ---- slots ---- */
 
 bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op) {
-    return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->channels <= MOST_CHANNELS &&
-           op->in <= MOST_INNER && op->out <= MOST_INNER && op->modes % 2 == 0 &&
+    return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->channels <= MAX_CHANNELS &&
+           op->in <= MAX_INNER && op->out <= MAX_INNER && op->modes % 2 == 0 &&
            tensor_fits(be, CONTRACT_SIZE * sizeof(float2));
 }
 

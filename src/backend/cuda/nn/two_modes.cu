@@ -17,26 +17,26 @@
 #include "backend/cuda/tile/stage.cuh"
 
 enum {
-    MOST_D1 = 64, /* rows of a weight's plane, and */
-    MOST_D2 = 36, /* its columns; */
-    MOST_R1 = 36, /* of the core's */
-    MOST_R2 = 20,
-    LONG_ROW = 36,       /* of left and d */
-    SHORT_ROW = 24,      /* of core, right, n and m */
-    STEPS = MOST_D2 / 4, /* of a sum over d2 or r1 */
-    TILES = 5,           /* of 8, over d2 and r1 .. */
-    SHORT_TILES = 3,     /* .. and over r2 */
-    STRIPS = 2,          /* of 8 rows, which a warp takes */
+    MAX_D1 = 64, /* rows of a weight's plane, and */
+    MAX_D2 = 36, /* its columns; */
+    MAX_R1 = 36, /* of the core's */
+    MAX_R2 = 20,
+    LONG_ROW = 36,      /* of left and d */
+    SHORT_ROW = 24,     /* of core, right, n and m */
+    STEPS = MAX_D2 / 4, /* of a sum over d2 or r1 */
+    TILES = 5,          /* of 8, over d2 and r1 .. */
+    SHORT_TILES = 3,    /* .. and over r2 */
+    STRIPS = 2,         /* of 8 rows, which a warp takes */
     ROWS = 8 * STRIPS,
-    TEAM = MOST_D1 / ROWS, /* warps for all rows */
-    LEFT_SIZE = MOST_D1 * LONG_ROW,
-    PLANE_SIZE = LEFT_SIZE + 8 * TILES - MOST_D2, /* a tile reaches beyond the last row */
+    TEAM = MAX_D1 / ROWS, /* warps for all rows */
+    LEFT_SIZE = MAX_D1 * LONG_ROW,
+    PLANE_SIZE = LEFT_SIZE + 8 * TILES - MAX_D2, /* a tile reaches beyond the last row */
     RIGHT_SIZE = 8 * TILES * SHORT_ROW,
     CORE_SIZE = 8 * TILES * SHORT_ROW,
-    MIDDLE_SIZE = MOST_D1 * SHORT_ROW,
+    MIDDLE_SIZE = MAX_D1 * SHORT_ROW,
     FORWARD_THREADS = 32 * TEAM,
     BACK_THREADS = 2 * FORWARD_THREADS,
-    FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + CORE_SIZE + MOST_D1 * MOST_D2,
+    FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + CORE_SIZE + MAX_D1 * MAX_D2,
     BACK_SIZE = 3 * PLANE_SIZE + RIGHT_SIZE + 2 * CORE_SIZE + 2 * MIDDLE_SIZE
 };
 
@@ -69,7 +69,7 @@ static __device__ inline int short_column(int row, int column) {
 static __device__ inline right_tile load_short(const float2 *x, int lane) {
     return {x[lane % 4 * SHORT_ROW + short_column(lane % 4, lane / 4)]};
 }
-static __device__ inline turned_tiles load_short_turned(const float2 *x, int lane) {
+static __device__ inline turned_tiles load_short_transposed(const float2 *x, int lane) {
     return {*reinterpret_cast<const float4 *>(x + lane / 4 * SHORT_ROW +
                                               short_column(lane / 4, lane % 4 * 2))};
 }
@@ -122,7 +122,7 @@ struct middle_rows {
             turned_tiles b[TILES];
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                b[n] = load_short_turned(right + 8 * n * SHORT_ROW + 8 * k, lane);
+                b[n] = load_short_transposed(right + 8 * n * SHORT_ROW + 8 * k, lane);
             }
 #pragma unroll
             for (int i = 0; i < 2 * STRIPS; i++) {
@@ -141,8 +141,8 @@ struct middle_rows {
 
 /* Rows of a matrix to rows that are further apart, past the registers: what a thread copies of each
  * matrix lies at the same places, which are found once. */
-template <int MOST, int THREADS, int ROW> struct row_copies {
-    static constexpr int COUNT = (MOST + THREADS - 1) / THREADS, BYTES = sizeof(float2);
+template <int MAX_NUMBERS, int THREADS, int ROW> struct row_copies {
+    static constexpr int COUNT = (MAX_NUMBERS + THREADS - 1) / THREADS, BYTES = sizeof(float2);
     int left; /* numbers, from the thread's first on */
     uint32_t place[COUNT];
 
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
     float2 *made = right + RIGHT_SIZE;
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * ROWS;
     clear(shared, (int)(made - shared));
-    const row_copies<MOST_R1 * MOST_R2, FORWARD_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
+    const row_copies<MAX_R1 * MAX_R2, FORWARD_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
     const auto fetch = [&](int64_t plane) {
         if (plane < s.planes) {
             of_core.fetch(from, core + plane * s.r1 * s.r2);
@@ -214,8 +214,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
     };
     fetch(blockIdx.x);
     row_copies<LEFT_SIZE, FORWARD_THREADS, LONG_ROW>(s.d1, s.r1).fetch(left, left_factor);
-    row_copies<MOST_D2 * MOST_R2, FORWARD_THREADS, SHORT_ROW>(s.d2, s.r2)
-        .fetch(right, right_factor);
+    row_copies<MAX_D2 * MAX_R2, FORWARD_THREADS, SHORT_ROW>(s.d2, s.r2).fetch(right, right_factor);
     for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x) {
         copies_wait();
         __syncthreads();
@@ -271,7 +270,7 @@ static __device__ inline void core_tiles(const plane_sizes &s, const float2 *lef
                                          const float2 *n_rows, int m0, int n0, float2 *dcore,
                                          int lane) {
     sum_tile sum[M][N] = {};
-    multiply_columns(sum, left + 8 * m0, n_rows + 8 * n0, MOST_D1, lane);
+    multiply_columns(sum, left + 8 * m0, n_rows + 8 * n0, MAX_D1, lane);
 #pragma unroll
     for (int e = 0; e < M * N; e++) {
         each_number(sum[e / N][e % N], lane, [&](int i, int j, float2 x) {
@@ -308,9 +307,9 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % TEAM * ROWS;
     clear(shared, (int)(n_rows - shared));
     row_copies<LEFT_SIZE, BACK_THREADS, LONG_ROW>(s.d1, s.r1).fetch(left, left_factor);
-    row_copies<MOST_D2 * MOST_R2, BACK_THREADS, SHORT_ROW>(s.d2, s.r2).fetch(right, right_factor);
+    row_copies<MAX_D2 * MAX_R2, BACK_THREADS, SHORT_ROW>(s.d2, s.r2).fetch(right, right_factor);
     const row_copies<LEFT_SIZE, BACK_THREADS, LONG_ROW> of_plane(s.d1, s.d2);
-    const row_copies<MOST_R1 * MOST_R2, BACK_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
+    const row_copies<MAX_R1 * MAX_R2, BACK_THREADS, SHORT_ROW> of_core(s.r1, s.r2);
     const auto fetch = [&](int64_t plane, int to) {
         if (plane < s.planes) {
             of_plane.fetch(planes + to * PLANE_SIZE, dweight + plane * s.d1 * s.d2);
@@ -398,8 +397,8 @@ static plane_sizes sizes_of(const tg_two_modes *op) {
 }
 
 bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op) {
-    return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->d1 <= MOST_D1 &&
-           op->d2 <= MOST_D2 && op->r1 <= MOST_R1 && op->r2 <= MOST_R2 &&
+    return op->dtype == TG_C64 && be->math == TG_MATH_TF32 && op->d1 <= MAX_D1 &&
+           op->d2 <= MAX_D2 && op->r1 <= MAX_R1 && op->r2 <= MAX_R2 &&
            tensor_fits(be, BACK_SIZE * sizeof(float2));
 }
 
