@@ -1,7 +1,7 @@
 /* Table of the CUDA backend.
  *
- * It starts empty, not from ref as the cpu backend does: ref's loops run on the host, and the
- * pointers here are those of a device. The files of this folder fill every slot. */
+ * Starts empty, unlike the cpu backend, which starts from ref: ref's loops run on the host and
+ * cannot read device pointers. The files of this folder fill every slot. */
 #include "backend/cuda/nn/neighbours.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/block.cuh"
@@ -11,7 +11,7 @@ tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, 
     if (error == cudaSuccess) {
         return TG_OK;
     }
-    cudaGetLastError(); /* a failure that is dealt with here must not show up in the next check */
+    cudaGetLastError(); /* clear the error, so that the next check does not report it again */
     return tg_fail_at(be->ctx, TG_E_BACKEND, file, line, "%s failed: %s (%s)", what,
                       cudaGetErrorString(error), cudaGetErrorName(error));
 }
@@ -58,7 +58,7 @@ static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes)
                : true;
 }
 
-/* All of the backend that is visible outside: to tests (cmake/tgrad.map hides it from users). */
+/* The only exported symbol of the backend, for tests (cmake/tgrad.map hides it from users). */
 extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_backend_ops *ops) {
     *ops = tg_backend_ops();
     ops->name = "cuda";

@@ -1,6 +1,6 @@
 /* Columns of matrices: their squares in f64, scaling them, and transposing. Neighbouring threads
- * take neighbouring columns; the rows of a column are shared among threads whose sums are added in
- * a fixed order. */
+ * handle neighbouring columns. Several threads share the rows of a column, and their sums are added
+ * in a fixed order. */
 #include "backend/cuda/core/pack.cuh"
 #include "backend/rule_kernel.h"
 
@@ -39,7 +39,7 @@ static __global__ void scale_kernel(int64_t rows, int64_t columns, double factor
     }
 }
 
-/* A tile goes through shared memory, so that both sides are read and written along rows. */
+/* Goes through shared memory, so that both reads and writes are along rows. */
 template <class E>
 static __global__ void transpose_kernel(int64_t rows, int64_t columns, const E *x, int64_t ld_x,
                                         E *out, int64_t ld_out) {

@@ -22,21 +22,21 @@ enum {
     CUDA_PINNED_BYTES = 1 << 16   /* of cuda_state.pinned */
 };
 
-/* One device and one stream: work runs in the order of the calls. */
+/* One device and one stream; work runs in call order. */
 struct cuda_state {
     int device;
     int processors; /* multiprocessors of the device */
     bool is_hopper; /* kernels of sm90/ run: compute capability 9.0, and compiled for it */
     cudaStream_t stream;
-    cudaStream_t copy_stream; /* copies beside the stream */
-    cudaStream_t side_stream; /* work of other libraries beside it */
-    cudaEvent_t copy_event;   /* orders two streams, for the time of a call */
-    tg_mem_device memory;     /* how the ledger asks this device for memory */
+    cudaStream_t copy_stream; /* copies, concurrent with `stream` */
+    cudaStream_t side_stream; /* work of other libraries, concurrent with it */
+    cudaEvent_t copy_event;   /* orders two streams within one call */
+    tg_mem_device memory;     /* how the ledger allocates device memory */
     cublasHandle_t blas;
-    void *blas_workspace;      /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
+    void *blas_workspace;      /* CUDA_BLAS_BYTES; scratch in calls that do not use cuBLAS */
     cusolverDnHandle_t solver; /* NULL until it is needed */
-    void *scratch; /* CUDA_SCRATCH_BYTES on the device, for the time of one call: partial sums */
-    void *pinned;  /* CUDA_PINNED_BYTES on the host: results on their way */
+    void *scratch; /* CUDA_SCRATCH_BYTES on the device, valid within one call: partial sums */
+    void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -47,7 +47,7 @@ static inline cudaStream_t cuda_stream(const tg_backend *be) {
     return cuda_state_of(be)->stream;
 }
 
-/* TG_OK, or TG_E_BACKEND with a sentence made of what was tried and what CUDA says to it. */
+/* Returns TG_OK, or TG_E_BACKEND with a message: what was tried and the CUDA error. */
 #define CUDA_CHECK(be, call, what) cuda_check((be), (call), __FILE__, __LINE__, (what))
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what);
@@ -63,8 +63,8 @@ tg_status cuda_check_blas(const tg_backend *be, cublasStatus_t error, const char
 tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const char *file,
                             int line, const char *what);
 
-/* Blocks of `threads` for n items, each thread taking several when there are many: kernels loop
- * with a stride of the whole grid. At least 1. */
+/* Number of blocks of `threads` for n items, at least 1. Kernels loop with a grid stride, so a
+ * thread may handle several items. */
 static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads) {
     const int64_t wanted = (n + threads - 1) / threads;
     const int64_t most = (int64_t)cuda_state_of(be)->processors * (2048 / threads) * 4;
@@ -72,7 +72,7 @@ static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads)
 }
 
 /* Each file fills the slots it has. */
-void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: life, memory, transfers */
+void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: setup, memory, transfers */
 void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stream, graphs */
 void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
 void cuda_fill_quantize(tg_backend_ops *ops);    /* quantize.cu */

@@ -1,8 +1,8 @@
-/* The device itself: what is there, its memory, and the way to and from the host.
+/* The device: probing, memory, and transfers to and from the host.
  *
- * Everything runs on one stream, the context's or the backend's own, of one device. Transfers to
- * and from the host are complete when the call returns; copies within the device are only queued,
- * in the order of the calls. */
+ * Everything runs on one stream of one device, the context's or the backend's own. Transfers to and
+ * from the host are complete when the call returns. Copies within the device are only queued, in
+ * call order. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* ---- probe ---- */
 
-/* Adds to a comma-separated list, cutting off what does not fit. */
+/* Appends to a comma-separated list; truncates. */
 TG_PRINTF(3, 4)
 static void append(char *text, size_t capacity, const char *format, ...) {
     size_t used = strlen(text);
@@ -70,7 +70,8 @@ static void cuda_probe(tg_backend_info *info) {
     describe_runtime(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = error == cudaSuccess;
-    int driver = 0; /* stays 0 without a driver, which describe_devices sees as one too old */
+    int driver =
+        0; /* stays 0 without a driver; describe_devices then reports one that is too old */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         snprintf(info->reason, sizeof info->reason, "no GPU: no NVIDIA driver is installed");
         info->available = false;
@@ -81,7 +82,7 @@ static void cuda_probe(tg_backend_info *info) {
     } else {
         info->available = false;
     }
-    cudaGetLastError(); /* what was found out here is no failure of a later call */
+    cudaGetLastError(); /* clear the error: a failed probe is not a failure of the next call */
 }
 
 /* ---- memory: called by the ledger ---- */
@@ -100,7 +101,7 @@ static void *device_alloc(void *state, size_t bytes) {
 static void device_release(void *state, void *block) {
     const cuda_state *cuda = static_cast<const cuda_state *>(state);
     if (cudaSetDevice(cuda->device) != cudaSuccess || cudaFree(block) != cudaSuccess) {
-        cudaGetLastError(); /* the device is lost, and its memory with it */
+        cudaGetLastError(); /* the device is lost, and so is its memory */
     }
 }
 
@@ -108,13 +109,13 @@ static void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) 
     return tg_mem_device_alloc(be->ctx, &cuda_state_of(be)->memory, category, bytes);
 }
 
-/* cudaFree waits for the device; the allocator of a caller does not. */
+/* cudaFree synchronizes with the device; a caller's allocator does not. */
 static void cuda_release(tg_backend *be, void *block) {
     const cuda_state *cuda = cuda_state_of(be);
     if (block && be->ctx->config.allocator.alloc) {
         cudaStreamSynchronize(cuda->copy_stream);
         cudaStreamSynchronize(cuda->stream);
-        cudaGetLastError(); /* the next call meets the error again */
+        cudaGetLastError(); /* the next call reports the error again */
     }
     tg_mem_device_free(be->ctx, &cuda->memory, block);
 }
@@ -156,14 +157,14 @@ static void cuda_close(tg_backend *be) {
     if (cuda->stream && !be->stream) {
         cudaStreamDestroy(cuda->stream);
     }
-    cudaGetLastError(); /* a device that is lost has nothing left to end */
+    cudaGetLastError(); /* a lost device has nothing to shut down */
     tg_mem_free(be->ctx, cuda);
     be->state = NULL;
 }
 
 /* cuBLAS on the backend's stream, with memory that the ledger counts. */
 static tg_status open_blas(tg_backend *be) {
-    const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
+    const size_t workspace = CUDA_BLAS_BYTES; /* recommended by NVIDIA for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
     TG_CALL(BLAS_CHECK(be, cuda_libraries.cublasCreate(&cuda->blas), "opening cuBLAS"));
     TG_CALL(

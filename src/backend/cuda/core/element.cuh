@@ -1,7 +1,8 @@
-/* Elements of the float dtypes in kernels, and how a dtype known at run time becomes a type.
+/* Elements of the float dtypes in kernels, dispatch from a run-time dtype to a type, reductions
+ * over a block, and stochastic rounding.
  *
  * Memory holds float, double, bfloat16 or half, alone or as pairs; arithmetic is in float, or in
- * double for the wide dtypes. `real_of<T>` is the arithmetic's type for storage type T. */
+ * double for the wide dtypes. `real_of<T>` is the arithmetic type for storage type T. */
 #ifndef TG_BACKEND_CUDA_CORE_ELEMENT_CUH
 #define TG_BACKEND_CUDA_CORE_ELEMENT_CUH
 
@@ -16,8 +17,8 @@ template <class T> struct arithmetic { using type = float; };
 template <> struct arithmetic<double> { using type = double; };
 template <class T> using real_of = typename arithmetic<T>::type;
 
-/* A complex number, and a pair in memory (aligned as its parts: slices of a tensor may start at any
- * element). */
+/* A complex number, in registers and in memory. Aligned like its parts, because slices of a tensor
+ * may start at any element. */
 template <class T> struct pair { T re, im; };
 
 __device__ inline float widen(float x) {
@@ -75,8 +76,8 @@ template <class R> __host__ __device__ inline R abs2(pair<R> a) {
 
 template <class T> struct type_tag { using type = T; };
 
-/* Calls f(type_tag<T>()) with the real storage type of a float dtype (that of the parts of a
- * complex one). f returns tg_status. Other dtypes are the caller's to refuse. */
+/* Calls f(type_tag<T>()) with the real storage type of a float dtype (for a complex dtype, that of
+ * its parts). f returns tg_status. The caller rejects other dtypes. */
 template <class F> inline tg_status with_real(tg_dtype dtype, F f) {
     switch (tg_dtype_real(dtype)) {
     case TG_F64:
@@ -95,7 +96,7 @@ template <class F> inline tg_status with_wide(tg_dtype dtype, F f) {
     return tg_dtype_real(dtype) == TG_F64 ? f(type_tag<double>()) : f(type_tag<float>());
 }
 
-/* The same for an array of f32 (c64) by how it is stored. */
+/* The same for an f32 (c64) array, by its storage format. */
 template <class F> inline tg_status with_storage(tg_storage store, F f) {
     switch (store) {
     case TG_STORE_BF16:
@@ -122,7 +123,7 @@ __device__ inline tg_norms join(tg_norms a, tg_norms b) {
     return {a.sum_squares + b.sum_squares, fmax(a.max_abs, b.max_abs), a.nonfinite + b.nonfinite};
 }
 
-/* join() of all values of a block of THREADS (a power of 2), for every thread. */
+/* Returns join() of the values of all THREADS threads (a power of 2) to every thread. */
 template <int THREADS, class V> __device__ inline V block_join(V mine) {
     __shared__ V all[THREADS];
     all[threadIdx.x] = mine;
@@ -134,11 +135,11 @@ template <int THREADS, class V> __device__ inline V block_join(V mine) {
         __syncthreads();
     }
     const V out = all[0];
-    __syncthreads(); /* the next call writes there */
+    __syncthreads(); /* before the next call writes to it */
     return out;
 }
 
-/* *count += bad, up to 2^31: sums in any order end at the same number. */
+/* *count += bad, saturating at 2^31, so that the result does not depend on the order. */
 __device__ inline void add_saturating(uint32_t *count, uint64_t bad) {
     const uint64_t most = 1ull << 31;
     uint32_t seen = *count, before;
@@ -163,14 +164,14 @@ template <class W> __device__ inline W round_stochastic(float x, uint32_t random
     }
 }
 
-/* The random bits of C numbers from `first` on, a multiple of C: they share one draw. */
+/* Random bits for C numbers starting at `first`, a multiple of C. They share one draw. */
 template <int C>
 __device__ inline void read_random(const tg_rng &rng, uint64_t first, uint32_t (&random)[C]) {
     static_assert(TG_ROUNDED_BY_DRAW % C == 0, "numbers of one draw");
     uint32_t draw[4];
     tg_rounding_draw(&rng, first, draw);
 #pragma unroll
-    for (int c = 0; c < C; c++) { /* the low bits of numbers are known when this is compiled */
+    for (int c = 0; c < C; c++) { /* the low bits of the index are compile-time constants */
         random[c] = tg_rounding_part(draw, first / C * C + c);
     }
 }

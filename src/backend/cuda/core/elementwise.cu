@@ -1,5 +1,4 @@
-/* Filling, converting, adding and scaling arrays: one pass each, in float or (wide dtypes) double.
- */
+/* Fill, convert, add and scale arrays: one pass each, in float, or in double for wide dtypes. */
 #include "backend/cuda/core/pack.cuh"
 
 enum { THREADS = 256 };
@@ -99,13 +98,13 @@ static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar 
 
 /* ---- convert ---- */
 
-/* A double reaches a 16-bit format through the nearest float, as on every backend. */
+/* A double is rounded to float first and then to 16 bits, as on every backend. */
 template <class D, class R> __device__ inline D convert_real(R x) {
     return narrow<D>((real_of<D>)x);
 }
 
-/* Reals. `src_step` and `dst_step` are 2 where only one side is complex: then there are no packs,
- * and an imaginary part that the source does not have becomes 0. */
+/* Real numbers. `src_step` or `dst_step` is 2 where only one side is complex. Then packs are not
+ * used, and missing imaginary parts become 0. */
 template <class S, class D, int N>
 static __global__ void convert_kernel(int64_t packs, int64_t n, int src_step, int dst_step,
                                       const S *src, D *dst) {

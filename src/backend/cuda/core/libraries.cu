@@ -1,5 +1,5 @@
-/* Finding cuBLAS and cuSOLVER: by the names of the versions that the headers are of, where the
- * system's loader looks and in the folders that this library was linked with (RUNPATH). */
+/* Find cuBLAS and cuSOLVER by the version of the headers this file was compiled with. Search the
+ * system loader's path and the folders this library was linked with (RUNPATH). */
 #include "backend/cuda/core/cuda.cuh"
 
 #include <dlfcn.h>
@@ -39,15 +39,14 @@ static const struct {
 
 cuda_functions cuda_libraries;
 
-/* NULL after the loader's own words are in `why`. */
+/* Returns NULL on failure, with the loader's message in `why`. */
 static void *open_library(const char *file, char *why, size_t capacity) {
     char path[128];
     void *library = dlopen(file, RTLD_NOW);
     if (!library) {
         const char *words = dlerror();
         snprintf(why, capacity, "%s", words ? words : file);
-        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s",
-                 file); /* where NVIDIA installs it */
+        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", file); /* NVIDIA's default folder */
         library = dlopen(path, RTLD_NOW);
     }
     return library;

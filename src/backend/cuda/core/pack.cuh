@@ -1,5 +1,6 @@
-/* Streams through memory: arrays taken in packs that move as one vector of up to 16 bytes, and what
- * is left over, or not aligned, element by element. An element is a real number T or a pair<T>. */
+/* Passes over arrays in packs, each loaded and stored as one vector of up to 16 bytes. The
+ * remainder and unaligned arrays are processed element by element. An element is a real number T or
+ * a pair<T>. */
 #ifndef TG_BACKEND_CUDA_CORE_PACK_CUH
 #define TG_BACKEND_CUDA_CORE_PACK_CUH
 
@@ -7,14 +8,14 @@
 
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack { T at[N]; };
 
-/* What a step of a stream takes: `count` elements, as vectors or one by one. */
+/* One step of a pass: `count` elements, as vectors or one by one. */
 template <int COUNT, bool VECTOR> struct span {
     static constexpr int count = COUNT;
     static constexpr bool vector = VECTOR;
 };
 
-/* Where an array may end within a pack, `count` of it are there (vectors are always whole); the
- * rest is read as 0. */
+/* Reads `count` elements of a pack where an array may end within it (vectors are always complete);
+ * the rest is 0. */
 template <int N, bool VECTOR, class T>
 __device__ inline pack<T, N> load(const T *x, int count = N) {
     pack<T, N> out;
@@ -43,8 +44,8 @@ __device__ inline void store(T *x, const pack<T, N> &in, int count = N) {
     }
 }
 
-/* Calls f(first, span) for `packs` packs of N of the n elements, and for each one after them:
- * those from `first` on, `step` apart. */
+/* Calls f(first, span) for `packs` packs of N elements, then for each remaining one of the n
+ * elements. Starts at `first`, with stride `step`. */
 template <int N, class F>
 __device__ inline void in_packs_from(int64_t first, int64_t step, int64_t packs, int64_t n, F f) {
     const int64_t items = packs + (n - packs * N);
@@ -57,25 +58,25 @@ __device__ inline void in_packs_from(int64_t first, int64_t step, int64_t packs,
     }
 }
 
-/* The same for a thread of a whole grid. */
+/* The same for one thread of the whole grid. */
 template <int N, class F> __device__ inline void in_packs(int64_t packs, int64_t n, F f) {
     in_packs_from<N>((int64_t)blockIdx.x * blockDim.x + threadIdx.x,
                      (int64_t)gridDim.x * blockDim.x, packs, n, f);
 }
 
-/* Whether packs of N can be moved at x; NULL is an array that nobody moves. */
+/* Whether x is aligned for packs of N. NULL, an unused array, counts as aligned. */
 template <int N, class T> inline bool is_aligned(const T *x) {
     return reinterpret_cast<uintptr_t>(x) % alignof(pack<T, N>) == 0;
 }
 
-/* Blocks for a stream. */
+/* Number of blocks for a pass. */
 static inline unsigned stream_blocks(const tg_backend *be, int64_t packs, int64_t n, int threads) {
     return cuda_blocks(be, packs > 0 ? packs : n, threads);
 }
 
 /* ---- elements ---- */
 
-/* The type of the parts, that of arithmetic, and the way from there to memory. */
+/* Types of the parts and of the arithmetic, and conversion to and from memory. */
 template <class E> struct element {
     using part = E;
     using wide = real_of<E>;
@@ -93,7 +94,7 @@ template <class T> struct element<pair<T>> {
 template <class E> using part_of = typename element<E>::part;
 template <class E> using wide_of = typename element<E>::wide;
 
-/* Elements of a pack. */
+/* Elements per pack. */
 template <class E> constexpr int per_pack = sizeof(E) < 16 ? 16 / (int)sizeof(E) : 1;
 
 /* Any element as a pair of doubles. */
@@ -104,7 +105,7 @@ template <class T> __device__ inline pair<double> to_double(pair<T> x) {
     return {(double)widen(x.re), (double)widen(x.im)};
 }
 
-/* A factor times an element: a real one takes the real part of it. */
+/* A factor times an element; a real element uses the factor's real part. */
 template <class R> __device__ inline R times(pair<R> a, R x) {
     return a.re * x;
 }
@@ -116,7 +117,7 @@ template <class R> inline pair<R> factor_of(tg_scalar a) {
     return {(R)a.re, (R)a.im};
 }
 
-/* A NaN or an Inf in it. */
+/* Whether it contains NaN or Inf. */
 template <class T> __device__ inline bool is_bad(T x) {
     return !isfinite(widen(x));
 }

@@ -1,10 +1,10 @@
-/* Values in one byte each and back (quantize.h), one pass over memory each: a warp takes a block of
- * 128 values as four of each thread, so that all loads and stores are whole lines, and several
- * blocks at once to have enough of them on their way. */
+/* Quantize to 8 bits and back (quantize.h), each in one pass over memory. A warp handles blocks of
+ * 128 values, four per thread, so that loads and stores are full cache lines. It processes several
+ * blocks at once to keep enough loads in flight. */
 #include "backend/cuda/core/pack.cuh"
 #include "backend/quantize.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, BLOCKS_PER_WARP = 4 /* blocks of a warp */ };
+enum { THREADS = 256, WARPS = THREADS / 32, BLOCKS_PER_WARP = 4 /* processed at once */ };
 
 static_assert(TG_QUANTIZED_BLOCK == 4 * 32, "a warp takes a block, four values by each thread");
 
@@ -21,7 +21,7 @@ static __device__ inline uint32_t warp_max(uint32_t value) {
     return value;
 }
 
-/* Values of one thread in a block: 4, or fewer at the end of the array. */
+/* Number of values of one thread in a block: 4, or fewer at the end of the array. */
 static __device__ inline int values_at(int64_t n, int64_t at) {
     return n - at >= 4 ? 4 : n > at ? (int)(n - at) : 0;
 }
@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(THREADS)
                 most = max(most, modulus_bits(value[k].at[i]));
             }
             const tg_quantizer q = tg_quantizer_of(warp_max(most));
-            if (first + k < blocks) { /* 0 beyond the last value */
+            if (first + k < blocks) { /* 0 past the last value */
                 pack<uint8_t, 4> out;
 #pragma unroll
                 for (int i = 0; i < 4; i++) {

@@ -1,5 +1,5 @@
-/* Random numbers, to the bit those of the host: the same lines of rng_math.h. This file is compiled
- * without contraction to fused multiply-add, as that header asks for. */
+/* Random numbers, bit-identical to the host's because both compile rng_math.h. This file is
+ * compiled without contraction to fused multiply-add, as that header requires. */
 #include "backend/cuda/core/element.cuh"
 #include "base/rng_math.h"
 
@@ -29,7 +29,7 @@ static __global__ void random_kernel(tg_rng rng, uint64_t first, double offset, 
     }
 }
 
-/* The parts of pair i are the numbers 2i and 2i + 1: an array of pairs is one of reals. */
+/* The parts of pair i are numbers 2i and 2i + 1, so an array of pairs is an array of reals. */
 template <class LAW>
 static tg_status random_numbers(tg_backend *be, const tg_random *op, double factor) {
     const tg_status status = tg_check_float(be->ctx, "random", op->dtype);

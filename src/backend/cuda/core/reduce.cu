@@ -1,5 +1,5 @@
-/* Reductions, accumulated in double: every thread sums its part, every block its threads, and one
- * block the blocks, always in the same order. Results for the host go through pinned memory. */
+/* Reductions, accumulated in double in a fixed order: each thread sums its part, each block its
+ * threads, and one block sums the blocks. Results reach the host through pinned memory. */
 #include <string.h>
 
 #include "backend/cuda/core/element.cuh"
@@ -19,7 +19,7 @@ template <class V> static __global__ void join_kernel(unsigned count, const V *p
     }
 }
 
-/* The partial results that the blocks left in the scratch, joined and on the host. */
+/* Joins the blocks' partial results in the scratch and copies the result to the host. */
 template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *out) {
     const cuda_state *cuda = cuda_state_of(be);
     V *partials = static_cast<V *>(cuda->scratch);
@@ -33,7 +33,7 @@ template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *o
 
 /* ---- norms ---- */
 
-/* Until the end max_abs is the square of it, except for doubles, whose squares may overflow. */
+/* max_abs holds the square until the end, except for doubles, whose squares may overflow. */
 template <class E> constexpr bool has_wide_parts = sizeof(part_of<E>) == sizeof(double);
 
 template <class E>
@@ -158,7 +158,7 @@ static __global__ void slice_join_kernel(unsigned slices, unsigned splits, const
     }
 }
 
-/* Slices [first, first + slices), which pinned memory and scratch have room for, to out. */
+/* Reduces slices [first, first + slices), which must fit pinned memory and scratch, to out. */
 template <class E>
 static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int64_t right,
                                   int64_t first, unsigned slices, const E *x, double *out) {
@@ -184,7 +184,7 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
 
 static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                                   int64_t right, const void *x, double *out) {
-    /* With 64 splits and the sums themselves these fill half of the scratch. */
+    /* With 64 splits and the final sums, these fill half of the scratch. */
     const int64_t most = CUDA_SCRATCH_BYTES / (int64_t)sizeof(double) / 128;
     static_assert(CUDA_SCRATCH_BYTES / 128 <= CUDA_PINNED_BYTES, "sums pass through pinned memory");
     const tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);

@@ -1,5 +1,5 @@
-/* Work that runs while the host goes on: events, a copy stream, and captured
- * graphs. Pinned memory is host memory, and counted there. */
+/* Asynchronous work: events, a copy stream, and captured graphs. Pinned memory counts as host
+ * memory. */
 #include "backend/cuda/core/cuda.cuh"
 
 /* ---- pinned memory ---- */
@@ -30,7 +30,7 @@ static void cuda_pinned_release(tg_backend *be, void *block) {
 
 /* ---- streams ---- */
 
-/* `second` waits for what `first` holds now. */
+/* Makes `second` wait for the work queued on `first` so far. */
 static tg_status order_streams(tg_backend *be, cudaStream_t first, cudaStream_t second) {
     const cuda_state *cuda = cuda_state_of(be);
     TG_CALL(CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, first), "recording an event"));
@@ -97,7 +97,7 @@ static tg_status cuda_event_wait(tg_backend *be, tg_stream_event *event) {
     return CUDA_CHECK(be, cudaEventSynchronize(event->event), "waiting for the GPU");
 }
 
-/* What is not done, or failed: the call that waits for it tells. */
+/* Not done, or failed; the call that waits for the event reports the failure. */
 static bool cuda_event_is_reached(tg_backend *be, tg_stream_event *event) {
     return cudaSetDevice(cuda_state_of(be)->device) == cudaSuccess &&
            cudaEventQuery(event->event) == cudaSuccess;

@@ -1,4 +1,4 @@
-/* Activation functions and their derivatives, in f32 without branches. */
+/* Activation functions and their derivatives. The first part is in f32 without branches. */
 #ifndef TG_BACKEND_CUDA_TILE_ACTIVATE_CUH
 #define TG_BACKEND_CUDA_TILE_ACTIVATE_CUH
 
@@ -6,7 +6,7 @@
 #include "backend/cuda/tile/instructions.cuh"
 
 /* Phi(-|x|) and exp(-x^2 / 2): with t = 1 / (1 + p |x| / sqrt 2), Phi(-|x|) = P(t) exp(-x^2 / 2)
- * within 8e-8 (Abramowitz and Stegun 7.1.26, halved). The exponential is that of the slope too. */
+ * within 8e-8 (Abramowitz and Stegun 7.1.26, halved). The derivative uses the same exponential. */
 __device__ inline float normal_tail(float x, float *bell) {
     const float t = reciprocal_fast(fmaf(0.23164190f, fabsf(x), 1.0f));
     *bell = exp2_fast(-0.72134752f * x * x);
@@ -18,8 +18,8 @@ __device__ inline float normal_tail(float x, float *bell) {
     return p * t * *bell;
 }
 
-/* max(x, 0) - |x| Phi(-|x|), where a polynomial of |x| is the logarithm of Phi to base 2: within
- * 1e-8 before rounding. Beyond where it was fitted it falls on, towards 0. */
+/* max(x, 0) - |x| Phi(-|x|), where a polynomial in |x| approximates log2 Phi, within 1e-8 before
+ * rounding. Outside the fitted range it keeps falling towards 0. */
 __device__ inline float gelu(float x) {
     const float a = fabsf(x);
     float p = -1.96604500e-6f;
@@ -37,7 +37,7 @@ __device__ inline double gelu(double x) {
     return 0.5 * x * erfc(-x * 0.70710678118654752440);
 }
 
-/* The derivative at x; *value = gelu(x). */
+/* Returns the derivative at x; *value = gelu(x). */
 __device__ inline float gelu_slope(float x, float *value) {
     float bell;
     const float tail = normal_tail(x, &bell), cdf = x >= 0.0f ? 1.0f - tail : tail;
@@ -61,7 +61,7 @@ template <class R> __device__ inline R activate(tg_act act, R x) {
     }
 }
 
-/* The derivative at x; *value = act(x). */
+/* Returns the derivative at x; *value = act(x). */
 template <class R> __device__ inline R activate_with_slope(tg_act act, R x, R *value) {
     switch (act) {
     case TG_ACT_GELU:

@@ -1,5 +1,5 @@
-/* Activations (batch, channels, pixels) in memory, f32 or 16-bit, and how runs of pixels come from
- * there and go there: as few accesses as their alignment allows. */
+/* Activations (batch, channels, pixels) in memory, f32 or 16-bit. Loads and stores runs of pixels
+ * in as few accesses as their alignment allows. */
 #ifndef TG_BACKEND_CUDA_TILE_ACTIVATION_CUH
 #define TG_BACKEND_CUDA_TILE_ACTIVATION_CUH
 
@@ -29,13 +29,13 @@ static inline bool has_octets(const activation &x, int64_t pixels) {
     return !x.data || (pixels % 8 == 0 && (uintptr_t)x.data % 16 == 0);
 }
 
-/* Calls whose activations are all whole have kernels of their own, one for each storage, in which
- * loads do not hide behind branches and so overlap. KNOWN is a storage, or LOOSE: then only the
- * activation says how it lies. */
+/* Calls whose activations are all `whole` have their own kernels, one per storage format, without
+ * branches around the loads, so that loads overlap. KNOWN is the storage format, or LOOSE if it is
+ * only known at run time. */
 enum { LOOSE = -1 };
 
 template <int KNOWN> __device__ inline void assume(activation &x) {
-    if (KNOWN != LOOSE) { /* known to the compiler from here on */
+    if (KNOWN != LOOSE) { /* makes it a compile-time constant */
         x.store = (tg_storage)KNOWN;
         x.whole = true;
     }
@@ -66,7 +66,7 @@ static inline bool tiles_countable(int64_t batch, int64_t pixels) {
     return batch * ((pixels + TILE - 1) / TILE) <= INT32_MAX / 2;
 }
 
-/* Where a tile begins. */
+/* Start of a tile. */
 struct tile_place {
     int64_t sample, pixel;
 };
@@ -79,12 +79,12 @@ __device__ inline tile_place place_of(const pixel_tiles &tiles, int tile) {
 /* ---- runs of 2, 4 or 8 (16-bit and whole only) pixels, the first one at a multiple of that ----
  */
 
-/* As they lie in memory; what is not used of the words is 0. */
+/* As stored in memory; unused parts of the words are 0. */
 struct raw_run {
     uint32_t word[4];
 };
 
-/* `left`: how many pixels of the row there are from here on; 0 beyond them. */
+/* `left`: pixels of the row from here to its end; past the end, 0. */
 template <int RUN>
 __device__ inline raw_run load_pixels(const activation &x, int64_t at, int64_t left) {
     const uint32_t *full = static_cast<const uint32_t *>(x.data) + at;
@@ -164,8 +164,8 @@ __device__ inline void store_pixels(const activation &x, int64_t at, int64_t lef
     }
 }
 
-/* The runs that exist of row (m, h) of a warp's part of a product: f(r, at, left), run r being at
- * `at` of an activation with that many channels. */
+/* Calls f(r, at, left) for each existing run r of row (m, h) of a warp's part of a product. The run
+ * starts at `at` of an activation with that many channels. */
 template <class P, class G>
 __device__ inline void each_run(int m, int h, int channels, const pixel_tiles &tiles,
                                 tile_place place, G f) {

@@ -1,11 +1,11 @@
-/* Instructions that CUDA C has no name for, or hides behind the handling of rare cases. */
+/* Instructions without a CUDA C intrinsic, or whose intrinsic also handles rare cases. */
 #ifndef TG_BACKEND_CUDA_TILE_INSTRUCTIONS_CUH
 #define TG_BACKEND_CUDA_TILE_INSTRUCTIONS_CUH
 
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* 2^x within 2^-22 of it, and 1 / x within 1 ulp; what is subnormal becomes 0. */
+/* 2^x with error below 2^-22, and 1 / x within 1 ulp; subnormal results become 0. */
 __device__ inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -17,10 +17,10 @@ __device__ inline float reciprocal_fast(float x) {
     return y;
 }
 
-/* Tensor cores cut off the last 13 bits of a factor. A third to two thirds of what these can hold,
- * added before, make that a rounding: without bias, and what is exact in TF32 stays as it is. For
- * factors of mma_tf32 only, whose cut it awaits; one instruction instead of three. Factors that
- * nobody touches before they are multiplied lose as much on average: TF32_CUT behind the sum. */
+/* Tensor cores truncate the last 13 bits of a factor. Adding one to two thirds of their range first
+ * turns this into unbiased rounding and leaves numbers that are exact in TF32 unchanged. One
+ * instruction instead of three, only for factors of mma_tf32, which truncates. For factors that are
+ * not rounded this way, correct the sum for the average loss with TF32_CUT. */
 static constexpr float TF32_CUT = 1.0f + 0x1p-11f * 2.0f / 3.0f;
 
 __device__ inline float to_tf32(float x) {
@@ -31,7 +31,7 @@ __device__ inline float4 to_tf32(float4 x) {
     return make_float4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
 }
 
-/* A number as the sum of two in TF32, the first one the nearest. */
+/* Splits a number into a sum of two in TF32; the first is the nearest. */
 struct tf32_terms {
     float first, second;
 };
@@ -41,7 +41,7 @@ __device__ inline tf32_terms terms_of(uint32_t number) {
     return {first, __uint_as_float(number) - first};
 }
 
-/* What tensor cores leave of a factor, and what they cut off it, as one. */
+/* The truncated factor as tensor cores see it, and the truncated part as a number. */
 __device__ inline float cut(float x) {
     return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u);
 }
@@ -55,8 +55,8 @@ __device__ inline float4 cut_off(float4 x) {
     return make_float4(cut_off(x.x), cut_off(x.y), cut_off(x.z), cut_off(x.w));
 }
 
-/* x, of which the compiler knows nothing: what follows from it is not kept in registers from tile
- * to tile, where there are none left. */
+/* Returns x opaquely to the compiler, so that values derived from it are recomputed per tile and
+ * not kept in registers, which are full. */
 __device__ inline int fresh(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -69,11 +69,11 @@ __device__ inline int fresh_thread() {
     return fresh((int)threadIdx.x);
 }
 
-/* C (16 x 8) += A (16 x 8) B (8 x 8), factors in TF32, sums in f32. Lane 4 g + t holds, k0 and k1
- * being two of the eight k's, chosen alike for both factors:
+/* C (16 x 8) += A (16 x 8) B (8 x 8), factors in TF32, sums in f32. Lane 4 g + t holds the entries
+ * below; k0 and k1 are two of the eight k's, the same for both factors:
  *   a = {A[g][k0], A[g + 8][k0], A[g][k1], A[g + 8][k1]},  b0 = B[k0][g],  b1 = B[k1][g],
  *   c = {C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1]}.
- * Over the four t, k0 and k1 run through all eight. */
+ * Over the four t, k0 and k1 cover all eight. */
 __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -83,8 +83,8 @@ __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
 }
 
 /* C (16 x 8) += A (16 x 16) B (16 x 8), 16-bit factors, sums in f32. Lane 4 g + t holds pairs of
- * neighbouring k's, the lower one in the low half of a word: k = 2 t and 2 t + 8 being the first of
- * two,
+ * neighbouring k's, the lower one in the low half of a word. With the first k of a pair at 2 t and
+ * 2 t + 8,
  *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},  b0 = B[2t][g],  b1 = B[2t +
  * 8][g], and c as above. */
 __device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -102,7 +102,7 @@ __device__ inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b
 
 /* Four matrices (8, 8) of 16-bit numbers from shared memory, lane 8 i + j giving the address of row
  * j of matrix i, 16 bytes and aligned. Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each;
- * turned: rows 2 t and 2 t + 1 of column g. */
+ * transposed: rows 2 t and 2 t + 1 of column g. */
 __device__ inline void load_matrices(uint32_t (&m)[4], const void *row) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -118,7 +118,7 @@ __device__ inline void load_transposed_matrices(uint32_t (&m)[4], const void *ro
                  : "memory");
 }
 
-/* Numbers to global memory, aligned, in one access: compilers split some such stores. */
+/* Stores aligned numbers to global memory in one access; the compiler splits some such stores. */
 __device__ inline void store_two(float *to, float a, float b) {
     asm volatile("st.global.v2.f32 [%0], {%1, %2};" : : "l"(to), "f"(a), "f"(b) : "memory");
 }
@@ -129,18 +129,18 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
                  : "memory");
 }
 
-/* Two that are read once, if it does: without a branch, which some lane of a warp would take nearly
- * always. */
+/* Loads two numbers that are read once, if the flag is set. Predicated instead of branching,
+ * because some lane of a warp would nearly always take the branch. */
 __device__ inline void store_two_if(bool does, float2 *to, float a, float b) {
     asm volatile("{ .reg .pred does; setp.ne.b32 does, %0, 0;"
                  "@does st.global.cs.v2.f32 [%1], {%2, %3}; }" ::"r"((int)does),
                  "l"(__cvta_generic_to_global(to)), "f"(a), "f"(b));
 }
 
-/* BYTES (4, 8 or 16) from global to shared memory, both aligned to them, past the registers; zeros
- * where they do not count. They are there for the thread after copies_wait(), for others after a
- * barrier behind it. 16 bytes do not go through the L1; NEIGHBOURS: what is beside them comes along
- * from memory to the L2. */
+/* Copies BYTES (4, 8 or 16) from global to shared memory asynchronously, bypassing registers; zeros
+ * where the flag is not set. Both addresses are aligned to BYTES. The thread sees the data after
+ * copies_wait(), other threads after a barrier that follows it. 16-byte copies bypass the L1.
+ * NEIGHBOURS: prefetch the adjacent memory to the L2. */
 template <int BYTES, bool NEIGHBOURS = true>
 __device__ inline void copy_async(void *to, const void *from, bool counts = true) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -164,7 +164,7 @@ __device__ inline void copies_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Since the last one these copies are a group; waiting for all groups but the last N. */
+/* Ends a group of copies; waits for all groups except the last N. */
 __device__ inline void copies_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -172,8 +172,8 @@ template <int N> __device__ inline void copies_wait_all_but() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
- * waits for it; GPUs that cannot do it leave it. */
+/* A warp prefetches [begin, end) to the L2, except up to 16 bytes at either end. Asynchronous; does
+ * nothing on GPUs without the instruction. */
 __device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {
 #if __CUDA_ARCH__ >= 900
     const uintptr_t first = ((uintptr_t)begin + 15) / 16 * 16, last = (uintptr_t)end / 16 * 16;

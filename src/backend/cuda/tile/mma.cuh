@@ -1,7 +1,7 @@
 /* Number formats of the tile layer, and how the warps of a block share a product.
  *
- * Activations of a tile (channels, TILE pixels) and weights lie in shared memory in one of four
- * formats and are multiplied by tensor cores, with sums in f32:
+ * Activations of a tile (channels, TILE pixels) and weights are stored in shared memory in one of
+ * four formats and multiplied by tensor cores, with sums in f32:
  *
  *   tf32       f32 numbers, rounded to TF32 as they are written, whatever they are stored as.
  *   split_f32  f32 numbers. Each is the sum of two in TF32 when it is multiplied, and of the four
@@ -10,8 +10,8 @@
  *              were stored. A weight is the sum of terms: one of f16, which keeps as many bits as
  *              TF32, two of bfloat16.
  *
- * A format decides how numbers lie in shared memory and how fragments are read from there
- * (products.cuh); all else is the same code. No access to shared memory meets a bank conflict. */
+ * A format defines the shared-memory layout and how fragments are loaded (products.cuh); all other
+ * code is common. No shared-memory access has bank conflicts. */
 #ifndef TG_BACKEND_CUDA_TILE_MMA_CUH
 #define TG_BACKEND_CUDA_TILE_MMA_CUH
 
@@ -27,8 +27,8 @@ struct tf32 {
     static constexpr bool HALF = false, SPLIT = false;
     static constexpr int STEP = 8; /* k's of an instruction */
     static constexpr int TERMS = 1;
-    static constexpr int RUN = 4;       /* pixels that move at once between memory and registers */
-    static constexpr int LD = TILE + 4; /* numbers from row to row of a tile */
+    static constexpr int RUN = 4;       /* pixels per access between memory and registers */
+    static constexpr int LD = TILE + 4; /* row pitch of a tile, in numbers */
 };
 
 struct split_f32 : tf32 {
@@ -82,7 +82,7 @@ template <class F> __device__ inline float2 of_word(uint32_t word) {
 
 /* ---- fragments ---- */
 
-/* c (16 x 8) += a (16 x STEP) b (STEP x 8); who holds what: instructions.cuh. */
+/* c (16 x 8) += a (16 x STEP) b (STEP x 8); fragment layout: instructions.cuh. */
 template <class F>
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (F::SPLIT) { /* small terms before large ones */
@@ -104,9 +104,9 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t
     }
 }
 
-/* Warps of a block one below the other, each with a part of the rows of a product (M, N); the
- * others share its columns. 16-bit warps have 16 rows, whose weights may stay in registers, but
- * more where both sides are long: fewer fragments are read then. */
+/* Number of warps of a block that split the rows of a product (M, N); the others split its columns.
+ * In 16-bit formats a warp has 16 rows, so that their weights may stay in registers, or more if
+ * both sides are long, which reads fewer fragments. */
 template <class F, int M, int N> constexpr int warps_down() {
     if (F::HALF) {
         return M > TILE && N > TILE ? 4 : M / 16;
@@ -114,13 +114,13 @@ template <class F, int M, int N> constexpr int warps_down() {
     return M >= N ? (M >= 64 ? 4 : M / 16) : (M >= 32 ? 2 : 1);
 }
 
-/* What a warp sums up of a product (M, N) of a block of WARPS. Lane 4 g + t has rows g and g + 8
- * (h = 0, 1) of each fragment (16, 8) and columns 2 t and 2 t + 1.
+/* A warp's part of a product (M, N) of a block of WARPS. Lane 4 g + t has rows g and g + 8 (h = 0,
+ * 1) of each fragment (16, 8) and columns 2 t and 2 t + 1.
  *
- * Where N are pixels, lanes have RUN of them in a row, from INTERLEAVE fragments next to each
- * other. tf32: column j of fragments 2 r and 2 r + 1 are pixels 16 r + 2 j and 16 r + 2 j + 1,
- * while a tile in shared memory has its pixels in order. 16-bit: a tile has them permuted within
- * groups of 32; word t of fragment j is pair 4 t + j. */
+ * Where N counts pixels, a lane has RUN consecutive ones, from INTERLEAVE adjacent fragments. tf32:
+ * column j of fragments 2 r and 2 r + 1 is pixels 16 r + 2 j and 16 r + 2 j + 1; a tile in shared
+ * memory keeps pixels in order. 16-bit: a tile permutes pixels within groups of 32; word t of
+ * fragment j is pair 4 t + j. */
 template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     using F = F_;
     static constexpr int M = M_, N = N_;
@@ -151,15 +151,15 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     static __device__ int first_column() {
         return (int)threadIdx.x / 32 % ACROSS * (NT * 8);
     }
-    /* Row of acc[m][.][2 h]; column of acc[.][n][0], [1] being the next, in shared memory or where
-     * N are not pixels. */
+    /* Row of acc[m][.][2 h]. Column of acc[.][n][0] in shared memory, or where N does not count
+     * pixels; [1] is the next column. */
     static __device__ int row(int m, int h) {
         return first_row() + 16 * m + 8 * h + (int)threadIdx.x % 32 / 4;
     }
     static __device__ int column(int n) {
         return first_column() + 8 * n + (int)threadIdx.x % 4 * 2;
     }
-    /* The first pixel of run r, and what is at pixel e of it. */
+    /* The first pixel of run r, and the number at its pixel e. */
     static __device__ int pixel(int r) {
         return first_column() + 8 * INTERLEAVE * r + (int)threadIdx.x % 4 * RUN;
     }
@@ -170,8 +170,8 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     __device__ float at(int m, int h, int r, int e) const {
         return const_cast<warp_tile *>(this)->at(m, h, r, e);
     }
-    /* Pieces: numbers of a row that lie next to each other in a tile in shared memory; the first
-     * one's column there, and number e. */
+    /* Pieces: numbers of a row that are adjacent in a shared-memory tile. The column of the first,
+     * and number e. */
     static constexpr int PIECE = F::HALF ? 2 : RUN, PIECES = 2 * NT / PIECE;
     static __device__ int piece_column(int q) {
         return F::HALF ? column(q) : pixel(q);
@@ -186,7 +186,7 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
 
 /* ---- shared memory ---- */
 
-/* Handed out piece by piece, in the same order by all threads. */
+/* Carves arrays out of shared memory. All threads make the same calls in the same order. */
 struct shared_room {
     char *next;
 
@@ -206,12 +206,12 @@ template <class F> constexpr size_t tile_bytes(int channels) {
     return (size_t)channels * F::LD * sizeof(typename F::number);
 }
 
-/* A number as a format has it in shared memory, 16-bit ones apart. */
+/* A number as stored in shared memory; not for 16-bit formats. */
 template <class F> __device__ inline float rounded(float v) {
     return F::SPLIT ? v : to_tf32(v);
 }
 
-/* Numbers next to each other, rounded to the format. */
+/* Stores adjacent numbers, rounded to the format. */
 template <class F> __device__ inline void put_piece(typename F::number *to, const float (&v)[2]) {
     if constexpr (F::HALF) {
         *reinterpret_cast<uint32_t *>(to) = to_word<F>(v[0], v[1]);

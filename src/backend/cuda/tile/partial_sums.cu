@@ -1,13 +1,12 @@
-/* What the kernels on tensor cores need beside themselves: their launches, and the sums of what
- * their blocks leave. */
+/* Launch helpers of the tensor-core kernels, and the sums over their blocks' partial results. */
 #include "backend/cuda/tile/stage.cuh"
 
 enum {
     ENTRIES = 32,
     SLICES = 8
-}; /* of a block: entries, and threads that share the parts of one */
+}; /* per block: entries, and threads that share the parts of one entry */
 
-/* The sum over every SLICES-th part. */
+/* Sum over every SLICES-th part. */
 template <class T>
 static __device__ inline double sum_of_slice(const fold_job &job, int parts, int64_t at) {
     const T *from = static_cast<const T *>(job.partial) + at;
@@ -35,7 +34,7 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, b
             out = job.out + entry;
             scale = jobs.scale[i];
         }
-        entry -= size; /* negative once it is found */
+        entry -= size; /* negative once the array is found */
     }
     of_slice[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();

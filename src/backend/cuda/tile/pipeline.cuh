@@ -1,7 +1,6 @@
-/* Copies that run beside the arithmetic on Hopper GPUs, and what they are waited for with: barriers
- * in shared memory, whose phases end when all have arrived and all bytes are there, and clusters,
- * thread blocks that reach into each other's shared memory. Compiled for other GPUs they are empty,
- * as products are. */
+/* Asynchronous copies on Hopper GPUs; barriers in shared memory, whose phase ends when all threads
+ * have arrived and all bytes have landed; and clusters, thread blocks that access each other's
+ * shared memory. Empty when compiled for other GPUs, like the products of warpgroup.cuh. */
 #ifndef TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 #define TG_BACKEND_CUDA_TILE_PIPELINE_CUH
 
@@ -17,11 +16,12 @@ __device__ inline void barrier_init(uint64_t *barrier, int arrivals) {
     WG_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(barrier)), "r"(arrivals)
            : "memory");
 }
-/* By whoever has made barriers, before the barrier behind which others see them. */
+/* The thread that initialized barriers calls this before the synchronization that publishes
+ * them. */
 __device__ inline void barriers_made() {
     WG_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/* Arrives, and lets the phase wait for so many bytes besides. */
+/* Arrives, and adds a number of bytes the phase waits for. */
 __device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
     WG_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(barrier)),
            "r"(bytes)
@@ -31,15 +31,15 @@ __device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
 __device__ inline void barrier_arrive(uint64_t *barrier) {
     WG_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(barrier)) : "memory");
 }
-/* Arrives at the same barrier of a block of the cluster. */
+/* Arrives at the same barrier of another block of the cluster. */
 __device__ inline void barrier_arrive(uint64_t *barrier, int block) {
     WG_ASM("{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;"
            "mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(shared_at(barrier)),
            "r"(block)
            : "memory");
 }
-/* Until a phase of this parity has ended; phases count from 0. The loop is hidden from the
- * compiler, which lets products run on across it. */
+/* Waits until the phase of this parity has ended; phases count from 0. The loop is in assembly, so
+ * that the compiler keeps products running across it. */
 __device__ inline void barrier_wait(uint64_t *barrier, int parity) {
     WG_ASM("{ .reg .pred done;"
            "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
@@ -50,7 +50,7 @@ __device__ inline void barrier_wait(uint64_t *barrier, int parity) {
 
 /* ---- clusters ---- */
 
-/* Of a kernel whose blocks come in clusters of N. */
+/* Launch attribute: clusters of N blocks. */
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define IN_CLUSTERS_OF(N) __cluster_dims__(N, 1, 1)
 #else
@@ -62,13 +62,13 @@ __device__ inline int cluster_rank() {
     WG_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return (int)rank;
 }
-/* All threads of all blocks. */
+/* Synchronizes all threads of all blocks of the cluster. */
 __device__ inline void cluster_sync() {
     WG_ASM("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* From global memory to the same place in all CLUSTER blocks, where it counts at the same barrier;
- * 16 bytes or a multiple, aligned. */
+/* Copies from global memory to the same address in all CLUSTER blocks and counts the bytes at each
+ * block's barrier. A multiple of 16 bytes, aligned. */
 template <int CLUSTER>
 __device__ inline void copy_to_cluster(void *to, const void *from, int bytes, uint64_t *barrier) {
     WG_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -87,8 +87,9 @@ __device__ inline void copy_bulk(void *to, const void *from, int bytes, uint64_t
         : "memory");
 }
 
-/* Back to global memory; what threads have written is seen behind wg_publish and a barrier. And
- * until everything that this thread has sent so has been read, so that it may be written over. */
+/* Copies back to global memory; writes of threads need wg_publish and a barrier first. The second
+ * waits until all such copies of this thread have been read, so that the source may be
+ * overwritten. */
 __device__ inline void send_bulk(void *to, const void *from, int bytes) {
     WG_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
            "cp.async.bulk.commit_group;" ::"l"(__cvta_generic_to_global(to)),
@@ -101,7 +102,7 @@ __device__ inline void sent_bulk() {
 
 /* ---- a kernel that begins while the one before it ends ---- */
 
-/* Starts kernel(task) so if it is `chained`. */
+/* Launches kernel(task), with PDL if `chained`. */
 template <class T>
 static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int threads, int shared,
                                          cudaStream_t stream, bool chained, const T &task) {

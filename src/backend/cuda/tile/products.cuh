@@ -1,11 +1,10 @@
 /* Products of tiles on tensor cores: p += W x, p += W^T x and p += x y^T, for weights W in shared
  * memory or in registers and tiles x, y of activations in shared memory (mma.cuh).
  *
- * One loop multiplies (add_fragments); what differs are the readers that bring fragments of the
- * left and of the right factor. tf32: columns of weights are swapped in groups of 8 (swap_of),
- * products over channels take k0 = 2 t, k1 = 2 t + 1 (instructions.cuh), those over pixels k0 = t,
- * k1 = t + 4. 16-bit: rows are an odd multiple of 16 bytes apart, and fragments come by ldmatrix.
- */
+ * One loop multiplies (add_fragments); only the readers that load fragments of the left and right
+ * factors differ. tf32: columns of weights are swapped in groups of 8 (swap_of), products over
+ * channels take k0 = 2 t, k1 = 2 t + 1 (instructions.cuh), those over pixels k0 = t, k1 = t + 4.
+ * 16-bit: rows are an odd multiple of 16 bytes apart, and fragments are loaded by ldmatrix. */
 #ifndef TG_BACKEND_CUDA_TILE_PRODUCTS_CUH
 #define TG_BACKEND_CUDA_TILE_PRODUCTS_CUH
 
@@ -42,7 +41,7 @@ __device__ inline int swap_of(int row) {
 
 /* (ROWS, COLUMNS) in shared memory, term after term. */
 template <class F, int ROWS, int COLUMNS> struct shared_weights {
-    /* tf32: the swapping reaches as far as 32 columns */
+    /* tf32: swapping works on groups of 32 columns */
     static constexpr int LD = F::HALF ? COLUMNS + 8 : COLUMNS < 32 ? 32 : COLUMNS;
     static constexpr int TERM = ROWS * LD, SIZE = F::TERMS * TERM; /* numbers */
     template <int WARPS> static constexpr size_t bytes = SIZE * sizeof(typename F::number);
@@ -70,8 +69,8 @@ template <class F, int ROWS, int COLUMNS> struct shared_weights {
     }
 };
 
-/* 16-bit, (M, K) with 16 rows for each warp of P: first terms in registers, second ones in shared
- * memory of the warp's own, a lane's words next to each other. */
+/* 16-bit, (M, K) with 16 rows for each warp of P: first terms in registers, second terms in the
+ * warp's own shared memory, a lane's words adjacent. */
 template <class P, int K> struct held_weights {
     using F = typename P::F;
     static constexpr int REST = (F::TERMS - 1) * K / 16 * 32 * 4; /* words of a warp */
@@ -111,7 +110,7 @@ template <class P, int K> struct held_weights {
 
 /* ---- readers of fragments ---- */
 
-/* Which row of which of four matrices a lane names to load_matrices. */
+/* The row and matrix (of four) that a lane addresses for load_matrices. */
 struct matrix_row {
     int low, high, row; /* i % 2 and i / 2 of matrix i, times 8; row with it 0 .. 7 */
 };
@@ -322,9 +321,9 @@ __device__ inline void add_adjoint_product(P &p, const shared_weights<F, K, M> &
     add_over_channels<K>(p, weight_columns<P, shared_weights<F, K, M>>(w), x);
 }
 
-/* p += x y^T, x (M, TILE), y (N, TILE): the sum over the pixels of a tile. Tensor cores cut off
- * what they add up, which tells after thousands of pixels: sums of split numbers are of one tile,
- * and rounded when they are added to p. */
+/* p += x y^T, x (M, TILE), y (N, TILE): the sum over the pixels of a tile. Tensor cores truncate
+ * their sums, which matters after thousands of pixels. Sums of split numbers therefore cover one
+ * tile and are rounded when they are added to p. */
 template <class P>
 __device__ inline void add_correlation(P &p, const typename P::F::number *x,
                                        const typename P::F::number *y) {

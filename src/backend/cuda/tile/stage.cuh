@@ -1,18 +1,18 @@
-/* Tiles on their way between memory and products.
+/* Tiles between memory and products.
  *
- * The warps of a block take tiles of TILE pixels of a sample. While they multiply a tile in shared
- * memory, the next one is on the way from memory into registers (tile_share), and so is what a
- * result is added to (prefetched). A kernel holds its weights, asks for its first tile, and then
- * for each tile
+ * The warps of a block process tiles of TILE pixels of a sample. While they multiply a tile in
+ * shared memory, they prefetch the next one into registers (tile_share), and also the numbers that
+ * the result is added to (prefetched). A kernel loads its weights, prefetches its first tile, and
+ * then for each tile
  *
- *     old.fetch(p, y, ..);                what the result is added to
+ *     old.fetch(p, y, ..);                numbers the result is added to
  *     x.put(act, u);  barrier;            act(x) in shared memory, in the kernel's format
  *     x.fetch(the next tile);
  *     old.start(p, ..);  add_product(p, w, u);
  *     write_tile(p, .., y, f);            or put_tile(p, h, f): the input of the next product
  *
- * (nn/skip_tile.cu is the shortest one). Sums over all tiles of a block stay in registers; blocks
- * leave partial sums, which fold_partials adds up in order. */
+ * (nn/skip_tile.cu is the shortest example). Sums over all tiles of a block stay in registers.
+ * Blocks write partial sums, which fold_partials adds in order. */
 #ifndef TG_BACKEND_CUDA_TILE_STAGE_CUH
 #define TG_BACKEND_CUDA_TILE_STAGE_CUH
 
@@ -22,7 +22,7 @@
 
 enum {
     TENSOR_THREADS = 256,
-    TENSOR_BLOCKS = 2 /* of a multiprocessor at most: bounds the partial sums */
+    TENSOR_BLOCKS = 2 /* per multiprocessor at most; bounds the partial sums */
 };
 
 /* ---- from memory to shared memory ---- */
@@ -39,7 +39,7 @@ template <class F, int ROWS, int THREADS> struct tile_share {
     static __device__ int column() {
         return (int)threadIdx.x % PER_ROW * RUN;
     }
-    /* Only asks for the numbers; channels and pixels that do not exist are 0. */
+    /* Starts the loads; channels and pixels that do not exist are 0. */
     __device__ void fetch(const activation &x, const pixel_tiles &tiles, tile_place place) {
         const int64_t pixel = place.pixel + column(), left = tiles.pixels - pixel;
 #pragma unroll
@@ -51,7 +51,8 @@ template <class F, int ROWS, int THREADS> struct tile_share {
             }
         }
     }
-    /* act of it to a tile in shared memory; its slope, if wanted, to another one. */
+    /* Writes act of it to a tile in shared memory, and its derivative, if wanted, to another
+     * tile. */
     __device__ void put(tg_storage store, tg_act act, typename F::number *tile,
                         typename F::number *slopes = NULL) const {
         switch (act) {
@@ -68,7 +69,7 @@ template <class F, int ROWS, int THREADS> struct tile_share {
     }
 
   private:
-    /* Nothing branches between the numbers, so that their chains of instructions overlap. */
+    /* No branches between numbers, so that their instruction chains overlap. */
     template <tg_act ACT, bool SLOPED>
     __device__ void put_as(tg_storage store, typename F::number *tile,
                            typename F::number *slopes) const {
@@ -117,12 +118,12 @@ template <class F, int ROWS, int THREADS> struct tile_share {
 
 /* ---- what a result is made of beside products ---- */
 
-/* What a warp's part of a product (M, TILE) starts from, on its way from memory: 16-bit numbers
- * wait as they are stored, others in the registers of the product. */
+/* Initial value of a warp's part of a product (M, TILE), prefetched from memory: 16-bit numbers in
+ * their storage format, others in the registers of the product. */
 template <class P> struct prefetched {
     raw_run run[P::MT][2][P::RUNS];
 
-    /* Only asks for it; 0 where nothing is, or is not wanted. */
+    /* Starts the loads; 0 where there is nothing or it is not wanted. */
     __device__ void fetch(P &p, const activation &x, const pixel_tiles &tiles, tile_place place,
                           bool wanted) {
         const int channels = wanted ? x.channels : 0;
@@ -187,8 +188,8 @@ __device__ inline void read_run(const typename P::F::number *tile, int m, int h,
     }
 }
 
-/* to = f(m, h, number of p, x) of every number of a product; x: what a tile in shared memory has
- * there, 1 if that is NULL. */
+/* to = f(m, h, number of p, x) for every number of a product; x is the tile's number at that place,
+ * 1 if the tile is NULL. */
 template <class P, class G>
 __device__ inline void write_tile(const P &p, const typename P::F::number *tile,
                                   const activation &to, const pixel_tiles &tiles, tile_place place,
@@ -213,7 +214,7 @@ template <class P>
 __device__ inline void write_input_gradient(const P &p, tg_act act, float alpha,
                                             const activation &x, const activation &dx,
                                             const pixel_tiles &tiles, tile_place place) {
-    constexpr int ROWS = P::F::HALF ? 1 : 2; /* at once: as many as registers are left for */
+    constexpr int ROWS = P::F::HALF ? 1 : 2; /* at once; limited by registers */
 #pragma unroll
     for (int first = 0; first < 2 * P::MT; first += ROWS) {
         raw_run from[ROWS][P::RUNS];
@@ -261,7 +262,7 @@ template <int N> __device__ inline float sum_in_pairs(const float (&v)[N]) {
     }
 }
 
-/* Sums of the rows of tiles, each thread those of its share. */
+/* Row sums of tiles; each thread sums its share. */
 template <class F, int ROWS, int THREADS> struct row_sums {
     using share = tile_share<F, ROWS, THREADS>;
     double sum[share::RUNS];
@@ -271,8 +272,8 @@ template <class F, int ROWS, int THREADS> struct row_sums {
             sum[q] = 0.0;
         }
     }
-    /* The gradient of a loss at few channels may cancel by orders of magnitude: every number in
-     * f64 there, where it costs nothing; elsewhere runs in f32. */
+    /* The gradient of a loss at few channels may cancel by orders of magnitude: there every number
+     * is added in f64, at no cost; elsewhere runs are summed in f32. */
     __device__ void add(const share &from, tg_storage store) {
 #pragma unroll
         for (int q = 0; q < share::RUNS; q++) {
@@ -305,7 +306,7 @@ template <class F, int ROWS, int THREADS> struct row_sums {
 template <class P>
 __device__ inline void store_row_sums(const double (&sums)[P::MT][2], double *room, double *to) {
     const int warp = threadIdx.x / 32;
-    __syncthreads(); /* nobody needs what lay there */
+    __syncthreads(); /* the previous contents are no longer needed */
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
         double sum = sums[i / 2][i % 2];
@@ -338,8 +339,8 @@ template <class P> __device__ inline void store_partial(const P &p, float *to, i
     }
 }
 
-/* out (rows, columns) += scale * the sum over the parts of partial (rows, columns), whose rows are
- * `ld` and whose parts `stride` numbers apart, floats or doubles. */
+/* out (rows, columns) += scale * sum over the parts of partial (rows, columns), floats or doubles,
+ * with row pitch `ld` and part pitch `stride`. */
 struct fold_job {
     const void *partial;
     int64_t stride;
@@ -355,20 +356,19 @@ struct fold_jobs {
 };
 
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs);
-/* The same, but out is written over. */
+/* The same, but overwrites out. */
 tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
 
 /* ---- launches ---- */
 
-/* Sets the kernel's shared memory; *blocks: how many run at once on the device. */
+/* Sets the kernel's shared memory size; *blocks: number that run concurrently on the device. */
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
                         int threads = TENSOR_THREADS);
 
-/* Whether the device has tensor cores for TF32 and `shared` bytes for a block. */
+/* Whether the device has TF32 tensor cores and `shared` bytes per block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
 
-/* A kernel with its arguments, in as many blocks as run at once but at most `most`; it begins early
- * (launch_pdl). */
+/* Launches a kernel by launch_pdl with as many blocks as run concurrently, at most `most`. */
 template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {

@@ -1,23 +1,24 @@
-/* Products of a warpgroup, four warps, by Hopper's own instructions (sm_90a): factors in TF32, sums
- * in f32.
+/* Products of a warpgroup (four warps) by Hopper's wgmma instructions (sm_90a): factors in TF32,
+ * sums in f32.
  *
  *     D (64, N) += A (64, 8) B (8, N)
  *
- * Rows are pixels, columns channels, so that the result of one layer is the first factor of the
- * next without leaving its registers. With lane = 4 g + t of warp w, a thread has of D
+ * Rows are pixels and columns are channels, so that the result of one layer is the first factor of
+ * the next without leaving registers. With lane = 4 g + t of warp w, a thread holds of D
  *
  *     d[4 j + 0, 1] = D[16 w + g][8 j + 2 t, 8 j + 2 t + 1],  d[4 j + 2, 3] = the same of row + 8,
  *
- * and of A, for channels k .. k + 7, what it has of D's columns k + 2 t and k + 2 t + 1. The
- * instruction wants columns k + t and k + t + 4 there; so B's rows are permuted instead
- * (channel_of). Which pixels the rows are is the caller's choice: with rows g and g + 8 next to
- * each other in memory (pixel_of) accesses are of 8 bytes and sectors are complete.
+ * and of A, for channels k .. k + 7, its numbers of D's columns k + 2 t and k + 2 t + 1. The
+ * instruction expects columns k + t and k + t + 4 there, so B's rows are permuted instead
+ * (channel_of). The caller maps rows to pixels: with rows g and g + 8 adjacent in memory
+ * (pixel_of), accesses are 8 bytes wide and sectors are complete.
  *
- * B lies in shared memory with its columns as rows of 32 numbers, chunk after chunk: element (k, n)
- * at wg_at<N>(n, k). Written by threads, it needs wg_publish and a barrier before it is multiplied.
+ * B is stored in shared memory with its columns as rows of 32 numbers, chunk after chunk: element
+ * (k, n) at wg_at<N>(n, k). If threads wrote it, wg_publish and a barrier must come before the
+ * product.
  *
  * Products run asynchronously: wg_begin, products, wg_end, and wg_wait before registers of D or A
- * are touched. Compiled for other GPUs, where nothing calls them, they are empty. */
+ * are touched. They are empty, and never called, when compiled for other GPUs. */
 #ifndef TG_BACKEND_CUDA_TILE_WARPGROUP_CUH
 #define TG_BACKEND_CUDA_TILE_WARPGROUP_CUH
 
@@ -38,7 +39,7 @@ __device__ inline void wg_begin() {
 __device__ inline void wg_end() {
     WG_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most LEFT of the last groups of products are under way. */
+/* Waits until at most LEFT groups of products are in flight. */
 template <int LEFT> __device__ inline void wg_wait() {
     WG_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
@@ -51,7 +52,8 @@ __device__ inline void wg_sync() {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + (int)threadIdx.x / WG_THREADS) : "memory");
 }
 
-/* The compiler moves nothing that touches d across this: it does not know of products under way. */
+/* Keeps the compiler from moving accesses to d across this point: it does not know about products
+ * in flight. */
 template <int N> __device__ inline void wg_fence(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -74,14 +76,14 @@ __device__ inline int channel_of(int k) {
     return (k & ~7) + (s < 4 ? 2 * s : 2 * s - 7);
 }
 
-/* And the row that holds a channel. */
+/* The row that holds this channel. */
 __device__ inline int row_of_channel(int channel) {
     const int s = channel & 7;
     return (channel & ~7) + (s % 2 == 0 ? s / 2 : (s + 7) / 2);
 }
 
-/* x, which is the same for all threads of a warp, and now the compiler knows: where a product of a
- * warpgroup finds its factors is told by one instruction then instead of seven. */
+/* Returns x, the same in all threads of a warp, in a form the compiler knows to be uniform: the
+ * descriptors of a product then take one instruction instead of seven. */
 __device__ inline int same_in_warp(int x) {
     return __reduce_min_sync(~0u, x);
 }
@@ -99,7 +101,7 @@ template <int N> __device__ inline int wg_at(int n, int k) {
     return k / 32 * (N * 128) + n * 128 + ((k % 32 / 4 ^ (n & 7)) << 4) + k % 4 * 4;
 }
 
-/* B with so many rows, a multiple of 32, set to 0 by all threads of a block. */
+/* All threads of a block set B to 0; its number of rows is a multiple of 32. */
 template <int N> __device__ inline void wg_zero(char *b, int rows) {
     for (int e = (int)threadIdx.x; e < rows / 32 * N * 8; e += (int)blockDim.x) {
         reinterpret_cast<float4 *>(b)[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -115,7 +117,7 @@ template <int N> __device__ inline uint64_t wg_rows(uint64_t matrix, int k) {
     return matrix + (uint64_t)((k / 4 * (N * 128) + k % 4 * 32) >> 4);
 }
 
-/* What a thread has of columns 8 k .. 8 k + 7, as the first factor of a product. */
+/* A thread's numbers of columns 8 k .. 8 k + 7, as first factor of a product. */
 __device__ inline float4 wg_factor(const float *d, int k) {
     return {d[4 * k], d[4 * k + 2], d[4 * k + 1], d[4 * k + 3]};
 }
@@ -216,18 +218,17 @@ WG_HALF_PRODUCT(128, 256, 128, 129, 130, 131, 132, 133)
 #undef WG_4
 /* clang-format on */
 
-/* Both parts of a number in f16, rounded to nearest; what is too large for it becomes the largest
- * there is. */
+/* Both parts of a number in f16, rounded to nearest; saturates at the largest finite number. */
 __device__ inline uint32_t half_pair(float re, float im) {
     uint32_t pair;
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(im), "f"(re));
     return pair;
 }
-/* (re, -im) and (im, re) of a pair (re, im): what columns 2 i and 2 i + 1 are made with. */
+/* (re, -im) and (im, re) of a pair (re, im): factors of columns 2 i and 2 i + 1. */
 __device__ inline uint32_t half_pair_for(uint32_t pair, int part) {
     return part == 0 ? pair ^ 0x80000000u : __byte_perm(pair, 0, 0x1032);
 }
-/* Numbers 8 s + t and 8 s + t + 4 of what a product of D gives, as first factor of the next one. */
+/* Numbers 8 s + t and 8 s + t + 4 of a product D, as first factor of the next product. */
 __device__ inline uint4 wg_half_factor(const float *d, int s) {
     d += 8 * s;
     return make_uint4(half_pair(d[0], d[1]), half_pair(d[2], d[3]), half_pair(d[4], d[5]),
