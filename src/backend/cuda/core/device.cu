@@ -70,8 +70,7 @@ static void cuda_probe(tg_backend_info *info) {
     describe_runtime(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = error == cudaSuccess;
-    int driver =
-        0; /* stays 0 without a driver; describe_devices then reports one that is too old */
+    int driver = 0; /* stays 0 without a driver, which describe_devices reports as too old */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         snprintf(info->reason, sizeof info->reason, "no GPU: no NVIDIA driver is installed");
         info->available = false;

@@ -4,7 +4,8 @@
 
 #include "backend/cuda/core/element.cuh"
 
-/* A complex number that is moved in one access: in shared memory and in the plan's own arrays. */
+/* A complex number loaded and stored in one access: in shared memory and in the plan's own
+ * arrays. */
 template <class R> struct alignas(2 * sizeof(R)) slot { R re, im; };
 
 template <class R> __device__ inline pair<R> take(const slot<R> &x) {
@@ -90,7 +91,7 @@ template <class R> __device__ inline void transform_16(pair<R> (&v)[16]) {
     }
 }
 
-/* e^{-2 pi i m / 32}; m is known to the compiler. */
+/* e^{-2 pi i m / 32}; m is a compile-time constant. */
 template <class R> __device__ inline pair<R> root_of_32(int m) {
     const R cosines[9] = {(R)1,
                           (R)0.98078528040323044913,
@@ -182,7 +183,7 @@ __device__ inline void transform_short(pair<R> (&v)[radix], const slot<R> *roots
     }
 }
 
-/* v[i] times root number i * step. Roots of powers of two are read, the others multiplied from
+/* v[i] times root number i * step. Roots at powers of two are loaded; the others are products of
  * them, which keeps errors small. */
 template <int radix, class R>
 __device__ inline void turn_inputs(pair<R> (&v)[radix], const slot<R> *roots, int step) {

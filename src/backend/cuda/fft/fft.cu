@@ -1,16 +1,17 @@
 /* Pruned Fourier transforms, one dimension after the other, for all images of a chunk at once.
  *
- * Forward goes from the last dimension to the first, inverse the other way; only kept frequencies
- * ever leave a dimension. Each dimension goes one of two ways, by its length alone, so that every
- * process and every run takes the same:
+ * Forward starts with the last dimension, inverse with the first. Each dimension outputs only its
+ * kept frequencies. Its length alone selects one of two methods, so that every process and every
+ * run uses the same:
  *
  *   lines   one kernel with fast transforms (lines.cu), in f32 or f64 whatever the context's
  *           math. For lengths with small prime factors that fit in shared memory.
  *   matrix  a product with the matrix of roots of unity, for all other lengths; f32 in the
- *           context's math (TF32 or not). Real rows go straight to their half spectrum and back.
+ *           context's math (TF32 or not). Real rows are transformed directly to their half spectrum
+ * and back.
  *
- * Between two dimensions the data lie in the plan's workspace, whose size is fixed: with many
- * images they go chunk by chunk. */
+ * Between dimensions, data are in the plan's workspace, whose size is fixed: many images are
+ * processed in chunks. */
 #include "backend/cuda/fft/fft.cuh"
 
 #include "backend/cuda/fft/butterfly.cuh"
@@ -22,34 +23,34 @@ extern "C" {
 
 enum {
     CHUNK_BYTES = 64 << 20, /* of workspace, unless one image needs more */
-    ROW_UNIT = 4,           /* rows of kept columns are padded to so many: whole sectors */
+    ROW_UNIT = 4,           /* rows of kept columns are padded to a multiple of it: whole sectors */
     MAX_LENGTH = INT32_MAX / 16
 };
 
 /* One dimension. */
 struct fft_axis {
     int64_t n, kept, first; /* first: as an index, 0 .. n-1 */
-    int64_t outer, inner;   /* of one image: grid points before it, kept frequencies behind it */
-    int64_t row;            /* distance of kept side's (K, inner), that is K * inner or padded */
+    int64_t outer, inner;   /* of one image: grid points before it, kept frequencies after it */
+    int64_t row;            /* pitch of the kept side's (K, inner): K * inner, or padded */
     bool real;
     bool multiplied;
-    fft_lines lines; /* if not multiplied */
-    /* If multiplied, complex: F (K, N), F[k, n] = e^{-2 pi i f_k n / N}, and its conjugate; real:
-     * (N, K) complex, that is (N, 2K) real: those of a half spectrum as it is, and with the
-     * interior doubled. The transpose of each is the inverse with the weights of the other. */
+    fft_lines lines; /* for the method `lines` */
+    /* For the method `matrix`. Complex: F (K, N), F[k, n] = e^{-2 pi i f_k n / N}, and its
+     * conjugate; real: (N, K) complex, that is (N, 2K) real: for a half spectrum as it is, and with
+     * the interior doubled. The transpose of each is the inverse with the weights of the other. */
     void *matrix[2];
-    void *table; /* of the device: roots or matrices */
+    void *table; /* device memory: roots or matrices */
 };
 
 struct tg_fft_plan {
     tg_fft_desc desc;
     fft_axis axes[3];
     int64_t points, modes; /* of one image */
-    int64_t chunk;         /* images at once */
+    int64_t chunk;         /* images per chunk */
     char *workspace;
     void *attached;                /* cuda_fft_attach */
     size_t between[3];             /* byte offset of the array before dimension d; 0 is not used */
-    size_t grid_stage, kept_stage; /* of what a matrix needs as full numbers */
+    size_t grid_stage, kept_stage; /* staging of `matrix`, in full precision */
 };
 
 static size_t number_size(const tg_fft_desc *desc) {
@@ -74,7 +75,7 @@ static void put_number(bool wide, void *table, int64_t i, tg_scalar value) {
     wide ? put<double>(table, i, value) : put<float>(table, i, value);
 }
 
-/* Numbers in the table of an axis. */
+/* Size of an axis's table, in numbers. */
 static int64_t table_length(const fft_axis *axis) {
     return axis->multiplied ? 2 * axis->kept * axis->n : axis->n;
 }
@@ -168,7 +169,8 @@ static void set_axes(tg_fft_plan *plan) {
     }
 }
 
-/* A matrix takes full numbers, and rows of a half spectrum without what is to be ignored there. */
+/* `matrix` needs full-precision numbers, and rows of a half spectrum with the ignored parts set to
+ * 0. */
 static bool stages_grid(const tg_fft_plan *plan) {
     return plan->axes[plan->desc.ndim - 1].multiplied && plan->desc.grid_store != TG_STORE_FULL;
 }
@@ -178,14 +180,14 @@ static bool stages_kept(const tg_fft_plan *plan) {
     return first->multiplied && (first->real || plan->desc.kept_store != TG_STORE_FULL);
 }
 
-/* Takes `bytes` per image of a chunk, from *total on. */
+/* Reserves `bytes` per image of a chunk, starting at *total. */
 static size_t reserve(size_t *total, size_t bytes, int64_t chunk) {
     const size_t at = *total, unit = 256;
     *total += (bytes * (size_t)chunk + unit - 1) / unit * unit;
     return at;
 }
 
-/* Bytes of workspace for chunks of so many images. */
+/* Bytes of workspace for a chunk of this many images. */
 static size_t lay_out(tg_fft_plan *plan, int64_t chunk) {
     const tg_fft_desc *desc = &plan->desc;
     const size_t size = number_size(desc);
@@ -205,8 +207,8 @@ static size_t lay_out(tg_fft_plan *plan, int64_t chunk) {
     return total;
 }
 
-/* Chunks of about the same size that fit, or of one image; all images if no workspace is needed.
- * Their size is even, so that rows that are paired are so wherever two images stand. */
+/* Size of equal chunks that fit, at least one image; all images if no workspace is needed. The size
+ * is even, so that the pairing of rows does not depend on an image's position. */
 static size_t choose_chunk(tg_fft_plan *plan) {
     const int64_t many = plan->desc.howmany > 1 ? plan->desc.howmany : 1;
     const size_t one = lay_out(plan, 1);
@@ -265,8 +267,8 @@ static __global__ void drop_edges(int64_t rows, int64_t kept, int64_t nyquist, b
     }
 }
 
-/* The spectrum as a matrix takes it, in full numbers. A product with 0 would let NaN through where
- * a part is to be ignored. */
+/* The spectrum in full precision for `matrix`, with ignored parts set to 0: multiplying them by 0
+ * would propagate NaN. */
 static tg_status stage_kept(tg_backend *be, const tg_fft_plan *plan, int64_t images,
                             const void *spectrum, void *stage) {
     const fft_axis *axis = &plan->axes[0];
@@ -382,8 +384,8 @@ static fft_side kept_side(const tg_fft_plan *plan, int d, void *spectrum) {
             d == 0 ? plan->desc.kept_store : TG_STORE_FULL, axis->row, axis->inner};
 }
 
-/* The array behind dimension d, or the grid behind the last, as its grid side; to_rows: x is what
- * lies before the last dimension. */
+/* The array after dimension d, or the grid after the last, as its grid side; to_rows: x is the
+ * array before the last dimension. */
 static fft_side grid_side(const tg_fft_plan *plan, int d, void *x, bool to_rows) {
     const fft_axis *axis = &plan->axes[d];
     if (d == plan->desc.ndim - 1) {
@@ -394,7 +396,7 @@ static fft_side grid_side(const tg_fft_plan *plan, int d, void *x, bool to_rows)
     return {to_rows && d + 2 == plan->desc.ndim ? x : between, TG_STORE_FULL, axis->n * row, row};
 }
 
-/* One dimension of one chunk. The last one takes scale and weights. */
+/* One dimension of one chunk. The last one applies scale and weights. */
 static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool inverse,
                            tg_fft_weight weight, double scale, int64_t images, void *x,
                            void *spectrum, bool to_rows) {

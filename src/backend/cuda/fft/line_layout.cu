@@ -1,17 +1,17 @@
-/* How lines are laid out for the kernels of lines.cu: n = parts * m, the stages of m, how many
- * lines a block takes and how they lie in its shared memory. All of it follows from the sizes by a
- * fixed rule: the same in every process. */
+/* Layout of lines for the kernels of lines.cu: n = parts * m, the stages of m, the lines per block,
+ * and their place in shared memory. A fixed function of the sizes, the same in every process. */
 #include "backend/cuda/fft/fft.cuh"
 
 enum {
-    TILE_BYTES = 16 << 10, /* of the points of a tile, unless one line or four columns are more */
+    TILE_BYTES = 16 << 10, /* points of a tile, unless one line or four columns need more */
 };
 
 static fft_divisor divisor_of(int64_t value) {
     return {(uint32_t)value, (uint32_t)(((INT64_C(1) << 31) + value - 1) / value)};
 }
 
-/* Instructions per point of a stage: loads, stores, addresses, and the butterfly with its turns. */
+/* Instructions per point of a stage: loads, stores, addresses, and the butterfly with its twiddle
+ * factors. */
 static double stage_cost(int radix) {
     switch (radix) {
     case 16:
@@ -31,13 +31,14 @@ static double stage_cost(int radix) {
     }
 }
 
-/* Radices of m, largest first (the first stage has no turns); 0 if m has a prime factor above 7. */
+/* Radices of m, largest first (the first stage has no twiddle factors); 0 if m has a prime factor
+ * above 7. */
 static int split_length(int m, int *radices) {
     int count = 0, twos = 0;
     for (; m % 2 == 0; m /= 2) {
         twos++;
     }
-    const int stages = (twos + 3) / 4; /* of 16 or less, as even as possible */
+    const int stages = (twos + 3) / 4; /* radices of at most 16, as equal as possible */
     for (int i = 0; i < stages; i++) {
         radices[count++] = 1 << (twos / stages + (i < twos % stages));
     }
@@ -52,7 +53,7 @@ static int split_length(int m, int *radices) {
     return m == 1 ? count : 0;
 }
 
-/* The cheapest n = parts * m: a last sum over more parts pays the more, the fewer are kept. */
+/* The cheapest n = parts * m. More parts pay off when few frequencies are kept. */
 static bool choose_parts(fft_lines *lines) {
     const double kept = (double)(lines->real ? 2 * lines->kept - 1 : lines->kept) / lines->n;
     double least = 0.0;
@@ -85,14 +86,14 @@ static int power_below(int64_t x) {
     return power;
 }
 
-/* The smallest odd multiple of `unit` from x on; a unit of 0 asks for nothing. */
+/* The smallest odd multiple of `unit` that is >= x; a unit of 0 means no constraint. */
 static int odd_multiple(int x, int unit) {
     for (; unit > 0 && x % (2 * unit) != unit; x++) {
     }
     return x;
 }
 
-/* Pitches with which the threads that access shared memory at the same time (`banks` of them) meet
+/* Pitches for which threads that access shared memory at the same time (`banks` of them) use
  * different banks. From one thread to the next changes first the line of columns or the part of
  * rows, then the point of a part (neighbours are about a slot apart), then the line of rows. */
 static void choose_pitches(fft_lines *lines, int banks) {

@@ -11,7 +11,7 @@ __device__ inline int over(int x, fft_divisor by) {
     return (int)((uint64_t)(uint32_t)x * by.magic >> 31);
 }
 
-/* Where something of a tile is. */
+/* A position in a tile. */
 struct place {
     int line, index;
 };
@@ -52,7 +52,7 @@ __device__ inline tile tile_at(const fft_lines &s, const fft_pass &p, int64_t nu
     return {outer, 0, (rows + 1) / 2, rows};
 }
 
-/* Where complex element `index` of a line of the tile is. */
+/* Address of complex element `index` of a line of the tile. */
 __device__ inline int64_t element_at(const fft_lines &s, const fft_side &side, const tile &t,
                                      int line, int index) {
     const int64_t first = t.outer * side.outer + t.column;
@@ -66,7 +66,7 @@ template <class R> inline bool is_aligned(const fft_side &side) {
     return side.store == TG_STORE_FULL && (uintptr_t)side.data % sizeof(slot<R>) == 0;
 }
 
-/* Pairs that are aligned as a whole move in one access; the branch is the same for all threads. */
+/* Aligned pairs take one access; the branch is uniform. */
 template <class R> __device__ inline pair<R> load_full(const void *x, int64_t i) {
     return (uintptr_t)x % sizeof(slot<R>) == 0 ? take(static_cast<const slot<R> *>(x)[i])
                                                : static_cast<const pair<R> *>(x)[i];

@@ -1,19 +1,18 @@
-/* Fast transforms of many lines, pruned to the kept frequencies, one kernel per dimension. Lengths
- * and windows of two_step.cu go there.
+/* Fast transforms of many lines, pruned to the kept frequencies, one kernel per dimension.
+ * two_step.cu handles the lengths and windows it supports.
  *
  * A block holds a tile of lines in shared memory. With n = parts * m and W = e^{-2 pi i / n},
  *
  *     X[k] = sum_p W^{p k} Y_p[k mod m],   Y_p[j] = sum_q x[p + parts q] W^{parts j q},
  *
- * so that a line is `parts` transforms of m points, done by Stockham's algorithm with butterflies
- * of up to 16 points in registers, and a last sum that is made at the kept frequencies only. The
- * inverse is the same read backwards: first Y_p[j] = sum of W^{-p k} X[k] over the kept k = j mod
- * m, then transforms of m points. It runs with real and imaginary parts exchanged, which turns a
- * forward transform into an inverse one. Two real rows make one complex line.
+ * so a line is `parts` transforms of m points, by Stockham's algorithm with butterflies of up to 16
+ * points in registers, and a final sum at the kept frequencies only. The inverse reverses the
+ * steps: first Y_p[j] = sum of W^{-p k} X[k] over the kept k = j mod m, then transforms of m
+ * points. It runs with real and imaginary parts exchanged, which turns a forward transform into an
+ * inverse one. Two real rows form one complex line.
  *
- * Data are read from and written to global memory once; a window of frequencies that wraps, 16-bit
- * formats in memory, weights and the split into two real rows are part of that reading and writing.
- */
+ * Data are read from and written to global memory once. Wrapping frequency windows, 16-bit formats,
+ * weights and the split into two real rows are handled in these loads and stores. */
 #include "backend/cuda/fft/line_tile.cuh"
 
 /* ---- stages ---- */
@@ -68,8 +67,8 @@ static __device__ inline void stage(const fft_lines &s, const fft_stage &g, int 
     }
 }
 
-/* The last stage of an inverse, to the grid, parts exchanged back: its one block of butterflies has
- * span m / radix. */
+/* The last stage of an inverse, to the grid, swapping the parts back: its one block of butterflies
+ * has span m / radix. */
 template <int radix, class R, class Write>
 static __device__ inline void last_stage(const fft_lines &s, const fft_stage &g, int lines,
                                          const slot<R> *in, const Write &write) {
@@ -165,7 +164,7 @@ static __device__ inline void write_kept(const fft_lines &s, const fft_pass &p, 
     }
 }
 
-/* Whether an index of a half spectrum stands for itself alone. */
+/* Whether an index of a half spectrum is its own mirror image. */
 static __device__ inline bool is_edge(const fft_lines &s, int k) {
     return k == 0 || 2 * k == s.n;
 }
@@ -217,7 +216,7 @@ static __global__ void __launch_bounds__(FFT_MAX_THREADS)
 
 /* ---- inverse ---- */
 
-/* X at frequency index f, its parts exchanged; false where nothing is kept. */
+/* X at frequency index f with its parts swapped; false where nothing is kept. */
 template <class R>
 static __device__ inline bool read_kept(const fft_lines &s, const fft_pass &p, const tile &t,
                                         int line, int f, pair<R> *out) {
@@ -255,7 +254,7 @@ static __device__ inline bool read_half(const fft_lines &s, const fft_pass &p, c
     return true;
 }
 
-/* Y_p[j] of all parts: what is kept of frequencies j, j + m, .., each turned by its root. */
+/* Y_p[j] of all parts: the kept frequencies among j, j + m, .., each times its root. */
 template <class R, bool real>
 static __device__ inline void expand(const fft_lines &s, const fft_pass &p, const tile &t,
                                      slot<R> *out) {

@@ -1,13 +1,13 @@
-/* Launches of the kernels for lines of a power of two of which few frequencies are kept
+/* Launches the kernels for power-of-two lines of which few frequencies are kept
  * (two_step_kernel.cuh): 128 = 16 x 8 points, 256 = 16 x 16, 512 = 32 x 16 and 1024 = 32 x 32. */
 #include "backend/cuda/fft/two_step_kernel.cuh"
 
 typedef void (*two_step_kernel)(const fft_lines, const fft_pass);
 
-/* How a length is split, and columns of a block. */
+/* Split of a length, and columns per block. */
 struct two_step_shape {
     int n, radix, columns;
-    int rows_lines; /* of a block of rows */
+    int rows_lines; /* per block of rows */
     two_step_kernel rows, forward, inverse;
 };
 
@@ -33,7 +33,8 @@ static bool shape_for(int n, two_step_shape *out) {
     return false;
 }
 
-/* Lines of f32 whose kept frequencies the short sums reach: real rows forward, columns. */
+/* Whether the kernels support this: f32 lines whose kept frequencies are within reach of the short
+ * sums; real rows forward, or columns. */
 static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_shape &shape) {
     const int reach = 2 * shape.radix;
     if (lines->wide || (lines->turned ? lines->real : !lines->real)) {

@@ -1,13 +1,13 @@
-/* Lines of n = R L points, powers of two, of which only low frequencies are kept: at most 2 R on
- * either side of 0. With W_n = e^{-2 pi i / n}, j = l + L i and k = k1 + R k2,
+/* Transforms of lines of n = R L points, powers of two, of which only low frequencies are kept: at
+ * most 2 R on either side of 0. With W_n = e^{-2 pi i / n}, j = l + L i and k = k1 + R k2,
  *
  *     X[k] = sum_l W_L^{l k2}  W_n^{l k1} sum_i W_R^{i k1} x[l + L i]
  *     x[j] = sum_k1 W_R^{i k1}  W_n^{l k1} sum_k2 W_L^{l k2} X[k1 + R k2]
  *
- * A thread has R points in registers for the long sum and gives them to L threads of the line
- * through shared memory; the short sum has four frequencies k2 = -2 .. 1 only, whose products are
- * few. So data go through shared memory once, where the kernels of lines.cu need three passes. As
- * there, inverse transforms exchange real and imaginary parts, and two real rows are one line. */
+ * A thread holds R points in registers for the long sum and passes the results to the L threads of
+ * the line through shared memory. The short sum has only four frequencies k2 = -2 .. 1, so it needs
+ * few products. Data pass through shared memory once; lines.cu needs three passes. As there,
+ * inverse transforms swap real and imaginary parts, and two real rows form one line. */
 #ifndef TG_BACKEND_CUDA_FFT_TWO_STEP_KERNEL_CUH
 #define TG_BACKEND_CUDA_FFT_TWO_STEP_KERNEL_CUH
 
@@ -16,8 +16,8 @@
 enum { TWO_STEP_WARPS = 4 /* of a block of rows */ };
 
 /* Slots of a line in shared memory: `count` rows of `length` and one more. Threads that access
- * memory at the same time are neighbours in a row or have neighbouring rows; `skew` (of 16 banks)
- * is from line to line. */
+ * memory at the same time use adjacent slots of a row, or adjacent rows. `skew` is the offset from
+ * line to line, in banks modulo 16. */
 __host__ __device__ constexpr int line_slots(int count, int length, int skew) {
     return (count * (length + 1) + 15) / 16 * 16 + skew;
 }
@@ -156,7 +156,7 @@ template <int R, int L, int C> struct column_tile {
     static constexpr int BLOCKS = (R == 32 ? 512 : 960) / THREADS; /* of a multiprocessor */
 };
 
-/* Which column a thread has; out of range where there are fewer. */
+/* A thread's column; out of range past the last one. */
 template <int C> __device__ inline tile column_of(const fft_pass &p) {
     const int across = (int)((p.inner + C - 1) / C);
     const int64_t image = blockIdx.x / (unsigned)across;
@@ -164,7 +164,7 @@ template <int C> __device__ inline tile column_of(const fft_pass &p) {
     return {image, column, column < p.inner, 0};
 }
 
-/* Place of frequency k, negative or not, among the kept ones; there are `kept` of them. */
+/* Index of frequency k, negative or not, among the `kept` ones. */
 __device__ inline int kept_index(const fft_lines &s, int k) {
     const int f = (k + s.n) % s.n - s.first;
     return f < 0 ? f + s.n : f;

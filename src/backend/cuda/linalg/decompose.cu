@@ -1,4 +1,4 @@
-/* What the decompositions share, and the choice of leading columns. */
+/* Shared code of the decompositions, and the selection of leading columns. */
 #include "backend/cuda/linalg/decompose.cuh"
 
 #include <math.h>
@@ -298,8 +298,8 @@ static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
     });
 }
 
-/* What a host backend takes where the device's result is not good is not told. Selections work in
- * the scratch. */
+/* Does not count the memory of the host backend that replaces a bad result. Selections use the
+ * scratch. */
 static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
                                          int64_t m, int64_t n) {
     switch (call) {

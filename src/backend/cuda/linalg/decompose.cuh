@@ -1,20 +1,20 @@
-/* What the decompositions share: memory for the time of a call, the search for what is not finite,
- * and the check of what cuSOLVER gives back. */
+/* Shared by the decompositions: memory for one call, the search for non-finite numbers, and the
+ * check of cuSOLVER's results. */
 #ifndef TG_BACKEND_CUDA_LINALG_DECOMPOSE_CUH
 #define TG_BACKEND_CUDA_LINALG_DECOMPOSE_CUH
 
 #include "backend/cuda/core/element.cuh"
 
-/* What a decomposition finds out on the device, for the host to read once at its end. Numbers >= 0
- * are kept as their bits, which are ordered like them, NaN last: maxima by integer atomics. */
+/* Result of the checks on the device, which the host reads once at the end. Numbers >= 0 are stored
+ * as their bits, which have the same order, NaN last, so that integer atomics compute maxima. */
 struct cuda_verdict {
     unsigned long long most; /* largest |part| of the input */
     unsigned long long lost; /* largest |part| of V^H V - I */
     int info[2];             /* of cuSOLVER: 0 is good */
 };
 
-/* Pieces of memory for one call: of cuda_state.scratch if it is large enough, else of the ledger.
- * First all sizes are added up, then the pieces are taken in any order. */
+/* Pieces of memory for one call, from cuda_state.scratch if it is large enough, else from the
+ * ledger. First add up all sizes, then take the pieces in any order. */
 struct cuda_pieces {
     size_t needed, used;
     char *block;
@@ -26,8 +26,8 @@ tg_status cuda_pieces_open(tg_backend *be, cuda_pieces *pieces);
 void *cuda_pieces_take(cuda_pieces *pieces, size_t bytes);
 void cuda_pieces_close(tg_backend *be, cuda_pieces *pieces);
 
-/* The workspaces of one call of cuSOLVER: its own on the device are cuBLAS's, idle then, if those
- * are large enough. To be closed when the stream has come to rest. */
+/* The workspaces of one call of cuSOLVER. The device workspace is cuBLAS's, which is idle then, if
+ * it is large enough. Close after synchronizing the stream. */
 struct cuda_solver_work {
     cusolverDnParams_t params;
     void *device, *host;
@@ -35,13 +35,13 @@ struct cuda_solver_work {
     bool is_allocated; /* `device` from the ledger */
 };
 
-/* cuSOLVER at its first use, for which it takes 100 MB of the device, and params. */
+/* Opens cuSOLVER at its first use (100 MB of device memory), and params. */
 tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work);
 
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work);
 void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work);
 
-/* What a call takes from the ledger that opens both. */
+/* Bytes that a call takes from the ledger, including both. */
 tg_scratch_need cuda_scratch_sum(const cuda_pieces *pieces, const cuda_solver_work *work);
 
 /* verdict->most of n doubles. */
@@ -52,12 +52,12 @@ tg_status cuda_find_most(tg_backend *be, int64_t n, const double *x, cuda_verdic
 tg_status cuda_find_lost(tg_backend *be, tg_dtype dtype, int64_t count, int64_t length,
                          const void *v, void *product, cuda_verdict *verdict);
 
-/* Waits for the device and reads the verdict. TG_E_NUMERIC if the input was not finite; *is_good
- * says whether the result can be used. `slot` and sizes are for the sentence. */
+/* Synchronizes and reads the verdict. TG_E_NUMERIC if the input was not finite; *is_good: the
+ * result can be used. `slot` and sizes are for the error message. */
 tg_status cuda_read_verdict(tg_backend *be, const char *slot, int64_t rows, int64_t columns,
                             const cuda_verdict *verdict, bool *is_good);
 
-/* A host backend for what the device fails at, and memory of the host. */
+/* A host backend, for problems where the device's result is not good, and its host memory. */
 tg_status cuda_open_host(tg_backend *be, const char *slot, tg_backend **out);
 
 /* The exponent e of a power of two just above the number with these bits, so that dividing by 2^e
@@ -76,9 +76,8 @@ static __device__ inline bool is_finite_bits(unsigned long long bits) {
 }
 
 /* jacobi.cu: eigenvectors and descending eigenvalues of a small matrix whose verdict->most is
- * known, by rotations that are kept in `log` on the way; verdict->info says whether they converge.
- */
-enum { CUDA_JACOBI_MAX_N = 72 }; /* above, cuSOLVER is as fast */
+ * known, by rotations, which are recorded in `log`; verdict->info reports whether they converge. */
+enum { CUDA_JACOBI_MAX_N = 72 }; /* larger matrices: cuSOLVER is as fast */
 size_t cuda_jacobi_bytes(int64_t n);
 tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, void *log,
                       void *vectors, double *values, cuda_verdict *verdict);

@@ -2,15 +2,15 @@
  * conquer).
  *
  * cuSOLVER gets the Hermitian part of a, divided by a power of two so that nothing overflows, and
- * gives the eigenvalues in ascending order with vectors in the columns of a column-major matrix. It
- * gets small ones twice: two problems at once go another way than a single one, which takes a
+ * returns the eigenvalues in ascending order with vectors in the columns of a column-major matrix.
+ * It gets small problems twice: a batch of two uses another algorithm than a single one and takes a
  * quarter less time (1.4 instead of 1.9 ms for 128 complex rows on an H200). The result is checked
  * on the device before a is overwritten; if it is not good, a host backend decides. */
 #include "backend/cuda/linalg/decompose.cuh"
 
 enum { THREADS = 256 };
 
-/* How often cuSOLVER gets a problem. */
+/* Copies of a problem passed to cuSOLVER. */
 static int copies_of(int64_t n) {
     return n <= 256 ? 2 : 1;
 }
@@ -18,7 +18,7 @@ static int copies_of(int64_t n) {
 static __device__ inline double mean_with(double x, double y, double factor) {
     return factor * x + factor * y;
 }
-/* The conjugate of the mean of x and conj(y): cuSOLVER sees the transpose of what lies here. */
+/* The conjugate of the mean of x and conj(y): cuSOLVER sees the transpose of this matrix. */
 static __device__ inline pair<double> mean_with(pair<double> x, pair<double> y, double factor) {
     return {factor * x.re + factor * y.re, factor * y.im - factor * x.im};
 }
@@ -38,7 +38,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* vectors, row-major, and values in descending order from those that cuSOLVER gives. */
+/* vectors, row-major, and values in descending order, from cuSOLVER's. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     flip(int64_t n, const E *matrix, const double *ascending, const cuda_verdict *verdict,
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Everything one problem works on, on the device. */
+/* Device memory of one problem. */
 struct eigh_memory {
     cuda_pieces pieces;
     cuda_solver_work work;
@@ -71,7 +71,7 @@ struct eigh_sizes {
     size_t square, line, log;
 };
 
-/* Sizes of the pieces, and the need for them. */
+/* Computes the sizes of the pieces and their sum. */
 static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
     const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double),
                  copies = (size_t)copies_of(n);
@@ -101,7 +101,7 @@ static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_mem
     return status;
 }
 
-/* What cuSOLVER works in, which depends on sizes alone: it asks for arrays and does not look at
+/* cuSOLVER's workspace, a function of the sizes alone: the query takes arrays but does not read
  * them. */
 static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solver_work *work) {
     const cuda_state *cuda = cuda_state_of(be);
@@ -122,7 +122,7 @@ static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m
     const cuda_state *cuda = cuda_state_of(be);
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "computing eigenvectors";
-    TG_CALL(need_work(be, dtype, n, &m->work)); /* opens it, too */
+    TG_CALL(need_work(be, dtype, n, &m->work)); /* also opens cuSOLVER */
     TG_CALL(cuda_solver_work_open(be, &m->work));
     return SOLVER_CHECK(be,
                         cuda_libraries.cusolverDnXsyevBatched(

@@ -1,8 +1,8 @@
 /* Matrix products: C[b] = alpha op(A[b]) op(B[b]) + beta C[b], row-major.
  *
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
- * the operands change places and keep their op. What it does not have goes by a kernel of our own
- * (gemm_tiles.cu). */
+ * the operands are swapped and keep their op. Our own kernel (gemm_tiles.cu) does what cuBLAS does
+ * not support. */
 #include "backend/cuda/core/cuda.cuh"
 
 static bool is_transposed(tg_op op) {
@@ -18,7 +18,7 @@ static bool suits_blas(const tg_gemm *g) {
            low % tg_dtype_size(g->dtype) == 0;
 }
 
-/* Many products with one B whose A and C follow each other without a gap are one product. */
+/* A batch with one B and contiguous A and C is one product. */
 static void merge_batch(tg_gemm *g) {
     if (g->batch > 1 && g->stride_c > 0 && g->stride_b == 0 && !is_transposed(g->op_a) &&
         g->stride_a == g->m * g->lda && g->stride_c == g->m * g->ldc) {
@@ -52,10 +52,10 @@ static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype) {
 }
 
 static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
-    const int64_t most = 65535; /* of a grid's third dimension, on which batches may be laid */
+    const int64_t most = 65535; /* limit of a grid's third dimension, which batches may use */
     const blas_types types = blas_types_of(be, g->dtype);
     const int64_t size = (int64_t)tg_dtype_size(g->dtype);
-    /* cuBLAS reads factors as its own complex types, which are aligned to their size. */
+    /* cuBLAS reads factors as its own complex types, which need alignment to their size. */
     alignas(16) const float factors_f32[2][4] = {{(float)g->alpha.re, (float)g->alpha.im},
                                                  {(float)g->beta.re, (float)g->beta.im}};
     alignas(16)

@@ -1,9 +1,9 @@
-/* Matrix products that cuBLAS does not have: conjugation without transposition, sums over a batch,
- * 16-bit formats, and arrays that are aligned to less than an element.
+/* Matrix products that cuBLAS does not support: conjugation without transposition, sums over a
+ * batch, 16-bit formats, and arrays that are aligned to less than an element.
  *
- * A block takes a tile of C with a 4 x 4 piece per thread, and a part of the sum: where there are
- * few tiles, several blocks share one. What they have summed lies side by side in the workspace of
- * cuBLAS and is added in the order of the parts, so that two runs give the same bits. */
+ * A block computes a tile of C, a 4 x 4 piece per thread, for a part of the sum: where there are
+ * few tiles, several blocks share one. Their partial sums are stored in cuBLAS's workspace and
+ * added in the order of the parts, so that runs are bit-identical. */
 #include "backend/cuda/core/element.cuh"
 
 enum {
@@ -11,15 +11,15 @@ enum {
     SIDE = 16,           /* threads along a side of a tile, at most */
     TILE = PIECE * SIDE, /* its rows and columns, at most */
     DEPTH = 16,          /* of a step of the sum, at most */
-    MIN_STEPS = 4,       /* that are worth a block */
+    MIN_STEPS = 4,       /* steps per block, at least */
     BLOCKS_A_PROCESSOR = 4,
-    ADD_ENTRIES = 32, /* of C in a block that adds parts.. */
-    ADD_PARTS = 16    /* ..so many at a time */
+    ADD_ENTRIES = 32, /* entries of C in a block that adds parts */
+    ADD_PARTS = 16    /* parts added at a time */
 };
 
-/* Where element (i, j) of a matrix lies, op included. */
+/* Layout of a matrix after its op. */
 struct operand {
-    int64_t row, column; /* distance of rows and of columns */
+    int64_t row, column; /* strides of rows and of columns */
     int64_t stride;      /* of the batch */
     bool conjugated;
     bool whole; /* aligned to elements */
@@ -66,7 +66,7 @@ template <class T> static __device__ inline void store(pair<T> *out, pair<real_o
     *out = narrow_pair<T>(x);
 }
 
-/* An element as one access. */
+/* An element loaded in one access. */
 template <class E> struct alignas(sizeof(E)) slot { E value; };
 
 /* Element (i, j) of x, or 0 outside (rows, columns). */
@@ -83,7 +83,7 @@ static __device__ inline W load_or_zero(const E *x, const operand &o, int64_t i,
 template <class W> using tile_of = slot<W>[DEPTH][TILE + 1];
 
 /* Rows [i0, ..) and columns [j0, ..) of the factors of one step, depth first; consecutive threads
- * load along the direction that lies in memory. */
+ * load along the contiguous direction. */
 template <class E, class W>
 static __device__ inline void load_step(const product_sizes &s, const E *a, const E *b, int64_t i0,
                                         int64_t j0, int64_t k0, tile_of<W> &tile_a,
@@ -218,8 +218,8 @@ static product_sizes sizes_of(const tg_gemm *g, dim3 threads) {
     return s;
 }
 
-/* Parts of the sum of one C, where its tiles alone do not fill the device; `size`: bytes of a
- * number of the sums. */
+/* Number of parts of the sum of one C, more than 1 where its tiles alone do not fill the device;
+ * `size`: bytes per number of the sums. */
 static int64_t parts_of(const tg_backend *be, const product_sizes *s, size_t size) {
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * BLOCKS_A_PROCESSOR;
     const int64_t steps = s->summed * s->steps / MIN_STEPS;

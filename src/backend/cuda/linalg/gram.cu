@@ -1,15 +1,15 @@
-/* Gram matrices of one mode of x (left, dim, right) in f64, on the FP64 tensor cores:
- * out[i][j] = sum over columns c = (l, r) of x[l,i,r] conj(x[l,j,r]).
+/* Gram matrices of one mode of x (left, dim, right) in f64, on the FP64 tensor cores: out[i][j] =
+ * sum over columns c = (l, r) of x[l,i,r] conj(x[l,j,r]).
  *
- * A block takes 16 columns at a time: their entries arrive in shared memory as they are, are masked
- * and widened to planes of f64 there, and every warp adds their product to its tile of 32 x 32
- * entries of the result, which stays in registers. Meanwhile the next 16 columns arrive. Blocks
- * share the columns and leave partial sums, which a second kernel adds up in the order of the
- * blocks. Only the lower triangle is computed, the other is its mirror.
+ * A block processes 16 columns at a time. It copies their entries to shared memory unchanged, masks
+ * and widens them to planes of f64 there, and each warp adds their product to its 32 x 32 tile of
+ * the result, which stays in registers. Meanwhile it prefetches the next 16 columns. Blocks split
+ * the columns and write partial sums, which a second kernel adds in the order of the blocks. Only
+ * the lower triangle is computed and then mirrored.
  *
- * A block sees up to 128 rows of x at once, in two groups of 64. Up to dim = 128 that is all and
- * its warps have the tiles of the lower triangle. Larger matrices are made of such triangles and,
- * below them, of squares of 64 x 64 (four warps), one for each pair of groups. */
+ * A block handles up to 128 rows of x, in two groups of 64. For dim <= 128 these are all rows, and
+ * its warps cover the tiles of the lower triangle. Larger matrices consist of such triangles and,
+ * below them, squares of 64 x 64 (four warps), one for each pair of groups. */
 #include "backend/cuda/core/cuda.cuh"
 #include "backend/cuda/linalg/gram_panel.cuh"
 
@@ -97,14 +97,14 @@ static __device__ inline void add_product(const double *planes, tile_place tile,
     }
 }
 
-/* All warps of a block, each kind in a loop of its own: the compiler then keeps the registers of
- * one apart from those of the other. */
+/* Synchronizes all warps of a block. Each kind of warp calls it from its own loop, so that the
+ * compiler allocates their registers separately. */
 static __device__ inline void sync_warps() {
     asm volatile("barrier.sync 0;" ::: "memory");
 }
 
-/* The loaders' part: planes for `chunks` chunks from `place` on, one chunk ahead of the others, and
- * further ones on their way. */
+/* Code of the loading warps: fills planes for `chunks` chunks starting at `place`, one chunk ahead
+ * of the other warps, with further chunks in flight. */
 template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __device__ void load_panels(const gram_job &job, const row_groups &groups, int chunks,
                                    cursor<ROWS_ADJACENT> place, double *planes) {
@@ -119,7 +119,7 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
     };
     const auto fetch = [&] {
         if (fetched >= chunks) {
-            __pipeline_commit(); /* nothing, but counted */
+            __pipeline_commit(); /* an empty group, so that the count stays right */
         } else if (PARTS == 2 && is_full_chunk<ROWS_ADJACENT, ROWS>(job, next)) {
             fetch_full_chunk<ROWS_ADJACENT, ROWS>(job, next, raw_of(fetched));
         } else {
@@ -134,7 +134,7 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
     for (int chunk = 0; chunk < chunks; chunk++) {
         double *to = planes + chunk % 2 * PARTS * share::plane;
         await_panel(job);
-        /* the first two of the other kind have set to 0 what there is no row for */
+        /* the first two multiplying warps have cleared the rows that do not exist */
         if (PARTS == 2 && chunk > 1 && is_full_chunk<ROWS_ADJACENT, ROWS>(job, place)) {
             widen_plain<ROWS_ADJACENT, ROWS>(job, raw_of(chunk), to);
         } else {
@@ -148,7 +148,7 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
     sync_warps(); /* while the last one is multiplied */
 }
 
-/* The others' part: sums for one tile, written in the order in which lanes hold them. */
+/* Code of the multiplying warps: sums for one tile, written in lane order. */
 template <int PARTS, class SHARE>
 static __device__ void add_panels(const gram_job &job, const row_groups &groups, int chunks,
                                   tile_place tile, const double *planes) {
@@ -173,8 +173,8 @@ static __device__ void add_panels(const gram_job &job, const row_groups &groups,
     }
 }
 
-/* Grid: x shares the columns, y are the triangles or squares. Block: the loaders, then a warp for
- * each tile. */
+/* Grid: x splits the columns, y counts the triangles or squares. Block: the loaders, then a warp
+ * for each tile. */
 template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __global__ void __launch_bounds__(ROWS == GROUP ? 128 : 384, ROWS == GROUP ? 3 : 1)
     gram_sums(gram_job job) {
@@ -196,8 +196,8 @@ static __global__ void __launch_bounds__(ROWS == GROUP ? 128 : 384, ROWS == GROU
 
 enum { SLICES = 8 }; /* in which partial sums are added */
 
-/* Adds the partial sums of `blocks` blocks, 32 at a time in SLICES slices. Grid: x a tile's values
- * after the other's, y the triangles or squares. */
+/* Adds the partial sums of `blocks` blocks, 32 at a time in SLICES slices. Grid: x runs over the
+ * values of all tiles, y over the triangles or squares. */
 template <int PARTS>
 static __global__ void __launch_bounds__(32 * SLICES)
     gram_total(gram_job job, int blocks, int tiles, double *out) {
@@ -250,12 +250,12 @@ static size_t shared_bytes(const gram_job *job, int parts, int rows) {
     return 2 * parts * plane * sizeof(double) + (size_t)(job->ahead * COLUMNS * rows) * slot;
 }
 
-/* A kernel with what it is launched with. */
+/* A kernel and its launch parameters. */
 struct sums_launch {
     sums_kernel kernel;
     int threads;
     size_t shared;
-    int64_t blocks; /* that run at the same time and have room for their sums */
+    int64_t blocks; /* that run concurrently and whose sums fit */
 };
 
 static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tiles,
@@ -294,8 +294,8 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
     return status;
 }
 
-/* All triangles (or squares) of the result, as many at a time as have room for their partial sums
- * in cuBLAS's workspace, which is idle here. */
+/* Runs all triangles (or squares) of the result, as many at a time as have partial sums that fit
+ * cuBLAS's workspace, which is idle here. */
 static tg_status add_up(tg_backend *be, gram_job job, int parts, int64_t count, int tiles,
                         double *out) {
     sums_launch launch;
@@ -320,7 +320,7 @@ static tg_status add_up(tg_backend *be, gram_job job, int parts, int64_t count, 
     return status;
 }
 
-/* Bytes to copy at once, as x is aligned. */
+/* Bytes per copy, from the alignment of x. */
 static int copy_bytes(const void *x, int size) {
     const uintptr_t low = (uintptr_t)x;
     return size % 8 == 0 && low % 8 == 0 ? 8 : size % 4 == 0 && low % 4 == 0 ? 4 : 2;

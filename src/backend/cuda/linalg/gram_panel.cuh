@@ -1,5 +1,6 @@
-/* How a block of the Gram kernel sees x (left, dim, right): which rows and tiles are its own, and
- * how 16 columns c = (l, r) of x come to shared memory, masked and as planes of f64. */
+/* Input of a block of the Gram kernel, x (left, dim, right): which rows and tiles a block has, and
+ * how 16 columns c = (l, r) of x are copied to shared memory, masked and widened to planes of
+ * f64. */
 #ifndef TG_BACKEND_CUDA_LINALG_GRAM_PANEL_CUH
 #define TG_BACKEND_CUDA_LINALG_GRAM_PANEL_CUH
 
@@ -25,7 +26,7 @@ struct gram_job {
     int copy;      /* bytes that are copied at once: 8, 4, or 2 if they are not aligned to 4 */
     bool triangle; /* the tiles of a triangle, or those of a square */
     int first;     /* triangle or square of the first row of blocks */
-    int ahead;     /* chunks that arrive while others are widened and multiplied: 1 or 2 */
+    int ahead;     /* chunks in flight while others are widened and multiplied: 1 or 2 */
     double *partials;
 };
 
@@ -58,8 +59,8 @@ struct tile_place {
     int row, column; /* first ones in the panel */
 };
 
-/* Tiles of a triangle are ordered so that those on the diagonal, which have less to do, fall on
- * warps 0, 1, 4 and 9: the quarters of a multiprocessor that run three of the ten warps. */
+/* Tiles of a triangle are ordered so that those on the diagonal, which have less work, go to warps
+ * 0, 1, 4 and 9: these share a quarter of a multiprocessor with two other warps. */
 static __device__ tile_place tile_of(bool triangle, int warp) {
     if (!triangle) {
         return {GROUP + warp / 2 * TILE, warp % 2 * TILE};
@@ -86,9 +87,9 @@ static __device__ unsigned active_subtiles(const gram_job &job, const row_groups
 
 /* ---- panels ---- */
 
-/* How the entries of 16 columns and ROWS rows are shared out: slot `turn` of a lane. ROWS_ADJACENT:
- * the rows of a column lie next to each other in memory (right = 1), so lanes go along them; else
- * the columns do. */
+/* Which entries of 16 columns and ROWS rows a lane loads in slot `turn`. ROWS_ADJACENT: the rows of
+ * a column are contiguous in memory (right = 1), so lanes run along them; else along the
+ * columns. */
 template <bool ROWS_ADJACENT, int ROWS> struct panel {
     static constexpr int loaders = ROWS / GROUP; /* warps */
     static constexpr int turns = COLUMNS * ROWS / 32;
@@ -105,8 +106,8 @@ template <bool ROWS_ADJACENT, int ROWS> struct panel {
     }
 };
 
-/* Where a lane is in x: column `lane % 16` of a chunk if the columns lie next to each other, else
- * its first column. */
+/* A lane's position in x: column `lane % 16` of a chunk if the columns are contiguous, else its
+ * first column. */
 template <bool ROWS_ADJACENT> struct cursor {
     int64_t left;  /* columns of x from the chunk's first one on */
     int64_t at, r; /* index of the column's entry in row 0, and its r */
@@ -137,7 +138,7 @@ template <bool ROWS_ADJACENT> struct cursor {
     }
 };
 
-/* Lets one entry travel to shared memory. */
+/* Starts the copy of one entry to shared memory. */
 static __device__ inline void fetch_entry(const gram_job &job, int64_t at, char *slot) {
     const char *from = job.x + at * job.size;
     if (job.copy == 8) {
@@ -192,7 +193,7 @@ static __device__ void fetch_panel(const gram_job &job, const row_groups &groups
     __pipeline_commit();
 }
 
-/* Until the oldest of the chunks on their way has arrived. */
+/* Waits for the oldest chunk in flight. */
 static __device__ inline void await_panel(const gram_job &job) {
     if (job.ahead == 2) {
         __pipeline_wait_prior(1);
@@ -201,7 +202,7 @@ static __device__ inline void await_panel(const gram_job &job) {
     }
 }
 
-/* What has arrived, to planes: 0 outside x and where the mask has a bit. */
+/* Widens a loaded chunk to planes; 0 outside x and where the mask has a bit. */
 template <int PARTS, bool ROWS_ADJACENT, int ROWS>
 static __device__ void widen_panel(const gram_job &job, const row_groups &groups,
                                    const cursor<ROWS_ADJACENT> &place, const char *raw,
@@ -224,8 +225,8 @@ static __device__ void widen_panel(const gram_job &job, const row_groups &groups
 
 /* ---- panels of complex f32 without a mask, all of whose rows a block sees ---- */
 
-/* Most Gram matrices are of such, and warps that load should not hold up those that multiply. Only
- * rows that there are come and go here; chunks are full. */
+/* Most Gram matrices are of this kind, and loading warps should not delay multiplying ones. Handles
+ * only existing rows and full chunks. */
 template <bool ROWS_ADJACENT, int ROWS>
 static __device__ inline bool is_full_chunk(const gram_job &job,
                                             const cursor<ROWS_ADJACENT> &place) {
@@ -233,8 +234,8 @@ static __device__ inline bool is_full_chunk(const gram_job &job,
            place.left >= COLUMNS;
 }
 
-/* Calls f(turn, offset) for the turns of a warp whose row there is: where its entry lies behind the
- * first one of the lane's column, or of the chunk. */
+/* Calls f(turn, offset) for each turn of a warp whose row exists; `offset` is relative to the first
+ * entry of the lane's column, or of the chunk. */
 template <bool ROWS_ADJACENT, int ROWS, class F>
 static __device__ inline void for_each_turn(const gram_job &job, F f) {
     using share = panel<ROWS_ADJACENT, ROWS>;
@@ -261,7 +262,7 @@ static __device__ void fetch_full_chunk(const gram_job &job, const cursor<ROWS_A
     __pipeline_commit();
 }
 
-/* What there is no row for is 0 already. */
+/* Rows that do not exist are already 0. */
 template <bool ROWS_ADJACENT, int ROWS>
 static __device__ void widen_plain(const gram_job &job, const char *raw, double *planes) {
     using share = panel<ROWS_ADJACENT, ROWS>;

@@ -1,12 +1,11 @@
 /* Small Hermitian eigenproblems by Jacobi rotations, all n / 2 disjoint ones of a round at once.
  *
- * One block rotates the matrix: a thread has the 2 x 2 entries where pair P of the rows and pair
- * Q <= P of the columns meet. A round makes the entry between the two of each pair zero; then all
- * indices but the first move on by one place along the pairs, so that after 2 * pairs - 1 rounds (a
- * sweep) each has met each and all are back. The rotations are written down, and a second kernel
- * applies them to the rows of the identity, which do not depend on each other: many blocks. Odd
- * sizes get an index more, with entries 0, that no rotation touches. Real problems run as complex
- * ones. */
+ * One block rotates the matrix: a thread has the 2 x 2 entries at pair P of the rows and pair Q <=
+ * P of the columns. A round zeroes the off-diagonal entry of each pair. Then all indices except the
+ * first move on by one place, so that 2 * pairs - 1 rounds (a sweep) pair each index with each
+ * other and restore the order. The rotations are recorded, and a second kernel applies them to the
+ * rows of the identity, which are independent: many blocks. Odd sizes get one more index, with
+ * entries 0, that no rotation touches. Real problems run as complex ones. */
 #include <float.h>
 
 #include "backend/cuda/linalg/decompose.cuh"
@@ -24,7 +23,7 @@ struct rotation {
     pair<double> z;
 };
 
-/* What the first kernel leaves for the second; the rotations (rounds, pairs) follow. */
+/* Written by the first kernel for the second; the rotations (rounds, pairs) follow. */
 struct alignas(8) jacobi_log {
     int rounds;
     int rank[CUDA_JACOBI_MAX_N]; /* of an index among the eigenvalues, largest first */
@@ -66,8 +65,8 @@ struct entries {
     pair<double> at[2][2];
 };
 
-/* The thread that has them. Those of the diagonal, which find the rotations, come first and share
- * few warps. */
+/* The thread that holds them. Threads on the diagonal, which compute the rotations, come first and
+ * so fill few warps. */
 static __device__ inline int thread_of(int p, int q, int pairs) {
     return p == q ? p : pairs + p * (p - 1) / 2 + q;
 }
@@ -129,8 +128,8 @@ static __device__ inline void rotate(const rotation &rows, const rotation &colum
     }
 }
 
-/* Entries by way of shared memory to the threads that have them in the next round: four arrays of
- * all threads' entries, `count` long. */
+/* Moves entries through shared memory to the threads that hold them in the next round: four arrays
+ * of all threads' entries, `count` long. */
 static __device__ inline void send(const entries &mine, int pairs, int count, double2 *shared) {
     for (int e = 0; e < 4; e++) {
         if (mine.p < 0 || (mine.p == mine.q && e == 1)) {
@@ -169,7 +168,7 @@ static __device__ double block_sum(double x) {
     return sum;
 }
 
-/* Whether what is left off the diagonal is below rounding. */
+/* Whether the off-diagonal part is below rounding. */
 static __device__ bool is_diagonal(const entries &mine) {
     double diagonal = 0.0, off = 0.0;
     if (mine.p >= 0 && mine.p == mine.q) {
@@ -207,7 +206,7 @@ static __device__ void rank_values(int n, const entries &mine, double scale, dou
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     diagonalize(int n, const E *a, cuda_verdict *verdict, jacobi_log *log, double *values) {
-    extern __shared__ double2 shared[]; /* entries on their way, then the eigenvalues */
+    extern __shared__ double2 shared[]; /* entries between rounds, then the eigenvalues */
     __shared__ double2 turns[CUDA_JACOBI_MAX_N / 2]; /* z */
     __shared__ double cosines[CUDA_JACOBI_MAX_N / 2];
     const int pairs = (n + 1) / 2, count = pairs * (pairs + 1) / 2;
@@ -252,7 +251,7 @@ static __device__ inline void store_entry(pair<double> *out, pair<double> x) {
     *out = x;
 }
 
-/* A block has ROWS rows, a thread one pair of a row. */
+/* A block handles ROWS rows, a thread one pair of a row. */
 template <class E>
 static __global__ void __launch_bounds__(ROWS *CUDA_JACOBI_MAX_N / 2)
     accumulate(int n, jacobi_log *log, E *vectors) {

@@ -2,8 +2,9 @@
  *
  * It gets a column-major copy of a with every column divided by a power of two, so that columns of
  * any size keep their precision; reflections give orthonormal columns whatever the rank. Rows of R
- * and columns of Q are then turned by the phases that make the diagonal real and >= 0. The result
- * is checked on the device before a is overwritten; if it is not good, a host backend decides. */
+ * and columns of Q are then multiplied by the phases that make the diagonal real and >= 0. The
+ * result is checked on the device before a is overwritten; if it is not good, a host backend
+ * decides. */
 #include <limits.h>
 
 #include "backend/cuda/linalg/decompose.cuh"
@@ -55,8 +56,8 @@ static __device__ inline void set_real(pair<double> *x, double value) {
     *x = {value, 0.0};
 }
 
-/* Moves tiles of 32 x 32 of a matrix (rows, columns) from one order to the other, by way of shared
- * memory so that both sides are read and written in lines: change(value, row, column). */
+/* Transposes a matrix (rows, columns) in tiles of 32 x 32 through shared memory, so that reads and
+ * writes are along lines: change(value, row, column). */
 template <bool TO_COLUMNS, class E, class F>
 static __device__ void transpose(int64_t rows, int64_t columns, const E *from, E *to, F change) {
     __shared__ E tile[SIDE][SIDE + 1];
@@ -90,7 +91,7 @@ static __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* upper (n, n) = R of the column-major matrix, scaled back and turned; phase (n) for Q. */
+/* upper (n, n) = R of the column-major matrix, scaled back, times the phases; phase (n) for Q. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     take_upper(int64_t m, int64_t n, const E *matrix, const unsigned long long *bits,
@@ -122,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS)
                      [phase](E x, int64_t, int64_t j) { return turned(x, phase[j]); });
 }
 
-/* Everything one decomposition works on, on the device. */
+/* Device memory of one decomposition. */
 struct qr_memory {
     cuda_pieces pieces;
     cuda_solver_work work;
@@ -138,7 +139,7 @@ struct qr_sizes {
     size_t whole, square, line, phases, found;
 };
 
-/* Sizes of the pieces, and the need for them. */
+/* Computes the sizes of the pieces and their sum. */
 static qr_sizes need_pieces(tg_dtype dtype, int64_t m, int64_t n, cuda_pieces *pieces) {
     const size_t number = tg_dtype_size(dtype);
     const qr_sizes size = {(size_t)(m * n) * number, (size_t)(n * n) * number, (size_t)n * number,
@@ -168,8 +169,8 @@ static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t 
     return status;
 }
 
-/* What both calls of cuSOLVER work in, which depends on sizes alone: they ask for arrays and do not
- * look at them. */
+/* Workspace of both cuSOLVER calls, a function of the sizes alone: the queries take arrays but do
+ * not read them. */
 static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
                            cuda_solver_work *work) {
     const cuda_state *cuda = cuda_state_of(be);

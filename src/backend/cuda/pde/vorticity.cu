@@ -1,10 +1,10 @@
-/* Flow in two dimensions, see backend/nn.h: one number or point per thread and turn. The formulas
- * are those of ref, operation by operation. */
+/* Flow in two dimensions (backend/nn.h): one number or point per thread and iteration. Same
+ * formulas as ref, operation by operation. */
 #include "backend/cuda/core/element.cuh"
 
 enum { THREADS = 256 };
 
-/* Where a thread is in the spectra of all flows. */
+/* A thread's position in the spectra of all flows. */
 struct mode {
     int64_t flow;
     int k1, k2; /* k1 + K, k2 */
@@ -45,8 +45,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Block b works on flow b / blocks. Speeds are not negative, so that their bits are ordered as they
- * are, with NaN above all: the largest comes out of integers, in any order the same. */
+/* Block b works on flow b / blocks. Speeds are not negative, so their bits have the same order,
+ * with NaN largest: an integer maximum gives the same result in any order. */
 static __global__ void __launch_bounds__(THREADS)
     products_kernel(const tg_flow f, int blocks, double *values, unsigned long long *speed) {
     __shared__ unsigned long long most[THREADS];

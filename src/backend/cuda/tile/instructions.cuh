@@ -129,7 +129,7 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
                  : "memory");
 }
 
-/* Loads two numbers that are read once, if the flag is set. Predicated instead of branching,
+/* Stores two numbers, not to be read again soon, if `does`. Predicated instead of branching,
  * because some lane of a warp would nearly always take the branch. */
 __device__ inline void store_two_if(bool does, float2 *to, float a, float b) {
     asm volatile("{ .reg .pred does; setp.ne.b32 does, %0, 0;"
@@ -138,7 +138,7 @@ __device__ inline void store_two_if(bool does, float2 *to, float a, float b) {
 }
 
 /* Copies BYTES (4, 8 or 16) from global to shared memory asynchronously, bypassing registers; zeros
- * where the flag is not set. Both addresses are aligned to BYTES. The thread sees the data after
+ * unless `counts`. Both addresses are aligned to BYTES. The thread sees the data after
  * copies_wait(), other threads after a barrier that follows it. 16-byte copies bypass the L1.
  * NEIGHBOURS: prefetch the adjacent memory to the L2. */
 template <int BYTES, bool NEIGHBOURS = true>
