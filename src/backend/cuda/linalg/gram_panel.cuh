@@ -60,7 +60,7 @@ struct tile_place {
 };
 
 /* Tiles of a triangle are ordered so that those on the diagonal, which have less work, go to warps
- * 0, 1, 4 and 9: these share a quarter of a multiprocessor with two other warps. */
+ * 0, 1, 4 and 9: the quarters of a multiprocessor that run three of the ten warps, not two. */
 static __device__ tile_place tile_of(bool triangle, int warp) {
     if (!triangle) {
         return {GROUP + warp / 2 * TILE, warp % 2 * TILE};

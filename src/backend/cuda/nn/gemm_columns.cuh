@@ -1,8 +1,8 @@
 /* MLPs and linear skips as matrix products: tiles of columns.
  *
  * A column is a pixel of a sample. Activations of a tile are matrices (channels, count) of the
- * arithmetic's type in the workspace, about as large as a second-level cache: enough work for a
- * launch. A tile is a part of one sample, or several whole samples. */
+ * arithmetic type in the workspace, about the size of the L2 cache: enough work per launch. A tile
+ * is part of one sample, or several whole samples. */
 #ifndef TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 
@@ -13,7 +13,7 @@ enum { COLUMN_THREADS = 256, COLUMNS_PER_THREAD = 4, SUM_PARTS = 16 };
 
 struct column_tiles {
     int64_t batch, pixels;
-    int64_t width; /* columns of a tile at most; several samples: a multiple of pixels */
+    int64_t width; /* maximum columns per tile; with several samples a multiple of pixels */
 };
 
 struct column_tile {
@@ -23,7 +23,7 @@ struct column_tile {
     bool crosses; /* several samples */
 };
 
-/* `column_bytes`: of all matrices together, for one column. */
+/* `column_bytes`: bytes of all matrices for one column. */
 static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes) {
     const int64_t budget = 64 << 20;
     int64_t width = budget / column_bytes / 64 * 64;
@@ -35,7 +35,7 @@ static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_
     return {batch, pixels, width};
 }
 
-/* Tile by tile: starts with an empty tile at sample 0; false at the end. */
+/* Advances to the next tile; start with an empty tile at sample 0. False at the end. */
 static inline bool next_tile(const column_tiles &t, column_tile *tile) {
     tile->pixels = t.pixels;
     tile->crosses = t.width > t.pixels;
@@ -50,7 +50,7 @@ static inline bool next_tile(const column_tiles &t, column_tile *tile) {
     return tile->count > 0;
 }
 
-/* Where column j of channel c lies in an activation (batch, channels, pixels). */
+/* Index of column j of channel c in an activation (batch, channels, pixels). */
 __device__ inline int64_t column_at(const column_tile &t, int64_t channels, int64_t c, int j) {
     int64_t sample = t.sample, pixel = t.pixel + j;
     if (t.crosses) { /* then pixels < 2^22 */
@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 /* ---- sums of rows over the tiles of a call: (rows, SUM_PARTS) in f64 ---- */
 
 /* For every entry of a matrix (rows, count): adds take(c, j, load(c, j)) to the sums, which the
- * first tile sets; loads overlap as above. Grid of sum_grid. */
+ * first tile overwrites; loads overlap as above. Grid of sum_grid. */
 template <class L, class F>
 __device__ inline void sum_entries(int64_t rows, int count, bool first, double *sums, L load,
                                    F take) {
@@ -209,7 +209,7 @@ static tg_status add_sums(tg_backend *be, int64_t rows, int parts, const double 
 
 /* ---- layers ---- */
 
-/* h = D act(h + b) of a tile; slope, if wanted, its derivative. */
+/* h = D act(h + b) of a tile; writes its derivative to slope, if wanted. */
 template <class R>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     hidden_layer(column_tile t, int64_t hidden, tg_act act, dropout_of dropout, const R *b, R *h,
@@ -287,8 +287,8 @@ static tg_status input_of(tg_backend *be, const OP *op, const column_tile &t, re
     return CUDA_LAUNCHED(be, "reading a tile");
 }
 
-/* dx from d (rows, count), the gradient at what w (rows, in) gives: alpha w^T d, and so on. `room`
- * is for (in, count). */
+/* dx from d (rows, count), the gradient at the output of w (rows, in): alpha w^T d, and so on.
+ * `room` is for (in, count). */
 template <class X, class OP>
 static tg_status input_gradient(tg_backend *be, const OP *op, const column_tile &t, int64_t rows,
                                 double alpha, const void *w, const void *d, int64_t ld,

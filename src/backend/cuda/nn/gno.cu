@@ -1,10 +1,10 @@
 /* Graph kernels (backend/gno.h) in chunks of edges, as products of matrices: an edge is a pair of a
- * query and a point near it, in the order of the queries. What the kernel reads, its hidden layers
- * and its output are matrices (channels, edges) of one chunk; backward makes them again.
+ * query and a nearby point; edges are ordered by query. The kernel's input, hidden layers and
+ * output are matrices (channels, edges) of one chunk; backward recomputes them.
  *
- * Sums over the edges of a query are made by one thread, from the first edge on, chunk by chunk. So
- * are those of a point, backward, once the edges of a chunk are sorted by point with a stable sort:
- * the bits do not depend on what runs when. */
+ * One thread sums over the edges of a query, in order, chunk by chunk. Backward, one thread sums
+ * over the edges of a point, after a stable sort of the chunk's edges by point. The result does not
+ * depend on scheduling. */
 #include <cub/cub.cuh>
 
 #include "backend/cuda/nn/gno_kernels.cuh"
@@ -13,8 +13,8 @@
 
 template <class R> struct gno_work {
     tg_gno_sizes sizes;
-    int64_t samples; /* that one run of the kernel serves: all, or one if it reads their values */
-    int64_t most;    /* edges of a chunk */
+    int64_t samples; /* per run of the kernel: all, or one if it reads their values */
+    int64_t most;    /* edges per chunk */
     edges<R> chunk;
     R *input;                        /* (width[0], count) */
     R *layer[TG_GNO_MAX_LAYERS];     /* [l >= 1] (width[l], count), after GELU; then gradients */
@@ -33,7 +33,7 @@ static bool has_df(const tg_gno_sizes &s) {
     return s.reads_values || s.times_values;
 }
 
-/* Bytes of an edge in the matrices of a chunk. */
+/* Bytes per edge in the matrices of a chunk. */
 static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
     int64_t numbers = 1 + s.width[0] + (backward ? 2 : 1) * op->config->out_channels;
     for (int l = 1; l < s.layers; l++) {
@@ -44,7 +44,7 @@ static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op, bool backward
            (backward ? 5 : 2) * (int64_t)sizeof(int32_t);
 }
 
-/* As many edges as fit a budget, and as there can be. */
+/* Number of edges per chunk: limited by a budget and by how many can exist. */
 static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
     const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op, backward) / 64 * 64;
     const double all = (double)op->points * (double)op->queries;
@@ -67,7 +67,7 @@ static cudaError_t sort_edges(void *temporary, size_t *bytes, const int32_t *pla
                                            (int)count, 0, bits, stream);
 }
 
-/* Lays the workspace out; its bytes. */
+/* Lays out the workspace; returns its bytes. */
 template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_work<R> *w) {
     char *const base = static_cast<char *>(op->workspace); /* NULL: only its size is wanted */
     size_t used = 0;
@@ -109,7 +109,7 @@ template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_wo
         w->sorted = indices(w->most);
         sort_edges(NULL, &w->temporary_bytes, NULL, NULL, NULL, NULL, w->most, place_bits(op),
                    NULL);
-        cudaGetLastError(); /* a sort that cannot be is found out by its call */
+        cudaGetLastError(); /* clear the error: if the sort fails, its call reports it */
         w->temporary = take((int64_t)w->temporary_bytes, 1);
     }
     return used;
@@ -136,7 +136,7 @@ static dim3 row_grid(int64_t columns, int64_t rows) {
     return dim3((unsigned)(blocks < 1024 ? blocks : 1024), (unsigned)(rows < 65535 ? rows : 65535));
 }
 
-/* f of the samples that are computed now. */
+/* f of the current samples. */
 template <class T> static const T *values_of(const tg_gno *op, int64_t sample) {
     const T *f = static_cast<const T *>(op->f);
     return f ? f + sample * op->config->in_channels * op->points : NULL;
@@ -146,7 +146,7 @@ template <class R> static const R *gradients_of(const tg_gno *op, int64_t sample
     return static_cast<const R *>(op->dy) + sample * op->config->out_channels * op->queries;
 }
 
-/* The chunk's edges and what their kernels read. */
+/* The chunk's edges and their kernel inputs. */
 template <class R>
 static tg_status gather_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g,
                               const gno_work<R> &w, int64_t sample) {
@@ -171,7 +171,7 @@ static tg_status gather_chunk(tg_backend *be, const tg_gno *op, const gno_facts 
     return TG_OK;
 }
 
-/* The kernels of a chunk; with their slopes, backward. */
+/* The kernels of a chunk; backward also their slopes. */
 template <class R>
 static tg_status evaluate(tg_backend *be, const tg_gno *op, const gno_facts &g,
                           const gno_work<R> &w, int64_t sample) {
@@ -194,7 +194,7 @@ static tg_status evaluate(tg_backend *be, const tg_gno *op, const gno_facts &g,
     return TG_OK;
 }
 
-/* The chunk that begins where the one before has ended; false: there is none. */
+/* Advances to the next chunk; false at the end. */
 template <class R> static bool next_chunk(const tg_gno *op, gno_work<R> *w) {
     const int64_t left = op->neighbours->count - (w->chunk.first + w->chunk.count);
     w->chunk.first += w->chunk.count;
@@ -231,7 +231,7 @@ template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
 
 /* ---- backward ---- */
 
-/* The gradients of the layers, from that at the output on down. */
+/* The gradients of the layers, from the output down. */
 template <class R>
 static tg_status back_layers(tg_backend *be, const tg_gno *op, const gno_work<R> &w,
                              bool is_first) {
@@ -295,7 +295,7 @@ static tg_status back_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g
     return op->df && has_df(w.sizes) ? back_values(be, op, g, w, sample) : TG_OK;
 }
 
-/* df of some samples, once all of their edges were added up. */
+/* df of some samples, after all their edges are added. */
 template <class R>
 static tg_status finish_df(tg_backend *be, const tg_gno *op, const gno_work<R> &w, int64_t sample) {
     const int64_t count = w.samples * op->config->in_channels * op->points;

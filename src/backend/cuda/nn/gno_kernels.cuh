@@ -1,5 +1,5 @@
-/* The kernels of graph kernels (gno.cu): edges of a chunk, what their kernels read, and sums over
- * the edges of queries and points. */
+/* CUDA kernels for graph kernels (gno.cu): edges of a chunk, kernel inputs, and sums over the edges
+ * of queries and points. */
 #ifndef TG_BACKEND_CUDA_NN_GNO_KERNELS_CUH
 #define TG_BACKEND_CUDA_NN_GNO_KERNELS_CUH
 
@@ -15,7 +15,7 @@ struct gno_facts {
     cell_lists lists;
     tg_gno_config config;
     bool is_mean;      /* without weights */
-    bool times_values; /* f, by which the kernel is multiplied */
+    bool times_values; /* multiply the kernel by f */
     tg_act act;        /* of f */
     int64_t samples;   /* that share a chunk */
     int64_t in, out;   /* channels */
@@ -37,7 +37,7 @@ template <class R> struct edges {
 
 /* ---- edges ---- */
 
-/* The query that edge number `edge` of all belongs to: the last that begins at it or before. */
+/* The query of edge number `edge`: the last one that begins at or before it. */
 __device__ static inline int64_t query_of(const cell_lists &s, int64_t edge) {
     int64_t low = 0, high = s.queries;
     while (high - low > 1) {
@@ -51,7 +51,7 @@ __device__ static inline int64_t query_of(const cell_lists &s, int64_t edge) {
     return low;
 }
 
-/* A warp lists the edges of a query, as far as they are of the chunk. */
+/* A warp lists the edges of a query that are in the chunk. */
 template <class R>
 static __global__ void __launch_bounds__(EDGE_THREADS) list_edges(gno_facts g, edges<R> e) {
     __shared__ int64_t from;
@@ -78,7 +78,7 @@ static __global__ void __launch_bounds__(EDGE_THREADS) list_edges(gno_facts g, e
 }
 
 __device__ static inline void sine_and_cosine(double angle, float *sine, float *cosine) {
-    const double turns = angle * 0.15915494309189533577; /* whole ones are left out in f64 */
+    const double turns = angle * 0.15915494309189533577; /* whole turns are removed in f64 */
     sincospif((float)(2.0 * (turns - rint(turns))), sine, cosine);
 }
 __device__ static inline void sine_and_cosine(double angle, double *sine, double *cosine) {
@@ -86,7 +86,7 @@ __device__ static inline void sine_and_cosine(double angle, double *sine, double
 }
 
 /* e(y), then e(x) of all edges: blockIdx.y is a coordinate of one of the two, or one frequency of
- * it, which makes two rows. */
+ * it, which fills two rows. */
 template <class R>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     embed_edges(gno_facts g, edges<R> e, R *input) {
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- sums over queries ---- */
 
-/* y += what the chunk adds: a thread has a query, blockIdx.y is a channel of a sample. */
+/* y += the chunk's contribution: one query per thread, blockIdx.y is a channel of a sample. */
 template <class T>
 static __global__ void __launch_bounds__(EDGE_THREADS)
     reduce_edges(gno_facts g, edges<real_of<T>> e, const real_of<T> *kernel, const T *f,
@@ -192,8 +192,8 @@ static __global__ void __launch_bounds__(EDGE_THREADS) add_saturating(int count,
     }
 }
 
-/* The gradients at the values: dvalues += the sums over the edges of each point, which stand in a
- * row; the thread of the first of them makes its sum. dinput NULL: the kernel reads no values. */
+/* The gradients at the values: dvalues += the sums over the edges of each point, which are
+ * consecutive; the thread of the first one sums them. dinput NULL: the kernel reads no values. */
 template <class R>
 static __global__ void __launch_bounds__(EDGE_THREADS)
     reduce_points(gno_facts g, edges<R> e, const int32_t *sorted_place, const int32_t *sorted,

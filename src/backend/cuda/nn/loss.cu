@@ -1,11 +1,11 @@
 /* Losses and their gradients; the formulas are those of ref (backend/ref/nn_loss.c).
  *
- * Blocks sum parts of an image in f64; one kernel folds the parts, adds the loss to the value and
- * leaves what the gradients need; another one writes these. What rounding takes from one number of
- * a gradient is given to the next, since their sum (what a network's last bias sees) is N^2 times
- * smaller than they are: in a patch of 32 runs lanes of a warp carry along their runs, and the
- * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. Norms
- * that are given (loss_squares.cu) take the place of the first sums. */
+ * Blocks sum parts of an image in f64. One kernel folds the parts, adds the loss to the value and
+ * stores the factors of the gradients; another one writes the gradients. The rounding error of one
+ * number of a gradient is carried to the next, because their sum (the gradient of a network's last
+ * bias) is N^2 times smaller than they are. In a patch of 32 runs, lanes of a warp carry along
+ * their runs, and the ends of the runs carry from lane to lane, so that only the remainder of a
+ * patch is lost. Given norms (loss_squares.cu) replace the first sums. */
 #include "backend/cuda/nn/nn.cuh"
 
 enum {
@@ -22,21 +22,20 @@ struct loss_sizes {
     tg_loss_norm norm;
     bool relative;
     double p, beta;
-    int parts; /* blocks of an image that sum */
+    int parts; /* blocks per image that sum */
 };
 
-/* Left by the folding for each image. */
+/* Written by the folding kernel for each image. */
 struct image_result {
-    double norm; /* |e| */
-    double
-        factor; /* the gradient of |e| times this is what is wanted; NaN if the loss is no number */
+    double norm;   /* |e| */
+    double factor; /* the result is this times the gradient of |e|; NaN if the loss is NaN */
 };
 
 /* ---- reading ---- */
 
 template <class T> struct image {
     const T *pred, *target;
-    const double *slope; /* of a norm that is given */
+    const double *slope; /* of a given norm */
     int components;
     /* e at a point. */
     __device__ double error(int64_t point, int c) const {
@@ -121,8 +120,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One block, a warp per image from `first` on: their losses, added to the value (may be NULL), and
- * the sums they are made of (powers may be NULL). */
+/* One block, a warp per image from `first` on: adds their losses to the value (may be NULL) and
+ * writes the underlying sums (powers may be NULL). */
 static __global__ void __launch_bounds__(THREADS)
     fold_images(loss_sizes s, tg_loss_op op, int64_t first, int64_t count, const double *partial,
                 image_result *result) {
@@ -193,7 +192,7 @@ static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im
     return sum / norm;
 }
 
-/* Rounds run[i] + carry to T and keeps what that takes away. */
+/* Rounds run[i] + carry to T and keeps the rounding error as carry. */
 template <class T> static __device__ inline void round_on(double *number, double *carry) {
     const double exact = *number + *carry;
     const T rounded = (T)exact;
@@ -201,9 +200,8 @@ template <class T> static __device__ inline void round_on(double *number, double
     *number = (double)rounded;
 }
 
-/* A patch: exact gradients in, rounded ones out. Number i lies in lane i / RUN's run; all
- * but the last number of each component of a run are rounded by its lane, these last ones in order.
- */
+/* A patch: exact gradients in, rounded ones out. Number i is in the run of lane i / RUN. A lane
+ * rounds all numbers of its run except the last of each component; these are rounded in order. */
 template <class T>
 static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, int components) {
     double carry[2] = {0.0, 0.0};
@@ -223,8 +221,8 @@ static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, in
     __syncwarp();
 }
 
-/* A block per patch of an image, whose first warp rounds; patches of an image begin at its first
- * number. */
+/* One block per patch of an image; its first warp rounds. The first patch begins at the image's
+ * first number. */
 template <class T>
 static __global__ void __launch_bounds__(32 * PATCH_WARPS)
     write_gradients(loss_sizes s, int64_t count, const image_result *result, const T *pred,
@@ -285,7 +283,7 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
     return s;
 }
 
-/* Images first .. first + count - 1, whose sums fit the scratch. */
+/* Runs images first .. first + count - 1, whose sums fit the scratch. */
 template <class T>
 static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes &s, int64_t first,
                          int64_t count) {

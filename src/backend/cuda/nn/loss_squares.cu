@@ -1,6 +1,6 @@
-/* Squares of norms that are given to a loss: Sobolev norms of spectra and residuals of equations;
- * the formulas are those of the host (backend/loss_math.h). Blocks sum parts of an image in f64, a
- * warp folds the parts: a fixed order. */
+/* Squared norms for losses with a given norm: Sobolev norms of spectra and residuals of equations.
+ * Same formulas as on the host (backend/loss_math.h). Blocks sum parts of an image in f64, and a
+ * warp folds the parts in a fixed order. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/loss_math.h"
 

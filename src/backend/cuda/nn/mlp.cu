@@ -1,7 +1,7 @@
-/* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a
- * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
- * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32;
- * they have GELU inside, and any other activation goes the way of this file. */
+/* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a time,
+ * forward and backward. MLPs with one output use mlp_single.cu. Where products may be rounded to
+ * TF32, shapes that fit use one tensor-core kernel (mlp_tile_forward.cu), which supports only GELU
+ * as hidden activation. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
 extern "C" {
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- steps of a tile ---- */
 
-/* h, and its slope if there is room for it. */
+/* h, and its slope if there is an array for it. */
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t, const void *u,
                            int64_t ld, R *h, R *slope) {
@@ -230,7 +230,7 @@ size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     return most;
 }
 
-/* Whether the activations are such that other ways than that of columns are asked. */
+/* Whether the activations allow kernels other than this file's. */
 static bool may_use_special_kernel(const tg_mlp *op) {
     return has_tile_kernels(op->act) && hidden_act_of(op) == TG_ACT_GELU;
 }
@@ -270,7 +270,7 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
     if (!may_use_special_kernel(op)) {
         return COLUMNS;
     }
-    if (backward && op->x_quantized) { /* the workspace slot has said so */
+    if (backward && op->x_quantized) { /* rejected earlier by the workspace slot */
         return CHANNELS;
     }
     return mlp_narrow_supports(be, op, backward)      ? NARROW

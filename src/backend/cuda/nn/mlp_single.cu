@@ -1,15 +1,15 @@
-/* MLPs with one output, w2 (1, hidden), as most projections are: of the products only
- * P = w1 act(x), its transpose and the gradient of w1 are products of matrices. The hidden layer of
- * a tile is made once and passes through memory as little as possible:
+/* MLPs with one output, w2 (1, hidden), such as most projections. Only P = w1 act(x), its transpose
+ * and the gradient of w1 are matrix products. The hidden layer of a tile is computed once and
+ * passes through memory as little as possible:
  *   forward   y = beta y + alpha (sum_c w2[c] gelu(P[c] + b1[c]) + b2) + gate add
  *   backward  with f = alpha dy, in place of P:  dP[c] = w2[c] f gelu'(P[c] + b1[c]),
- *             and on the way db1[c] += sum dP[c], dw2[c] += sum f gelu(P[c] + b1[c]). */
+ *             and in the same pass db1[c] += sum dP[c], dw2[c] += sum f gelu(P[c] + b1[c]). */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
 enum {
     SLICES = 8,         /* warps that share the hidden channels of 32 columns */
     CHANNEL_PARTS = 4,  /* blocks that share a hidden channel */
-    LOADS_IN_FLIGHT = 8 /* numbers a thread asks for before it uses them */
+    LOADS_IN_FLIGHT = 8 /* loads that a thread issues before it uses them */
 };
 
 /* ---- the workspace ---- */
@@ -36,7 +36,7 @@ bool mlp_single_supports(const tg_mlp *op) {
     return op->out == 1 && op->hidden >= 1 && op->dropout == 0.0;
 }
 
-/* Whatever the dropout: it may change between calls. */
+/* Does not depend on the dropout, which may change between calls. */
 size_t mlp_single_workspace(const tg_mlp *op, bool backward) {
     const int64_t numbers = (op->in + op->hidden + 1) * tiles_of(op).width;
     return op->out == 1 ? (size_t)sums_of(op, backward) * sizeof(double) +
@@ -154,12 +154,12 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- all tiles ---- */
 
-/* Whether x and dx of a tile are multiplied where they lie, sample by sample. */
+/* Whether x and dx of a tile are multiplied in place, sample by sample. */
 static bool multiplies_in_place(const tg_mlp *op, const column_tile &t) {
     return t.crosses && t.pixels >= 4096 && op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL;
 }
 
-/* C = op(w1) B + beta C for all samples of a tile; distances of rows and of samples. */
+/* C = op(w1) B + beta C for all samples of a tile; strides of rows and of samples. */
 static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column_tile &t,
                                   tg_op op_w, const void *b, int64_t ldb, int64_t stride_b,
                                   double beta, void *c, int64_t ldc, int64_t stride_c) {
@@ -238,7 +238,7 @@ fail:
     return status;
 }
 
-/* f with its sum, and the gradient at the hidden layer in place of p. */
+/* f with its sum; overwrites p with the gradient at the hidden layer. */
 template <class R>
 static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
                                  const single_matrices<R> &m) {
@@ -260,7 +260,7 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
     return status;
 }
 
-/* dw1 += p u^T, then dx; u as hidden_of gave it. */
+/* dw1 += p u^T, then dx; u as computed by hidden_of. */
 template <class R>
 static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_tile &t,
                                  const single_matrices<R> &m, const void *u, int64_t ld) {

@@ -1,8 +1,8 @@
-/* Channel MLPs on tensor cores (tile/): shapes of kernels, which of them a call takes, and what
- * both directions share.
+/* Channel MLPs on tensor cores (tile/): kernel shapes, their selection, and code shared by forward
+ * and backward.
  *
- * Channels are rounded up to IN and OUT, the hidden layer is taken in chunks of CHUNK channels: a
- * tile's hidden activations only ever exist in shared memory. 16-bit activations are multiplied in
+ * Channels are rounded up to IN and OUT. The hidden layer is computed in chunks of CHUNK channels:
+ * a tile's hidden activations exist only in shared memory. 16-bit activations are multiplied in
  * their own format where the hidden layer is one chunk, else they are widened to tf32. */
 #ifndef TG_BACKEND_CUDA_NN_MLP_TILE_CUH
 #define TG_BACKEND_CUDA_NN_MLP_TILE_CUH
@@ -56,7 +56,7 @@ template <class S, class W2> struct mlp_weights {
             b1[j] = j < left ? t.b1[first + j] : 0.0f;
         }
     }
-    /* Those of a chunk that was loaded so many after this one. */
+    /* The same of the chunk loaded that many chunks after this one. */
     __device__ mlp_weights after(int chunks) const {
         mlp_weights w = *this;
         if constexpr (!S::F::HALF) { /* else there is only one */
@@ -69,7 +69,7 @@ template <class S, class W2> struct mlp_weights {
 
 /* ---- shared memory of the kernels ---- */
 
-/* Forward the w2 of 16-bit formats stay in registers. */
+/* Forward keeps w2 in registers in 16-bit formats. */
 template <class S> using mlp_result = warp_tile<typename S::F, S::OUT, TILE>;
 template <class S, bool HELD> struct forward_w2 { using type = typename S::W2; };
 template <class S> struct forward_w2<S, true> {
@@ -77,9 +77,8 @@ template <class S> struct forward_w2<S, true> {
 };
 template <class S> using forward_weights = mlp_weights<S, typename forward_w2<S, S::F::HALF>::type>;
 
-/* Where there are few inputs there is room for two hidden tiles, so that warps may be a chunk
- * apart. Else, in tf32, the hidden tile takes the place of the input where that is used up by one
- * chunk. */
+/* With few inputs, two hidden tiles fit, so that warps may be a chunk apart. Otherwise, in tf32,
+ * the hidden tile overwrites the input if there is only one chunk. */
 template <class S> constexpr bool has_two_tiles = S::IN == 16;
 template <class S> constexpr bool may_overlay = !S::F::HALF && !has_two_tiles<S>;
 
@@ -91,13 +90,13 @@ template <class S> size_t mlp_forward_shared(int chunks) {
     return (size_t)chunks * forward_weights<S>::BYTES + tile_bytes<typename S::F>(rows);
 }
 
-/* Whether the slopes of act(x) are kept in shared memory from when it is made, which pays where
- * there is room for them. */
+/* Whether to keep the slopes of act(x) in shared memory when act(x) is computed; worthwhile if they
+ * fit. */
 template <class S, bool DX, bool DW> constexpr bool keeps_slopes = DX &&DW && (S::CHUNK < S::IN);
 
 template <class S> using backward_weights = mlp_weights<S, typename S::W2>;
 
-/* Chunks whose weights a block holds: its own, or all. */
+/* Number of chunks whose weights a block holds: its own, or all. */
 template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
     const int rows = S::IN * (keeps_slopes<S, DX, DW> ? 2 : 1) + S::OUT + S::CHUNK * (DW ? 2 : 1);
     return (size_t)(DW ? 1 : chunks) * backward_weights<S>::BYTES + tile_bytes<typename S::F>(rows);
@@ -105,14 +104,14 @@ template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
 
 /* ---- which kernel ---- */
 
-/* Whether there is a shape for the call at all; the device may have too little shared memory. */
+/* Whether a shape exists for the call; the device may still have too little shared memory. */
 bool mlp_tile_supports(const tg_backend *be, const tg_mlp *op);
 
-/* Whether such a call is on 16-bit activations that are multiplied as they are. */
+/* Whether such a call multiplies 16-bit activations in their own format. */
 bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward);
 
-/* Calls f(mlp_shape) with the smallest shape there is for these channels; `dx`: backward needs the
- * gradient of the input, for which no shape with few inputs is made. */
+/* Calls f(mlp_shape) with the smallest shape for these channels. `dx`: backward computes the
+ * gradient of the input, which shapes with few inputs do not support. */
 template <class F, class G> auto with_shape_of(const tg_mlp *op, bool dx, G f) {
     const int64_t in = op->in, out = op->out;
     if (in > 64 || out > 64) {
@@ -139,7 +138,7 @@ template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, b
     return small ? f(mlp_shape<f16, 64, 32, 64>()) : f(mlp_shape<f16, 128, 64, 128>());
 }
 
-/* X: what is known of x and dx, Y: of the others. */
+/* X: storage of x and dx, Y: of the others, if known at compile time. */
 template <int X, int Y> __device__ inline void assume_all(mlp_task &t) {
     assume<X>(t.x);
     assume<X>(t.dx);
@@ -149,8 +148,8 @@ template <int X, int Y> __device__ inline void assume_all(mlp_task &t) {
     assume<Y>(t.dy);
 }
 
-/* f(X, Y) of a call of shape S. Storages differ where an MLP leads into the network or out of it:
- * from few full numbers to 16-bit ones, or the other way round. */
+/* f(X, Y) of a call of shape S. Storage formats differ where an MLP is the lifting or the
+ * projection: from few f32 channels to 16-bit ones, or the reverse. */
 template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
     if constexpr (S::F::HALF) {
         return f(known<S::F::STORE>(), known<S::F::STORE>());
@@ -158,7 +157,7 @@ template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
         const bool whole = is_whole(t.x) && is_whole(t.dx) && is_whole(t.y) && is_whole(t.add) &&
                            is_whole(t.activated) && is_whole(t.dy);
         const tg_storage x = t.x.store, y = t.y.store;
-        if constexpr (S::F::SPLIT) { /* full storage alone is taken */
+        if constexpr (S::F::SPLIT) { /* supports f32 storage only */
             return whole ? f(known<TG_STORE_FULL>(), known<TG_STORE_FULL>())
                          : f(known<LOOSE>(), known<LOOSE>());
         } else {
@@ -180,7 +179,7 @@ template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
 
 /* ---- how y is made of more than the MLP ---- */
 
-/* Of the rows of a result: the factor of what y starts from (add, or y itself), and alpha b2. */
+/* Per row of a result: the factor of y's initial value (add, or y itself), and alpha b2. */
 template <class P> struct row_terms {
     float scale[P::MT][2], bias[P::MT][2];
 
@@ -201,8 +200,8 @@ __device__ inline void fetch_start(const mlp_task &t, prefetched<P> &start, P &y
     start.fetch(y, from, t.tiles, place, t.add.data || t.beta != 0.0f);
 }
 
-/* y = gate add + beta y + alpha b2, the first of these being `start`. Rounded one by one: the same
- * bits in every kernel. */
+/* y = gate add + beta y + alpha b2, where the first two terms are `start`. Each term is rounded
+ * separately, so that all kernels give the same bits. */
 template <class P>
 __device__ inline void start_y(const mlp_task &t, const row_terms<P> &terms,
                                const prefetched<P> &start, P &y, tile_place place) {

@@ -1,15 +1,15 @@
-/* Channel MLPs on tensor cores, backward. For every tile the hidden layer is made again,
+/* Channel MLPs on tensor cores, backward. For every tile the hidden layer is recomputed,
  *   p = w1 act(x) + b1,  dp = (w2^T dy) gelu'(p),
- * and gives the gradients of the weights, summed in registers over all tiles of a block,
+ * which gives the gradients of the weights, summed in registers over all tiles of a block,
  *   dw2 += alpha dy gelu(p)^T,  dw1 += alpha dp act(x)^T,  db2 += alpha dy,  db1 += alpha dp,
- * and that of the input, dx = (beta dx + alpha w1^T dp) [act'(x)].
+ * and the gradient of the input, dx = (beta dx + alpha w1^T dp) [act'(x)].
  *
- * A hidden layer of one chunk does both in one kernel. With several, a first kernel has blocks for
- * each chunk that sum the gradients of its weights, and a second one goes through all chunks of a
- * tile for dx: the first leaves before dx is written, which may be x. */
+ * With one hidden chunk, one kernel does both. With several, blocks of a first kernel sum the
+ * gradients of one chunk's weights, and a second kernel loops over all chunks of a tile for dx. The
+ * first kernel ends before dx, which may be x, is written. */
 #include "backend/cuda/nn/mlp_tile.cuh"
 
-/* p becomes gelu'(p + b1); h, if there is room for it, gelu(p + b1). */
+/* p becomes gelu'(p + b1); h, if there is an array for it, gelu(p + b1). */
 template <bool KEEPS, class P>
 static __device__ inline void hidden_slopes(P &p, const float *b1, typename P::F::number *h) {
     float bias[P::MT][2];
@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
         if (DX && F::HALF) { /* has the registers for it */
             old.fetch(dx, t.dx, t.tiles, place, ratio != 0.0f);
         }
-        __syncthreads(); /* the tile before is done with shared memory */
+        __syncthreads(); /* shared memory of the previous tile is no longer read */
         x.put(t.x.store, t.act, u, slopes);
         dy.put(t.dy.store, TG_ACT_NONE, d);
         if (DW) {
@@ -120,7 +120,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
         }
         if (DX && !DW) {
             old.fetch(dx, t.dx, t.tiles, place, ratio != 0.0f);
-            if (ratio != 1.0f) { /* else it arrives later */
+            if (ratio != 1.0f) { /* else it is loaded later */
                 old.start(dx, t.dx.store, scaled);
             }
         }
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
             hidden_slopes<DW>(slope, w.b1, h);
             add_adjoint_product(dp, w.w2, d);
             if (c > 0) {
-                __syncthreads(); /* all are done with the dh before */
+                __syncthreads(); /* the previous dh is no longer read */
             }
             put_hidden_gradient(slope, dp, dh, db1);
             __syncthreads();
@@ -173,7 +173,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
 
 /* ---- partial sums ---- */
 
-/* Channels as the partial sums have them: rounded up. Sums of biases are f64. */
+/* Channels of the partial sums, rounded up. Sums of biases are f64. */
 struct mlp_sizes {
     int in, hidden, out;
 };
@@ -210,7 +210,7 @@ static tg_status fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int p
 
 /* ---- host ---- */
 
-/* Parts that sum the gradients of weights, `blocks` being how many blocks there may be. */
+/* Number of parts that sum the gradients of weights, for at most `blocks` blocks. */
 static int parts_of(int64_t tiles, int blocks, int chunks) {
     const int parts = blocks / chunks < 1 ? 1 : blocks / chunks;
     return tiles < parts ? (int)tiles : parts;
@@ -220,7 +220,7 @@ template <class S> static mlp_sizes sizes_of(int chunks) {
     return {S::IN, chunks * S::CHUNK, S::OUT};
 }
 
-/* Whether one kernel makes all gradients. */
+/* Whether one kernel computes all gradients. */
 template <class S> static bool is_fused(const tg_mlp *op) {
     return S::IN == S::OUT && mlp_chunks(op, S::CHUNK) == 1 && op->dx;
 }
@@ -237,7 +237,7 @@ bool mlp_tile_backward_supports(const tg_backend *be, const tg_mlp *op) {
            });
 }
 
-/* Enough whether or not dx is wanted, and for 16-bit formats, whose parts are not larger. */
+/* Sufficient with or without dx, and for 16-bit formats, whose parts are not larger. */
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
     if (!mlp_tile_supports(be, op)) {
         return 0;
@@ -295,7 +295,7 @@ tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op) {
             }
         }
         tg_status status = sum_weights<S, false>(be, op, t);
-        if constexpr (S::IN > 16 && S::CHUNK > 32 && !S::F::HALF) { /* else it is there already */
+        if constexpr (S::IN > 16 && S::CHUNK > 32 && !S::F::HALF) { /* else already covered */
             status = status == TG_OK && op->dx ? write_dx<S>(be, t) : status;
         }
         return status;

@@ -30,10 +30,10 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
         const tile_place place = place_of(t.tiles, tile);
         prefetched<R> start;
         R y;
-        if (F::HALF) { /* has the registers for it; and the barrier below was behind the use of u */
+        if (F::HALF) { /* has enough registers; the barrier below comes after the use of u */
             fetch_start(t, start, y, place);
         } else {
-            __syncthreads(); /* the tile before is done with h, which may be u */
+            __syncthreads(); /* the previous tile's h, which may be u, is no longer read */
         }
         x.put(t.x.store, t.act, u);
         __syncthreads();
@@ -47,10 +47,10 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
             p.clear();
             add_product(p, w.w1, u);
             if (!F::HALF && c == 0) {
-                fetch_start(t, start, y, place); /* arrives during the next lines */
+                fetch_start(t, start, y, place); /* loads overlap with the next lines */
             }
             if (may_overlay<S>) {
-                __syncthreads(); /* all are done with u, or with the h before */
+                __syncthreads(); /* u, or the previous h, is no longer read */
             }
             put_tile(p, to, [&](int m, int k, float v) { return gelu(v + w.b1[P::row(m, k)]); });
             if (c == 0) {

@@ -1,7 +1,6 @@
-/* Neighbours by cell lists on the GPU (backend/neighbours.h): places are sorted by cell with a
- * stable radix sort, so that those of a cell keep their order, and a warp searches for a query. The
- * host learns the corners of the box, on which the cells depend, and how many neighbours there are.
- */
+/* Neighbours by cell lists on the GPU (backend/neighbours.h): a stable radix sort orders places by
+ * cell and keeps the order within a cell; one warp searches for each query. The host reads back the
+ * corners of the box, which define the cells, and the number of neighbours. */
 #include <cub/cub.cuh>
 
 #include "backend/cuda/nn/neighbours.cuh"
@@ -11,7 +10,7 @@ enum { THREADS = 256, WARPS = THREADS / 32, BOX_BLOCKS = 128 };
 
 /* ---- memory ---- */
 
-/* Behind the arrays: what one set of places is sorted in. */
+/* After the arrays: workspace to sort one set of places. */
 struct sort_workspace {
     char *places;      /* (count, dim) as they came, if they came from the host */
     uint32_t *cell[2]; /* (count) before and after */
@@ -20,7 +19,7 @@ struct sort_workspace {
     size_t temporary_bytes;
 };
 
-/* What cells are numbered with: there are no more of them than points. */
+/* Type of cell numbers: there are no more cells than points. */
 static int cell_bits(int64_t points) {
     int bits = 1;
     while (((int64_t)1 << bits) < points) {
@@ -40,7 +39,7 @@ static cudaError_t add_up(void *temporary, size_t *bytes, int64_t count, int64_t
     return cub::DeviceScan::InclusiveSum(temporary, *bytes, first, first, (int)count, stream);
 }
 
-/* Lays the room out; its bytes. base NULL: only these are wanted. */
+/* Lays out the workspace; returns its bytes. base NULL: only computes them. */
 static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspace *room) {
     const int64_t most = points > queries ? points : queries;
     size_t used = 0;
@@ -55,7 +54,7 @@ static size_t lay_out(int64_t points, int64_t queries, char *base, sort_workspac
     }
     room->number = reinterpret_cast<int32_t *>(take((size_t)most * sizeof(int32_t)));
     room->temporary_bytes = 0;
-    for (int64_t count : {points, queries}) { /* a count that fails is found out by the call */
+    for (int64_t count : {points, queries}) { /* a size query that fails is reported by the call */
         size_t bytes = 0;
         sort_by_cell(NULL, &bytes, *room, cell_bits(points), count, NULL, NULL);
         room->temporary_bytes = bytes > room->temporary_bytes ? bytes : room->temporary_bytes;
@@ -170,7 +169,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* f(i) of every query, for a warp, in the order of cells. */
+/* Calls f(i) for every query, one warp each, in the order of cells. */
 template <class F> __device__ static inline void each_query(const cell_lists &s, F f) {
     for (int64_t k = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; k < s.queries;
          k += (int64_t)gridDim.x * WARPS) {
@@ -200,7 +199,7 @@ static __global__ void __launch_bounds__(THREADS) list_near(cell_lists s, int64_
 
 /* ---- building ---- */
 
-/* Where the places of a tensor lie on the device: there, or a copy in `room`. */
+/* Device address of a tensor's places: its own data, or a copy in `room`. */
 static tg_status bring(tg_backend *be, const tg_tensor *t, char *room, const void **out) {
     *out = t->place == TG_HOST ? room : t->data;
     return t->place == TG_HOST && tg_tensor_numel(t) > 0
@@ -208,7 +207,7 @@ static tg_status bring(tg_backend *be, const tg_tensor *t, char *room, const voi
                : TG_OK;
 }
 
-/* The box of places, on its way to pinned memory. */
+/* Computes the box of places and queues its copy to pinned memory. */
 static tg_status measure(tg_backend *be, int dim, int64_t count, tg_dtype dtype,
                          const void *places) {
     const cuda_state *cuda = cuda_state_of(be);
@@ -227,7 +226,7 @@ static tg_status measure(tg_backend *be, int dim, int64_t count, tg_dtype dtype,
     });
 }
 
-/* What has come there. */
+/* Reads the box from pinned memory. */
 static box measured(const tg_backend *be) {
     const box *parts = static_cast<const box *>(cuda_state_of(be)->pinned);
     box all = parts[0];

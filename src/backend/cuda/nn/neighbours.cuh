@@ -1,6 +1,5 @@
-/* Cell lists (backend/neighbours.h) as kernels see them. Distances and cells are computed as on the
- * host to the bit, without fused multiply-add, so that the same neighbours come in the same order.
- */
+/* Cell lists (backend/neighbours.h) as kernels see them. Distances and cells are bit-identical to
+ * the host's, without fused multiply-add, so that the same neighbours come in the same order. */
 #ifndef TG_BACKEND_CUDA_NN_NEIGHBOURS_CUH
 #define TG_BACKEND_CUDA_NN_NEIGHBOURS_CUH
 
@@ -43,13 +42,13 @@ static inline cell_lists cell_lists_of(const tg_neighbours *s) {
     return lists;
 }
 
-/* The cell along an axis, for places outside the box that of its border; of NaN the first. */
+/* The cell along an axis. Places outside the box get the nearest cell, NaN the first. */
 __device__ inline int64_t cell_along(const cell_lists &s, int d, double p) {
     const double cell = floor(__dmul_rn(__dsub_rn(p, s.low[d]), s.per_length[d]));
     return !(cell >= 0.0) ? 0 : cell >= (double)s.cells[d] ? s.cells[d] - 1 : (int64_t)cell;
 }
 
-/* The cells that the ball around a query reaches, both included; from > to: none. */
+/* The range of cells that the ball around a query touches, inclusive; from > to: none. */
 struct cell_reach {
     double q[3];
     int64_t from[3], to[3];
@@ -76,8 +75,8 @@ __device__ inline double distance2_to(const cell_lists &s, const cell_reach &r, 
     return __dadd_rn(__dadd_rn(__dmul_rn(x, x), __dmul_rn(y, y)), __dmul_rn(z, z));
 }
 
-/* Calls f(k, place, squared distance) for neighbour number k of query i, from the lane that has
- * found it; the whole warp calls, with one i. Returns how many there are. */
+/* Calls f(k, place, squared distance) for neighbour number k of query i, on the lane that found it.
+ * The whole warp calls, with the same i. Returns the number of neighbours. */
 template <class F> __device__ inline int64_t each_neighbour(const cell_lists &s, int64_t i, F f) {
     const cell_reach r = reach_of(s, i);
     const double limit = __dmul_rn(s.radius, s.radius);
@@ -86,7 +85,7 @@ template <class F> __device__ inline int64_t each_neighbour(const cell_lists &s,
     for (int64_t c0 = r.from[0]; c0 <= r.to[0]; c0++) {
         for (int64_t c1 = r.from[1]; c1 <= r.to[1] && r.from[2] <= r.to[2]; c1++) {
             const int64_t row =
-                (c0 * s.cells[1] + c1) * s.cells[2]; /* cells of a row lie in a row */
+                (c0 * s.cells[1] + c1) * s.cells[2]; /* cells of a row are consecutive */
             const int64_t end = s.begin[row + r.to[2] + 1];
             for (int64_t first = s.begin[row + r.from[2]]; first < end; first += 32) {
                 const int64_t place = first + lane;

@@ -1,7 +1,7 @@
-/* Shared by the neural-operator slots: numbers in runs of four, dropout, and passes in which blocks
- * belong to channels.
+/* Shared by the neural-operator slots: runs of four numbers, dropout, and passes with blocks per
+ * channel.
  *
- * A storage type T stands for the arithmetic too: real_of<T> is the type of weights and sums. */
+ * A storage type T also determines the arithmetic: real_of<T> is the type of weights and sums. */
 #ifndef TG_BACKEND_CUDA_NN_NN_CUH
 #define TG_BACKEND_CUDA_NN_NN_CUH
 
@@ -19,7 +19,7 @@ void cuda_fill_nn_two_modes(tg_backend_ops *ops);
 void cuda_fill_nn_mapped(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
-/* For the workspace slot: bytes, and whether a kernel takes the sizes. */
+/* For the workspace slot: bytes, and whether a kernel supports the sizes. */
 size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward);
 size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
 size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward);
@@ -28,9 +28,8 @@ bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op);
 bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op);
 bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op);
 
-/* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu),
- * for shapes that fit one: whether that is so for a call, the call, and what backward needs of the
- * workspace. */
+/* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu), for
+ * supported shapes: whether a call is supported, the calls, and the workspace of backward. */
 bool skip_tile_supports(const tg_backend *be, const tg_skip *op);
 tg_status skip_tile_forward(tg_backend *be, const tg_skip *op);
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op);
@@ -41,21 +40,21 @@ tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 
-/* Whether a call goes the way for one output; what it needs of the workspace, 0 if it never does
- * for these sizes. */
+/* MLPs with one output (mlp_single.cu): whether a call is supported, and its workspace, 0 if these
+ * sizes never are. */
 bool mlp_single_supports(const tg_mlp *op);
 size_t mlp_single_workspace(const tg_mlp *op, bool backward);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
-/* Calls of one output or few inputs that have kernels of their own on GPUs of compute
- * capability 9.0 (sm90/narrow_mlp.cu), for f32 in TF32. */
+/* MLPs with one output or few inputs on GPUs of compute capability 9.0 (sm90/narrow_mlp.cu), for
+ * f32 in TF32. */
 bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward);
 size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
 
-/* Channel MLPs of a block backwards, likewise (sm90/channel_mlp.cu). */
+/* Backward of a block's channel MLP, likewise (sm90/channel_mlp.cu). */
 bool mlp_channel_supports(const tg_backend *be, const tg_mlp *op);
 bool mlp_channel_accepts_quantized_input(const tg_backend *be, const tg_mlp *op);
 size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op);
@@ -83,7 +82,7 @@ struct dropout_of {
     uint64_t first; /* index of the layer's element 0 */
 };
 
-/* What element `at` of the layer is multiplied with. */
+/* The dropout factor of element `at` of the layer. */
 template <class R> __device__ inline R survival(const dropout_of &d, int64_t at) {
     if (d.rate == 0.0) {
         return R(1);
@@ -99,7 +98,7 @@ template <class R> struct run { R v[4]; };
 
 template <class T> struct alignas(sizeof(T) * 4 > 16 ? 16 : sizeof(T) * 4) quad { T v[4]; };
 
-/* The first four of `left` numbers; 0 beyond them. */
+/* The first four of `left` numbers; 0 past the end. */
 template <class T> __device__ inline run<real_of<T>> load_run(const T *x, int64_t left) {
     run<real_of<T>> r = {};
     if (left >= 4 && (uintptr_t)x % alignof(quad<T>) == 0) {
@@ -131,17 +130,17 @@ template <class T> __device__ inline void store_run(T *x, int64_t left, run<real
 
 /* ---- passes by channels ---- */
 
-/* Blocks of a pass over (batch, channels, pixels) are (channel, part): part i takes every parts-th
- * chunk of its channel, so that what a channel sums has a fixed order. */
+/* Blocks of a pass over (batch, channels, pixels) are (channel, part). Part i processes every
+ * parts-th chunk of its channel, so that sums over a channel have a fixed order. */
 enum { PASS_THREADS = 256, PASS_RUNS = 2, PASS_CHUNK = PASS_THREADS * PASS_RUNS * 4 };
 
 struct channel_pass {
     int64_t batch, channels, pixels;
-    int64_t chunks; /* of one channel of one sample */
+    int64_t chunks; /* per channel and sample */
     int parts;
 };
 
-/* As many parts as keep the device busy, and as `most` blocks allow. */
+/* Enough parts to keep the device busy, limited to `most` blocks. */
 static inline channel_pass channel_pass_of(const tg_backend *be, int64_t batch, int64_t channels,
                                            int64_t pixels, int64_t most) {
     channel_pass pass = {batch, channels, pixels, (pixels + PASS_CHUNK - 1) / PASS_CHUNK, 1};
@@ -157,8 +156,8 @@ static inline unsigned channel_pass_blocks(const channel_pass &pass) {
 }
 
 /* Calls f(at, left) for each chunk of the block: `at` is where the thread's first run starts in the
- * array, `left` how many pixels of the row lie from there on (may be <= 0). Its other runs follow
- * at a distance of RUN_STEP. */
+ * array, `left` the number of pixels from there to the end of the row (may be <= 0). Its other runs
+ * follow RUN_STEP apart. */
 enum { RUN_STEP = PASS_THREADS * 4 };
 
 template <int WIDTH = 4, class F>
@@ -171,15 +170,15 @@ __device__ inline void walk_channel(const channel_pass &pass, F f) {
     }
 }
 
-/* All that a thread takes of a chunk, in accesses of 16 bytes where they are aligned and complete:
- * eight 16-bit numbers in a row, or two runs. To be walked with the width of its accesses. */
+/* A thread's part of a chunk, in accesses of 16 bytes where they are aligned and complete: eight
+ * consecutive 16-bit numbers, or two runs. Iterate with the width of its accesses. */
 template <class R> struct span { R v[8]; };
 
 template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;
 
 template <class T> struct alignas(16) octet { T v[8]; };
 
-/* x: the first number, `left` being how many there are from there on; 0 beyond them. */
+/* x: the first number, with `left` numbers from there to the end; 0 past the end. */
 template <class T> __device__ inline span<real_of<T>> load_span(const T *x, int64_t left) {
     span<real_of<T>> s;
     if constexpr (sizeof(T) != 2) {
@@ -219,7 +218,7 @@ __device__ inline void store_span(T *x, int64_t left, const span<real_of<T>> &s)
     }
 }
 
-/* The sum over the warp in a fixed order, for all of it; every lane calls. */
+/* The sum over the warp in a fixed order, returned to every lane; every lane calls. */
 __device__ inline double warp_sum(double x) {
     for (int lane = 16; lane > 0; lane /= 2) {
         x += __shfl_xor_sync(~0u, x, lane);
@@ -227,7 +226,7 @@ __device__ inline double warp_sum(double x) {
     return x;
 }
 
-/* The sum over the block in a fixed order, for thread 0; every thread calls. */
+/* The sum over the block in a fixed order, returned to thread 0; every thread calls. */
 __device__ inline double block_sum(double x) {
     __shared__ double of_warp[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -248,7 +247,7 @@ __device__ inline double block_sum(double x) {
 
 enum { LOSS_THREADS = 256, LOSS_MAX_PARTS = 256 };
 
-/* Blocks that sum an image of so many points; each leaves a double2. */
+/* Number of blocks that sum an image of `points` points; each writes a double2. */
 static inline int loss_parts(int64_t points) {
     const int64_t blocks = (points + LOSS_THREADS - 1) / LOSS_THREADS;
     return blocks < LOSS_MAX_PARTS ? (int)blocks : (int)LOSS_MAX_PARTS;

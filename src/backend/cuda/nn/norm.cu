@@ -1,9 +1,9 @@
 /* Norms over a channel of a sample or over a whole sample.
  *
- * Rows are the channels of samples. Blocks sum parts of a row in f64, the parts of a row and the
- * rows of a group are folded in order, and one more pass writes the result: x is read twice forward
- * and x and dy are read twice backward. Sums live in the scratch of the backend, so samples are
- * taken in portions whose sums fit. */
+ * Rows are the channels of samples. Blocks sum parts of a row in f64; the parts of a row and the
+ * rows of a group are folded in order, and one more pass writes the result. Forward reads x twice;
+ * backward reads x and dy twice. Sums are stored in the backend's scratch, so samples are processed
+ * in portions whose sums fit. */
 #include "backend/cuda/nn/nn.cuh"
 
 enum { THREADS = 256, RUNS_PER_THREAD = 4, CHUNK = THREADS * RUNS_PER_THREAD * 4, MAX_PARTS = 64 };
@@ -29,7 +29,7 @@ static __device__ inline int64_t rows_of(const norm_sizes &s) {
     return s.samples * s.channels;
 }
 
-/* Row r (counted from the portion's first) lies in this group of all samples. */
+/* Group, among those of all samples, of row r (counted from the portion's first). */
 static __device__ inline int64_t group_of(const norm_sizes &s, int64_t r) {
     const int64_t row = s.first * s.channels + r;
     return s.per_channel ? row : row / s.channels;
@@ -55,7 +55,7 @@ static __device__ inline void store_sums(two_sums *to, double a, double b) {
     }
 }
 
-/* The sums of `count` entries in their order. */
+/* Adds `count` entries in order. */
 static __device__ inline two_sums add_up(const two_sums *x, int64_t count) {
     two_sums sum = {0.0, 0.0};
     for (int64_t i = 0; i < count; i++) {
@@ -221,7 +221,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- the slots ---- */
 
-/* Parts of rows, then how many samples' sums fit the scratch. */
+/* Number of parts per row, then the number of samples whose sums fit the scratch. */
 static tg_status plan(tg_backend *be, const char *slot, const tg_norm *op, norm_sizes *s,
                       int64_t *portion) {
     const int64_t chunks = (op->pixels + CHUNK - 1) / CHUNK;

@@ -1,5 +1,5 @@
-/* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
- * sizes), the coordinate channels, planes and pairs, activations. All are one pass over memory. */
+/* Elementwise and copying operations of neural operators: boxes (padding, spectra of other sizes),
+ * coordinate channels, planes and pairs, activations. Each is one pass over memory. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/activate.cuh"
 
@@ -14,8 +14,8 @@ struct box_sizes {
     bool clear;
 };
 
-/* A thread row (32 threads along the last dimension) walks rows: of dst if the rest of it is
- * cleared, otherwise of the box alone. E: any type of the element's size. */
+/* A thread row (32 threads along the last dimension) iterates over rows: of dst if the rest of it
+ * is cleared, otherwise only of the box. E: any type of the element's size. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS) copy_box(box_sizes s, const E *src, E *dst) {
     int64_t walk[3], offset[3]; /* extent, and where the box begins in it */
@@ -94,7 +94,7 @@ static tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
 struct embed_sizes {
     int64_t batch, channels, points; /* of y: with the coordinates */
     int64_t data;                    /* channels of x */
-    int64_t grid[3], inner[3];       /* points behind a step along dimension j */
+    int64_t grid[3], inner[3];       /* points per step along dimension j */
     double unit;
 };
 
@@ -144,7 +144,7 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
 
 /* ---- planes and activations ---- */
 
-/* Runs of four from here on: `f(at, left)` for each of n numbers' runs. */
+/* Below, numbers are processed in runs of four: calls f(at, left) for each run of n numbers. */
 template <class F> static __device__ inline void each_run(int64_t n, F f) {
     for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < n;
          i += 4 * (int64_t)gridDim.x * THREADS) {

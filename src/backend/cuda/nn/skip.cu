@@ -1,5 +1,5 @@
-/* Skip connections. What keeps to its channel (gates, identity, a bias alone) is one pass over the
- * activations; linear ones are matrix products on tiles of columns, or one kernel on tensor cores
+/* Skip connections. Per-channel kinds (gates, identity, a bias alone) are one pass over the
+ * activations. Linear ones are matrix products on tiles of columns, or one tensor-core kernel
  * (skip_tile.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
@@ -52,7 +52,7 @@ template <class T> struct skip_back {
     skip_sums *sums;        /* (channels, parts); NULL: not wanted */
 };
 
-/* u = act(u); returns its slopes. Nothing branches between the numbers. */
+/* u = act(u); returns its slopes. No branches between numbers. */
 template <tg_act ACT, class R> static __device__ inline span<R> slopes_of(span<R> &u) {
     span<R> slope;
 #pragma unroll
@@ -77,7 +77,7 @@ template <class R> static __device__ inline span<R> slopes_of(tg_act act, span<R
     }
 }
 
-/* In f64 from the first number on; but few 16-bit numbers in a row lose nothing in f32. */
+/* Sums in f64 from the first number; short runs of 16-bit numbers lose nothing in f32. */
 template <class T> static __device__ inline double sum_of(const span<real_of<T>> &s) {
     if constexpr (sizeof(T) == 2) {
         return (double)(((s.v[0] + s.v[1]) + (s.v[2] + s.v[3])) +
@@ -209,7 +209,7 @@ static column_tiles tiles_of(const tg_skip *op) {
     return column_tiles_of(op->batch, op->pixels, (op->in + op->out) * size_of(op));
 }
 
-/* The matrices of a tile in the workspace: (in, width) and (out, width), and behind them sums. */
+/* The matrices of a tile in the workspace: (in, width) and (out, width), followed by sums. */
 template <class R> struct skip_matrices {
     R *u, *d;
     double *sums;

@@ -2,8 +2,8 @@
  *   y = beta y + alpha W act(x) + bias,
  * and backward the gradients of weight, bias and input together. C channels in and out, or fewer.
  *
- * 16-bit activations are multiplied in their own format. Their tiles are half as large, so two of
- * them take turns and one barrier per tile is enough; forward their weights stay in registers. */
+ * 16-bit activations are multiplied in their own format. Their tiles are half as large, so two
+ * buffers alternate and one barrier per tile is enough; forward keeps the weights in registers. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/stage.cuh"
 
@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
         P p;
         y.fetch(p, t.y, t.tiles, place, t.beta != 0.0f);
         if (BUFFERS<F> == 1) {
-            __syncthreads(); /* the tile before is done with u */
+            __syncthreads(); /* the previous tile's u is no longer read */
         }
         x.put(t.x.store, t.act, u);
         __syncthreads();
@@ -117,11 +117,11 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
         number *u = BUFFERS<F> == 2 ? tiles + turn * 2 * SIZE : tiles, *d = u + SIZE;
         prefetched<P> old;
         P p;
-        if (F::HALF) { /* has the registers for it */
+        if (F::HALF) { /* has enough registers */
             old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
         }
         if (BUFFERS<F> == 1) {
-            __syncthreads(); /* the tile before is done with u and d */
+            __syncthreads(); /* the previous tile's u and d are no longer read */
         }
         dy.put(t.dy.store, TG_ACT_NONE, d);
         sums.add(dy, t.dy.store);
@@ -207,7 +207,7 @@ static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip
     }
     const bool whole = is_whole(t.x) && (backward ? is_whole(t.dy) && is_whole(t.dx) //
                                                   : is_whole(t.y));
-    if (be->math != TG_MATH_TF32) { /* full storage alone is taken */
+    if (be->math != TG_MATH_TF32) { /* supports f32 storage only */
         return whole ? with_channels(split_f32(), known<TG_STORE_FULL>())
                      : with_channels(split_f32(), known<LOOSE>());
     }

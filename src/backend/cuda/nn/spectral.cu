@@ -2,11 +2,11 @@
  *   forward   dst[b,o,k] = sum_i src[b,i,k] weight[i,o,k]
  *   adjoint   dst[b,i,k] = sum_o src[b,o,k] conj(weight[i,o,k])
  *
- * It is bound by reading the weight, so the weight is read once, along its contiguous modes: a lane
- * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. What it
- * multiplies comes to shared memory STAGES - 1 steps ahead, without waiting for it: the weight for
- * the lane alone, src for the warps of a block, which share their modes. Where there are few warps
- * for the device, several share the sum, too, and the first adds up what all have. */
+ * Bound by reading the weight, which is therefore read once, along its contiguous modes. A lane
+ * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. Its
+ * factors are prefetched to shared memory STAGES - 1 steps ahead: the weight per lane, src for all
+ * warps of a block, which have the same modes. Where there are too few warps for the device,
+ * several split the sum, and the first adds their parts. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 
@@ -18,7 +18,7 @@ enum {
     MAX_ROWS = 8,             /* a block is LANES modes by up to MAX_ROWS * TO channels */
     MAX_PARTS = 4,            /* of a sum */
     MIN_CHANNELS = 8,         /* of src in a part */
-    WARPS_PER_SM = 16,        /* that keep it busy */
+    WARPS_PER_SM = 16,        /* that keep a multiprocessor busy */
     SHARED_BYTES = 160 * 1024 /* of a block; an A100 has 163 KiB */
 };
 
@@ -40,7 +40,7 @@ template <class R> static __device__ inline void add_product(pair<R> &sum, pair<
     sum.im = fma(a.re, b.im, fma(a.im, b.re, sum.im));
 }
 
-/* Of a block: as many as have registers for their sums. */
+/* Threads per block, limited by the registers for their sums. */
 template <class S, int B> constexpr int most_warps = sizeof(real_of<S>) * B > 32 ? 8 : 16;
 
 /* One stage of shared memory: w (warps, N, TO, LANES), x (parts, N, B, LANES). */
@@ -54,8 +54,8 @@ template <class W, class S, int B> struct stage_layout {
     }
 };
 
-/* A number to shared memory, or 0 if it does not count; there behind copies_wait_all_but and, for
- * others, a barrier. */
+/* Copies a number to shared memory, or 0 unless `counts`. Visible after copies_wait_all_but and,
+ * for other threads, a barrier. */
 template <class T, bool WHOLE>
 static __device__ inline void bring(stored_pair<T, true> *to, const stored_pair<T, WHOLE> *from,
                                     bool counts) {
@@ -68,9 +68,9 @@ static __device__ inline void bring(stored_pair<T, true> *to, const stored_pair<
 }
 
 /* The weights of a warp for N channels of src, `left` of which exist, to w (N, TO, LANES): number
- * by number, or in runs, of which a line of LANES modes has few lanes' worth. weight and w point at
- * the lane's mode and its first target; `modes` are left from there on. What does not exist is 0.
- */
+ * by number, or in runs, which occupy only some lanes of a line of LANES modes. weight and w point
+ * at the lane's mode and its first target; `modes` counts the modes from there on. Numbers that do
+ * not exist are 0. */
 template <class W, bool RUNS, bool WHOLE>
 static __device__ inline void fetch_weights(const contract_sizes &s,
                                             const stored_pair<W, WHOLE> *weight, int left,
@@ -136,12 +136,12 @@ static __device__ inline void add_stage(bool conjugated, const stored_pair<W, tr
 
 extern __shared__ double2 shared_memory[];
 
-/* What the parts of a sum have, added to that of the first one in their order. */
+/* Adds the sums of the other parts to that of the first, in order. */
 template <class R, int B> static __device__ inline void add_parts(pair<R> (&sum)[TO][B]) {
     const int part = threadIdx.z, rows = blockDim.y, parts = blockDim.z;
     pair<R> *sums =
         reinterpret_cast<pair<R> *>(shared_memory); /* (parts - 1, rows, TO, B, LANES) */
-    __syncthreads();                                /* the last stage has been used */
+    __syncthreads();                                /* the last stage is no longer read */
     for (int from = 1; from < parts; from++) {
         pair<R> *at =
             sums + ((from - 1) * rows + (int)threadIdx.y) * (TO * B * LANES) + threadIdx.x;
@@ -198,7 +198,7 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
             fetch_sources<S, B, WHOLE>(s, src + f * s.modes, left, samples, s.modes - k,
                                        sources_of(stage));
         }
-        copies_commit(); /* an empty group, too: they are counted */
+        copies_commit(); /* even an empty group, so that the count stays right */
     };
     pair<real_of<S>> sum[TO][B] = {};
     pdl_wait_and_launch_dependents();
@@ -226,7 +226,7 @@ static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
     }
 }
 
-/* Parts of the sums of `warps` warps. */
+/* Number of parts per sum, given `warps` warps. */
 static int parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_PER_SM / warps;
     const int64_t channels = s.from / MIN_CHANNELS, most = MAX_PARTS;
@@ -288,7 +288,7 @@ template <class T> static bool is_whole(const void *x) {
     return (uintptr_t)x % (2 * sizeof(T)) == 0;
 }
 
-/* As many samples in registers as there are; several slices of 8 beyond that. */
+/* Keeps all samples in registers; more than 8 in slices of 8. */
 template <class W, class S> static tg_status choose(tg_backend *be, const tg_spectral *op) {
     const contract_sizes s = {op->batch,
                               op->adjoint ? op->out : op->in,

@@ -1,11 +1,11 @@
 /* The spectral product of a factorized weight in one pass: channels are mapped, multiplied mode by
  * mode with the weight in between, and mapped back; and the gradients of both maps.
  *
- * A block takes MODES modes of SAMPLES samples: a matrix of as many columns for each of the three
- * steps, which stays in shared memory. All products are ones in TF32 on tensor cores. The weight
- * comes in chunks of a few channels, a ring of which is on its way from the beginning: rows of
- * MODES modes, of which a lane takes two, so that every mode is a matrix of its own whose columns
- * are the samples. What tiles reach beyond a row is put out by zeros, or goes nowhere. */
+ * A block processes MODES modes of SAMPLES samples: in each of the three steps a matrix with MODES
+ * x SAMPLES columns, kept in shared memory. All products are in TF32 on tensor cores. The weight is
+ * prefetched from the start in chunks of a few channels through a ring buffer. A row holds MODES
+ * modes, two per lane, so that every mode is a separate matrix whose columns are the samples. Where
+ * tiles extend past a row, zeros cancel the extra terms, or results are discarded. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/complex.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -20,7 +20,7 @@ enum {
     INNER_TILES = (MAX_INNER + 7) / 8,
     MAX_TILES = (INNER_TILES + 1) / 2, /* of a warp: half of them, rounded up */
     MAP_ROW = MAX_INNER,
-    MAP_SIZE = MAX_CHANNELS * MAP_ROW + 4, /* a tile reaches beyond the last row */
+    MAP_SIZE = MAX_CHANNELS * MAP_ROW + 4, /* a tile extends past the last row */
     STRIPS = 2,                            /* of 8 columns, which a warp maps */
     GROUPS = COLUMNS / (8 * STRIPS),       /* warps for all columns; two for the rows */
     WARPS = 2 * GROUPS,                    /* that multiply; all threads copy */
@@ -43,7 +43,7 @@ struct mapped_sizes {
 
 /* ---- the product ---- */
 
-/* Past the registers, and not rounded: see TF32_CUT. 0 beyond the last row and column. */
+/* Asynchronous and not rounded (see TF32_CUT). 0 past the last row and column. */
 static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows, int columns) {
     static_assert(THREADS % MAP_ROW == 0, "a thread copies entries of one column");
     const int j = threadIdx.x % MAP_ROW;
@@ -55,7 +55,7 @@ static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows
     }
 }
 
-/* Columns (sample, mode) of src from mode k0 and sample b0 on; 0 beyond the last. */
+/* Columns (sample, mode) of src from mode k0 and sample b0 on; 0 past the last. */
 static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 *src, int64_t b0,
                                             int64_t k0, float2 *columns) {
     enum { OF_ROW = SAMPLES * PIECES, ROWS = THREADS / OF_ROW };
@@ -72,8 +72,8 @@ static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 
     }
 }
 
-/* What a thread copies of the weight: of a row of every second channel two modes; 0 beyond the last
- * channel, row and mode. */
+/* A thread's share of copying the weight: two modes of a row of every second channel; 0 past the
+ * last channel, row and mode. */
 struct weight_copies {
     const float2 *from;
     float2 *to;
@@ -100,15 +100,15 @@ struct weight_copies {
     }
 };
 
-/* A product of factors that nobody has rounded; its conjugate where `sign` is -1. */
+/* A product of factors that were not rounded; its conjugate where `sign` is -1. */
 static __device__ inline float4 times_cut(float4 x, float sign = 1.0f) {
     constexpr float factor = TF32_CUT * TF32_CUT;
     const float im = sign * factor;
     return make_float4(factor * x.x, im * x.y, factor * x.z, im * x.w);
 }
 
-/* Where a lane writes of (batch, rows, modes): two modes of samples from `sample` on, one after the
- * other, and of every eighth row from `row` on; what does not exist goes nowhere. */
+/* A lane's output in (batch, rows, modes): two modes of consecutive samples from `sample` on, in
+ * every eighth row from `row` on. Numbers that do not exist are discarded. */
 struct column_sink {
     float2 *at;
     int64_t of_sample, of_rows;
@@ -127,9 +127,9 @@ struct column_sink {
     }
 };
 
-/* Calls put(tile, strip, two numbers) for `tiles` of TILES tiles of rows of map columns, a sum over
- * DEPTH rows of columns, of which a warp takes STRIPS strips; conjugated where `sign` is -1. Entry
- * (m, k) of the map lies at map[m * map_row + k * map_column]. */
+/* Calls put(tile, strip, two numbers) for `tiles` (at most TILES) row tiles of map times columns,
+ * summed over DEPTH rows of columns; a warp handles STRIPS strips. Conjugated where `sign` is -1.
+ * Entry (m, k) of the map lies at map[m * map_row + k * map_column]. */
 template <int DEPTH, int TILES, class F>
 static __device__ inline void map_columns(const float2 *map, int map_row, int map_column, int tiles,
                                           const float2 *columns, float sign, int lane, F put) {
@@ -164,9 +164,8 @@ static __device__ inline void map_columns(const float2 *map, int map_row, int ma
     }
 }
 
-/* Two modes of a warp: `tiles` tiles of rows of the product with what is mapped. Column n of a mode
- * is sample n / 2 or, where n is odd, SAMPLES / 2 behind it: lanes then write to different banks.
- */
+/* Two modes of a warp: `tiles` row tiles of the product with the mapped columns. Column n of a mode
+ * is sample n / 2, plus SAMPLES / 2 if n is odd, so that lanes write to different banks. */
 struct mode_pair {
     sum_tile sum[MAX_TILES][2];
 
@@ -199,8 +198,8 @@ struct mode_pair {
     }
 };
 
-/* src is conjugated for an adjoint, and so is everything until it is written: the conjugate of what
- * conjugated maps and weights would give. */
+/* An adjoint conjugates src and computes the conjugate of every step until the result is written,
+ * instead of conjugating maps and weights. */
 static __global__ void __launch_bounds__(THREADS, 2)
     mapped_contract(mapped_sizes s, const float2 *first_map, const float2 *second_map,
                     const float2 *weight, const float2 *src, float2 *inner_from, float2 *inner_to,
@@ -242,14 +241,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
     mode_pair product = {};
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        if (chunk < RING) { /* the map and the turns without a copy count as well */
+        if (chunk < RING) { /* the map's group and empty groups count, too */
             copies_wait_all_but<RING>();
         } else {
             copies_wait_all_but<RING - 2>();
         }
         __syncthreads();
         if (chunk > 0 && chunk + RING - 1 < CHUNKS) {
-            weights.fetch(s, chunk + RING - 1); /* where the last one was */
+            weights.fetch(s, chunk + RING - 1); /* into the slot of the previous chunk */
         }
         copies_commit();
         if (multiplies) {
@@ -264,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __syncthreads();
     static_assert(THREADS / 32 * 4 == MAX_INNER, "four rows of a warp");
 #pragma unroll
-    for (int i = warp; i < MAX_INNER; i += THREADS / 32) { /* what has been multiplied */
+    for (int i = warp; i < MAX_INNER; i += THREADS / 32) { /* the products */
         float4 x = *reinterpret_cast<const float4 *>(columns + i * COLUMN_ROW + lane * 2);
         x.y *= s.sign;
         x.w *= s.sign;
@@ -345,7 +344,7 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
     for (int slot = 0; step < end; step++, slot = slot + 1 == STAGES ? 0 : slot + 1) {
         copies_wait_all_but<STAGES - 2>();
         __syncthreads();
-        fetch(slot == 0 ? STAGES - 1 : slot - 1); /* what the last round was made from */
+        fetch(slot == 0 ? STAGES - 1 : slot - 1); /* the stage the previous step has read */
         const float2 *left = shared + slot * STAGE_SIZE + row * DEPTH_ROW + warp / 4 * (DEPTH / 2);
         const float2 *right = shared + slot * STAGE_SIZE + LEFT_SIZE + warp / 4 * (DEPTH / 2);
 #pragma unroll
@@ -363,7 +362,7 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
     copies_wait();
     __syncthreads();
     constexpr int HALF_ROW = 8 * INNER_TILES;
-    float2 *half = shared + row * HALF_ROW; /* of the other warps */
+    float2 *half = shared + row * HALF_ROW; /* sums of the other warps */
     float2 *out = job.sums + ((int64_t)blockIdx.x * s.channels + row) * job.inner;
 #pragma unroll
     for (int e = 0; e < 2 * INNER_TILES; e++) {
@@ -401,9 +400,9 @@ struct weight_sizes {
     int in, out;
 };
 
-/* dweight[i,o,k] = the sum over samples of conj(a[i,k]) db[o,k]. A block takes FORM_MODES modes and
- * a part of the o's, a thread FORM_ROWS rows i of one of them, whose a it has in registers. It
- * needs nothing of the kernel before it, map_gradients, and ends after it. */
+/* dweight[i,o,k] = the sum over samples of conj(a[i,k]) db[o,k]. A block processes FORM_MODES modes
+ * and a part of the o's; a thread FORM_ROWS rows i of one mode, with its a in registers. It does
+ * not depend on the previous kernel, map_gradients, and ends after it. */
 static __global__ void __launch_bounds__(FORM_THREADS, 2)
     inner_gradient(weight_sizes s, const float2 *a, const float2 *db, float2 *dweight) {
     __shared__ float2 columns[MAX_INNER * FORM_COLUMNS]; /* db (o, sample, mode) */

@@ -1,17 +1,18 @@
-/* The last two modes of Tucker weights in one pass each way, where products are rounded to TF32:
+/* The last two modes of Tucker weights in one pass forward and one backward, where products are
+ * rounded to TF32:
  *   weight[p] = left core[p] right^T,
  * and from d = dweight[p], with n = d conj(right) and m = left core[p],
  *   dcore[p] = left^H n,   dleft = the sum of n core[p]^H,   dright of d^T conj(m).
  *
- * Planes are small: one by one they are matrix products of a few tiles, and between two of them
- * several times the core would go through memory. Here a block keeps both factors in shared memory
- * and walks over planes, the next one coming while this one is multiplied; sums over planes stay in
- * registers and are added up at the end, in a fixed order.
+ * Planes are small: separate matrix products would be a few tiles each, and their intermediate
+ * results, several times the size of the core, would pass through memory. Here a block keeps both
+ * factors in shared memory and iterates over planes, prefetching the next one. Sums over planes
+ * stay in registers and are added at the end, in a fixed order.
  *
- * Rows in shared memory are 4 modulo 16 numbers apart, so that fragments lie in different banks
- * whichever way they are read. Short ones, which are also read and written in pairs of numbers, are
- * 8 modulo 16 apart instead, and every other two of them have their fours exchanged. Where a tile
- * reaches beyond a row it meets other numbers, which the other factor's zeros put out. */
+ * The row pitch in shared memory is 4 modulo 16 numbers, so that fragments are read without bank
+ * conflicts in either direction. Short rows, which are also accessed in pairs of numbers, have a
+ * pitch of 8 modulo 16, and every other two of them have their groups of four swapped. Where a tile
+ * extends past a row it reads other numbers, which zeros of the other factor cancel. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/complex.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -30,7 +31,7 @@ enum {
     ROWS = 8 * STRIPS,
     TEAM = MAX_D1 / ROWS, /* warps for all rows */
     LEFT_SIZE = MAX_D1 * LONG_ROW,
-    PLANE_SIZE = LEFT_SIZE + 8 * TILES - MAX_D2, /* a tile reaches beyond the last row */
+    PLANE_SIZE = LEFT_SIZE + 8 * TILES - MAX_D2, /* a tile extends past the last row */
     RIGHT_SIZE = 8 * TILES * SHORT_ROW,
     CORE_SIZE = 8 * TILES * SHORT_ROW,
     MIDDLE_SIZE = MAX_D1 * SHORT_ROW,
@@ -45,8 +46,8 @@ struct plane_sizes {
     int d1, d2, r1, r2;
 };
 
-/* Nothing that comes from memory is rounded: each product makes up for what its two factors have
- * lost (TF32_CUT), and a sum that is a factor itself for that. */
+/* Numbers from memory are not rounded. Each product is corrected for the truncation of its two
+ * factors (TF32_CUT), and a sum that becomes a factor is corrected as well. */
 static __device__ inline void round_sum(sum_tile &x) {
     constexpr float cut = TF32_CUT * TF32_CUT * TF32_CUT;
 #pragma unroll
@@ -60,7 +61,7 @@ static __device__ inline float2 cut_back(float2 x, float sign = 1.0f) {
     return make_float2(TF32_CUT * x.x, sign * TF32_CUT * x.y);
 }
 
-/* Place of a column in a short row. */
+/* Position of a column in a short row. */
 static __device__ inline int short_column(int row, int column) {
     return column ^ (row & 2) * 2;
 }
@@ -74,7 +75,7 @@ static __device__ inline turned_tiles load_short_transposed(const float2 *x, int
                                               short_column(lane / 4, lane % 4 * 2))};
 }
 
-/* ROWS rows of left times all columns of the core's, rounded. */
+/* ROWS rows of left times all columns of the core, rounded. */
 struct middle_rows {
     sum_tile sum[STRIPS][SHORT_TILES];
 
@@ -114,7 +115,7 @@ struct middle_rows {
             });
         }
     }
-    /* out += the rows times the columns that lie as rows of `right`. */
+    /* out += the rows times the columns that are stored as rows of `right`. */
     __device__ void multiply_transposed(sum_tile (&out)[TILES][STRIPS], const float2 *right,
                                         float sign, int lane) const {
 #pragma unroll
@@ -139,8 +140,8 @@ struct middle_rows {
 
 /* ---- what comes in ---- */
 
-/* Rows of a matrix to rows that are further apart, past the registers: what a thread copies of each
- * matrix lies at the same places, which are found once. */
+/* Asynchronous copies of the rows of a matrix to rows with a larger pitch. A thread copies the same
+ * positions of each matrix, so they are computed once. */
 template <int MAX_NUMBERS, int THREADS, int ROW> struct row_copies {
     static constexpr int COUNT = (MAX_NUMBERS + THREADS - 1) / THREADS, BYTES = sizeof(float2);
     int left; /* numbers, from the thread's first on */
@@ -185,7 +186,7 @@ static __device__ inline void clear(float2 *x, int size) {
 
 /* ---- forward: a warp takes 16 rows ---- */
 
-/* A plane as it lies, in whole accesses where it may. */
+/* A plane with unchanged layout, in full-width accesses where aligned. */
 static __device__ inline void store_plane(float2 *out, const float2 *plane, int size) {
     if (size % 2 == 0) {
         for (int e = (int)threadIdx.x; e < size / 2; e += FORWARD_THREADS) {
@@ -240,7 +241,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
 
 /* ---- backward ---- */
 
-/* One team of warps makes n, dleft and dcore, the other one m and dright. */
+/* One team of warps computes n, dleft and dcore, the other one m and dright. */
 
 /* sum += left^T conj(right) over `rows` rows of a plane. */
 template <int M, int N>
@@ -283,7 +284,7 @@ static __device__ inline void core_tiles(const plane_sizes &s, const float2 *lef
     }
 }
 
-/* Sums of a block, as they are left: dleft (d1, r1), and behind it dright (d2, r2). */
+/* Partial sums of a block: dleft (d1, r1), followed by dright (d2, r2). */
 static __host__ __device__ inline int sums_size(const plane_sizes &s) {
     return s.d1 * s.r1 + s.d2 * s.r2;
 }
@@ -316,7 +317,8 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
             of_core.fetch(cores + to * CORE_SIZE, core + plane * s.r1 * s.r2);
         }
     };
-    /* Calls work(plane, d, core) for every plane of the block, whose successor is on its way. */
+    /* Calls work(plane, d, core) for every plane of the block while the next one is being
+     * loaded. */
     const auto each_plane = [&](auto work) {
         int now = 0;
         fetch(blockIdx.x, 0);
@@ -365,7 +367,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
             __syncwarp();
             multiply_columns(dright, d + row * LONG_ROW, m_rows + row * SHORT_ROW, ROWS, lane);
         });
-        wait_for_block(); /* nobody needs the planes */
+        wait_for_block(); /* the planes are no longer read */
         constexpr int COLUMNS = 8 * SHORT_TILES, SIZE = 8 * TILES * COLUMNS;
         float2 *mine = planes + (warp - TEAM) * SIZE;
 #pragma unroll
@@ -404,7 +406,7 @@ bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op) {
 
 static tg_status cuda_two_modes_forward(tg_backend *be, const tg_two_modes *op) {
     const size_t shared = FORWARD_SIZE * sizeof(float2);
-    const int at_once = 4; /* blocks of a multiprocessor */
+    const int at_once = 4; /* blocks per multiprocessor */
     tg_status status = TG_OK;
     TG_TRY(
         CUDA_CHECK(be,
