@@ -1,5 +1,5 @@
-/* Gram matrices of one mode of x (left, dim, right) in f64, on the FP64 tensor cores: out[i][j] =
- * sum over columns c = (l, r) of x[l,i,r] conj(x[l,j,r]).
+/* Gram matrices of one mode of x (left, dim, right) in f64, on the FP64 tensor cores:
+ * out[i][j] = sum over columns c = (l, r) of x[l,i,r] conj(x[l,j,r]).
  *
  * A block processes 16 columns at a time. It copies their entries to shared memory unchanged, masks
  * and widens them to planes of f64 there, and each warp adds their product to its 32 x 32 tile of

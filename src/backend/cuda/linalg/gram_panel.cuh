@@ -94,8 +94,7 @@ template <bool ROWS_ADJACENT, int ROWS> struct panel {
     static constexpr int loaders = ROWS / GROUP; /* warps */
     static constexpr int turns = COLUMNS * ROWS / 32;
     static constexpr int row_step = ROWS_ADJACENT ? 1 : COLUMNS + 4; /* in a plane of f64 */
-    static constexpr int column_step =
-        ROWS_ADJACENT ? ROWS + 4 : 1; /* 4 mod 16: no bank conflicts */
+    static constexpr int column_step = ROWS_ADJACENT ? ROWS + 4 : 1; /* 4 mod 16: no conflicts */
     static constexpr int plane = ROWS_ADJACENT ? COLUMNS * column_step : ROWS * row_step;
 
     static __device__ int row(int turn, int lane) {
@@ -172,7 +171,7 @@ static __device__ inline double widen_part(tg_dtype real, const char *slot, int 
 }
 
 /* Starts the copies of a chunk: entries to `raw`, the words of the mask they have a bit in to
- * `words`. Every thread later reads what it has copied itself. */
+ * `words`. Each thread later reads the numbers it copied. */
 template <bool ROWS_ADJACENT, int ROWS>
 static __device__ void fetch_panel(const gram_job &job, const row_groups &groups,
                                    const cursor<ROWS_ADJACENT> &place, char *raw, uint32_t *words) {

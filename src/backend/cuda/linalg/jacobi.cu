@@ -105,7 +105,7 @@ static __device__ void load_entries(int n, const E *a, double factor, int pairs,
 static __device__ rotation annihilate(entries *mine) {
     const pair<double> pq = conj(mine->at[1][0]);
     const double square = abs2(pq), d = mine->at[1][1].re - mine->at[0][0].re;
-    if (square < 1e-290) { /* nothing beside entries near 1; smaller squares lose their bits */
+    if (square < 1e-290) { /* negligible next to entries near 1; smaller squares lose precision */
         return {1.0, {0.0, 0.0}};
     }
     const double over_h = copysign(rsqrt(d * d + 4.0 * square), d);

@@ -16,7 +16,7 @@ template <class R> struct mlp_matrices {
     R *u;                  /* (in, n): act(x), and later its gradient */
     R *h;                  /* (hidden, n): D1 hidden_act(w1 u + b1) */
     R *f;                  /* (out, n): the result, or alpha D2 dy */
-    R *slope;              /* (hidden, n): of h with respect to what is inside; backward */
+    R *slope;              /* (hidden, n): derivative of hidden_act; backward */
     R *dh;                 /* (hidden, n); backward */
 };
 

@@ -129,7 +129,7 @@ struct column_sink {
 
 /* Calls put(tile, strip, two numbers) for `tiles` (at most TILES) row tiles of map times columns,
  * summed over DEPTH rows of columns; a warp handles STRIPS strips. Conjugated where `sign` is -1.
- * Entry (m, k) of the map lies at map[m * map_row + k * map_column]. */
+ * Entry (m, k) of the map is map[m * map_row + k * map_column]. */
 template <int DEPTH, int TILES, class F>
 static __device__ inline void map_columns(const float2 *map, int map_row, int map_column, int tiles,
                                           const float2 *columns, float sign, int lane, F put) {

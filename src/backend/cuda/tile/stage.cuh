@@ -116,7 +116,7 @@ template <class F, int ROWS, int THREADS> struct tile_share {
     }
 };
 
-/* ---- what a result is made of beside products ---- */
+/* ---- initial values of results ---- */
 
 /* Initial value of a warp's part of a product (M, TILE), prefetched from memory: 16-bit numbers in
  * their storage format, others in the registers of the product. */

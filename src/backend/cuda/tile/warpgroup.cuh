@@ -123,13 +123,13 @@ __device__ inline float4 wg_factor(const float *d, int k) {
 }
 
 /* d = a b, or d += a b if it adds: one instruction for each number of columns, with the numbers of
- * its operands behind those of d.
+ * its operands after those of d.
  *
- * Complex numbers in f16: a step of 8 numbers is one of 16 k's, both parts of a number together in
- * the 4 bytes that a number in TF32 takes, and B lies as it does there: for column 2 i of D, the
- * real part of what number i becomes, the pair (re, -im) that it is multiplied with, for column
- * 2 i + 1 the pair (im, re). A thread then has both parts of numbers 4 j + t in d[4 j .. 4 j + 3],
- * of rows g and g + 8: what a product needs as first factor (wg_half_factor). */
+ * Complex numbers in f16: a step of 8 numbers is one of 16 k's, both parts of a number in the 4
+ * bytes of a TF32 number, with the same layout of B. Column 2 i of D, the real part of result i,
+ * uses the pair (re, -im); column 2 i + 1 uses (im, re). A thread then has both parts of numbers 4
+ * j + t in d[4 j .. 4 j + 3], of rows g and g + 8, as a product needs its first factor
+ * (wg_half_factor). */
 /* clang-format off */
 #define WG_8(i)                                                                                  \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),  \
