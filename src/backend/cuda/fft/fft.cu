@@ -7,8 +7,8 @@
  *   lines   one kernel with fast transforms (lines.cu), in f32 or f64 whatever the context's
  *           math. For lengths with small prime factors that fit in shared memory.
  *   matrix  a product with the matrix of roots of unity, for all other lengths; f32 in the
- *           context's math (TF32 or not). Real rows are transformed directly to their half spectrum
- * and back.
+ *           context's math (TF32 or not). Real rows are transformed directly to and from their half
+ *           spectrum.
  *
  * Between dimensions, data are in the plan's workspace, whose size is fixed: many images are
  * processed in chunks. */

@@ -76,7 +76,7 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
 bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass,
                            tg_status *status);
 
-/* ---- transforms whose last dimension somebody else takes ---- */
+/* ---- transforms without the last dimension ---- */
 
 /* The array between the last dimension and those before it: rows of `kept` complex numbers in f32,
  * `pitch` apart, `rows` of them for an image; a row becomes n real numbers. */

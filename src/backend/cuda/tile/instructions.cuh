@@ -85,8 +85,9 @@ __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
 /* C (16 x 8) += A (16 x 16) B (16 x 8), 16-bit factors, sums in f32. Lane 4 g + t holds pairs of
  * neighbouring k's, the lower one in the low half of a word. With the first k of a pair at 2 t and
  * 2 t + 8,
- *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},  b0 = B[2t][g],  b1 = B[2t +
- * 8][g], and c as above. */
+ *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},
+ *   b0 = B[2t][g],  b1 = B[2t + 8][g],
+ * and c as above. */
 __device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

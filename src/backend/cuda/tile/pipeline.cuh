@@ -100,7 +100,7 @@ __device__ inline void sent_bulk() {
     WG_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* ---- a kernel that begins while the one before it ends ---- */
+/* ---- programmatic dependent launch ---- */
 
 /* Launches kernel(task), with PDL if `chained`. */
 template <class T>
@@ -113,7 +113,7 @@ static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int 
                                 : error;
 }
 
-/* ---- registers: a warpgroup takes up to N for each thread, or gives back all but N ---- */
+/* ---- registers per thread of a warpgroup: raised or lowered to N ---- */
 
 template <int N> __device__ inline void registers_increase() {
     WG_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
