@@ -65,13 +65,13 @@ static inline int most_shared(const tg_backend *be) {
 /* ---- products ---- */
 
 /* T of 16 rows j3 and 8 columns i2, parts apart. */
-struct turned_tile {
+struct transposed_tile {
     float re[4], im[4];
 };
 
 /* Of both halves of a stage. */
 template <int STEPS>
-static __device__ inline void multiply_stage(turned_tile (&x)[2], const float *stage,
+static __device__ inline void multiply_stage(transposed_tile (&x)[2], const float *stage,
                                              const float4 *left, int lane) {
     const float *at = stage + lane / 4 * (8 * STEPS) + 2 * (lane % 4);
     const auto pair_at = [&](int k, int h) {
@@ -99,7 +99,7 @@ static __device__ inline void multiply_stage(turned_tile (&x)[2], const float *s
 
 /* sum += T times 8 rows of U2. */
 template <int TILES>
-static __device__ inline void add_turned(float (&sum)[2][TILES][4], const turned_tile &x,
+static __device__ inline void add_turned(float (&sum)[2][TILES][4], const transposed_tile &x,
                                          const float4 *right, int lane) {
     float4 re = make_float4(x.re[0], x.re[2], x.re[1], x.re[3]);
     float4 im = make_float4(x.im[0], x.im[2], x.im[1], x.im[3]);
@@ -247,7 +247,7 @@ static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
             copies_wait_all_but<STAGES - 2>();
             wait_for_crew(crew, crew_threads);
             fetch(slot == 0 ? STAGES - 1 : slot - 1); /* what the last round was made from */
-            turned_tile x[2] = {};
+            transposed_tile x[2] = {};
             multiply_stage<STEPS>(x, stages + slot * stage_size, left, lane);
             add_turned<TILES>(sum, x[0], right + 2 * chunk * TILES * 32, lane);
             add_turned<TILES>(sum, x[1], right + (2 * chunk + 1) * TILES * 32, lane);

@@ -70,7 +70,7 @@ static __device__ inline int short_column(int row, int column) {
 static __device__ inline right_tile load_short(const float2 *x, int lane) {
     return {x[lane % 4 * SHORT_ROW + short_column(lane % 4, lane / 4)]};
 }
-static __device__ inline turned_tiles load_short_transposed(const float2 *x, int lane) {
+static __device__ inline transposed_tiles load_short_transposed(const float2 *x, int lane) {
     return {*reinterpret_cast<const float4 *>(x + lane / 4 * SHORT_ROW +
                                               short_column(lane / 4, lane % 4 * 2))};
 }
@@ -120,7 +120,7 @@ struct middle_rows {
                                         float sign, int lane) const {
 #pragma unroll
         for (int k = 0; k < SHORT_TILES; k++) {
-            turned_tiles b[TILES];
+            transposed_tiles b[TILES];
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 b[n] = load_short_transposed(right + 8 * n * SHORT_ROW + 8 * k, lane);

@@ -43,7 +43,7 @@ __device__ inline right_tile load_right(const float2 *x, int row, int column, in
 }
 
 /* Two tiles of eight k's, the even ones first, stored transposed: k's 2t and 2t + 1 of column g. */
-struct turned_tiles {
+struct transposed_tiles {
     float4 both;
     __device__ right_tile tile(int i) const {
         return {i == 0 ? make_float2(both.x, both.y) : make_float2(both.z, both.w)};

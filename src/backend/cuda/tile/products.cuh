@@ -243,10 +243,10 @@ template <class P> struct tile_columns {
 };
 
 /* Right factor y^T, y (N, TILE): a sum over pixels. */
-template <class P> struct turned_tile {
+template <class P> struct transposed_tile {
     const typename P::F::number *from;
 
-    __device__ explicit turned_tile(const typename P::F::number *y) {
+    __device__ explicit transposed_tile(const typename P::F::number *y) {
         if constexpr (P::F::HALF) {
             const matrix_row at = matrix_row_of_lane();
             from = y + (P::first_column() + at.high + at.row) * P::F::LD + at.low;
@@ -330,7 +330,7 @@ __device__ inline void add_correlation(P &p, const typename P::F::number *x,
     using F = typename P::F;
     constexpr int STEPS = TILE / F::STEP;
     const tile_rows<P> left(x);
-    const turned_tile<P> right(y);
+    const transposed_tile<P> right(y);
     if constexpr (!F::SPLIT) {
         add_fragments<STEPS, F::HALF ? STEPS : 2, 1>(p, left, right);
     } else {
