@@ -22,7 +22,7 @@ __device__ inline pair<double> root_at(const slot<double> *roots, int j) {
 }
 
 /* Times -i. */
-template <class R> __device__ inline pair<R> turn_right(pair<R> x) {
+template <class R> __device__ inline pair<R> times_minus_i(pair<R> x) {
     return {x.im, -x.re};
 }
 
@@ -34,7 +34,7 @@ template <class R> __device__ inline void transform_2(pair<R> &a, pair<R> &b) {
 
 template <class R>
 __device__ inline void transform_4(pair<R> &a, pair<R> &b, pair<R> &c, pair<R> &d) {
-    const pair<R> even = a + c, even_odd = a - c, odd = b + d, odd_odd = turn_right(b - d);
+    const pair<R> even = a + c, even_odd = a - c, odd = b + d, odd_odd = times_minus_i(b - d);
     a = even + odd;
     b = even_odd + odd_odd;
     c = even - odd;
@@ -47,7 +47,7 @@ template <class R> __device__ inline void transform_8(pair<R> (&v)[8]) {
     transform_4(v[1], v[3], v[5], v[7]);
     const pair<R> odd[4] = {v[1],
                             {h * (v[3].re + v[3].im), h * (v[3].im - v[3].re)},
-                            turn_right(v[5]),
+                            times_minus_i(v[5]),
                             {h * (v[7].im - v[7].re), -h * (v[7].re + v[7].im)}};
     const pair<R> even[4] = {v[0], v[2], v[4], v[6]};
 #pragma unroll
@@ -70,7 +70,7 @@ template <class R> __device__ inline void transform_16(pair<R> (&v)[16]) {
     v[6] = {h * (v[6].re + v[6].im), h * (v[6].im - v[6].re)};
     v[7] = v[7] * pair<R>{y, -x};
     v[9] = {h * (v[9].re + v[9].im), h * (v[9].im - v[9].re)};
-    v[10] = turn_right(v[10]);
+    v[10] = times_minus_i(v[10]);
     v[11] = {h * (v[11].im - v[11].re), -h * (v[11].re + v[11].im)};
     v[13] = v[13] * pair<R>{y, -x};
     v[14] = {h * (v[14].im - v[14].re), -h * (v[14].re + v[14].im)};
@@ -186,7 +186,7 @@ __device__ inline void transform_short(pair<R> (&v)[radix], const slot<R> *roots
 /* v[i] times root number i * step. Roots at powers of two are loaded; the others are products of
  * them, which keeps errors small. */
 template <int radix, class R>
-__device__ inline void turn_inputs(pair<R> (&v)[radix], const slot<R> *roots, int step) {
+__device__ inline void apply_twiddles(pair<R> (&v)[radix], const slot<R> *roots, int step) {
     pair<R> w[radix];
 #pragma unroll
     for (int i = 1; i < radix; i++) {

@@ -46,9 +46,9 @@ enum {
 
 /* How a block transforms lines of n points, `tile` lines at once. */
 struct fft_lines {
-    bool wide;   /* f64 */
-    bool real;   /* lines are pairs of real rows */
-    bool turned; /* columns: adjacent lines are contiguous in memory; else rows: points are */
+    bool wide;       /* f64 */
+    bool real;       /* lines are pairs of real rows */
+    bool by_columns; /* columns: adjacent lines are contiguous in memory; else rows: points are */
     int n, kept, first; /* first: as an index, 0 .. n-1 */
     int parts, m;       /* n = parts * m: `parts` transforms of m points, combined at kept ones */
     int stages;

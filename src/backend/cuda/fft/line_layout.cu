@@ -100,7 +100,7 @@ static void choose_pitches(fft_lines *lines, int banks) {
     const int parts = power_below(lines->parts), tile = power_below(lines->tile);
     const int points = power_below(lines->m / lines->stage[0].radix);
     int part_unit = 0, line_unit = 0;
-    if (lines->turned) {
+    if (lines->by_columns) {
         line_unit = tile < banks ? banks / tile : 1;
         part_unit = tile * parts < banks ? banks / (tile * parts) : 1;
     } else {
@@ -125,7 +125,7 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
     }
     out->wide = wide;
     out->real = real;
-    out->turned = inner > 1;
+    out->by_columns = inner > 1;
     out->n = (int)n;
     out->kept = (int)kept;
     out->first = (int)first;
@@ -134,10 +134,10 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
     }
     /* columns: whole sectors of four numbers; as few tiles as possible, of about the same width */
     const int64_t most = TILE_BYTES / number / n;
-    const int64_t wanted = most > 4 ? most : out->turned ? 4 : most > 1 ? most : 1;
+    const int64_t wanted = most > 4 ? most : out->by_columns ? 4 : most > 1 ? most : 1;
     const int64_t across = (inner + wanted - 1) / wanted;
-    out->tile = (int)(out->turned ? ((inner + across - 1) / across + 3) / 4 * 4 : wanted);
-    if (out->turned && out->tile > inner) {
+    out->tile = (int)(out->by_columns ? ((inner + across - 1) / across + 3) / 4 * 4 : wanted);
+    if (out->by_columns && out->tile > inner) {
         out->tile = (int)inner;
     }
     for (;; out->tile /= 2) {

@@ -18,7 +18,7 @@ struct place {
 
 /* Item number x of `count` (= by.value) per line. */
 __device__ inline place place_of(const fft_lines &s, int x, fft_divisor by) {
-    if (s.turned) {
+    if (s.by_columns) {
         const int index = over(x, s.by_tile);
         return {x - index * s.tile, index};
     }
@@ -39,7 +39,7 @@ struct tile {
 };
 
 __device__ inline tile tile_at(const fft_lines &s, const fft_pass &p, int64_t number) {
-    if (s.turned) {
+    if (s.by_columns) {
         const int64_t across = (p.inner + s.tile - 1) / s.tile, outer = number / across;
         const int64_t column = (number - outer * across) * s.tile;
         return {outer, column, (int)min((int64_t)s.tile, p.inner - column), 0};
@@ -56,7 +56,7 @@ __device__ inline tile tile_at(const fft_lines &s, const fft_pass &p, int64_t nu
 __device__ inline int64_t element_at(const fft_lines &s, const fft_side &side, const tile &t,
                                      int line, int index) {
     const int64_t first = t.outer * side.outer + t.column;
-    return first + line * (s.turned ? 1 : side.outer) + index * side.step;
+    return first + line * (s.by_columns ? 1 : side.outer) + index * side.step;
 }
 
 /* ---- global memory, by how it is stored ---- */
@@ -121,7 +121,7 @@ template <class R> struct read_slots {
     int64_t line, step;
     __device__ read_slots(const fft_lines &s, const fft_side &side, const tile &t)
         : at(static_cast<const slot<R> *>(side.data) + element_at(s, side, t, 0, 0)),
-          line(s.turned ? 1 : side.outer), step(side.step) {
+          line(s.by_columns ? 1 : side.outer), step(side.step) {
     }
     __device__ pair<R> operator()(int l, int n) const {
         return take(at[l * line + n * step]);
@@ -133,7 +133,7 @@ template <class R> struct read_loose {
     const fft_side &side;
     int64_t first, line;
     __device__ read_loose(const fft_lines &s, const fft_side &from, const tile &t)
-        : side(from), first(element_at(s, from, t, 0, 0)), line(s.turned ? 1 : from.outer) {
+        : side(from), first(element_at(s, from, t, 0, 0)), line(s.by_columns ? 1 : from.outer) {
     }
     __device__ pair<R> operator()(int l, int n) const {
         return load(side, first + l * line + n * side.step, R());
@@ -161,7 +161,7 @@ template <class R> struct write_slots {
     int64_t line, step;
     __device__ write_slots(const fft_lines &s, const fft_side &side, const tile &t)
         : at(static_cast<slot<R> *>(side.data) + element_at(s, side, t, 0, 0)),
-          line(s.turned ? 1 : side.outer), step(side.step) {
+          line(s.by_columns ? 1 : side.outer), step(side.step) {
     }
     __device__ void operator()(int l, int n, pair<R> value) const {
         at[l * line + n * step] = {value.re, value.im};
@@ -172,7 +172,7 @@ template <class R> struct write_loose {
     const fft_side &side;
     int64_t first, line;
     __device__ write_loose(const fft_lines &s, const fft_side &to, const tile &t)
-        : side(to), first(element_at(s, to, t, 0, 0)), line(s.turned ? 1 : to.outer) {
+        : side(to), first(element_at(s, to, t, 0, 0)), line(s.by_columns ? 1 : to.outer) {
     }
     __device__ void operator()(int l, int n, pair<R> value) const {
         store(side, first + l * line + n * side.step, value);

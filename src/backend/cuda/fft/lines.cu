@@ -56,7 +56,7 @@ static __device__ inline void stage(const fft_lines &s, const fft_stage &g, int 
         }
         const int block = over(index, g.spans), low = index - block * g.span;
         if (g.span > 1) {
-            turn_inputs<radix>(v, roots, low * over(unit, g.spans));
+            apply_twiddles<radix>(v, roots, low * over(unit, g.spans));
         }
         transform_short<radix>(v, roots, unit);
         const int first = block * g.span * radix + low;
@@ -86,7 +86,7 @@ static __device__ inline void last_stage(const fft_lines &s, const fft_stage &g,
             v[i] = take(in[slot_of(s, at.line, part, index + i * g.span)]);
         }
         if (g.span > 1) {
-            turn_inputs<radix>(v, roots, index * s.parts);
+            apply_twiddles<radix>(v, roots, index * s.parts);
         }
         transform_short<radix>(v, roots, count);
 #pragma unroll
@@ -370,7 +370,7 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
         return status;
     }
     const int64_t rows = lines->real ? (pass->outer + 1) / 2 : pass->outer;
-    const int64_t tiles = lines->turned
+    const int64_t tiles = lines->by_columns
                               ? pass->outer * ((pass->inner + lines->tile - 1) / lines->tile)
                               : (rows + lines->tile - 1) / lines->tile;
     if (tiles == 0) {

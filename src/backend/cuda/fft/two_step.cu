@@ -37,7 +37,7 @@ static bool shape_for(int n, two_step_shape *out) {
  * sums; real rows forward, or columns. */
 static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_shape &shape) {
     const int reach = 2 * shape.radix;
-    if (lines->wide || (lines->turned ? lines->real : !lines->real)) {
+    if (lines->wide || (lines->by_columns ? lines->real : !lines->real)) {
         return false;
     }
     if (lines->real) {

@@ -89,7 +89,7 @@ template <int R, int L>
 __device__ inline void first_step(pair<float> (&v)[R], const slot<float> *roots, int l,
                                   slot<float> *at) {
     transform_short<R>(v, roots, L);
-    turn_inputs<R>(v, roots, l);
+    apply_twiddles<R>(v, roots, l);
 #pragma unroll
     for (int i = 0; i < R; i++) {
         at[i * (L + 1) + l] = {v[i].re, v[i].im};
@@ -231,7 +231,7 @@ static __global__ void __launch_bounds__(C *L, column_tile<R, L, C>::BLOCKS)
             }
         }
         few_inputs<L>(x, y);
-        turn_inputs<L>(y, roots, l + L * h);
+        apply_twiddles<L>(y, roots, l + L * h);
 #pragma unroll
         for (int j = 0; j < L; j++) {
             at[j * (R + 1) + l + L * h] = {y[j].re, y[j].im};
