@@ -119,7 +119,7 @@ static void cuda_release(tg_backend *be, void *block) {
     tg_mem_device_free(be->ctx, &cuda->memory, block);
 }
 
-/* ---- life ---- */
+/* ---- setup and teardown ---- */
 
 static tg_status cuda_devices(tg_backend *be, void *stream, int *count, int *of_stream) {
     TG_CALL(CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs"));

@@ -59,7 +59,7 @@ __device__ inline int64_t element_at(const fft_lines &s, const fft_side &side, c
     return first + line * (s.by_columns ? 1 : side.outer) + index * side.step;
 }
 
-/* ---- global memory, by how it is stored ---- */
+/* ---- global memory, by storage format ---- */
 
 /* Whether a side holds numbers as its slots do. */
 template <class R> inline bool is_aligned(const fft_side &side) {

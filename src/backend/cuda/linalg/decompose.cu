@@ -97,7 +97,7 @@ static __device__ inline void raise(unsigned long long mine, unsigned long long 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    find_max(int64_t n, const double *x, cuda_verdict *verdict) {
+    find_most(int64_t n, const double *x, cuda_verdict *verdict) {
     unsigned long long mine = 0;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * THREADS) {
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 tg_status cuda_find_most(tg_backend *be, int64_t n, const double *x, cuda_verdict *verdict) {
-    find_max<<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(n, x, verdict);
+    find_most<<<cuda_blocks(be, n, THREADS), THREADS, 0, cuda_stream(be)>>>(n, x, verdict);
     return CUDA_LAUNCHED(be, "looking for NaN");
 }
 

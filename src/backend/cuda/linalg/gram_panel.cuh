@@ -222,7 +222,7 @@ static __device__ void widen_panel(const gram_job &job, const row_groups &groups
     }
 }
 
-/* ---- panels of complex f32 without a mask, all of whose rows a block sees ---- */
+/* ---- full panels of complex f32 without a mask ---- */
 
 /* Most Gram matrices are of this kind, and loading warps should not delay multiplying ones. Handles
  * only existing rows and full chunks. */

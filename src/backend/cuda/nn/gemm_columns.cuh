@@ -267,8 +267,7 @@ static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int6
     return cuda_gemm(be, &g);
 }
 
-/* ---- what goes into a layer, a tg_skip or tg_mlp with x stored as X, and the gradient of it ----
- */
+/* ---- input of a layer (tg_skip or tg_mlp, x stored as X) and its gradient ---- */
 
 /* u = act(x) of a tile: x itself where that is the same matrix. */
 template <class X, class OP>

@@ -9,7 +9,7 @@
 
 enum { EDGE_THREADS = 256, EDGE_WARPS = EDGE_THREADS / 32 };
 
-/* ---- what kernels know of a call ---- */
+/* ---- kernel arguments ---- */
 
 struct gno_facts {
     cell_lists lists;

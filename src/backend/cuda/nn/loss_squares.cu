@@ -4,7 +4,7 @@
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/loss_math.h"
 
-/* ---- what a point or a coefficient of image n adds ---- */
+/* ---- contribution of one point or coefficient of image n ---- */
 
 struct sobolev_power {
     tg_sobolev op;

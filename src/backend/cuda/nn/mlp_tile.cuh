@@ -177,7 +177,7 @@ template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
     }
 }
 
-/* ---- how y is made of more than the MLP ---- */
+/* ---- other terms of y ---- */
 
 /* Per row of a result: the factor of y's initial value (add, or y itself), and alpha b2. */
 template <class P> struct row_terms {

@@ -386,7 +386,7 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
     }
 }
 
-/* ---- the gradient of the weight in between ---- */
+/* ---- gradient of the inner weight ---- */
 
 enum {
     FORM_MODES = 16, /* of a block */

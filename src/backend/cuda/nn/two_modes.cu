@@ -138,7 +138,7 @@ struct middle_rows {
     }
 };
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 /* Asynchronous copies of the rows of a matrix to rows with a larger pitch. A thread copies the same
  * positions of each matrix, so they are computed once. */
