@@ -268,8 +268,8 @@ static tg_status back_values(tg_backend *be, const tg_gno *op, const gno_facts &
     const edges<R> &e = w.chunk;
     const cudaStream_t stream = cuda_stream(be);
     size_t bytes = w.temporary_bytes;
-    add_saturating<<<cuda_blocks(be, e.count, EDGE_THREADS), EDGE_THREADS, 0, stream>>>(e.count,
-                                                                                        w.number);
+    count_up<<<cuda_blocks(be, e.count, EDGE_THREADS), EDGE_THREADS, 0, stream>>>(e.count,
+                                                                                  w.number);
     TG_CALL(CUDA_LAUNCHED(be, "numbering edges"));
     TG_CALL(CUDA_CHECK(be,
                        sort_edges(w.temporary, &bytes, e.place, w.sorted_place, w.number, w.sorted,

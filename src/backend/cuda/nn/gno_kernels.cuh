@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         [&](int64_t c, int j, R v) { return dkernel[c * e.count + j] = v; });
 }
 
-static __global__ void __launch_bounds__(EDGE_THREADS) add_saturating(int count, int32_t *number) {
+static __global__ void __launch_bounds__(EDGE_THREADS) count_up(int count, int32_t *number) {
     for (int j = blockIdx.x * EDGE_THREADS + threadIdx.x; j < count;
          j += gridDim.x * EDGE_THREADS) {
         number[j] = j;
