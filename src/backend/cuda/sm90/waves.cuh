@@ -7,7 +7,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* A thread's part of one of two steps, as the first factor of a product. */
+/* A thread's part of one of two steps, as the left factor of a product. */
 static __device__ inline float4 wave_factor(uint4 pair, int step) {
     const auto of_halves = [](uint32_t word) {
         return __half22float2(*reinterpret_cast<const __half2 *>(&word));
