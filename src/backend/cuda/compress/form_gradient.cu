@@ -26,9 +26,9 @@ template <class O, int P> struct form_target {
 /* Whether there is a chunk of G itself with interleaved rows, padded by one entry at most, and the
  * values, if entries are kept, are written whole. */
 template <class O, int P> static bool is_plain(const form_target<O, P> &to, bool kept) {
-    const int64_t behind = to.view.ld - P * to.view.cols;
+    const int64_t padding = to.view.ld - P * to.view.cols;
     return to.chunk && to.gain == 1 && to.view.part == 1 && to.view.step == P &&
-           (behind == 0 || behind == P) && (!kept || (to.values && to.whole && to.beta == 0));
+           (padding == 0 || padding == P) && (!kept || (to.values && to.whole && to.beta == 0));
 }
 
 /* Writes to the row of the chunk that begins at `row`. The last entry of a row also writes the

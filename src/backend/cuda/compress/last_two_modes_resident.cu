@@ -374,15 +374,15 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
     const cuda_planes usual = usual_planes(task.planes), &s = USUAL ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
-    const resident_layout lies = layout_of<IN>(s, KEPT);
+    const resident_layout offsets = layout_of<IN>(s, KEPT);
     char *base = reinterpret_cast<char *>(shared),
-         *own = base + lies.teams + team.number * lies.end;
+         *own = base + offsets.teams + team.number * offsets.end;
     typename IN::core *core = reinterpret_cast<typename IN::core *>(own);
-    float2 *made = reinterpret_cast<float2 *>(own + lies.made);
-    uint16_t *places = reinterpret_cast<uint16_t *>(own + lies.places);
-    kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
-    uint64_t *words = reinterpret_cast<uint64_t *>(own + lies.words);
-    uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
+    float2 *made = reinterpret_cast<float2 *>(own + offsets.made);
+    uint16_t *places = reinterpret_cast<uint16_t *>(own + offsets.places);
+    kept_run *found = reinterpret_cast<kept_run *>(own + offsets.found);
+    uint64_t *words = reinterpret_cast<uint64_t *>(own + offsets.words);
+    uint32_t *ranks = reinterpret_cast<uint32_t *>(own + offsets.ranks);
     const int lane = (int)(threadIdx.x % 32), share = team.thread / 32, row = share * ROWS_PER_WARP;
     const int entries = s.d2 * s.d3, at = row * s.d3;
     const int entries_here =
@@ -397,7 +397,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
 
     const auto fetch = [&](int64_t plane) {
         const int64_t begin = call.begin + plane * entries;
-        fetch_core<TILES, IN>(s, team, lies.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
+        fetch_core<TILES, IN>(s, team, offsets.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
                               core);
         if (KEPT) {
             fetch_kept(call.kept, team, begin, entries, words, ranks);
@@ -408,11 +408,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
     };
 
     /* Padding of C's rows stays 0. */
-    for (int e = team.thread; e < lies.made / 4; e += team.threads) {
+    for (int e = team.thread; e < offsets.made / 4; e += team.threads) {
         core[e] = 0;
     }
-    fetch_fragments(task.last, lies.before, base);
-    fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
+    fetch_fragments(task.last, offsets.before, base);
+    fetch_fragments(task.before, offsets.teams - offsets.before, base + offsets.before);
     copies_wait();
     __syncthreads();
     kernel_before_wait();
@@ -435,11 +435,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
         if (begins) {
             wait_to_multiply(team);
         }
-        const auto rows =
-            multiply_core<TILES>(core, lies.steps,
-                                 reinterpret_cast<const typename IN::before *>(base + lies.before) +
-                                     share * lies.steps * 32,
-                                 lane, alpha);
+        const auto rows = multiply_core<TILES>(
+            core, offsets.steps,
+            reinterpret_cast<const typename IN::before *>(base + offsets.before) +
+                share * offsets.steps * 32,
+            lane, alpha);
         if (begins) {
             signal_multiplied(team);
             begins = false;

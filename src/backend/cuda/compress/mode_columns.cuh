@@ -41,8 +41,8 @@ struct mode_call {
  * in the core. */
 static __device__ inline int in_core(const mode_call &s, int c, int64_t step) {
     const int matrix = c / (int)s.n, within = c - matrix * (int)s.n;
-    const int block = within / s.padded, behind = within - block * s.padded;
-    return matrix < s.matrices && behind < s.block ? (int)(matrix * step) + block * s.block + behind
+    const int block = within / s.padded, column = within - block * s.padded;
+    return matrix < s.matrices && column < s.block ? (int)(matrix * step) + block * s.block + column
                                                    : -1;
 }
 

@@ -224,10 +224,10 @@ char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t fir
 }
 
 char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
-    const int64_t behind = (plan->large_chunk * plan->state[1] + 63) / 64 * 64;
+    const int64_t second = (plan->large_chunk * plan->state[1] + 63) / 64 * 64;
     return q == plan->steps
                ? cuda_plan_state(plan, workspace, q, first)
-               : cuda_plan_at(plan, workspace, plan->buffer[0] + (q == 2 ? behind : 0));
+               : cuda_plan_at(plan, workspace, plan->buffer[0] + (q == 2 ? second : 0));
 }
 
 /* Of all counts that stay in L2, the one with the fewest consecutive planes per multiprocessor. */

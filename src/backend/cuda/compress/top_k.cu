@@ -37,7 +37,7 @@ struct selection {
     uint64_t partials[MAX_SCAN_BLOCKS];
     unsigned long long bins[BINS];
 };
-static_assert(sizeof(selection) <= CUDA_SCRATCH_BYTES, "a selection lies in the scratch");
+static_assert(sizeof(selection) <= CUDA_SCRATCH_BYTES, "a selection fits the scratch");
 
 /* ---- keys ---- */
 

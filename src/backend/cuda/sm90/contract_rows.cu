@@ -45,8 +45,9 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     const rows_layout at = layout_of(task.right);
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int lane = thread % 32, t = lane % 4, number = thread / 32 * 8 + lane / 4;
-    char *turned = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    char *in = turned + BUFFERS * TRANSPOSED_BYTES, *own = in + BUFFERS * at.in + group * at.out;
+    char *transposed = shared + (1024 - shared_at(shared) % 1024) % 1024;
+    char *in = transposed + BUFFERS * TRANSPOSED_BYTES,
+         *own = in + BUFFERS * at.in + group * at.out;
     uint64_t *full = reinterpret_cast<uint64_t *>(in + BUFFERS * at.in + GROUPS * at.out);
     uint64_t *transposed_full = full + BUFFERS;
     const int stride = (int)gridDim.x, plane_size = 2 * task.rank * task.right;
@@ -60,7 +61,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     const auto turn = [&](int round) {
         barrier_wait(full + round % 2, round / 2 % 2);
         transpose_pairs<STEPS>(reinterpret_cast<const float *>(in + round % 2 * at.in), task.right,
-                               turned + round % 2 * TRANSPOSED_BYTES);
+                               transposed + round % 2 * TRANSPOSED_BYTES);
     };
     if (threadIdx.x == 0) {
         barrier_init(full, 1);
@@ -88,7 +89,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     wg_publish();
     warp_arrives(transposed_full);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
-        const uint64_t matrix = wg_matrix(turned + round % 2 * TRANSPOSED_BYTES);
+        const uint64_t matrix = wg_matrix(transposed + round % 2 * TRANSPOSED_BYTES);
         barrier_wait(transposed_full, round % 2);
         if (threadIdx.x == 0 && plane + 2 * stride < task.planes) {
             fetch(plane + 2 * stride, round % 2);

@@ -134,11 +134,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     const uint64_t matrix = wg_matrix(factor), second = wg_matrix(factor + at.term);
     const float2 *row_of_t = reinterpret_cast<const float2 *>(own) + m * task.right + t;
-    for (int tile = first, round = 0, behind; tile < task.tiles; tile = behind, round++) {
+    for (int tile = first, round = 0, next_tile; tile < task.tiles; tile = next_tile, round++) {
         const int buffer = task.buffers == 1 ? 0 : round % 2;
         const int64_t begin = (int64_t)tile * entries;
-        behind = tile_of(round + 1);
-        const bool more = behind < task.tiles;
+        next_tile = tile_of(round + 1);
+        const bool more = next_tile < task.tiles;
         number<O, 2> *w = reinterpret_cast<number<O, 2> *>(buffers + buffer * at.rows);
         if constexpr (!is_16bit<O>) {
             sums = reinterpret_cast<float2 *>(w);
@@ -173,19 +173,20 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_end();
         wg_sync(); /* all have read T */
         if (thread == 0 && more) {
-            fetch_t(behind);
+            fetch_t(next_tile);
         }
         kept_values kept;
         if (values) {
             words = next;
             kept.load(words, values, warp, lane);
             if (more) {
-                next.load(call.kept, first_word + (int64_t)behind * task.d3, task.d3, warp, lane);
+                next.load(call.kept, first_word + (int64_t)next_tile * task.d3, task.d3, warp,
+                          lane);
             }
         }
         if (thread == 0 && (task.buffers == 1 ? round > 0 : more)) {
             sent_bulk();
-            fetch(task.buffers == 1 ? tile : behind, task.buffers == 1 ? 0 : 1 - buffer);
+            fetch(task.buffers == 1 ? tile : next_tile, task.buffers == 1 ? 0 : 1 - buffer);
         }
         wg_wait<0>();
         wg_fence(sum);

@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int warp = thread / 32, lane = thread % 32, t = lane % 4, m = lane / 4 * 4 + warp;
     char *factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    char *turned = factor + at.factor, *in = turned + 2 * TRANSPOSED_BYTES;
+    char *transposed = factor + at.factor, *in = transposed + 2 * TRANSPOSED_BYTES;
     char *own = in + at.in + group * (at.rows + at.sums);
     number<O, 2> *w = reinterpret_cast<number<O, 2> *>(own);
     float2 *sums = reinterpret_cast<float2 *>(is_16bit<O> ? own + at.rows : own);
@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     uint4 v[RANK_STEPS], a[RIGHT_STEPS];
     load_rows(task.v, group * TILE + m, t, v);
-    wg_zero<TRANSPOSED_N>(turned, 2 * ((RANK_STEPS + 3) / 4 * 32));
+    wg_zero<TRANSPOSED_N>(transposed, 2 * ((RANK_STEPS + 3) / 4 * 32));
     store_factor(task.u, factor);
     wg_publish();
     __syncthreads();
@@ -162,12 +162,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const auto turn_plane_of = [&](int round) {
         barrier_wait(in_full, round % 2);
         transpose_rows<RANK_STEPS>(reinterpret_cast<const uint32_t *>(in), task.rank, task.right,
-                                   turned + round % 2 * TRANSPOSED_BYTES);
+                                   transposed + round % 2 * TRANSPOSED_BYTES);
         wg_publish();
         barrier_arrive(transposed_full);
     };
     const auto multiply_transposed = [&](int round, float(&sum)[TRANSPOSED_N / 2]) {
-        const uint64_t plane_at = wg_matrix(turned + round % 2 * TRANSPOSED_BYTES);
+        const uint64_t plane_at = wg_matrix(transposed + round % 2 * TRANSPOSED_BYTES);
         wg_begin();
 #pragma unroll
         for (int s = 0; s < RANK_STEPS; s++) {
@@ -203,11 +203,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     const uint64_t matrix = wg_matrix(factor);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
-        const int tile = plane * GROUPS + group, behind = plane + stride;
+        const int tile = plane * GROUPS + group, next_plane = plane + stride;
         const int64_t begin = (int64_t)tile * entries;
-        const bool more = behind < task.planes;
+        const bool more = next_plane < task.planes;
         if (thread == 0 && more) {
-            prefetch_bulk(out + ((int64_t)behind * GROUPS + group) * entries, at.rows);
+            prefetch_bulk(out + ((int64_t)next_plane * GROUPS + group) * entries, at.rows);
         }
         kept_values kept;
         {
@@ -232,14 +232,14 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         if (more) {
             barrier_wait(transposed_full, (round + 1) % 2);
         }
-        if (threadIdx.x == 0 && behind + stride < task.planes) {
-            fetch_in(behind + stride);
+        if (threadIdx.x == 0 && next_plane + stride < task.planes) {
+            fetch_in(next_plane + stride);
         }
         float sum[TRANSPOSED_N / 2]; /* of the next plane; unused after the last one */
         multiply_transposed(round + 1, sum);
         if (values) {
             if (more) {
-                load_words(behind, &next);
+                load_words(next_plane, &next);
             }
             wg_sync();
             kept.add_loaded(by, sums);

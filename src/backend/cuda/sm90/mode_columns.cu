@@ -117,7 +117,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     }
     __syncthreads();
     const uint64_t re_of_u = wg_matrix(u), im_of_u = wg_matrix(u + part);
-    const uint64_t behind = (uint64_t)(2 * part) >> 4; /* second terms, in a descriptor */
+    const uint64_t second_terms = (uint64_t)(2 * part) >> 4; /* second terms, in a descriptor */
 
     float re[N / 2], im[N / 2];
     float4 next_re, next_im;
@@ -135,10 +135,10 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         for (int k = 0; k < steps; k++) {
             const step_factor<SPLIT> x(next_re, 1.0f), y(next_im, 1.0f), minus(next_re, -1.0f);
             wg_begin();
-            x.multiply(re, wg_rows<N>(re_of_u, k), behind, k > 0);
-            y.multiply(im, wg_rows<N>(re_of_u, k), behind, k > 0);
-            y.multiply(re, wg_rows<N>(im_of_u, k), behind, true);
-            minus.multiply(im, wg_rows<N>(im_of_u, k), behind, true);
+            x.multiply(re, wg_rows<N>(re_of_u, k), second_terms, k > 0);
+            y.multiply(im, wg_rows<N>(re_of_u, k), second_terms, k > 0);
+            y.multiply(re, wg_rows<N>(im_of_u, k), second_terms, true);
+            minus.multiply(im, wg_rows<N>(im_of_u, k), second_terms, true);
             wg_end();
             take(); /* past the last tile: unused */
             wg_wait<0>();

@@ -112,10 +112,11 @@ template <bool SPLIT> struct step_factor {
     }
     /* sum += its product with rows of U, or with both terms of them. */
     template <int D>
-    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t behind, bool adds) const {
+    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t second_terms,
+                             bool adds) const {
         wg_product(sum, first, rows, adds);
         if constexpr (SPLIT) {
-            wg_product(sum, first, rows + behind, true);
+            wg_product(sum, first, rows + second_terms, true);
             wg_product(sum, second, rows, true);
         }
     }

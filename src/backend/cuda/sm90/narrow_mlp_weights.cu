@@ -28,8 +28,8 @@ template <bool LIFTS> constexpr int SUMS = LIFTS ? 1 + MAX_INPUT_CHANNELS : 2;
 template <int C> struct weights_layout {
     static constexpr int TILE_BYTES = C * WG_PIXELS * (int)sizeof(float);
     static constexpr int TRANSPOSED_BYTES = CHUNK * WG_PIXELS * (int)sizeof(float);
-    static constexpr int TILES = 2 * PIECE_BYTES<C>, TURNED = TILES + TILE_BUFFERS * TILE_BYTES;
-    static constexpr int SMALL = TURNED + 2 * TRANSPOSED_BYTES;
+    static constexpr int TILES = 2 * PIECE_BYTES<C>, TRANSPOSED = TILES + TILE_BUFFERS * TILE_BYTES;
+    static constexpr int SMALL = TRANSPOSED + 2 * TRANSPOSED_BYTES;
     static constexpr int BYTES = SMALL + GROUP * (int)sizeof(float4);
 
     /* Buffer of the block's n-th tile. */
@@ -336,7 +336,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     const float4 *small = reinterpret_cast<const float4 *>(room + L::SMALL) +
                           (LIFTS ? chunk * CHUNK + 2 * lane : chunk * (CHUNK / 2) + lane);
     const uint64_t piece = wg_matrix(room + chunk * PIECE_BYTES<C>);
-    char *turned = room + L::TURNED + chunk * L::TRANSPOSED_BYTES;
+    char *transposed = room + L::TRANSPOSED + chunk * L::TRANSPOSED_BYTES;
     weight_sums<C, LIFTS> sums = {};
     float a[2][C / 2 / SLICES];
     float p[CHUNK / 2], next[CHUNK / 2]; /* hidden layers of this tile and the next */
@@ -382,10 +382,10 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
                     wg_fence(sums.dm);
                     wg_sync();
                 }
-                put_slice(p, slice - 1, turned);
+                put_slice(p, slice - 1, transposed);
             }
         }
-        put_slice(p, SLICES - 1, turned);
+        put_slice(p, SLICES - 1, transposed);
         if constexpr (LIFTS) {
             sums.db2 += whose == share.group ? sum_part<C>(now) : 0.0f;
             whose = whose + 1 < share.groups ? whose + 1 : 0;
@@ -397,8 +397,8 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
         wg_begin();
 #pragma unroll
         for (int k = 0; k < WG_PIXELS / 8; k++) {
-            wg_product(sums.dm, wg_rows<CHUNK>(wg_matrix(turned), k), wg_rows<C>(wg_matrix(now), k),
-                       true);
+            wg_product(sums.dm, wg_rows<CHUNK>(wg_matrix(transposed), k),
+                       wg_rows<C>(wg_matrix(now), k), true);
         }
         wg_end();
         wg_wait<1>(); /* waits for the next hidden layer; the sum still runs */
