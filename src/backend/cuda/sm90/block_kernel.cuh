@@ -23,10 +23,22 @@
 
 #include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
-#include "backend/cuda/sm90/waves.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"
+
+/* A thread's part of one of two steps of `waves`, as the left factor of a product. `waves` are the
+ * cosines and sines that multiply the spectrum of a row, from frequency 1 on, (width / 64,
+ * STEPS / 2, 4 warps, 32 lanes), in f16, which is as precise as TF32. Two steps of a thread are
+ * adjacent. */
+static __device__ inline float4 wave_factor(uint4 pair, int step) {
+    const auto of_halves = [](uint32_t word) {
+        return __half22float2(*reinterpret_cast<const __half2 *>(&word));
+    };
+    const float2 a = of_halves(step % 2 ? pair.z : pair.x),
+                 b = of_halves(step % 2 ? pair.w : pair.y);
+    return {a.x, a.y, b.x, b.y};
+}
 
 /* The two warpgroups that share the pixels of a scale. */
 enum { PAIR_GROUPS = 2, PAIR_THREADS = PAIR_GROUPS * WG_THREADS };
@@ -50,7 +62,7 @@ struct block_task {
     int kept, pitch;        /* complex numbers kept of a row of s, and from row to row: even */
     float edge, inside;     /* factors of frequency 0 (and width / 2), and of the others */
     const float *s;         /* (batch, C, rows, pitch) complex */
-    const uint4 *waves;     /* fourier factors, see wave_factor */
+    const uint4 *waves;     /* see wave_factor */
     const float *x;         /* (batch, C, rows, width) */
     const float *skip;      /* (C, C) */
     const float *bias;      /* (C); NULL: none */

@@ -17,8 +17,8 @@
 
 #include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/block_kernel.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
-#include "backend/cuda/sm90/waves.cuh"
 
 struct skips_task {
     int batch, rows, width; /* images are (rows, width) */
@@ -26,7 +26,7 @@ struct skips_task {
     float scale;            /* of the inverse transform */
     bool through;           /* dx is the gradient at x, not at u */
     const float *s;         /* (batch, C, rows, pitch) complex */
-    const uint4 *waves;     /* see waves.cuh */
+    const uint4 *waves;     /* see wave_factor */
     const void *x;          /* (batch, C, rows, width), as values or quantized to 8 bits .. */
     const float *scales;    /* .. with these scales */
     const float *dz1, *dz2; /* like x, values */

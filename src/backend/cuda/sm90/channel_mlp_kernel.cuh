@@ -17,7 +17,6 @@
 #include "backend/cuda/core/early.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
-#include "backend/cuda/sm90/tile_walk.cuh"
 
 struct channel_mlp_task {
     int batch, pixels;         /* pixels: a multiple of 64, or 128 with 64 channels */

@@ -7,7 +7,6 @@
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
 
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"

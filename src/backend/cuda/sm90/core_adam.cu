@@ -10,7 +10,6 @@
  * and its result are complex f16 (half_columns.cu). Kept entries, which belong to no column, are
  * updated after the tiles, most of them by warpgroups that have a tile less than the others. */
 #include "backend/cuda/optim/adam.cuh"
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/sm90/mode_steps.cuh"
 
 enum {

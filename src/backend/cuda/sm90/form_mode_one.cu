@@ -14,8 +14,8 @@
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/core/pack.cuh"
 #include "backend/cuda/core/reduce.cuh"
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
+#include "backend/cuda/tile/warpgroup.cuh"
 
 enum {
     GROUPS = 4, /* warpgroups */

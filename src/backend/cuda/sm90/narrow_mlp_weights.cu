@@ -12,7 +12,6 @@
  * Tensor cores truncate the numbers they read there. On average that loses the factor that to_tf32
  * would have applied before; TF32_CUT applies it after the sum. */
 #include "backend/cuda/sm90/narrow_mlp.cuh"
-#include "backend/cuda/sm90/tile_walk.cuh"
 
 enum {
     WEIGHT_THREADS = 2 * WG_THREADS,

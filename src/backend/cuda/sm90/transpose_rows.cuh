@@ -1,7 +1,7 @@
 /* Transposes rows whose columns are to be summed over: the right factor of a warpgroup product
  * needs the other order than memory has. Copies from one place in shared memory to another. */
-#ifndef TG_BACKEND_CUDA_SM90_TURNED_ROWS_CUH
-#define TG_BACKEND_CUDA_SM90_TURNED_ROWS_CUH
+#ifndef TG_BACKEND_CUDA_SM90_TRANSPOSE_ROWS_CUH
+#define TG_BACKEND_CUDA_SM90_TRANSPOSE_ROWS_CUH
 
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
