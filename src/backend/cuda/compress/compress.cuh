@@ -42,7 +42,7 @@
 
 extern "C" {}
 
-/* ---- the plan (mode_products.cu): made anew in every call, from the shapes alone ---- */
+/* ---- the plan (mode_products.cu): recomputed in every call from the shapes ---- */
 
 /* Bytes of a chunk, which stays in the L2 of an H200 until it is contracted; and of the result of a
  * large chunk, which need not stay there, as fewer launches are worth more. */
@@ -439,9 +439,9 @@ const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
 const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 
 /* Indices of mode 0 per pass if planes begin the projection or end the expansion without storing a
- * chunk: the other side gets the room of both buffers. `at_once`: planes the device takes at a
- * time; 0: chunks as they are. */
-int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
+ * chunk: the other side gets the room of both buffers. `planes_at_once`: planes the device takes at
+ * a time; 0: chunks as they are. */
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once);
 
 /* Projects steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -470,7 +470,7 @@ int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t at_once, bool rounds, const void *in,
+                                      int64_t planes_at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call);
 
 /* dense_mode.cu: a single mode of a dense tensor, directly from the tensor to the core. */

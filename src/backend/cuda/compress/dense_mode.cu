@@ -92,7 +92,7 @@ fail:
     return status;
 }
 
-/* ---- the choice ---- */
+/* ---- selection ---- */
 
 bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     dense_mode mode;

@@ -202,7 +202,7 @@ static tg_status read_kept_entries(tg_backend *be, const tg_sample *op, const cu
     });
 }
 
-/* ---- both ---- */
+/* ---- expand and sample ---- */
 
 /* Calls use(chunk, first, count) with every chunk of core x_n U_n, at most `most` indices of mode 0
  * at a time; if the plan has planes, with their input. After the factors' fragments are written all
@@ -256,16 +256,16 @@ static tg_status expand_planes_without_update(tg_backend *be, cuda_plan *plan, v
 
 /* Expands the last two modes of a chunk and updates, in one pass. */
 static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                  int64_t at_once, bool rounds, const void *chunk, int64_t first,
-                                  int64_t count) {
+                                  int64_t planes_at_once, bool rounds, const void *chunk,
+                                  int64_t first, int64_t count) {
     return with_storage(op->out_store, [&](auto tag) {
         using O = typename decltype(tag)::type;
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
         if constexpr (std::is_same_v<O, float>) {
             return cuda_planes_expand(be, plan, op->workspace, chunk, &call);
         } else {
-            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, chunk,
-                                               &call);
+            return cuda_planes_expand_resident(be, plan, op->workspace, planes_at_once, rounds,
+                                               chunk, &call);
         }
     });
 }
@@ -325,7 +325,7 @@ bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_e
 template <class O>
 static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
-    const int64_t at_once =
+    const int64_t planes_at_once =
         large ? 0 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds);
     const int64_t chunks = (plan->dim0 + half_chunk(plan) - 1) / half_chunk(plan);
     const int64_t most = (plan->dim0 + chunks - 1) / chunks;
@@ -342,17 +342,18 @@ static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_pla
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
         TG_TRY(cuda_mode_half(be, &chain, op->workspace, first, count));
         TG_TRY(large ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
-                     : cuda_planes_expand_resident(be, &chain, op->workspace, at_once, rounds,
-                                                   middle, &call));
+                     : cuda_planes_expand_resident(be, &chain, op->workspace, planes_at_once,
+                                                   rounds, middle, &call));
     }
 fail:
     return status;
 }
 
 /* Expands the chunks, and updates. */
-static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t at_once) {
-    return fused && at_once > 0 ? tg_path{"resident", "a product for each mode, expand_resident"}
-           : fused              ? tg_path{"planes", "a product for each mode, expand_planes"}
+static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t planes_at_once) {
+    return fused && planes_at_once > 0
+               ? tg_path{"resident", "a product for each mode, expand_resident"}
+           : fused                  ? tg_path{"planes", "a product for each mode, expand_planes"}
            : plan->planes.tiles > 0 ? tg_path{"planes, then update", "expand_planes, finish"}
                                     : tg_path{"general", "a product for each mode, finish"};
 }
@@ -373,14 +374,15 @@ tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
                                               : expand_large<__nv_bfloat16>(be, op, plan);
     }
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
-    const bool fused = plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
-    tg_path_report_modes(be, "expand", chunked_path(plan, fused, at_once), &op->modes);
+    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
+    const bool fused =
+        plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || planes_at_once > 0);
+    tg_path_report_modes(be, "expand", chunked_path(plan, fused, planes_at_once), &op->modes);
     return expand_core(
-        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, at_once),
+        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, planes_at_once),
         [&](const void *chunk, int64_t first, int64_t count) {
             if (fused) {
-                return finish_planes_of(be, op, plan, at_once, rounds, chunk, first, count);
+                return finish_planes_of(be, op, plan, planes_at_once, rounds, chunk, first, count);
             }
             const tg_status made =
                 expand_planes_without_update(be, plan, op->workspace, first, count, &chunk);

@@ -8,7 +8,7 @@
  * lanes shuffle them from that lane. Later frequencies only add to that count. */
 #include "backend/cuda/compress/compress.cuh"
 
-/* ---- what becomes of an entry ---- */
+/* ---- storing an entry ---- */
 
 /* O: the dtype of the chunk in memory; values are always as wide as the arithmetic. */
 template <class O, int P> struct form_target {

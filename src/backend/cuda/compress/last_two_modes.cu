@@ -36,8 +36,8 @@ struct plane_range {
 };
 
 static __device__ inline plane_range range_of(const cuda_planes &s, int64_t count) {
-    const int64_t first = (int64_t)blockIdx.x * s.at_once;
-    return {first, (int)min((int64_t)s.at_once, count - first)};
+    const int64_t first = (int64_t)blockIdx.x * s.planes_at_once;
+    return {first, (int)min((int64_t)s.planes_at_once, count - first)};
 }
 
 static __device__ inline float2 *pair_in(float *tile, int at) {
@@ -94,7 +94,7 @@ static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *til
     }
 }
 
-/* ---- to the core ---- */
+/* ---- projection ---- */
 
 /* Copies the planes' rows, `ld` reals apart, into the tile, padded with 0. */
 static __device__ inline void load_planes(const cuda_planes &s, const plane_range &range, int ld,
@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
     }
 }
 
-/* ---- and back ---- */
+/* ---- expansion ---- */
 
 /* C of the planes into the tile: row j2 of a plane at plane * rows + j2, parts interleaved. */
 template <int TILES>
@@ -354,7 +354,7 @@ static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
     const cuda_planes &s = plan->planes;
     const int64_t planes = count * plan->step[1].left;
     const int64_t across = longer(s.wide, stride_of_tiles(s.tiles));
-    return {(unsigned)((planes + s.at_once - 1) / s.at_once),
+    return {(unsigned)((planes + s.planes_at_once - 1) / s.planes_at_once),
             (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
 }
 
@@ -386,9 +386,9 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
-    if (at_once > 0) {
-        return cuda_planes_expand_resident(be, plan, workspace, at_once, false, in, call);
+    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
+    if (planes_at_once > 0) {
+        return cuda_planes_expand_resident(be, plan, workspace, planes_at_once, false, in, call);
     }
     grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;

@@ -18,11 +18,11 @@ struct cuda_planes {
     int d2, d3; /* of a plane */
     int r2, r3; /* of the projected plane: (part, r2, right) */
     int right;
-    int rows;    /* d2, rounded up to a multiple of 16 */
-    int wide;    /* reals of a row, 2 d3 rounded up to 8 modulo 16, so that fragments of 8 rows are
-                  * in different banks */
-    int at_once; /* planes per block */
-    int64_t at;  /* of the fragments in the workspace, in reals */
+    int rows; /* d2, rounded up to a multiple of 16 */
+    int wide; /* reals of a row, 2 d3 rounded up to 8 modulo 16, so that fragments of 8 rows are
+               * in different banks */
+    int planes_at_once; /* planes per block */
+    int64_t at;         /* of the fragments in the workspace, in reals */
 };
 
 enum {
@@ -32,9 +32,9 @@ enum {
 
 /* The planes of a network with 64 x 64 modes and a last rank of 21 to 24, for which kernels are
  * compiled with these sizes as constants. */
-enum { USUAL_D2 = 64, USUAL_D3 = 33, USUAL_RIGHT = 24 };
-static inline bool are_usual(const cuda_planes &s) {
-    return s.tiles == 3 && s.d2 == USUAL_D2 && s.d3 == USUAL_D3 && s.right == USUAL_RIGHT;
+enum { COMMON_D2 = 64, COMMON_D3 = 33, COMMON_RIGHT = 24 };
+static inline bool has_common_sizes(const cuda_planes &s) {
+    return s.tiles == 3 && s.d2 == COMMON_D2 && s.d3 == COMMON_D3 && s.right == COMMON_RIGHT;
 }
 
 /* Tiles of half a row of a plane, for `tiles` of the last rank. */

@@ -23,7 +23,7 @@ cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64
     s.right = (int)right;
     s.rows = round_up(s.d2, 16);
     s.wide = round_up(2 * s.d3 + 8, 16) - 8;
-    s.at_once = s.rows == s.d2 ? PLANES_ROWS / s.rows : 1;
+    s.planes_at_once = s.rows == s.d2 ? PLANES_ROWS / s.rows : 1;
     s.tiles = r3 <= 24 && s.wide <= 16 * half_tiles(3) ? 3 : r3 <= 48 ? 6 : 0;
     return s;
 }

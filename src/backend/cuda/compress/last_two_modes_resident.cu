@@ -20,7 +20,7 @@ enum {
 };
 
 /* Rows of a plane at most, and blocks that should share a multiprocessor. */
-static constexpr int most_rows(int tiles) {
+static constexpr int max_rows(int tiles) {
     return tiles == 3 ? 64 : PLANES_ROWS;
 }
 static constexpr int blocks_at_once(int tiles) {
@@ -143,7 +143,7 @@ tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void
                       : write_factors<in_tf32>(be, plan, workspace);
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 /* `bytes`, a multiple of 16. */
 static __device__ inline void fetch_fragments(const void *from, int bytes, char *to) {
@@ -289,7 +289,7 @@ static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P
 }
 
 /* P parts at a time, of one entry or two. */
-template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class IN, class O, class ROWS>
+template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool COMMON, class IN, class O, class ROWS>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const ROWS &rows, const typename IN::last *right,
                                            const cuda_planes &s, float2 *made, int lane) {
@@ -303,7 +303,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
     if (KEPT) {
         load_share<WHOLE>(value, to.values, lane, count);
     }
-    multiply_rows<USUAL>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
+    multiply_rows<COMMON>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
     __syncwarp();
     for (int first = lane; KEPT && first < count; first += 32 * VALUES_AHEAD) {
         if (first > lane) {
@@ -319,7 +319,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
         }
     }
     __syncwarp();
-    for (int first = lane; first == lane || (!USUAL && first < size); first += 32 * N) {
+    for (int first = lane; first == lane || (!COMMON && first < size); first += 32 * N) {
         if (first > lane) {
             load_share<WHOLE>(before, out, first, size, reads);
         }
@@ -342,7 +342,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 /* Reals of the weight that a lane updates per access: 8 bytes, or two entries in 16 bits, which
  * share a draw of random bits. */
@@ -358,20 +358,20 @@ template <class O, class IN> struct resident_task {
     bool whole; /* whether the weight and the values are aligned to an access */
 };
 
-static __device__ inline cuda_planes usual_planes(cuda_planes s) {
+static __device__ inline cuda_planes common_planes(cuda_planes s) {
     s.tiles = 3;
-    s.d2 = s.rows = USUAL_D2;
-    s.d3 = USUAL_D3;
-    s.right = USUAL_RIGHT;
+    s.d2 = s.rows = COMMON_D2;
+    s.d3 = COMMON_D3;
+    s.right = COMMON_RIGHT;
     return s;
 }
 
-template <int TILES, bool KEPT, class O, bool ROUNDED, bool USUAL, class IN>
-static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP * 32,
+template <int TILES, bool KEPT, class O, bool ROUNDED, bool COMMON, class IN>
+static __global__ void __launch_bounds__(TEAMS *max_rows(TILES) / ROWS_PER_WARP * 32,
                                          blocks_at_once(TILES))
     expand_resident(const __grid_constant__ resident_task<O, IN> task) {
     extern __shared__ float4 shared[];
-    const cuda_planes usual = usual_planes(task.planes), &s = USUAL ? usual : task.planes;
+    const cuda_planes usual = common_planes(task.planes), &s = COMMON ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
     const resident_layout offsets = layout_of<IN>(s, KEPT);
@@ -386,7 +386,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
     const int lane = (int)(threadIdx.x % 32), share = team.thread / 32, row = share * ROWS_PER_WARP;
     const int entries = s.d2 * s.d3, at = row * s.d3;
     const int entries_here =
-        (USUAL ? (int)ROWS_PER_WARP : min((int)ROWS_PER_WARP, s.d2 - row)) * s.d3;
+        (COMMON ? (int)ROWS_PER_WARP : min((int)ROWS_PER_WARP, s.d2 - row)) * s.d3;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     tg_rng rounding = call.rounding;
     if (ROUNDED && call.rates) {
@@ -459,11 +459,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / ROWS_PER_WARP
             alpha * (float)call.lambda, alpha,      &rounding};
         const auto *right = reinterpret_cast<const typename IN::last *>(base);
         if (task.whole) {
-            update_share<REALS_PER_ACCESS<O>, KEPT, true, ROUNDED, USUAL, IN>(to, kept, rows, right,
-                                                                              s, made + at, lane);
+            update_share<REALS_PER_ACCESS<O>, KEPT, true, ROUNDED, COMMON, IN>(
+                to, kept, rows, right, s, made + at, lane);
         } else {
-            update_share<2, KEPT, false, ROUNDED, USUAL, IN>(to, kept, rows, right, s, made + at,
-                                                             lane);
+            update_share<2, KEPT, false, ROUNDED, COMMON, IN>(to, kept, rows, right, s, made + at,
+                                                              lane);
         }
     }
 }
@@ -475,7 +475,7 @@ template <class O, class IN> using resident_kernel = void (*)(resident_task<O, I
 /* f16 directions of Adam require kept entries and short rows. */
 template <class O, class IN, bool ROUNDED>
 static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
-    if (kept && are_usual(s)) {
+    if (kept && has_common_sizes(s)) {
         return expand_resident<3, true, O, ROUNDED, true, IN>;
     }
     if constexpr (std::is_same_v<IN, in_f16>) {
@@ -518,7 +518,7 @@ static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kep
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
                              bool rounds) {
     const bool kept = true; /* the factors' fragments do not depend on it */
-    if (s->tiles == 0 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+    if (s->tiles == 0 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
     return TEAMS * (store == TG_STORE_BF16
@@ -529,7 +529,7 @@ int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_stor
 
 int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
                                   bool rounds) {
-    if (s->tiles != 3 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+    if (s->tiles != 3 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
     return TEAMS * (store == TG_STORE_BF16
@@ -540,7 +540,7 @@ int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg
 
 template <class O, class IN>
 static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                              int64_t at_once, bool rounds, const void *in,
+                              int64_t planes_at_once, bool rounds, const void *in,
                               const finish_call<O, 2> *call) {
     const cuda_planes &s = plan->planes;
     const bool kept = call->values != NULL;
@@ -557,7 +557,7 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
             is_whole(reinterpret_cast<number<O, REALS_PER_ACCESS<O>> *>(call->out))};
     return CUDA_CHECK(be,
                       launch_chained(kernel_of<O, IN>(s, kept, rounds),
-                                     shorter(wanted, at_once / TEAMS), threads_of(s),
+                                     shorter(wanted, planes_at_once / TEAMS), threads_of(s),
                                      shared_bytes<IN>(s, kept), cuda_stream(be), plan->chained,
                                      task),
                       "expanding two modes");
@@ -565,14 +565,14 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
 
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t at_once, bool rounds, const void *in,
+                                      int64_t planes_at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call) {
     if constexpr (!std::is_same_v<O, __half>) {
         if (plan->half) {
-            return run_resident<O, in_f16>(be, plan, workspace, at_once, rounds, in, call);
+            return run_resident<O, in_f16>(be, plan, workspace, planes_at_once, rounds, in, call);
         }
     }
-    return run_resident<O, in_tf32>(be, plan, workspace, at_once, rounds, in, call);
+    return run_resident<O, in_tf32>(be, plan, workspace, planes_at_once, rounds, in, call);
 }
 
 template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,

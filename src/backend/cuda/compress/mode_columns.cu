@@ -26,7 +26,7 @@ static constexpr int threads_of(int m) {
     return m == 4 ? 512 : 384;
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 /* The N columns of a lane, of the numbers t, t + 4, ..; a step takes 64 N reals of a warp's
  * ring. */
@@ -98,7 +98,7 @@ template <int N> struct column_reader<N, true> {
     }
 };
 
-/* ---- what goes out ---- */
+/* ---- outputs ---- */
 
 /* Both parts of M tiles of 16 rows, N of 8 columns. */
 template <int M, int N> struct sums { float of[M][2][N][4]; };

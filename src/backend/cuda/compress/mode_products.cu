@@ -207,9 +207,9 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     }
     /* unlike its width, the room for a piece does not shrink as ranks grow */
     const int64_t rows = plan.parts * plan.first.rank;
-    const int64_t most_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
-    plan.width = shorter(plan.columns, longer(most_reals / rows / 4 * 4, PIECE_COLUMNS));
-    const int64_t piece = (shorter(rows * plan.columns, most_reals) + 63) / 64 * 64;
+    const int64_t max_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
+    plan.width = shorter(plan.columns, longer(max_reals / rows / 4 * 4, PIECE_COLUMNS));
+    const int64_t piece = (shorter(rows * plan.columns, max_reals) + 63) / 64 * 64;
     const int64_t large = (plan.large_chunk * in_large_chunk(&plan) + 127) / 64 * 64;
     plan.middle = plan.size + longer(longer(need[0] + need[1], large), piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
@@ -231,8 +231,8 @@ char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64
 }
 
 /* Of all counts that stay in L2, the one with the fewest consecutive planes per multiprocessor. */
-int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
-    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once) {
+    if (planes_at_once == 0 || !plan->gathers || plan->steps > 3) {
         return plan->chunk;
     }
     if (plan->steps == 2) { /* from `middle` itself */
@@ -241,7 +241,7 @@ int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
     const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_CHUNK_BYTES / 4);
     const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
     const auto rounds = [&](int64_t count) {
-        return (count * plan->step[1].left + at_once - 1) / at_once;
+        return (count * plan->step[1].left + planes_at_once - 1) / planes_at_once;
     };
     int64_t best = 1, least = INT64_MAX;
     for (int64_t count = 1; count <= most; count++) {

@@ -187,12 +187,12 @@ static __device__ inline void make_tiles(const ROWS &rows, float gain, const LAS
     }
 }
 
-template <bool USUAL, class ROWS, class LAST>
+template <bool COMMON, class ROWS, class LAST>
 static __device__ inline void multiply_rows(const ROWS &rows, float gain, const LAST *right,
                                             int tiles, float2 *made, int cols, int lane) {
     float2 *row = made + lane / 4 * cols;
     int n = 0;
-#pragma unroll(USUAL ? 2 : 1)
+#pragma unroll(COMMON ? 2 : 1)
     for (; n + 1 < tiles; n += 2) {
         make_tiles<2>(rows, gain, right, n, tiles, row, cols, lane);
     }

@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(int bits, sel
     }
 }
 
-/* ---- from the threshold to the set ---- */
+/* ---- selecting by the threshold ---- */
 
 /* Of a warp's group, the bits above the threshold (`above`) and equal to it (`level`), 32 entries
  * at a time: calls f(part, above, level). */
@@ -313,7 +313,7 @@ static tg_status select_by_value(tg_backend *be, const tg_select *op) {
     });
 }
 
-/* ---- k of n at random ---- */
+/* ---- random selection ---- */
 
 static __global__ void random_kernel(tg_rng rng, uint64_t n, int64_t k, unsigned long long *words) {
     const int64_t step = (int64_t)gridDim.x * THREADS;

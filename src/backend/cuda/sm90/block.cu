@@ -13,7 +13,7 @@ extern "C" {
 #include "backend/roots.h"
 }
 
-/* ---- sizes that have a kernel ---- */
+/* ---- supported sizes ---- */
 
 /* Steps of eight reals for a row's kept frequencies, without frequency 0, rounded up to a count
  * that has a kernel; 0: unsupported. */

@@ -171,7 +171,7 @@ static __device__ inline void load_tile(float (&d)[C / 2], const float *from, in
     });
 }
 
-/* ---- values in bytes ---- */
+/* ---- 8-bit values ---- */
 
 static_assert(TG_QUANTIZED_BLOCK == PAIR_GROUPS * WG_PIXELS, "a scale is of a tile of each");
 
@@ -192,7 +192,8 @@ static __device__ inline int64_t scale_of(const block_task &t, int row, int chan
 
 /* most[channel] = the largest |d| of the channel so far and of the thread's pixels: reduced over
  * the eight lanes of a channel, eight channels at a time, and then over warps. */
-template <int C> static __device__ inline void find_most(const float (&d)[C / 2], uint32_t *most) {
+template <int C>
+static __device__ inline void find_maxima(const float (&d)[C / 2], uint32_t *most) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < C / 8; j += 4) {
@@ -227,11 +228,11 @@ static __device__ inline void store_byte_pair(uint8_t *to, float a, float b, flo
 template <int C>
 static __device__ inline void store_bytes(const float (&d)[C / 2], const block_bytes &to,
                                           int64_t first, int64_t block, int64_t image,
-                                          char *most_of, char *inverse_of) {
+                                          char *maxima_of, char *inverse_of) {
     const int thread = fresh_thread(), pair = thread / PAIR_THREADS, c = thread % PAIR_THREADS;
-    uint32_t *most = reinterpret_cast<uint32_t *>(most_of) + pair * C;
+    uint32_t *most = reinterpret_cast<uint32_t *>(maxima_of) + pair * C;
     float *inverse = reinterpret_cast<float *>(inverse_of) + pair * C;
-    find_most<C>(d, most);
+    find_maxima<C>(d, most);
     pair_sync();
     if (c < C) {
         const tg_quantizer q = tg_quantizer_of(most[c]);

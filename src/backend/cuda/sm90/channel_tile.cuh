@@ -276,7 +276,7 @@ static __device__ inline void add_over_pixels(float (&sums)[N], const char *a, i
     }
 }
 
-/* ---- what a block leaves, in a fixed order ---- */
+/* ---- partial sums of a block, in a fixed order ---- */
 
 /* With one tile per warpgroup both have partial sums: adds them into the first one's. */
 template <int C, int N> static __device__ inline void gather_sums(float (&sums)[N], float *room) {

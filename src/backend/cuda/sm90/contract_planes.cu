@@ -39,9 +39,9 @@ struct contract_task {
     int64_t begin; /* the first entry */
     float2 *values;
     float scale;
-    float *out;      /* (planes / together, part, together, r2, right) */
-    int together;    /* planes per (part, ..) of out */
-    uint32_t *guard; /* NULL: do not count */
+    float *out;           /* (planes / together, part, together, r2, right) */
+    int planes_per_group; /* planes per (part, ..) of out */
+    uint32_t *guard;      /* NULL: do not count */
 };
 
 /* Bytes of shared memory. */
@@ -254,8 +254,8 @@ struct columns_of_t {
 
 static __device__ inline void store_plane(const contract_task &task, int plane, int j3, int t,
                                           const float (&re)[N / 2], const float (&im)[N / 2]) {
-    const int before = plane / task.together * task.together; /* with both parts */
-    const int part = task.together * task.r2 * task.right;
+    const int before = plane / task.planes_per_group * task.planes_per_group; /* with both parts */
+    const int part = task.planes_per_group * task.r2 * task.right;
     float *row =
         task.out + (int64_t)(plane + before) * task.r2 * task.right + j3 + 2 * t * task.right;
 #pragma unroll
@@ -270,20 +270,20 @@ static __device__ inline void store_plane(const contract_task &task, int plane, 
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
-template <bool USUAL> static __device__ inline contract_task sizes_of(contract_task task) {
-    if (USUAL) {
-        task.d2 = USUAL_D2;
-        task.d3 = USUAL_D3;
-        task.right = USUAL_RIGHT;
+template <bool COMMON> static __device__ inline contract_task sizes_of(contract_task task) {
+    if (COMMON) {
+        task.d2 = COMMON_D2;
+        task.d3 = COMMON_D3;
+        task.right = COMMON_RIGHT;
     }
     return task;
 }
 
-template <bool KEPT, bool COUNTS, bool USUAL>
+template <bool KEPT, bool COUNTS, bool COMMON>
 static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task given) {
-    const contract_task task = sizes_of<USUAL>(given);
+    const contract_task task = sizes_of<COMMON>(given);
     extern __shared__ char shared[];
     const contract_layout at = layout_of(task.d2, task.d3);
     char *last = shared + (1024 - shared_at(shared) % 1024) % 1024;
@@ -465,11 +465,11 @@ bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
            layout_of(s->d2, s->d3).all <= most;
 }
 
-template <bool USUAL> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
+template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
     if (gathers) {
-        return counts ? contract_planes<true, true, USUAL> : contract_planes<true, false, USUAL>;
+        return counts ? contract_planes<true, true, COMMON> : contract_planes<true, false, COMMON>;
     }
-    return counts ? contract_planes<false, true, USUAL> : contract_planes<false, false, USUAL>;
+    return counts ? contract_planes<false, true, COMMON> : contract_planes<false, false, COMMON>;
 }
 
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -478,8 +478,8 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     const cuda_planes &s = plan->planes;
     contract_task task = contract_task();
     task.in = static_cast<const float2 *>(in);
-    task.together = after_mode_one ? (int)plan->step[2].factor.rank : 1;
-    task.planes = (int)(count * (after_mode_one ? task.together : plan->step[1].left));
+    task.planes_per_group = after_mode_one ? (int)plan->step[2].factor.rank : 1;
+    task.planes = (int)(count * (after_mode_one ? task.planes_per_group : plan->step[1].left));
     task.d2 = s.d2;
     task.d3 = s.d3;
     task.r2 = s.r2;
@@ -493,8 +493,8 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.out = static_cast<float *>(out);
     task.guard = op->guard;
     const int64_t pairs = (task.planes + PLANES_PER_PASS - 1) / PLANES_PER_PASS;
-    const auto kernel = are_usual(s) ? kernel_of<true>(gathers, op->guard != NULL)
-                                     : kernel_of<false>(gathers, op->guard != NULL);
+    const auto kernel = has_common_sizes(s) ? kernel_of<true>(gathers, op->guard != NULL)
+                                            : kernel_of<false>(gathers, op->guard != NULL);
     return CUDA_CHECK(be,
                       launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
                                      layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,

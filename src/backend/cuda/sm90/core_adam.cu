@@ -360,7 +360,7 @@ static __device__ inline void move_all_values(const core_adam_task &task,
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 template <int N, int DIM, bool WIDE, bool HALF>
 static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)

@@ -70,7 +70,7 @@ static __device__ inline void store_factor(const factor_reader &u, int right, in
     });
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 template <int N, int STEPS, class O, bool SPLIT>
 static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)

@@ -93,7 +93,7 @@ struct form_shared {
     uint64_t *x_full, *x_empty;
 };
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 static __device__ inline kept_row find_row(const kept_set &set, int64_t entry, int d3) {
     const int64_t word = entry / 64;
@@ -166,7 +166,7 @@ static __device__ void help(const form_task &task, const form_layout &at, const 
     }
 }
 
-/* ---- forming ---- */
+/* ---- forming G ---- */
 
 /* A thread's entries 4 s + t of its two rows, s = 0, 1, .., as {Re of both, Im of both}. */
 struct row_former {

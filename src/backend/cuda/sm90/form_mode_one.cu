@@ -64,7 +64,7 @@ template <int N, int SAMPLES> static __host__ __device__ inline mode_layout layo
     return at;
 }
 
-/* ---- which entries are kept ---- */
+/* ---- kept entries ---- */
 
 struct runs_task {
     kept_set kept;
@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task ta
     }
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 /* Rows of frequencies, by sample, then by channel. Their 16-byte pieces are permuted so that half a
  * warp reads one frequency from different banks. */
@@ -167,7 +167,7 @@ template <int N> static __device__ inline void store_factor(const mode_task &tas
     });
 }
 
-/* ---- forming ---- */
+/* ---- forming G ---- */
 
 /* A thread's entries of channels 4 s + t of dy, of two channels of x at its frequency, as {Re of
  * both, Im of both}. */

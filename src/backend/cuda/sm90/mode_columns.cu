@@ -37,7 +37,7 @@ static __device__ inline void store_factor(const mode_call &s, char *to) {
     });
 }
 
-/* ---- what goes out ---- */
+/* ---- outputs ---- */
 
 template <int N>
 static __device__ inline void store_columns(const mode_call &s, int64_t first, int lane,

@@ -1,7 +1,7 @@
 /* MLPs that are narrow at one end, on Hopper GPUs in TF32: from C channels to one, as projections
  * are, or from MAX_INPUT_CHANNELS channels to C, as liftings are; C is 64 or 128. The hidden layer
- * never leaves the chip. The one large matrix connects it to the C channels: M (hidden, C): w1 of a
- * projection, the transpose of w2 of a lifting.
+ * never leaves the chip. One large matrix connects it to the C channels: M (hidden, C), which is w1
+ * of a projection, or the transpose of w2 of a lifting.
  *
  *                          hidden layer      products with M, per pixel       and
  *   projection, forward    P = M x + b1      1                                y = w2 gelu(P)
@@ -10,12 +10,12 @@
  *   lifting,    forward    w1 x + b1         1: y = M^T gelu(P)
  *               weights    the same          2: M dy, dM = gelu(P) dy^T       sums for b1 and w1
  *
- * Two ways through memory (128 -> 512 -> 1, 2 x 1024 x 1024 pixels, a product is 275 GF or 0.65 ms,
- * GELU takes about 0.6 ms, reading x once 0.25 ms):  - narrow_mlp_stream.cu: a warpgroup keeps 64
- * pixels in registers for all chunks of the hidden
- *    layer, and M streams through shared memory, 256 KB for each direction that is needed and 128
- *    pixels: 32 bytes a cycle and multiprocessor, of which the second-level cache gives half, since
- *    two thread blocks share what they load.
+ * Two ways through memory (128 -> 512 -> 1, 2 x 1024 x 1024 pixels: a product is 275 GF or 0.65 ms,
+ * GELU takes about 0.6 ms, reading x once 0.25 ms):
+ *  - narrow_mlp_stream.cu: a warpgroup keeps 64 pixels in registers for all chunks of the hidden
+ *    layer, and M streams through shared memory: 256 KB per direction and 128 pixels, or 32 bytes
+ *    per cycle and multiprocessor. L2 supplies half of it, since two thread blocks share what they
+ *    load.
  *  - narrow_mlp_weights.cu: a thread block has 128 hidden channels, whose gradients stay in its
  *    registers, and pixels stream through shared memory: read by hidden / 128 blocks at about the
  *    same time, from memory once.
@@ -45,7 +45,7 @@ struct narrow_task {
     float *y, *activated, *dx;
     float *dm;      /* partial sums: (parts, hidden, C) of a projection, (parts, C, hidden) */
     float *db1;     /* (parts, hidden) */
-    float *dnarrow; /* (parts, hidden): w2 of a projection; (parts, hidden, few): w1 */
+    float *dnarrow; /* (parts, hidden): w2 of a projection; (parts, hidden, input_channels): w1 */
     float *db2;     /* (parts): of a projection; (parts, groups, C) */
 };
 

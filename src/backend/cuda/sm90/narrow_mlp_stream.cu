@@ -11,7 +11,7 @@ enum { CLUSTER = 2, RING_BYTES = 192 << 10 };
 
 template <int C> constexpr int STAGES = RING_BYTES / PIECE_BYTES<C>;
 
-/* Warpgroups with a tile, limited by registers: one thread of each shares 512. */
+/* Warpgroups with a tile, limited by registers: their threads of one index share 512. */
 template <int PASS> struct crew {
     static constexpr int WORKERS = PASS == NARROW_DX ? 2 : 3;
     static constexpr int THREADS = (WORKERS + 1) * WG_THREADS;

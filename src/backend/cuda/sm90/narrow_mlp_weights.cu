@@ -126,7 +126,7 @@ static __device__ inline void begin_slice(const char *tile, uint64_t piece, int 
     wg_end();
 }
 
-/* ---- what p becomes ---- */
+/* ---- evaluating the hidden layer ---- */
 
 /* The narrow end of a thread's two pixels: dy of a projection, x of a lifting. */
 template <bool LIFTS> struct narrow_pixels {
@@ -212,7 +212,7 @@ static __device__ inline void put_slice(const float (&p)[CHUNK / 2], int slice, 
     }
 }
 
-/* ---- what a block leaves ---- */
+/* ---- partial sums of a block ---- */
 
 template <int C, bool LIFTS>
 static __device__ inline void store_dm(const narrow_task &t, const float (&dm)[C / 2], int part,
