@@ -3,10 +3,10 @@
  * Complex tensors as real ones. A complex product costs four real ones either way, but cuBLAS runs
  * real TF32 products nearly three times as fast as complex ones (420 against 151 TF/s on an H200),
  * and as fast in f32. So a complex tensor is a real one with one more dimension `part` (re, im) of
- * size 2, and a factor U (d, r) is the real matrix S (2r, 2d) of what conj(U)^T does to the parts,
+ * size 2, and a factor U (d, r) is the real matrix S (2r, 2d) that applies conj(U)^T to the parts,
  *   S[(re, j), (i, re)] =  Re U[i, j]    S[(re, j), (i, im)] = Im U[i, j]
  *   S[(im, j), (i, re)] = -Im U[i, j]    S[(im, j), (i, im)] = Re U[i, j],
- * while U itself does S^T. Every contraction reads the parts after its mode and writes them before
+ * and S^T applies U. Every contraction reads the parts after its mode and writes them before
  * it, so they move from the end of the tensor to its beginning without any copy:
  *   (i0 i1 i2 i3 part) -> (i0 i1 i2 part j3) -> (i0 i1 part j2 j3) -> (i0 part j1 j2 j3)
  *                      -> (part j0 j1 j2 j3),

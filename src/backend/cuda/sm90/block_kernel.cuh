@@ -108,7 +108,7 @@ static __device__ inline const float *spectrum_of(const block_task &t, int row, 
     return t.s + row / t.rows * C * *step + row % t.rows * (2 * t.pitch);
 }
 
-/* Frequency 0 and the bias are added separately. */
+/* Loads a row's spectrum into shared memory; frequency 0, plus the bias, goes to `mean`. */
 template <int C, int STEPS>
 static __device__ inline void load_spectrum(const block_task &t, int row, char *to, char *mean) {
     constexpr int THREADS = block_crew<C>::THREADS, FREQUENCIES = 4 * STEPS;

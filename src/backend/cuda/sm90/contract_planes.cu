@@ -27,7 +27,7 @@ enum {
     N = 48,              /* columns of either product */
     T_BYTES = MAX_PLANE_ROWS * N * (int)sizeof(float),
     LIST_ENTRIES = T_BYTES / PLANES_PER_PASS /
-                   (int)sizeof(uint16_t) /* places of a rank block more than a plane */
+                   (int)sizeof(uint16_t) /* entries of a plane and of a rank block */
 };
 
 struct contract_task {
@@ -39,8 +39,8 @@ struct contract_task {
     int64_t begin; /* the first entry */
     float2 *values;
     float scale;
-    float *out;           /* (planes / together, part, together, r2, right) */
-    int planes_per_group; /* planes per (part, ..) of out */
+    float *out;           /* (groups, part, planes_per_group, r2, right) */
+    int planes_per_group; /* planes whose parts are stored together in out */
     uint32_t *guard;      /* NULL: do not count */
 };
 
