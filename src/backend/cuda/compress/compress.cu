@@ -1,5 +1,5 @@
-/* Compressing a gradient: one pass that forms it chunk by chunk, gathers its kept entries and
- * projects the rest; see compress.cuh for the products and form_gradient.cu for the chunks. */
+/* Projects a gradient: one pass forms it chunk by chunk, gathers its kept entries and projects the
+ * rest. See compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
 
 extern "C" {
@@ -8,15 +8,15 @@ extern "C" {
 
 /* ---- chunk by chunk ---- */
 
-/* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */
-static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
+/* Whether G is stored like a chunk of all of it, aligned for 16-byte loads. */
+static bool has_chunk_layout(const tg_compress *op, const cuda_plan *plan) {
     const cuda_view &view = plan->view;
     return op->source.dense && op->source.store == TG_STORE_FULL && !(op->masked && op->bitmap) &&
            view.ld == plan->parts * view.cols && (view.part == 1 || plan->parts == 1) &&
            (uintptr_t)op->source.dense % 16 == 0;
 }
 
-/* Large chunks, which are formed and contracted by one kernel. */
+/* Large chunks, formed and contracted by one kernel. */
 static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool rows = cuda_sm90_contract_rows_fits(be, plan);
     cuda_plan chain = *plan;
@@ -26,7 +26,8 @@ static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
-        chain.apart = begin > 0 && plan->steps > 2; /* mode 1 before it reads another state */
+        chain.apart =
+            begin > 0 && plan->steps > 2; /* mode 1 of the previous chunk reads another state */
         TG_TRY(cuda_sm90_form(be, op, &chain, begin, count, now));
         chain.chained = true;
         chain.apart = false;
@@ -45,7 +46,7 @@ fail:
     return status;
 }
 
-/* Whether what is kept is taken out of planes where they are contracted, if anything is. */
+/* Whether the planes kernel gathers the kept entries, if there are any. */
 static bool suits_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool masked = op->masked && op->bitmap, gathers = op->values && op->bitmap;
     return masked == gathers &&
@@ -53,13 +54,13 @@ static bool suits_planes(const tg_backend *be, const tg_compress *op, const cuda
            cuda_sm90_contract_fits(be, &plan->planes);
 }
 
-/* Whether planes are contracted where a dense gradient lies. */
-static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+/* Whether the planes of a dense gradient are contracted in place. */
+static bool contracts_in_place(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
            plan->steps <= 3 && (uintptr_t)op->source.dense % 16 == 0 && suits_planes(be, op, plan);
 }
 
-/* Whether the kernel that forms a gradient counts what is not finite in its factors. */
+/* Whether the kernel that forms a gradient also counts the non-finite entries of its factors. */
 static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (!op->core || op->source.dense || !op->masked || !op->bitmap ||
         cuda_sm90_form_fits(be, op, plan)) {
@@ -70,7 +71,7 @@ static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const
             cuda_form_array_fits(&op->source, &op->modes, plan->chunk));
 }
 
-/* As many indices of mode 0 at a time as the room of both buffers is enough for. */
+/* Indices of mode 0 per pass: as many as fit into both buffers. */
 static tg_status project_planes(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
@@ -98,11 +99,11 @@ fail:
     return status;
 }
 
-/* Mode 1 first, where the gradient is formed, then the planes of what that gives. */
+/* Contracts mode 1 while forming the gradient, then the planes of the result. */
 static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                                   int64_t chunk) {
     char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
-    tg_compress formed = *op; /* nothing is masked or counted any more */
+    tg_compress formed = *op; /* nothing is left to mask or count */
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
     formed.guard = NULL;
@@ -122,7 +123,7 @@ fail:
     return status;
 }
 
-/* A gradient formed in chunks, step by step. */
+/* Forms a gradient chunk by chunk and contracts it mode by mode. */
 static tg_path chunked_path(const tg_backend *be, const cuda_plan *plan) {
     return cuda_sm90_contract_fits(be, &plan->planes) ? tg_path{"resident", "form, contract_planes"}
            : cuda_planes_contract_fits(be, &plan->planes)
@@ -145,10 +146,10 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         return project_mode_one(be, op, plan, mode_one);
     }
     tg_path_report_modes(be, "project", chunked_path(be, plan), &op->modes);
-    const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
-    const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
+    const bool ready = has_chunk_layout(op, plan), gathers = op->values && op->bitmap;
+    const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows without padding */
     const bool late = !ready && suits_planes(be, op, plan);
-    tg_compress whole = *op, formed = *op; /* nothing is masked yet; nothing is counted any more */
+    tg_compress whole = *op, formed = *op; /* `whole`: not masked yet; `formed`: already counted */
     whole.bitmap = late ? NULL : op->bitmap;
     formed.guard = NULL;
     const int64_t chunk = plan->chunk;
@@ -207,11 +208,11 @@ fail:
 
 /* ---- modes 0 and 1 before the gradient ---- */
 
-/* Without a mask the two channels of a factored gradient can be contracted first,
+/* Without a mask the two channel modes of a factored gradient can be contracted first,
  *   (G x_0 U0^H x_1 U1^H)[i,o,k] = sum_b conj(x'[b,i,k]) dy'[b,o,k], x' = U0^T x, dy' = U1^H dy,
- * which leaves less than half of the gradient to form in a usual case, and two modes less to
- * contract. `small` becomes the call on x' and dy'; false if it has no room in the workspace, whose
- * size does not know of the batch. */
+ * which usually leaves less than half of the gradient to form, and two modes fewer to contract.
+ * `small` becomes the call on x' and dy'. Returns false if they do not fit into the workspace,
+ * whose size does not depend on the batch. */
 static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                     tg_compress *small) {
     const tg_multimode *modes = &op->modes;
@@ -283,7 +284,7 @@ fail:
 
 /* ---- slots ---- */
 
-/* By passes that count nothing. */
+/* The passes that do not count. */
 static tg_status compress_counted(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     if (!op->core) {
         const bool gathers = op->values && op->bitmap;
@@ -300,7 +301,7 @@ static tg_status compress_counted(tg_backend *be, const tg_compress *op, const c
 }
 
 static tg_status compress_by(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (op->core && lies_in_planes(be, op, plan)) {
+    if (op->core && contracts_in_place(be, op, plan)) {
         tg_path_report_modes(be, "project", {"resident, in place", "contract_planes"}, &op->modes);
         return project_planes(be, op, plan);
     }

@@ -3,30 +3,30 @@
  * Complex tensors as real ones. A complex product costs four real ones either way, but cuBLAS runs
  * real TF32 products nearly three times as fast as complex ones (420 against 151 TF/s on an H200),
  * and as fast in f32. So a complex tensor is a real one with one more dimension `part` (re, im) of
- * size 2, and a factor U (d, r) is the real matrix S (2r, 2d) of what conj(U)^T does to the parts,
+ * size 2, and a factor U (d, r) is the real matrix S (2r, 2d) that applies conj(U)^T to the parts,
  *   S[(re, j), (i, re)] =  Re U[i, j]    S[(re, j), (i, im)] = Im U[i, j]
  *   S[(im, j), (i, re)] = -Im U[i, j]    S[(im, j), (i, im)] = Re U[i, j],
- * while U itself does S^T. Every contraction eats the parts behind its mode and puts them out in
- * front of it, so they travel from the end of the tensor to its beginning without any copy:
+ * and S^T applies U. Every contraction reads the parts after its mode and writes them before
+ * it, so they move from the end of the tensor to its beginning without any copy:
  *   (i0 i1 i2 i3 part) -> (i0 i1 i2 part j3) -> (i0 i1 part j2 j3) -> (i0 part j1 j2 j3)
  *                      -> (part j0 j1 j2 j3),
- * and the way back is the same chain from right to left. Real tensors have one part and S = U^T.
+ * and the expansion is the same chain from right to left. Real tensors have one part and S = U^T.
  *
  * Order of modes. A contraction of d to r first costs r times the tensor and shrinks it by r / d;
  * the cheapest order is by increasing r d / (d - r), which puts the short last mode first. The
  * tensor is never whole: chunks of it along mode 0 are formed, contracted and dropped, so mode 0
  * comes last, and then all chunks at once. The others have equal d and r in spectral weights. For
  * (128,128,128,65) -> (86,86,86,44): 48 + 63 + 43 + 29 = 183 GF, and 6 GB moved, in L2 where a
- * chunk fits it: bound by bytes, which is why the last mode, whose products are the largest and
- * shallowest, is a single product over all rows of a chunk, the modes between run as batches that
- * read their input once, and nothing is ever transposed.
+ * chunk fits it: memory-bound. So the last mode, whose products are the largest and shallowest, is
+ * a single product over all rows of a chunk; the modes between run as batches that read their input
+ * once; nothing is ever transposed.
  *
- * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (last_two_modes.cuh), and on the way back the update is made in it. On Hopper GPUs mode 1
- * may come before them on the way to the core, by the kernel that forms the gradient from its
- * factors, whose kept entries rule out contracting these instead. Where they are not rounded,
- * the kernels for Hopper GPUs take a number as the sum of two in TF32, and three of the four
- * products: 21 bits of each are right, and tensor cores are seven times as fast as f32.
+ * Where products are rounded to TF32, one pass takes the last two modes of a common spectral weight
+ * (last_two_modes.cuh); the expansion also updates the weight in that pass. On Hopper GPUs the
+ * projection may take mode 1 first, in the kernel that forms the gradient from its factors: kept
+ * entries rule out contracting the factors instead. Where they are not rounded, the kernels for
+ * Hopper GPUs split a number into the sum of two in TF32 and take three of the four products: this
+ * gives 21 correct bits, and tensor cores are seven times as fast as f32.
  *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */
@@ -40,17 +40,17 @@
 
 extern "C" {}
 
-/* ---- the plan (mode_products.cu): made anew in every call, from the shapes alone ---- */
+/* ---- the plan (mode_products.cu): recomputed in every call from the shapes ---- */
 
-/* Of a chunk: it stays in the L2 of an H200 until it is contracted. And of what becomes of a large
- * one, which need not stay there: fewer launches are worth more. */
+/* Bytes of a chunk, which stays in the L2 of an H200 until it is contracted; and of the result of a
+ * large chunk, which need not stay there, as fewer launches are worth more. */
 enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 320 << 20 };
 
-/* By which kernel of ours a mode is multiplied, if any (mode_columns.cu): one that reads fragments
- * of its factor from the workspace, or the factor itself. */
+/* How our own kernels multiply a mode, if they do (mode_columns.cu): they read fragments of the
+ * factor from the workspace, or the factor itself. */
 enum cuda_own_kernel { CUDA_OWN_NONE, CUDA_OWN_FRAGMENTS, CUDA_OWN_DIRECT };
 
-/* S of one factor: (parts * rows, ld), rows >= rank and ld >= parts * dim filled up with 0. */
+/* S of one factor: (parts * rows, ld), padded with 0 to rows >= rank and ld >= parts * dim. */
 struct cuda_factor {
     const void *u; /* (dim, rank) */
     int64_t dim, rank;
@@ -62,7 +62,7 @@ struct cuda_factor {
 enum cuda_step_kind {
     CUDA_STEP_RIGHT, /* the last mode: (left, dim, part) -> (left, part, rows) */
     CUDA_STEP_LEFT,  /* one before it: (left, dim, part, right) -> (left, part, rank, right) */
-    CUDA_STEP_TURN   /* no factor, but its neighbours have: the parts only pass by */
+    CUDA_STEP_TURN   /* no factor, but its neighbours have one: moves the parts past this mode */
 };
 
 struct cuda_step {
@@ -71,9 +71,9 @@ struct cuda_step {
     cuda_factor factor;
 };
 
-/* Where the entries of a chunk lie: `cols` in a row; rows, parts and entries are `ld`, `part` and
- * `step` reals apart. A row is interleaved (part 1) where the last mode has a factor, otherwise its
- * parts lie behind each other. */
+/* Layout of a chunk: rows of `cols` entries; consecutive rows, parts and entries are `ld`, `part`
+ * and `step` reals apart. Rows are interleaved (part 1) if the last mode has a factor, otherwise
+ * one part follows the other. */
 struct cuda_view {
     int64_t cols, ld, part, step;
 };
@@ -86,29 +86,30 @@ struct cuda_plan {
     int steps;
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
-    bool split;                     /* own kernels multiply f32 as sums of two in TF32 */
-    cuda_planes planes;             /* steps 0 and 1 in one pass, without what lies between */
-    bool gathers;                   /* mode 0 has a factor: chunks end in `middle` */
-    cuda_factor first;              /* of mode 0 */
-    int64_t lead;                   /* without it: rows of the core per index of mode 0 */
-    int64_t columns;                /* of the core behind the parts: blocks of `padded` reals.. */
-    int64_t block, padded;          /* ..of which `block` count */
-    int64_t chunk;                  /* indices of mode 0 at a time */
-    int64_t width;                  /* columns of mode 0's product at a time */
-    int64_t buffer[2], middle;      /* in the workspace, in reals */
-    int64_t size;                   /* of the workspace */
-    int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
-                            never */
-    bool half; /* the way back from a direction of Adam is in f16, both parts of a number together;
-                  mode 0 goes to the buffers and mode 1 to `middle` then (expand.cu) */
-    const tg_adam *adam; /* moves the core between both products of mode 0, without the core in
-                            memory; NULL: nothing does */
-    bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
-    bool apart;   /* it neither writes what this one reads nor touches what this one writes, so that
-                     this one waits for it at its end only */
+    bool split;                     /* own kernels multiply f32 numbers as sums of two in TF32 */
+    cuda_planes planes;        /* steps 0 and 1 in one pass, without storing the state between */
+    bool gathers;              /* mode 0 has a factor: chunks are collected in `middle` */
+    cuda_factor first;         /* of mode 0 */
+    int64_t lead;              /* without it: rows of the core per index of mode 0 */
+    int64_t columns;           /* of the core after the parts: blocks of `padded` reals.. */
+    int64_t block, padded;     /* ..of which `block` are used */
+    int64_t chunk;             /* indices of mode 0 per chunk */
+    int64_t width;             /* columns of mode 0's product per piece */
+    int64_t buffer[2], middle; /* in the workspace, in reals */
+    int64_t size;              /* of the workspace */
+    int64_t large_chunk; /* indices of mode 0 per large chunk, which stores states 1 and 2 only; 0:
+                          * unused */
+    bool half; /* expand a direction of Adam in f16, with both parts of a number together; mode 0
+                * then writes to the buffers and mode 1 to `middle` (expand.cu) */
+    const tg_adam *adam; /* Adam updates the core between both products of mode 0, without storing
+                          * the core; NULL: no such step */
+    bool chained;        /* the previous kernel belongs to the same chain: see launch_chained */
+    bool apart; /* the previous kernel neither writes what this one reads nor accesses what this
+                 * one writes, so this one waits for it only at its end */
 };
 
-/* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128 and 16-bit formats stand for f32 or c64. */
+/* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128, and 16-bit formats are used for f32 or c64
+ * only. */
 tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtype,
                            tg_storage store);
 
@@ -126,68 +127,69 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
     return static_cast<char *>(workspace) + reals * (int64_t)tg_dtype_size(plan->real);
 }
 
-/* Where the chunk from `first` on lies before step q (behind the last one for q == steps). */
+/* Address of the chunk from `first` on before step q (q == steps: after the last step). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* The same for large chunks, before step 1, 2 or behind the last one. */
+/* The same for large chunks, before step 1, 2 or after the last step. */
 char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* Writes S of every factor that is used one by one, or its fragments for one direction. */
+/* Writes S of every factor that is multiplied on its own, or its fragments for one direction. */
 tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
 
-/* Step q on `count` indices of mode 0, towards the core (forward) or away from it. */
+/* Applies step q to `count` indices of mode 0: projects (forward) or expands. */
 tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace, int q,
                          bool forward, int64_t count, const void *in, void *out);
 
-/* S (forward) or S^T of a factor with its mode's rows in front, times `batch` matrices of n columns
- * that follow each other. */
+/* S (forward) or S^T of a factor times `batch` contiguous matrices of n columns, whose rows are the
+ * mode. */
 tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out);
 
 /* ---- modes before the last in TF32 (mode_columns.cu) ---- */
 
-/* Tiles of 16 rows that so many numbers come out in: as many as there are kernels for. */
+/* Tiles of 16 rows for n output numbers, rounded up to a count that has a kernel. */
 static __host__ __device__ inline int cuda_mode_tiles(int made) {
     const int tiles = (made + 15) / 16;
     return tiles == 5 ? 6 : tiles == 7 ? 8 : tiles;
 }
 
-/* Which kernel takes the factor of one, before `columns` reals; `split`: see cuda_plan. */
+/* Which of our kernels multiplies the factor of a mode before `columns` reals; `split`: see
+ * cuda_plan. */
 cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
                                  bool split);
 
-/* (dim, part, n) -> (part, rank, n) for matrices that follow each other, or back. */
+/* (dim, part, n) -> (part, rank, n) for contiguous matrices, or back. */
 tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
                              const void *in, void *out);
 
-/* core = beta core + scale of a mode's product, of matrices (dim, n) that follow each other with
- * their parts together, on Hopper GPUs. */
+/* core = beta core + scale (product of a mode), for contiguous matrices (dim, n) with interleaved
+ * parts, on Hopper GPUs. */
 tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
                           int64_t n, const void *in, double scale, double beta, void *core);
 
-/* Mode 1 on the way back in f16 (`half`): `count` indices of mode 0 from `first` on, from the
- * buffers to `middle`. */
+/* Expands mode 1 in f16 (`half`): `count` indices of mode 0 from `first` on, from the buffers to
+ * `middle`. */
 tg_status cuda_mode_half(tg_backend *be, const cuda_plan *plan, void *workspace, int64_t first,
                          int64_t count);
 
-/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle, or the
- * buffers where the way back is `half`; to the core and back, if Adam moves it. */
+/* Mode 0 between `middle` and the core. Projection: core = beta core + scale product. Expansion:
+ * writes `middle`, or the buffers if `half`. If Adam updates the core, does both. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core);
 
 /* ---- between the core and the parts (interleave.cu) ---- */
 
-/* core = beta core + scale of what a chunk has become, or of the product of `middle` with mode 0's
- * factor where that has one. */
+/* core = beta core + scale (projected chunk, or product of `middle` with the factor of mode 0 if it
+ * has one). */
 tg_status cuda_plan_chunk_to_core(tg_backend *be, const cuda_plan *plan, const void *chunk,
                                   int64_t first, int64_t count, double scale, double beta,
                                   void *core);
 tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *middle, double scale, double beta, void *core);
 
-/* The way back: the part of the core that belongs to a chunk, and `middle` from the core. */
+/* Expansion: reads a chunk's part of the core, and computes `middle` from the core. */
 tg_status cuda_plan_chunk_of_core(tg_backend *be, const cuda_plan *plan, const void *core,
                                   int64_t first, int64_t count, void *chunk);
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -195,7 +197,7 @@ tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *
 
 /* ---- elements ---- */
 
-/* One element of `P` parts, read and written in one piece. */
+/* An element of `P` parts, read and written with one access. */
 template <class T, int P> struct alignas(P * sizeof(T)) number { T part[P]; };
 
 template <class T, int P>
@@ -216,8 +218,8 @@ static __device__ inline number<T, P> narrow_number(const number<real_of<T>, P> 
     return y;
 }
 
-/* What is read or written once and should not push chunks out of the L2. An array may be aligned to
- * the parts of its elements only; `whole`: it is aligned to the elements. */
+/* Loads and stores of data used once, which should not evict chunks from L2. An array may be
+ * aligned to the parts of its elements only; `whole`: it is aligned to the elements. */
 template <size_t BYTES> struct word_of;
 template <> struct word_of<2> { using type = unsigned short; };
 template <> struct word_of<4> { using type = unsigned; };
@@ -253,7 +255,7 @@ static __device__ inline void store_once(number<T, P> *to, const number<T, P> &x
     }
 }
 
-/* x = beta x + scale value, beta = 0 without reading. */
+/* x = beta x + scale value; does not read x if beta = 0. */
 template <class R, int P>
 static __device__ inline void blend(number<R, P> *x, bool whole, R beta, R scale,
                                     const number<R, P> &value) {
@@ -267,7 +269,7 @@ static __device__ inline void blend(number<R, P> *x, bool whole, R beta, R scale
     store_once(x, y, whole);
 }
 
-/* Whether an array of `elements` is aligned to them. */
+/* Whether an array of elements is aligned to them. */
 template <class N> static inline bool is_whole(const N *elements) {
     return (uintptr_t)elements % sizeof(N) == 0;
 }
@@ -289,7 +291,7 @@ static inline kept_set kept_set_of(const tg_bitmap *bitmap) {
     return bitmap ? kept_set{bitmap->words, bitmap->ranks, tg_bitmap_words(bitmap->n)} : kept_set{};
 }
 
-/* 32 entries in a row: which are kept, and how many entries before them are. */
+/* 32 consecutive entries: which are kept, and how many kept entries come before them. */
 struct kept_run {
     uint32_t mask, before;
 };
@@ -306,13 +308,13 @@ static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
 #pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed number, so that the loads do not wait for each other */
+    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
         before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
     }
     return {(uint32_t)bits, before};
 }
 
-/* A rank block, 512 entries, by a whole warp: lane p < 16 gets its run p. */
+/* A rank block, 512 entries, by a whole warp: lane p < 16 reads its run p. */
 static __device__ inline kept_run kept_runs_of_block(const kept_set &set, int64_t block, int lane) {
     const int64_t word = block * 8 + lane / 2;
     const bool inside = lane < 16 && word < set.count;
@@ -334,7 +336,7 @@ static __device__ inline bool is_kept(const kept_run &run, int lane) {
     return run.mask >> lane & 1;
 }
 
-/* Position among the values of the entry of a lane, if it is kept. */
+/* Index of a lane's entry among the values, if it is kept. */
 static __device__ inline int64_t position_of(const kept_run &run, int lane) {
     return (int64_t)run.before + __popc(run.mask & ((1u << lane) - 1));
 }
@@ -343,8 +345,7 @@ static __device__ inline int64_t position_of(const kept_run &run, int lane) {
 
 enum { WALK_THREADS = 256, WALK_RUNS = 512 / 32 };
 
-/* Row and column of an entry, counted from the beginning of the chunk (before it: negative rows).
- */
+/* Row and column of an entry, counted from the start of the chunk (negative rows: before it). */
 struct chunk_place {
     int64_t row, col;
 };
@@ -354,7 +355,7 @@ static __device__ inline chunk_place chunk_place_of(int64_t entry, int64_t cols)
     return {row, entry - row * cols};
 }
 
-/* What a step of `entries` adds to a place, and taking it. */
+/* Advances a place by a step of `entries`. */
 static __device__ inline chunk_place stride_of(int entries, int64_t cols) {
     const int rows = entries / (int)min(cols, (int64_t)entries + 1);
     return {rows, entries - rows * cols};
@@ -374,7 +375,7 @@ static __device__ inline int64_t walk_block(int64_t begin) {
     return begin / 512 + (int64_t)blockIdx.x * (WALK_THREADS / 32) + threadIdx.x / 32;
 }
 
-/* Blocks of WALK_THREADS so that every rank block that [begin, end) touches has a warp. */
+/* Blocks of WALK_THREADS, so that each rank block in [begin, end) has a warp. */
 static inline unsigned walk_blocks(int64_t begin, int64_t end) {
     const int64_t warps = (end + 511) / 512 - begin / 512;
     const int64_t per_block = WALK_THREADS / 32;
@@ -393,9 +394,9 @@ template <class O, int P> struct finish_call {
     const number<R, P> *values; /* NULL: none */
     double lambda, alpha, beta;
     number<O, P> *out; /* entry 0 */
-    bool whole;        /* how out and values are aligned */
+    bool whole;        /* alignment of out and values */
     tg_rng rounding;
-    const tg_rates *rates; /* NULL: those above; else the device has them */
+    const tg_rates *rates; /* NULL: the rates above; else read these on the device */
     const uint32_t *guard;
 
     __device__ float alpha_now() const {
@@ -411,7 +412,7 @@ template <class O, int P> struct finish_call {
     }
 };
 
-/* Element `entry` of out, rounded with the bits of its numbers P entry + p. */
+/* Updates element `entry` of out, rounded with the random bits of numbers P entry + p. */
 template <bool ROUNDED, class O, int P>
 static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
                                               const number<real_of<O>, P> &x) {
@@ -428,37 +429,38 @@ static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
     }
 }
 
-/* Writes the fragments of the plan's planes, for the way to the core (forward) or from it. */
+/* Writes the fragments of the plan's planes, for the projection (forward) or the expansion. */
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
 
-/* Where they lie: of the last mode, and of the one before it. */
+/* Their addresses: of the last mode, and of the one before it. */
 const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
 const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 
-/* Indices of mode 0 at a time where planes begin or end the way without a chunk in memory: the room
- * of both buffers is left for what lies on their other side. `at_once`: how many planes a device
- * takes, 0: chunks as they are. */
-int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
+/* Indices of mode 0 per pass if planes begin the projection or end the expansion without storing a
+ * chunk: the other side gets the room of both buffers. `planes_at_once`: planes the device takes at
+ * a time; 0: chunks as they are. */
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once);
 
-/* Steps 0 and 1 on `count` indices of mode 0. */
+/* Projects steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
 
-/* last_two_modes_contract.cu: the same with factors that stay in shared memory, in fragments of
- * their own, where they fit. */
+/* last_two_modes_contract.cu: the same with factors resident in shared memory, in a fragment layout
+ * of their own, if they fit. */
 bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s);
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                         int64_t count, const void *in, void *out);
 
-/* The same steps back, from `in`, and what finish_call says, its chunk and view aside. */
+/* Expands the same steps from `in`, then updates as finish_call says (except its chunk and
+ * view). */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
 
-/* last_two_modes_resident.cu: the same with factors that stay in shared memory, and out stored as
- * anything, also rounded at random (`rounds`). How many planes a device takes at once, 0 where it
- * cannot; the fragments that it wants, where planes of f32 are taken so; and the pass, of which
- * cuda_planes_expand makes use, for f32, bf16 and f16. */
+/* last_two_modes_resident.cu: the same with factors resident in shared memory and any storage
+ * format of out, also with stochastic rounding (`rounds`). Planes that the device takes at a time
+ * (0: unsupported); the fragments for planes in f32; and the pass itself, which cuda_planes_expand
+ * uses for f32, bf16 and f16. */
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
                              bool rounds);
 int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
@@ -466,15 +468,15 @@ int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t at_once, bool rounds, const void *in,
+                                      int64_t planes_at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call);
 
-/* dense_mode.cu: a single mode of a dense tensor, from the tensor itself to the core. */
+/* dense_mode.cu: a single mode of a dense tensor, directly from the tensor to the core. */
 bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 
-/* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
- * and the rest, or all of it, as a chunk of the plan (NULL: values only). */
+/* The indices [begin, begin + count) of mode 0 of G: writes the kept entries to op->values
+ * (`gathers`), and the rest, or everything, to a chunk of the plan (NULL: values only). */
 tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                           int64_t begin, int64_t count, bool gathers, void *chunk);
 
@@ -482,22 +484,22 @@ tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_gr
                           double scale, void *out);
 
 /* form_array.cu: indices [begin, begin + count) of mode 0 of a factored gradient, times gain, as an
- * array of complex numbers in f32. With a guard what is not finite in x of these indices is counted
- * and, with the first of them, in dy. */
+ * array of complex f32. With a guard, counts the non-finite entries of x at these indices and, with
+ * the first of them, those of dy. */
 struct cuda_array_call {
     const tg_grad_source *source;
     const tg_multimode *modes;
     int64_t begin, count;
     float gain;
-    uint32_t *guard;     /* NULL: nothing is counted */
+    uint32_t *guard;     /* NULL: do not count */
     bool chained, apart; /* as in cuda_plan */
     void *out;
 };
 bool cuda_form_array_fits(const tg_grad_source *source, const tg_multimode *modes, int64_t count);
 tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call);
 
-/* Whether a gradient comes in factors and its kept entries go to op->values while it is formed, all
- * of it aligned as kernels that form it on their way want it. */
+/* Whether a gradient is factored and its kept entries are written to op->values while it is formed,
+ * with everything aligned for the fused kernels. */
 static inline bool cuda_is_taken_out(const tg_compress *op) {
     const tg_grad_source *source = &op->source;
     return !source->dense && source->store == TG_STORE_FULL && op->masked && op->bitmap &&
@@ -508,22 +510,21 @@ static inline bool cuda_is_taken_out(const tg_compress *op) {
 
 /* ---- planes on Hopper GPUs (sm90/) ---- */
 
-/* contract_planes.cu: whether products of warpgroups take the last two modes to the core; and of
- * planes that follow each other, whose rows do too, those of the indices [begin, begin + count) of
- * mode 0. `gathers`: they are of the gradient itself, whose kept entries go to op->values and are 0
- * from then on. `after_mode_one`: that mode has been contracted, and its indices follow the parts
- * of what comes out. */
+/* contract_planes.cu: whether warpgroup products project the last two modes; and the projection of
+ * contiguous planes with contiguous rows, of the indices [begin, begin + count) of mode 0.
+ * `gathers`: the planes are the gradient itself; kept entries are written to op->values and then
+ * count as 0. `after_mode_one`: mode 1 is already contracted, and its indices follow the parts of
+ * the output. */
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                              int64_t begin, int64_t count, bool gathers, bool after_mode_one,
                              const void *in, void *out);
 
-/* form_mode_one.cu: how many indices of mode 0 at a time, of a gradient whose kept entries are
- * gathered and masked, are formed and contracted with the factor of mode 1 by one kernel, before
- * the planes of what that gives are contracted: as many as there is room for in the buffers, 0
- * where the kernel does not suit; the index set as that kernel wants it, at the end of the buffers;
- * and indices [begin, begin + count) of mode 0 by it, as planes that follow each other. With
- * op->guard what is not finite is counted as in form_array.cu. */
+/* form_mode_one.cu, one kernel that forms a gradient (kept entries gathered and masked) and
+ * contracts mode 1 before the planes of the result are contracted. In order: indices of mode 0 per
+ * pass, as many as fit into the buffers (0: unsupported); the index set in the kernel's layout,
+ * stored at the end of the buffers; and the pass on indices [begin, begin + count) of mode 0, which
+ * writes contiguous planes. With op->guard it counts non-finite entries as form_array.cu does. */
 int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
                                  const cuda_plan *plan);
 tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
@@ -532,46 +533,46 @@ tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const c
 
 /* ---- large chunks on Hopper GPUs (sm90/) ---- */
 
-/* Large chunks have a multiple of so many indices of mode 0. */
+/* Large chunks have a multiple of this many indices of mode 0. */
 enum { CUDA_FORM_INDICES = 4 };
 
-/* form_last_mode.cu: whether a gradient whose kept entries are gathered and masked is formed and
- * contracted with the factor of its last mode by a kernel without a chunk of it in memory; and its
- * indices [begin, begin + count) of mode 0, as they lie before step 1. */
+/* form_last_mode.cu, one kernel that forms a gradient (kept entries gathered and masked) and
+ * contracts the last mode without storing a chunk: whether it applies; and the pass on indices
+ * [begin, begin + count) of mode 0, which writes the state before step 1. */
 bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                          int64_t begin, int64_t count, void *out);
 
-/* contract_rows.cu: whether step 1 is taken plane by plane towards the core; and that, of `count`
- * indices of mode 0. */
+/* contract_rows.cu: whether step 1 projects plane by plane; and that step on `count` indices of
+ * mode 0. */
 bool cuda_sm90_contract_rows_fits(const tg_backend *be, const cuda_plan *plan);
 tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t count,
                                   const void *in, void *out);
 
-/* expand_last_mode.cu: whether the factor of the last mode is multiplied on the way back where a
- * weight of f32 or bf16 is updated; and what finish_call says, its chunk and view aside, of a large
- * chunk that lies before step 1; `rounds`: at random, to bf16. */
+/* expand_last_mode.cu: whether one kernel expands the last mode and updates a weight of f32 or
+ * bf16; and that kernel, for a large chunk in the state before step 1, with the update of
+ * finish_call (except its chunk and view). `rounds`: stochastically, to bf16. */
 bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call);
 
-/* expand_two_modes.cu: the same of both last modes, of what lies before step 2 in f16. */
+/* expand_two_modes.cu: the same for the last two modes, from the state before step 2 in f16. */
 bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 template <class O>
 tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool rounds,
                                   const void *in, const finish_call<O, 2> *call);
 
-/* half_columns.cu (sm90/): whether a mode is multiplied in f16 on the way back, from the core or
- * from what mode 0 gives. */
+/* half_columns.cu (sm90/): whether a mode is expanded in f16, from the core or from the result of
+ * mode 0. */
 bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core);
 
-/* core_adam.cu (sm90/): whether Adam moves the core between both products of mode 0. */
+/* core_adam.cu (sm90/): whether Adam updates the core between both products of mode 0. */
 bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const tg_adam *adam,
                               const cuda_plan *plan);
 
-/* The largest eps with which f16 has enough of Adam's directions: they are about 1 unless gradients
- * are smaller than it. And whether the way back from one is in f16: see cuda_plan. */
+/* The largest eps for which f16 is precise enough for Adam's directions: they are about 1 unless
+ * gradients are smaller than eps. And whether a direction is expanded in f16: see cuda_plan. */
 static constexpr double CUDA_HALF_EPS = 1e-6;
 bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
                            const cuda_plan *plan);

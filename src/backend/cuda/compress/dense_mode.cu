@@ -1,13 +1,13 @@
-/* A single mode of a dense complex tensor, as refreshes contract one after the other: straight from
- * the tensor to the core, without a chunk in between.
+/* A single mode of a dense complex tensor, as refreshes contract them one by one: directly from the
+ * tensor to the core, without a chunk in between.
  *
  *     core (left, rank, right) = beta core + scale conj(U)^T x (left, dim, right)
  *
- * Modes before others are multiplied by a kernel for Hopper GPUs (sm90/mode_columns.cu). The last
- * one (right = 1) is a product of real matrices (left, 2 dim) and (2 dim, 2 rank) by cuBLAS, which
- * wants rows that begin at multiples of 16 bytes. Those of an odd number of entries do so every
- * second time. So rows 0, 2, .. are one product, and those between another one, in which a row
- * begins an entry earlier: that entry, and the one behind a row of the first product, count 0. */
+ * A kernel for Hopper GPUs multiplies the leading modes (sm90/mode_columns.cu). The last one (right
+ * = 1) is a product of real matrices (left, 2 dim) and (2 dim, 2 rank) by cuBLAS, which needs rows
+ * aligned to 16 bytes. With an odd number of entries only every second row is. So rows 0, 2, .. are
+ * one product, and rows 1, 3, .. another one, in which a row begins one entry earlier. That entry,
+ * and the one after a row of the first product, have weight 0. */
 #include "backend/cuda/compress/compress.cuh"
 
 enum { THREADS = 256 };
@@ -17,7 +17,7 @@ struct dense_mode {
     cuda_factor factor;
 };
 
-/* The mode that has a factor, if there is one and no other. */
+/* The mode that has a factor, if it is the only one. */
 static bool only_mode(const tg_multimode *modes, dense_mode *mode) {
     int found = 0;
     *mode = {1, 1, cuda_factor()};
@@ -36,7 +36,7 @@ static bool only_mode(const tg_multimode *modes, dense_mode *mode) {
 
 /* ---- the last mode ---- */
 
-/* Products, and reals of a row in them. */
+/* Products, and reals per row in them. */
 static int64_t products_of(const dense_mode *mode) {
     return mode->factor.dim % 2 == 0 ? 1 : 2;
 }
@@ -44,8 +44,8 @@ static int64_t width_of(const dense_mode *mode) {
     return 2 * (mode->factor.dim + products_of(mode) - 1);
 }
 
-/* out (2 rank, width): row 2 j + to has what goes from the parts of a row's entries to part `to` of
- * entry j of the core; `first`: where its entry 0 is. */
+/* out (2 rank, width): row 2 j + to maps the parts of a row's entries to part `to` of entry j of
+ * the core. `first`: where entry 0 is. */
 static __global__ void __launch_bounds__(THREADS)
     write_rows(cuda_factor f, int64_t width, int64_t first, float *out) {
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < 2 * f.rank * width;
@@ -91,7 +91,7 @@ fail:
     return status;
 }
 
-/* ---- the choice ---- */
+/* ---- selection ---- */
 
 bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     dense_mode mode;

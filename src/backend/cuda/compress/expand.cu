@@ -1,9 +1,9 @@
-/* The way back from a compressed gradient: the core is expanded chunk by chunk (see compress.cuh),
- * and one pass writes out = beta out + alpha (chunk + lambda scatter(values)), or reads a chunk off
- * at the kept entries.
+/* Expands a compressed gradient: the core is expanded chunk by chunk (see compress.cuh), and one
+ * pass writes out = beta out + alpha (chunk + lambda scatter(values)), or reads the chunk at the
+ * kept entries.
  *
- * A warp takes the 512 entries of a rank block of the index set, lane p looking up the bits of its
- * run p; without an index set they are merely 512 entries. */
+ * A warp takes the 512 entries of a rank block of the index set, and lane p reads the bits of its
+ * run p; without an index set a block is just 512 entries. */
 #include "backend/cuda/compress/compress.cuh"
 
 extern "C" {
@@ -28,14 +28,14 @@ static __device__ inline number<R, P> chunk_entry(const R *chunk, const cuda_vie
 
 /* ---- expand ---- */
 
-/* The factors of a call, once they are known. */
+/* The factors of a call, read on the device if the rates are there. */
 template <class R> struct finish_factors {
     R alpha, beta, lambda;
     tg_rng rounding;
 };
 
-/* A rank block. FAST: it lies within the chunk, there is one, whose rows are interleaved, out is
- * read, and all is aligned to elements; then nothing stands between the loads. */
+/* A rank block. FAST: it is inside the chunk, there is one, its rows are interleaved, out is read,
+ * and everything is aligned to elements; then no branch separates the loads. */
 template <bool FAST, bool KEPT, bool ROUNDED, class O, int P>
 static __device__ inline void finish_block(const finish_call<O, P> &call,
                                            const finish_factors<real_of<O>> &by, int64_t block,
@@ -110,8 +110,7 @@ static __global__ void __launch_bounds__(WALK_THREADS) finish(finish_call<O, P> 
     }
 }
 
-/* What is done with a chunk that covers the indices [first, first + count) of mode 0; NULL: zeros.
- */
+/* Updates from a chunk that covers the indices [first, first + count) of mode 0; NULL: zeros. */
 template <class O, int P>
 static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *plan,
                                         const void *chunk, int64_t first, int64_t count) {
@@ -187,8 +186,8 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     }
 }
 
-static tg_status read_chunk_off(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
-                                const void *chunk, int64_t first, int64_t count) {
+static tg_status read_kept_entries(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
+                                   const void *chunk, int64_t first, int64_t count) {
     const int64_t begin = first * plan->unit, end = begin + count * plan->unit;
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
@@ -203,11 +202,11 @@ static tg_status read_chunk_off(tg_backend *be, const tg_sample *op, const cuda_
     });
 }
 
-/* ---- both ---- */
+/* ---- expand and sample ---- */
 
-/* Calls use(chunk, first, count) with every chunk of core x_n U_n, `most` indices of mode 0 at a
- * time; where the plan has planes, with what their steps begin from. Behind the factors' fragments
- * all kernels are a chain, if products are. */
+/* Calls use(chunk, first, count) with every chunk of core x_n U_n, at most `most` indices of mode 0
+ * at a time; if the plan has planes, with their input. After the factors' fragments are written all
+ * kernels are a chain, if products are. */
 template <class F>
 static tg_status expand_core(tg_backend *be, cuda_plan *plan, void *workspace, const void *core,
                              int64_t most, F use) {
@@ -237,9 +236,9 @@ fail:
     return status;
 }
 
-/* The last two modes of a chunk without more: `chunk` and `view` become what they give. */
-static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *workspace,
-                                       int64_t first, int64_t count, const void **chunk) {
+/* Expands the last two modes of a chunk alone: `chunk` and `view` become the result. */
+static tg_status expand_planes_without_update(tg_backend *be, cuda_plan *plan, void *workspace,
+                                              int64_t first, int64_t count, const void **chunk) {
     if (plan->planes.tiles == 0) {
         return TG_OK;
     }
@@ -255,18 +254,18 @@ static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *wo
     return cuda_planes_expand(be, plan, workspace, in, &call);
 }
 
-/* The last two modes of a chunk and the update in one pass. */
+/* Expands the last two modes of a chunk and updates, in one pass. */
 static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                  int64_t at_once, bool rounds, const void *chunk, int64_t first,
-                                  int64_t count) {
+                                  int64_t planes_at_once, bool rounds, const void *chunk,
+                                  int64_t first, int64_t count) {
     return with_storage(op->out_store, [&](auto tag) {
         using O = typename decltype(tag)::type;
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
         if constexpr (std::is_same_v<O, float>) {
             return cuda_planes_expand(be, plan, op->workspace, chunk, &call);
         } else {
-            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, chunk,
-                                               &call);
+            return cuda_planes_expand_resident(be, plan, op->workspace, planes_at_once, rounds,
+                                               chunk, &call);
         }
     });
 }
@@ -285,7 +284,7 @@ static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_pl
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
         for (int q = plan->steps - 1; q >= 1; q--) {
             char *next = cuda_plan_large_state(plan, op->workspace, q, first);
-            chain.apart = first > 0 && q == 2; /* the update before it reads another state */
+            chain.apart = first > 0 && q == 2; /* the previous update reads another state */
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
@@ -298,7 +297,7 @@ fail:
 
 /* ---- in f16 ---- */
 
-/* Indices of mode 0 whose numbers behind mode 1 there is room for where `middle` was. */
+/* Indices of mode 0 whose numbers after mode 1 fit into the room of `middle`. */
 static int64_t half_chunk(const cuda_plan *plan) {
     return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
@@ -321,12 +320,12 @@ bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_e
                 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds) > 0);
 }
 
-/* Mode 0 from the core, if Adam has not taken it there, mode 1, and both last ones with the update;
- * O: f32 or bf16. */
+/* Expands mode 0 from the core (unless core_adam.cu has already done it), mode 1, and both last
+ * modes with the update; O: f32 or bf16. */
 template <class O>
 static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
-    const int64_t at_once =
+    const int64_t planes_at_once =
         large ? 0 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds);
     const int64_t chunks = (plan->dim0 + half_chunk(plan) - 1) / half_chunk(plan);
     const int64_t most = (plan->dim0 + chunks - 1) / chunks;
@@ -343,17 +342,18 @@ static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_pla
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
         TG_TRY(cuda_mode_half(be, &chain, op->workspace, first, count));
         TG_TRY(large ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
-                     : cuda_planes_expand_resident(be, &chain, op->workspace, at_once, rounds,
-                                                   middle, &call));
+                     : cuda_planes_expand_resident(be, &chain, op->workspace, planes_at_once,
+                                                   rounds, middle, &call));
     }
 fail:
     return status;
 }
 
-/* Products of chunks, and the update. */
-static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t at_once) {
-    return fused && at_once > 0 ? tg_path{"resident", "a product for each mode, expand_resident"}
-           : fused              ? tg_path{"planes", "a product for each mode, expand_planes"}
+/* Expands the chunks, and updates. */
+static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t planes_at_once) {
+    return fused && planes_at_once > 0
+               ? tg_path{"resident", "a product for each mode, expand_resident"}
+           : fused                  ? tg_path{"planes", "a product for each mode, expand_planes"}
            : plan->planes.tiles > 0 ? tg_path{"planes, then update", "expand_planes, finish"}
                                     : tg_path{"general", "a product for each mode, finish"};
 }
@@ -374,17 +374,18 @@ tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
                                               : expand_large<__nv_bfloat16>(be, op, plan);
     }
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
-    const bool fused = plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
-    tg_path_report_modes(be, "expand", chunked_path(plan, fused, at_once), &op->modes);
+    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
+    const bool fused =
+        plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || planes_at_once > 0);
+    tg_path_report_modes(be, "expand", chunked_path(plan, fused, planes_at_once), &op->modes);
     return expand_core(
-        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, at_once),
+        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, planes_at_once),
         [&](const void *chunk, int64_t first, int64_t count) {
             if (fused) {
-                return finish_planes_of(be, op, plan, at_once, rounds, chunk, first, count);
+                return finish_planes_of(be, op, plan, planes_at_once, rounds, chunk, first, count);
             }
             const tg_status made =
-                expand_planes_plainly(be, plan, op->workspace, first, count, &chunk);
+                expand_planes_without_update(be, plan, op->workspace, first, count, &chunk);
             return made == TG_OK ? finish_chunk_of(be, op, plan, chunk, first, count) : made;
         });
 }
@@ -414,11 +415,11 @@ tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return expand_core(be, &plan, op->workspace, op->core, plan.chunk,
-                       [&](const void *chunk, int64_t first, int64_t count) {
-                           const tg_status made = expand_planes_plainly(be, &plan, op->workspace,
-                                                                        first, count, &chunk);
-                           return made == TG_OK ? read_chunk_off(be, op, &plan, chunk, first, count)
-                                                : made;
-                       });
+    return expand_core(
+        be, &plan, op->workspace, op->core, plan.chunk,
+        [&](const void *chunk, int64_t first, int64_t count) {
+            const tg_status made =
+                expand_planes_without_update(be, &plan, op->workspace, first, count, &chunk);
+            return made == TG_OK ? read_kept_entries(be, op, &plan, chunk, first, count) : made;
+        });
 }

@@ -1,4 +1,4 @@
-/* Factors as the fragments of tensor cores (tile/instructions.cuh). */
+/* Factors in the fragment layout of tensor cores (tile/instructions.cuh). */
 #ifndef TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
 #define TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
 
@@ -23,7 +23,7 @@ __device__ inline float2 number_at(const factor_reader &f, int i, int j) {
     const float *entry = f.u + 2 * (i * f.rank + j);
     return make_float2(entry[0], entry[1]);
 }
-/* The same as factor in TF32, and in f16. */
+/* The factor in TF32, and in f16. */
 __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     const float2 u = number_at(f, i, j);
     return make_float2(to_tf32(u.x), to_tf32(u.y));
@@ -33,8 +33,8 @@ __device__ inline uint32_t half_factor_at(const factor_reader &f, int i, int j) 
     return half_pair(u.x, u.y);
 }
 
-/* What a thread of a block has of U, from row and column `first` of its own on: a warp has rows,
- * its lanes have columns. Beyond the last row it is taken again instead of a branch. */
+/* A thread's part of U, from row and column `first` on: rows go to warps, columns to lanes. Past
+ * the end it reads the last row again, which avoids a branch. */
 template <int ROWS, int ACROSS> struct factor_share {
     float2 u[ROWS][ACROSS];
 
@@ -68,25 +68,25 @@ template <int ROWS, int ACROSS> struct factor_share {
     }
 };
 
-/* Calls put(i, j, U[i][j]) for every entry of U, by all threads of a block, AT_ONCE rows by 64
- * columns of which are on their way at a time: as many as a warp has rows or a few more. */
-template <int AT_ONCE = 12, class F>
+/* Calls put(i, j, U[i][j]) for every entry of U, by all threads of a block, with ROWS_IN_FLIGHT
+ * rows by 64 columns of loads in flight: as many rows as a warp has, or slightly more. */
+template <int ROWS_IN_FLIGHT = 12, class F>
 __device__ inline void for_each_number(const factor_reader &f, F put) {
     const int warps = (int)blockDim.x / 32;
     for (int column = (int)threadIdx.x % 32; column < f.rank; column += 64) {
-        for (int first = (int)threadIdx.x / 32; first < f.dim; first += AT_ONCE * warps) {
-            factor_share<AT_ONCE, 2> share;
+        for (int first = (int)threadIdx.x / 32; first < f.dim; first += ROWS_IN_FLIGHT * warps) {
+            factor_share<ROWS_IN_FLIGHT, 2> share;
             share.load(f, first, column);
             share.put(f, first, column, put);
         }
     }
 }
 
-/* The same with put(i, j, entry, 0), where an entry is a factor in TF32; SPLIT: with both terms of
- * it, which are numbers 0 and 1. */
-template <bool SPLIT, int AT_ONCE = 12, class F>
+/* The same with put(i, j, entry, 0), in TF32. SPLIT: with both TF32 terms of an entry, numbered 0
+ * and 1. */
+template <bool SPLIT, int ROWS_IN_FLIGHT = 12, class F>
 __device__ inline void for_each_term(const factor_reader &f, F put) {
-    for_each_number<AT_ONCE>(f, [&](int i, int j, float2 u) {
+    for_each_number<ROWS_IN_FLIGHT>(f, [&](int i, int j, float2 u) {
         if constexpr (SPLIT) {
             const tf32_terms re = terms_of(__float_as_uint(u.x)),
                              im = terms_of(__float_as_uint(u.y));
@@ -98,7 +98,7 @@ __device__ inline void for_each_term(const factor_reader &f, F put) {
     });
 }
 
-/* U[i][j] in f16 as number k of what makes column i of a product, with N columns of both parts. */
+/* U[i][j] in f16 as number k of column i of the output, with N columns of both parts. */
 template <int N> __device__ inline void put_half_number(char *matrix, int i, int k, float2 u) {
     const uint32_t pair = half_pair(u.x, u.y);
 #pragma unroll
@@ -108,7 +108,7 @@ template <int N> __device__ inline void put_half_number(char *matrix, int i, int
     }
 }
 
-/* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */
+/* The weights of a number's two parts in part `to` of its product with conj(u), or with u. */
 __device__ inline float2 towards(float2 u, int to) {
     return to == 0 ? u : make_float2(-u.y, u.x);
 }
@@ -116,8 +116,8 @@ __device__ inline float2 back_to(float2 u, int to) {
     return to == 0 ? make_float2(u.x, -u.y) : make_float2(u.y, u.x);
 }
 
-/* conj(U)^T (FORWARD) or U as left factor of what gives real parts: per tile of 16 rows and step of
- * 4 numbers, 8 k's, {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
+/* conj(U)^T (FORWARD) or U as left factor, for the real parts of the output: per tile of 16 rows
+ * and step of 4 numbers (8 k's), {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
 template <bool FORWARD>
 __device__ inline float4 left_fragment(const factor_reader &f, int steps, int e) {
     const int lane = e % 32, g = lane / 4, t = lane % 4;

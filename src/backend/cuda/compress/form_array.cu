@@ -1,12 +1,11 @@
-/* Forming a factored gradient, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], as an array without gaps,
- * of complex numbers in f32; form_gradient.cu has all other ways.
+/* Forms a factored gradient, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], as an array of complex f32
+ * without gaps; form_gradient.cu does every other layout.
  *
- * A block takes 8 x 16 channels, 4 x 4 to a warp, and 32 frequencies at a time: as many of these
- * items in a row as leave all blocks equal shares. What they are made from comes to shared memory
- * by asynchronous copies, two stages of four samples ahead, so that nothing is loaded twice by a
- * block, nobody waits, and addresses within a stage are constants. Sums are those of
- * form_gradient.cu to the bit. Factors that are not finite are counted by the warps of the first
- * channels on the other side. */
+ * A block takes items of 8 x 16 channels (4 x 4 per warp) and 32 frequencies: as many consecutive
+ * items as give all blocks equal shares. Asynchronous copies bring the inputs to shared memory, two
+ * stages of four samples ahead, so a block loads nothing twice, no thread waits, and addresses
+ * within a stage are constants. Sums are bit-identical to those of form_gradient.cu. The warps of
+ * the first channels on the other side count the non-finite inputs. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
@@ -34,7 +33,7 @@ struct array_task {
     int begin; /* of the indices of mode 0 */
     int items;
     float gain;
-    uint32_t *guard; /* NULL: nothing is counted */
+    uint32_t *guard; /* NULL: do not count */
     bool apart;
 };
 
@@ -66,8 +65,8 @@ struct array_place {
     }
 };
 
-/* Copies what a stage is made of: piece u of a thread is 2 frequencies of row `thread / 16 + 16 u`
- * of all samples. */
+/* Copies a stage: piece u of a thread is 2 frequencies of row `thread / 16 + 16 u` of all
+ * samples. */
 struct stage_reader {
     const float2 *from[PIECES]; /* of sample 0, channels and frequencies from 0 on */
     int across;                 /* the first of the two frequencies */
@@ -136,7 +135,7 @@ static __global__ void __launch_bounds__(ARRAY_THREADS, 2) form_array(array_task
     for (int stage = 0; stage < stages; stage++) {
         copies_wait_all_but<RING - 2>();
         __syncthreads();
-        fetch(slot == 0 ? RING - 1 : slot - 1); /* what the stage before was made from */
+        fetch(slot == 0 ? RING - 1 : slot - 1); /* the buffer of the previous stage */
         const float2 *rows = ring + slot * STAGE + lane;
         slot = slot + 1 == RING ? 0 : slot + 1;
         const bool counts_x = task.guard && at.o + side == 0;

@@ -1,14 +1,14 @@
-/* Forming a gradient, chunk by chunk or whole, and gathering its kept entries on the way.
+/* Forms a gradient, chunk by chunk or whole, and gathers its kept entries.
  *
  * A factored gradient is G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]. A warp takes 32 frequencies k
  * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and the next ones after these; a
  * block takes 8 x 16 channels of the same frequencies (4 x 32 of a thin chunk), whose loads meet in
- * the L1. A dense gradient is copied into the layout of the chunk. Kept entries are found by warp:
- * lane p comes to know the 32 bits of run p of the tile and how many come before it, and the others
- * ask that lane; from one 32 frequencies to the next it only adds up what it had. */
+ * the L1. A dense gradient is copied into the layout of the chunk. A warp finds its kept entries
+ * together: lane p reads the 32 bits of run p of the tile and the count before it, and the other
+ * lanes shuffle them from that lane. Later frequencies only add to that count. */
 #include "backend/cuda/compress/compress.cuh"
 
-/* ---- what becomes of an entry ---- */
+/* ---- storing an entry ---- */
 
 /* O: the dtype of the chunk in memory; values are always as wide as the arithmetic. */
 template <class O, int P> struct form_target {
@@ -16,23 +16,23 @@ template <class O, int P> struct form_target {
     kept_set kept;
     bool masked;          /* kept entries are 0 in the chunk */
     number<R, P> *values; /* beta values + scale G[kept]; NULL: none */
-    bool whole;           /* how they are aligned */
+    bool whole;           /* whether both are aligned to elements */
     R scale, beta;
     O *chunk; /* gain G; NULL: none */
     R gain;
     cuda_view view;
 };
 
-/* Whether there is a chunk of G itself with interleaved rows, behind which one entry is filled up
- * at most, and values, where entries are kept, are written whole. */
+/* Whether there is a chunk of G itself with interleaved rows, padded by one entry at most, and the
+ * values, if entries are kept, are written whole. */
 template <class O, int P> static bool is_plain(const form_target<O, P> &to, bool kept) {
-    const int64_t behind = to.view.ld - P * to.view.cols;
+    const int64_t padding = to.view.ld - P * to.view.cols;
     return to.chunk && to.gain == 1 && to.view.part == 1 && to.view.step == P &&
-           (behind == 0 || behind == P) && (!kept || (to.values && to.whole && to.beta == 0));
+           (padding == 0 || padding == P) && (!kept || (to.values && to.whole && to.beta == 0));
 }
 
-/* Into the row of the chunk that begins at `row`; the last entry of a row fills up what comes
- * behind it, as the product over an interleaved row runs on there. */
+/* Writes to the row of the chunk that begins at `row`. The last entry of a row also writes the
+ * padding, since the product over an interleaved row reads it. */
 template <class R, class O, int P>
 static __device__ inline void store_entry(const form_target<O, P> &to, O *row, int64_t col,
                                           const number<R, P> &g) {
@@ -70,7 +70,7 @@ static __device__ inline void emit(const form_target<O, P> &to, const kept_run &
     }
 }
 
-/* Stores without a branch where an element has 8 bytes; ONCE: see store_once. */
+/* Stores without a branch if an element has 8 bytes; ONCE: see store_once. */
 template <bool ONCE, class T, int P>
 static __device__ inline void store_if(bool wanted, number<T, P> *to, const number<T, P> &x) {
     if constexpr (sizeof x == 8) {
@@ -96,11 +96,11 @@ static __device__ inline void store_if(bool wanted, number<T, P> *to, const numb
     }
 }
 
-/* The same in a plain call, where nothing is asked for every entry; `fills`: it ends its row. */
+/* The same for a plain target, without per-entry checks; `fills`: this entry ends its row. */
 template <bool KEPT, class R, class O, int P>
-static __device__ inline void emit_plainly(const form_target<O, P> &to, const kept_run &run,
-                                           int lane, bool exists, number<O, P> *entry, bool fills,
-                                           number<R, P> g) {
+static __device__ inline void emit_plain(const form_target<O, P> &to, const kept_run &run, int lane,
+                                         bool exists, number<O, P> *entry, bool fills,
+                                         number<R, P> g) {
     if (KEPT) {
         const bool kept = exists && is_kept(run, lane);
         number<R, P> value;
@@ -118,12 +118,12 @@ static __device__ inline void emit_plainly(const form_target<O, P> &to, const ke
 
 template <class S, int P> struct dense_source {
     const number<S, P> *entries;
-    bool whole;         /* how they are aligned */
+    bool whole;         /* whether both are aligned to elements */
     int64_t begin, end; /* of the chunk */
 };
 
-/* A rank block. Without a chunk only kept entries are read. FAST: there is one, the block lies
- * within, and the source is aligned to elements; then nothing stands between the loads. */
+/* A rank block. Without a chunk only kept entries are read. FAST: there is one, the block is inside
+ * it, and the source is aligned to elements; then no branch separates the loads. */
 template <bool FAST, bool KEPT, class S, class O, int P>
 static __device__ inline void form_block(const dense_source<S, P> &src, const form_target<O, P> &to,
                                          int64_t block, int lane) {
@@ -174,17 +174,17 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 
 /* ---- a factored source ---- */
 
-enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES, MOST_STEPS = 4 };
+enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES, MAX_STEPS = 4 };
 
 template <class S, int P> struct factored {
     const number<S, P> *x, *dy;
-    bool whole; /* how they are aligned */
+    bool whole; /* whether both are aligned to elements */
     int64_t batch;
     int64_t dim0, dim1, frequencies;
     int64_t begin, count;        /* indices of mode 0 */
-    int steps;                   /* of 32 frequencies, one after the other, in a warp */
+    int steps;                   /* of 32 frequencies, taken one after the other by a warp */
     unsigned blocks_k, blocks_o; /* of the grid, which runs over i, o and k */
-    int tiles_o;                 /* of the TILES of a block, how many lie side by side */
+    int tiles_o;                 /* of the TILES of a block, how many are side by side */
     /* Entry (i, o, k) of the chunk begins at i step_i + o step_o + k / view.cols view.ld, in column
      * o columns + k % view.cols. */
     int64_t step_i, step_o, columns;
@@ -217,8 +217,8 @@ static __device__ inline number<real_of<S>, P> load_shared(const number<S, P> *f
     return widen(x);
 }
 
-/* sum[u][v] = sum over the batch of conj(x[u]) dy[v]; 0 where the frequency does not live. The
- * pointers come back 32 frequencies further. */
+/* sum[u][v] = sum over the batch of conj(x[u]) dy[v]; 0 if the frequency does not exist. Advances
+ * the pointers by 32 frequencies. */
 template <bool WHOLE, class S, class R, int P>
 static __device__ inline void add_batch(const factored<S, P> &src, bool exists,
                                         const number<S, P> **x, const number<S, P> **dy,
@@ -257,9 +257,9 @@ static __device__ inline uint64_t bits_before(int64_t entry, int word) {
     return bits >= 64 ? ~UINT64_C(0) : bits > 0 ? (UINT64_C(1) << bits) - 1 : 0;
 }
 
-/* How many entries are kept before run p of a tile, for lane p, by a whole warp in few loads that
- * do not wait for each other: the words of the rank blocks in which the runs begin, eight lanes to
- * a run, four runs at a time. entry_of(p): where run p begins. */
+/* Kept entries before run p of a tile, for lane p. A whole warp reads the words of the rank blocks
+ * in which the runs begin: eight lanes per run, four runs at a time, so that the loads overlap.
+ * entry_of(p): where run p begins. */
 template <class F>
 static __device__ inline uint32_t kept_before(const kept_set &set, int lane, F entry_of) {
     uint64_t words[RUNS / 4];
@@ -282,7 +282,7 @@ static __device__ inline uint32_t kept_before(const kept_set &set, int lane, F e
     return before;
 }
 
-/* Of run p its two words, in lanes p and p + 16, and which of its entries are kept, for lane p. */
+/* The two words of run p, in lanes p and p + 16, and its kept entries, for lane p. */
 static __device__ inline uint64_t kept_word(const kept_set &set, int64_t entry, int lane) {
     const int64_t word = entry / 64 + lane / RUNS;
     return word < set.count ? set.words[word] : 0;
@@ -294,7 +294,7 @@ static __device__ inline uint32_t kept_mask(uint64_t word, int64_t entry) {
     return (uint32_t)(word >> shift | (shift > 32 ? next << (64 - shift) : 0));
 }
 
-/* The 32 frequencies of a tile to where they go. */
+/* Writes the 32 frequencies of a tile. */
 template <bool KEPT, bool PLAIN, class S, class O, int P>
 static __device__ inline void emit_tile(const factored<S, P> &src, const form_target<O, P> &to,
                                         int64_t i0, int64_t o0, const chunk_place &at, bool exists,
@@ -314,8 +314,8 @@ static __device__ inline void emit_tile(const factored<S, P> &src, const form_ta
             const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
             const bool has_entry = exists && u < rows && v < cols;
             if (PLAIN) {
-                emit_plainly<KEPT>(to, run, lane, has_entry,
-                                   reinterpret_cast<number<O, P> *>(entry), fills, sum[u][v]);
+                emit_plain<KEPT>(to, run, lane, has_entry, reinterpret_cast<number<O, P> *>(entry),
+                                 fills, sum[u][v]);
             } else if (has_entry) {
                 emit<KEPT>(to, run, lane, reinterpret_cast<O *>(entry),
                            at.col + (o0 + v) * src.columns, sum[u][v]);
@@ -338,7 +338,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
     if (o0 >= src.dim1 || i0 >= src.count) {
         return;
     }
-    /* Beyond an edge the last one is taken again, and dropped. */
+    /* Past an edge the last one is computed again, and dropped. */
     const auto entry_of = [&](int p) {
         const int64_t i = src.begin + min(i0 + p / TILE, src.count - 1);
         return (i * src.dim1 + min(o0 + p % TILE, src.dim1 - 1)) * src.frequencies + k0;
@@ -378,14 +378,14 @@ static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
 
 /* ---- launches ---- */
 
-/* What is formed, from where. */
+/* The gradient to form. */
 struct form_call {
     const tg_multimode *modes;
     const tg_grad_source *source;
     int64_t begin, count; /* indices of mode 0 */
     int64_t unit;         /* entries of each */
-    bool kept;            /* the target's index set is of interest */
-    uint32_t *guard;      /* where form_array.cu counts; NULL: nowhere */
+    bool kept;            /* the target needs its index set */
+    uint32_t *guard;      /* form_array.cu counts here; NULL: do not count */
     bool chained, apart;  /* of that kernel, as in cuda_plan */
 };
 
@@ -402,13 +402,13 @@ static tg_status form_from_dense(tg_backend *be, const form_call *call,
     return CUDA_LAUNCHED(be, "reading a gradient");
 }
 
-/* The more steps a warp takes the less it has to prepare, which costs about as much as one; but all
- * multiprocessors, on which two blocks fit, should end together. */
+/* More steps per warp spread its setup, which costs about as much as one step; but all
+ * multiprocessors, on which two blocks fit, should finish together. */
 static void choose_steps(const tg_backend *be, int64_t others, int64_t frequencies, int *steps,
                          unsigned *blocks_k) {
     const int64_t at_once = 2 * (int64_t)cuda_state_of(be)->processors;
     int64_t least = INT64_MAX;
-    for (int s = 1; s <= MOST_STEPS; s++) {
+    for (int s = 1; s <= MAX_STEPS; s++) {
         const int64_t blocks = (frequencies + 32 * s - 1) / (32 * s);
         const int64_t cost = (blocks * others + at_once - 1) / at_once * (s + 1);
         if (cost <= least) {

@@ -1,4 +1,4 @@
-/* Index sets: ranks of a bitmap, and reading, adding to or clearing the entries it keeps. */
+/* Index sets: ranks of a bitmap, and reading, adding to or clearing the kept entries. */
 #include <string.h>
 
 #include "backend/cuda/compress/bitmap.cuh"
@@ -9,7 +9,7 @@ enum { THREADS = 256 };
 
 /* ---- ranks ---- */
 
-/* Every block takes `chunk` groups, a multiple of THREADS; first it sums them. */
+/* Every block takes `chunk` groups, a multiple of THREADS, and sums their counts. */
 static __global__ void chunk_kernel(int64_t groups, int64_t chunk, const uint32_t *counts,
                                     const uint32_t *skip, uint64_t *partials) {
     if (skip && *skip) {
@@ -27,7 +27,7 @@ static __global__ void chunk_kernel(int64_t groups, int64_t chunk, const uint32_
     }
 }
 
-/* Sum of the values of the threads before this one, and of all of the block. */
+/* Sum of the values of the preceding threads, and of the whole block. */
 static __device__ uint32_t sum_before(uint32_t mine, uint32_t *all) {
     __shared__ uint32_t warp_sums[THREADS / WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -50,7 +50,7 @@ static __device__ uint32_t sum_before(uint32_t mine, uint32_t *all) {
     return before + sum - mine;
 }
 
-/* Then it adds up what is before its chunk, and goes through it. */
+/* Adds the sums of the preceding chunks, then scans its own. */
 static __global__ void scan_kernel(int64_t groups, int64_t chunk, uint32_t *counts,
                                    const uint32_t *skip, const uint64_t *partials,
                                    uint64_t *total) {
@@ -81,7 +81,7 @@ static __global__ void scan_kernel(int64_t groups, int64_t chunk, uint32_t *coun
 
 tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint32_t *skip,
                     uint64_t *partials, uint64_t *total) {
-    const int64_t least = (groups + SCAN_MOST - 1) / SCAN_MOST;
+    const int64_t least = (groups + MAX_SCAN_BLOCKS - 1) / MAX_SCAN_BLOCKS;
     const int64_t chunk = (least + THREADS - 1) / THREADS * THREADS;
     const unsigned blocks = (unsigned)((groups + chunk - 1) / chunk);
     chunk_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials);
@@ -133,7 +133,7 @@ tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
 
 /* ---- the kept entries ---- */
 
-/* In place only the kept entries are written. */
+/* In place: only the kept entries are written. */
 template <class E>
 static __global__ void clear_kernel(int64_t n, const uint64_t *words, const E *x, E *out) {
     const bool in_place = x == out;

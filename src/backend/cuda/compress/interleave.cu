@@ -1,24 +1,24 @@
-/* Between the core and tensors whose parts lie apart; see compress.cuh.
+/* Copies between the core and tensors with separate parts; see compress.cuh.
  *
- * Where mode 0 has a factor its product with `middle` (dim0, part, columns) comes out in pieces of
- * columns, small enough for the L2, which lie over the buffers of the chunks until they are woven
- * into the core; on the way back a piece of the core is taken apart and multiplied into `middle`.
- */
+ * If mode 0 has a factor, its product with `middle` (dim0, part, columns) is computed in pieces of
+ * columns that fit into L2. They share the memory of the chunk buffers until they are interleaved
+ * into the core. The expansion splits a piece of the core into its parts and multiplies it into
+ * `middle`. */
 #include "backend/cuda/compress/compress.cuh"
 
-/* `outer` rows of `width` columns of the core, whose parts lie apart on the other side. */
+/* `outer` rows of `width` columns of the core, whose parts are separate on the other side. */
 struct weave_shape {
     int64_t outer, width;
     int64_t row_stride, part_stride; /* of the planes, in reals */
-    int64_t first;                   /* column, among all `columns` */
+    int64_t first;                   /* first column, among all `columns` */
     int64_t block, padded;           /* of `padded` columns `block` belong to the core */
     int64_t core_stride;             /* entries of the core from row to row */
 };
 
 enum { WEAVE_THREADS = 256, WEAVE_COLUMNS = 8 }; /* columns per thread */
 
-/* FORWARD: core = beta core + scale planes; else planes = core, padding 0. A block has rows of
- * threads below each other where those of the core are short. */
+/* FORWARD: core = beta core + scale planes; else planes = core, padding 0. A block stacks several
+ * rows of threads if rows of the core are short. */
 template <class R, int P, bool FORWARD>
 static __global__ void __launch_bounds__(WEAVE_THREADS)
     weave(weave_shape s, R *planes, number<R, P> *core, bool whole, R scale, R beta) {
@@ -77,7 +77,7 @@ static tg_status run_weave(tg_backend *be, const cuda_plan *plan, const weave_sh
     });
 }
 
-/* Entries of the core behind one row of it. */
+/* Entries of the core per row. */
 static int64_t core_row(const cuda_plan *plan) {
     return plan->columns / plan->padded * plan->block;
 }
@@ -142,7 +142,7 @@ tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *
 
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core) {
-    if (plan->adam) { /* it has been there */
+    if (plan->adam) { /* core_adam.cu has already written the core */
         return TG_OK;
     }
     if (plan->first.own != CUDA_OWN_NONE) {

@@ -1,18 +1,18 @@
 /* The last two modes in one pass; see last_two_modes.cuh.
  *
- * To the core, for a plane G (d2, d3) with factors U2 (d2, r2) and U3 (d3, r3):
+ * Projection, for a plane G (d2, d3) with factors U2 (d2, r2) and U3 (d3, r3):
  *   T[i2][(j3, part)]       = sum over (i3, part) of G,    G in rows of `wide` reals
  *   out[(part, j2)][j3]     = sum over (i2, part) of T,
- * and from it, C (part, r2, right) being a plane of the core's side:
+ * Expansion, for a plane C (part, r2, right) of the core's side:
  *   T[i2][(part, j3)]       = sum over (j2, part) of C,    C in rows of j2, parts interleaved
  *   G[i2][(i3, part)]       = sum over (part, j3) of T.
  * In all of these the two k's of a lane (tile/instructions.cuh) are neighbours in memory, one load
- * of 8 bytes. What a warp has summed up stays in registers until all are done with the tile, which
- * then holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or both parts of 16
+ * of 8 bytes. A warp keeps its sums in registers until every warp has read the tile, then stores
+ * them there: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or both parts of 16
  * rows each.
  *
- * On the way back a block first has what it will update brought into the L2, and looks up which
- * entries are kept, so that memory works while it multiplies. */
+ * In the expansion a block first prefetches the weight into L2 and reads which entries are kept, so
+ * that memory is busy while it multiplies. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 
@@ -29,15 +29,15 @@ static constexpr int blocks_at_once(int tiles) {
 
 /* ---- products on a tile ---- */
 
-/* A block: `planes` consecutive ones from `first` on, of which the tile holds all rows. */
+/* A block: `planes` consecutive planes from `first` on, all of whose rows are in the tile. */
 struct plane_range {
     int64_t first;
     int planes;
 };
 
 static __device__ inline plane_range range_of(const cuda_planes &s, int64_t count) {
-    const int64_t first = (int64_t)blockIdx.x * s.at_once;
-    return {first, (int)min((int64_t)s.at_once, count - first)};
+    const int64_t first = (int64_t)blockIdx.x * s.planes_at_once;
+    return {first, (int)min((int64_t)s.planes_at_once, count - first)};
 }
 
 static __device__ inline float2 *pair_in(float *tile, int at) {
@@ -45,8 +45,8 @@ static __device__ inline float2 *pair_in(float *tile, int at) {
 }
 
 /* sum += rows [row, row + 32) of the tile, `stride` reals apart, times fragments: those of the
- * first 8 k's begin at `right`, the next ones `next` behind. Of N tiles of columns `tiles` count.
- */
+ * first 8 k's begin at `right`, each further 8 k's `next` later. Of N tiles of columns `tiles` are
+ * used. */
 template <int N>
 static __device__ inline void multiply_rows(float (&sum)[2][N][4], float *tile, int row, int stride,
                                             int steps, const float2 *right, int next, int tiles) {
@@ -71,9 +71,9 @@ static __device__ inline void multiply_rows(float (&sum)[2][N][4], float *tile, 
     }
 }
 
-/* sum += a tile of fragments, `steps` of 8 k's, times rows of the tile from `row` on, one for each
- * pair of k's, whose columns are pairs. The fragments are of what gives real parts, sum[0]; what
- * gives imaginary parts, sum[1], has (-y, x) where they have (x, y). */
+/* sum += a tile of fragments (`steps` of 8 k's) times rows of the tile from `row` on, one for each
+ * pair of k's, whose columns are pairs. The fragments give real parts, sum[0]; for imaginary parts,
+ * sum[1], (x, y) becomes (-y, x). */
 template <int N>
 static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *tile, int row,
                                                int stride, int steps, const float4 *left) {
@@ -94,9 +94,9 @@ static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *til
     }
 }
 
-/* ---- to the core ---- */
+/* ---- projection ---- */
 
-/* The planes' rows, `ld` reals apart, into the tile; 0 beyond them. */
+/* Copies the planes' rows, `ld` reals apart, into the tile, padded with 0. */
 static __device__ inline void load_planes(const cuda_planes &s, const plane_range &range, int ld,
                                           const float *in, float *tile) {
     const int across = s.wide / 4, rows = range.planes * s.d2;
@@ -118,7 +118,7 @@ static __device__ inline void load_planes(const cuda_planes &s, const plane_rang
     }
 }
 
-/* Columns col and col + 1 of a row of n, as far as there are; rows of odd n are aligned to one. */
+/* Columns col and col + 1 of a row of n, if they exist; rows of odd n are aligned to one column. */
 static __device__ inline void store_columns(float *row, int col, int n, const float *c) {
     if (col < n && n % 2 == 0) {
         *pair_in(row, col) = make_float2(c[0], c[1]);
@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
     }
 }
 
-/* ---- and back ---- */
+/* ---- expansion ---- */
 
 /* C of the planes into the tile: row j2 of a plane at plane * rows + j2, parts interleaved. */
 template <int TILES>
@@ -209,16 +209,17 @@ static __device__ inline void find_kept(const kept_set &kept, int64_t begin, int
     }
 }
 
-/* Their values follow each other; by a warp, once the runs are known. */
+/* Prefetches their values, which are contiguous; by a warp, once the runs are known. */
 static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int entries,
                                               const kept_run *found, int lane) {
-    const int last = (entries - 1) / 32; /* what it holds may begin the next planes: no harm */
+    const int last =
+        (entries - 1) / 32; /* the last run may reach into the next planes, which is harmless */
     prefetch_l2(call.values + found[0].before, call.values + position_of(found[last], 31), lane);
 }
 
-/* out = beta out + alpha (tile + lambda values) for the planes' entries, which follow each other
- * in out and row by row in the tile. The warps take runs of 32 in turn. WHOLE: how out and values
- * are aligned. */
+/* out = beta out + alpha (tile + lambda values) for the planes' entries, contiguous in out and
+ * stored row by row in the tile. Warps take runs of 32 in turn. WHOLE: out and values are aligned
+ * to elements. */
 template <bool KEPT, bool WHOLE>
 static __device__ inline void finish_planes(const cuda_planes &s, int entries, int64_t begin,
                                             const finish_call<float, 2> &call, float *tile,
@@ -353,7 +354,7 @@ static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
     const cuda_planes &s = plan->planes;
     const int64_t planes = count * plan->step[1].left;
     const int64_t across = longer(s.wide, stride_of_tiles(s.tiles));
-    return {(unsigned)((planes + s.at_once - 1) / s.at_once),
+    return {(unsigned)((planes + s.planes_at_once - 1) / s.planes_at_once),
             (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
 }
 
@@ -385,9 +386,9 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
-    if (at_once > 0) {
-        return cuda_planes_expand_resident(be, plan, workspace, at_once, false, in, call);
+    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
+    if (planes_at_once > 0) {
+        return cuda_planes_expand_resident(be, plan, workspace, planes_at_once, false, in, call);
     }
     grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;

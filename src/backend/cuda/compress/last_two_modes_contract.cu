@@ -1,13 +1,12 @@
-/* The way to the core of the last two modes where the factors of both fit into shared memory.
+/* Projects the last two modes if the factors of both fit into shared memory.
  *
- * For a plane G (d2, d3), with its rows in columns of products and everything turned,
+ * For a plane G (d2, d3), whose rows are the columns of transposed products,
  *   T[j3][i2]    = sum over i3 of conj(U3)[i3][j3] G[i2][i3],
  *   out[j3][j2]  = sum over i2 of T[j3][i2] conj(U2)[i2][j2].
- * What the first product leaves in the registers of a lane is what the second one wants there as
- * its left factor, if its k's 2t and 2t + 1 are those of lane t. So a warp that takes 16 rows j3
- * needs no other one: a crew of as many warps as there are such tiles walks over planes of its own,
- * of which 16 rows at a time lie in shared memory, the next ones coming while these are multiplied.
- */
+ * The first product leaves a lane's results in the registers where the second one reads its left
+ * factor, if lane t has k's 2t and 2t + 1. So a warp that takes 16 rows j3 is independent of the
+ * others. A crew, one warp per such tile, walks over its own planes. 16 rows of a plane are in
+ * shared memory at a time; the next ones are loaded while these are multiplied. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 
 enum {
@@ -17,8 +16,8 @@ enum {
     STAGE_ROWS = 16
 };
 
-/* Sizes that kernels are made for: steps of 4 entries of a row, tiles of 8 columns j2. None where
- * steps == 0. */
+/* Sizes with a kernel: steps of 4 entries of a row, tiles of 8 columns j2. Unsupported if steps ==
+ * 0. */
 struct contract_shape {
     int steps, tiles;
     int crew;   /* warps */
@@ -38,7 +37,7 @@ static inline contract_shape shape_of(const cuda_planes &s) {
     return c;
 }
 
-/* Fragments of both factors, as float4. */
+/* Sizes of both factors' fragments, as float4. */
 static __host__ __device__ inline int last_fragments(const contract_shape &c) {
     return c.crew * c.steps * 32;
 }
@@ -46,7 +45,7 @@ static __host__ __device__ inline int before_fragments(const contract_shape &c) 
     return c.chunks * (STAGE_ROWS / 8) * c.tiles * 32;
 }
 
-/* Where they lie. */
+/* Their addresses. */
 static inline float4 *last_of(const cuda_plan *plan, void *workspace) {
     return reinterpret_cast<float4 *>(const_cast<float2 *>(cuda_planes_last(plan, workspace)));
 }
@@ -54,8 +53,8 @@ static inline float4 *before_of(const cuda_plan *plan, void *workspace) {
     return const_cast<float4 *>(cuda_planes_before(plan, workspace));
 }
 
-/* Bytes of a block; 0 if that cannot be found out. */
-static inline int most_shared(const tg_backend *be) {
+/* Bytes of a block; 0 if the device query fails. */
+static inline int max_shared(const tg_backend *be) {
     int most = 0;
     const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                                      cuda_state_of(be)->device);
@@ -69,7 +68,7 @@ struct transposed_tile {
     float re[4], im[4];
 };
 
-/* Of both halves of a stage. */
+/* Multiplies both halves of a stage. */
 template <int STEPS>
 static __device__ inline void multiply_stage(transposed_tile (&x)[2], const float *stage,
                                              const float4 *left, int lane) {
@@ -99,8 +98,8 @@ static __device__ inline void multiply_stage(transposed_tile (&x)[2], const floa
 
 /* sum += T times 8 rows of U2. */
 template <int TILES>
-static __device__ inline void add_turned(float (&sum)[2][TILES][4], const transposed_tile &x,
-                                         const float4 *right, int lane) {
+static __device__ inline void add_transposed(float (&sum)[2][TILES][4], const transposed_tile &x,
+                                             const float4 *right, int lane) {
     float4 re = make_float4(x.re[0], x.re[2], x.re[1], x.re[3]);
     float4 im = make_float4(x.im[0], x.im[2], x.im[1], x.im[3]);
     re = make_float4(to_tf32(re.x), to_tf32(re.y), to_tf32(re.z), to_tf32(re.w));
@@ -108,7 +107,7 @@ static __device__ inline void add_turned(float (&sum)[2][TILES][4], const transp
     const float4 minus = make_float4(-re.x, -re.y, -re.z, -re.w);
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
-        if (n % 3 == 0) { /* fragments are not loaded long before they are used */
+        if (n % 3 == 0) { /* keeps fragments from being loaded long before use */
             asm volatile("" ::: "memory");
         }
         const float4 u = right[n * 32 + lane];
@@ -119,7 +118,7 @@ static __device__ inline void add_turned(float (&sum)[2][TILES][4], const transp
     }
 }
 
-/* Rows j3, j3 + 8 of a plane that has become (part, r2, right). */
+/* Rows j3, j3 + 8 of an output plane (part, r2, right). */
 template <int TILES>
 static __device__ inline void store_plane(const cuda_planes &s, float *out, int j3, int t,
                                           const float (&sum)[2][TILES][4]) {
@@ -172,9 +171,9 @@ static __global__ void write_fragments(contract_shape c, factor_reader last, fac
 
 /* ---- rows of planes ---- */
 
-/* Where a crew is in its walk, and what it fetches there. */
+/* Position of a crew in its walk, and the rows it fetches. */
 struct row_fetcher {
-    const float *plane; /* the one whose rows are next */
+    const float *plane; /* the plane of the next rows */
     int chunk;
     int thread, threads;
 
@@ -206,19 +205,19 @@ static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
     const int lane = threadIdx.x % 32, crew_threads = 32 * c.crew;
     const int crew = (int)threadIdx.x / crew_threads, crews = (int)blockDim.x / crew_threads;
     const int tile = (int)threadIdx.x / 32 % c.crew; /* of rows j3 */
-    const int lasts = last_fragments(c), befores = before_fragments(c);
-    const float4 *left = shared + tile * STEPS * 32, *right = shared + lasts;
-    float *stages = reinterpret_cast<float *>(shared + lasts + befores);
+    const int last_count = last_fragments(c), before_count = before_fragments(c);
+    const float4 *left = shared + tile * STEPS * 32, *right = shared + last_count;
+    float *stages = reinterpret_cast<float *>(shared + last_count + before_count);
 
-    /* What fills up rows and planes stays 0. */
+    /* Padding of rows and planes stays 0. */
     for (int e = (int)threadIdx.x; e < crews * STAGES * stage_size; e += (int)blockDim.x) {
         stages[e] = 0.0f;
     }
-    for (int e = (int)threadIdx.x; e < lasts; e += (int)blockDim.x) {
+    for (int e = (int)threadIdx.x; e < last_count; e += (int)blockDim.x) {
         copy_async<16>(shared + e, last + e);
     }
-    for (int e = (int)threadIdx.x; e < befores; e += (int)blockDim.x) {
-        copy_async<16>(shared + lasts + e, before + e);
+    for (int e = (int)threadIdx.x; e < before_count; e += (int)blockDim.x) {
+        copy_async<16>(shared + last_count + e, before + e);
     }
     copies_wait();
     __syncthreads();
@@ -246,11 +245,11 @@ static __global__ void __launch_bounds__(CONTRACT_THREADS, 1)
         for (int chunk = 0; chunk < c.chunks; chunk++) {
             copies_wait_all_but<STAGES - 2>();
             wait_for_crew(crew, crew_threads);
-            fetch(slot == 0 ? STAGES - 1 : slot - 1); /* what the last round was made from */
+            fetch(slot == 0 ? STAGES - 1 : slot - 1); /* the buffer of the previous round */
             transposed_tile x[2] = {};
             multiply_stage<STEPS>(x, stages + slot * stage_size, left, lane);
-            add_turned<TILES>(sum, x[0], right + 2 * chunk * TILES * 32, lane);
-            add_turned<TILES>(sum, x[1], right + (2 * chunk + 1) * TILES * 32, lane);
+            add_transposed<TILES>(sum, x[0], right + 2 * chunk * TILES * 32, lane);
+            add_transposed<TILES>(sum, x[1], right + (2 * chunk + 1) * TILES * 32, lane);
             slot = slot + 1 == STAGES ? 0 : slot + 1;
         }
         store_plane(s, out + plane * 2 * s.r2 * s.right, 16 * tile + lane / 4, lane % 4, sum);
@@ -275,7 +274,7 @@ static contract_kernel kernel_of(const contract_shape &c) {
 
 bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s) {
     const contract_shape c = shape_of(*s);
-    return c.steps > 0 && shared_bytes(c) <= most_shared(be);
+    return c.steps > 0 && shared_bytes(c) <= max_shared(be);
 }
 
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {

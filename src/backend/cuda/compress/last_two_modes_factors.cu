@@ -23,18 +23,18 @@ cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64
     s.right = (int)right;
     s.rows = round_up(s.d2, 16);
     s.wide = round_up(2 * s.d3 + 8, 16) - 8;
-    s.at_once = s.rows == s.d2 ? PLANES_ROWS / s.rows : 1;
+    s.planes_at_once = s.rows == s.d2 ? PLANES_ROWS / s.rows : 1;
     s.tiles = r3 <= 24 && s.wide <= 16 * half_tiles(3) ? 3 : r3 <= 48 ? 6 : 0;
     return s;
 }
 
-/* Tiles of 16 rows that j2 fills. */
+/* Tiles of 16 rows that cover j2. */
 static int core_tiles(const cuda_planes *s) {
     return (s->r2 + 15) / 16;
 }
 
-/* Both directions lie at the same place: first the last mode's fragments, then the other's. Where
- * only the rank is too large there is room all the same: lower ranks must not need more. */
+/* Both directions use the same memory: the last mode's fragments, then the other's. It is reserved
+ * even if only the rank is too large, since lower ranks must not need more. */
 static int64_t last_size(const cuda_planes *s) {
     return (int64_t)s->wide * 16 * (s->tiles > 0 ? s->tiles : 6);
 }
@@ -65,14 +65,14 @@ static __device__ inline float2 last_fragment(const cuda_planes &s, const factor
 
 template <bool FORWARD>
 static __global__ void __launch_bounds__(THREADS)
-    write_fragments(cuda_planes s, factor_reader last, factor_reader before, int lasts, int befores,
-                    float2 *to_last, float4 *to_before) {
+    write_fragments(cuda_planes s, factor_reader last, factor_reader before, int last_count,
+                    int before_count, float2 *to_last, float4 *to_before) {
     const int steps = FORWARD ? s.rows / 4 : (s.r2 + 3) / 4;
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (e < lasts) {
+    if (e < last_count) {
         to_last[e] = last_fragment<FORWARD>(s, last, e);
     }
-    if (e < befores) {
+    if (e < before_count) {
         to_before[e] = left_fragment<FORWARD>(before, steps, e);
     }
 }
@@ -98,15 +98,16 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
     if (!forward && cuda_planes_resident(be, &s, TG_STORE_FULL, false) > 0) {
         return cuda_planes_expand_factors(be, plan, workspace);
     }
-    const int lasts = (int)(last_size(&s) / 2);
-    const int befores =
+    const int last_count = (int)(last_size(&s) / 2);
+    const int before_count =
         forward ? core_tiles(&s) * (s.rows / 4) * 32 : s.rows / 16 * ((s.r2 + 3) / 4) * 32;
     const unsigned blocks =
-        (unsigned)(round_up(lasts > befores ? lasts : befores, THREADS) / THREADS);
+        (unsigned)(round_up(last_count > before_count ? last_count : before_count, THREADS) /
+                   THREADS);
     const auto kernel = forward ? write_fragments<true> : write_fragments<false>;
     kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(
-        s, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), lasts, befores,
-        const_cast<float2 *>(cuda_planes_last(plan, workspace)),
+        s, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), last_count,
+        before_count, const_cast<float2 *>(cuda_planes_last(plan, workspace)),
         const_cast<float4 *>(cuda_planes_before(plan, workspace)));
     return CUDA_LAUNCHED(be, "laying out factors");
 }

@@ -1,46 +1,45 @@
-/* The way back of the last two modes where the factors of both fit into shared memory;
- * last_two_modes.cuh and last_two_modes.cu have the products.
+/* Expands the last two modes if the factors of both fit into shared memory; last_two_modes.cuh and
+ * last_two_modes.cu define the products.
  *
- * As many blocks as run at once keep the factors; resident_products.cuh has the numbers in which C
- * comes and is multiplied (IN). A block is two teams of warps that walk over
- * planes of their own and only wait for themselves, so that one multiplies while the other one
- * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
- * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
- * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
- * comes in during the second one. What that gives goes through shared memory: rows of a warp follow
- * each other in the weight, and there values are added at the places of kept entries, which a list
- * has, before the warp updates its rows from end to end. */
+ * All blocks run at once and keep the factors; resident_products.cuh has the number formats (IN) of
+ * C and its products. A block is two teams of warps. Each team walks over its own planes and
+ * synchronizes only with itself, so that one team multiplies while the other updates the weight. A
+ * warp takes 16 rows of a plane. The first product leaves a lane's results in the registers where
+ * the second one reads its left factor, if lane t has k's 2t and 2t + 1. So C is free after the
+ * first product, and the next plane's C is loaded during the second one. The second product goes
+ * through shared memory: a warp's rows are contiguous in the weight. There it adds the values of
+ * kept entries, whose places are in a list, and then updates its rows from end to end. */
 #include "backend/cuda/compress/resident_products.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    TEAMS = 2,  /* of a block */
-    SHARE = 16, /* rows of a warp */
-    AHEAD = 17, /* entries of a lane that are read before they are needed.. */
-    VALUES = 2  /* ..and values */
+    TEAMS = 2,          /* of a block */
+    ROWS_PER_WARP = 16, /* rows of a warp */
+    ENTRIES_AHEAD = 17, /* entries of a lane that are prefetched.. */
+    VALUES_AHEAD = 2    /* ..and values */
 };
 
 /* Rows of a plane at most, and blocks that should share a multiprocessor. */
-static constexpr int most_rows(int tiles) {
+static constexpr int max_rows(int tiles) {
     return tiles == 3 ? 64 : PLANES_ROWS;
 }
 static constexpr int blocks_at_once(int tiles) {
     return tiles == 3 ? 2 : 1;
 }
 
-/* Warps that share a plane. */
+/* The warps that share a plane. */
 struct plane_team {
     int number;
-    int threads, thread; /* its own, and this one of them */
+    int threads, thread; /* threads of the team, and this one's index */
     int shares;          /* warps */
 };
 
 static __device__ inline plane_team team_of(const cuda_planes &s) {
-    const int shares = s.rows / SHARE, number = (int)threadIdx.x / (32 * shares);
+    const int shares = s.rows / ROWS_PER_WARP, number = (int)threadIdx.x / (32 * shares);
     return {number, 32 * shares, (int)threadIdx.x - 32 * shares * number, shares};
 }
 
-/* Barriers 1 and 2; 0 is that of the whole block. */
+/* Named barriers 1 and 2; 0 is that of the whole block. */
 static __device__ inline void wait_for_team(const plane_team &team) {
     if (team.number == 0) {
         asm volatile("bar.sync 1, %0;" ::"r"(team.threads) : "memory");
@@ -49,23 +48,23 @@ static __device__ inline void wait_for_team(const plane_team &team) {
     }
 }
 
-/* The second team begins its first product when the first one has ended its own, so that they do
- * different things from then on. */
-static __device__ inline void let_first_go(const plane_team &team) {
+/* The second team begins its first product when the first team has ended its own, so that from then
+ * on they do different things. */
+static __device__ inline void wait_to_multiply(const plane_team &team) {
     if (team.number == 1) {
         asm volatile("bar.sync 3, %0;" ::"r"(TEAMS * team.threads) : "memory");
     }
 }
-static __device__ inline void let_second_go(const plane_team &team) {
+static __device__ inline void signal_multiplied(const plane_team &team) {
     if (team.number == 0) {
         asm volatile("bar.arrive 3, %0;" ::"r"(TEAMS * team.threads) : "memory");
     }
 }
 
-/* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
- * `teams` on, for each of them, C of its plane, (part, rows, stride), what becomes of it, (rows,
- * d3), the places of its kept entries in the rows of each warp, and the rank blocks that hold the
- * plane's entries: their runs, and what these are made from. */
+/* Offsets in shared memory, in bytes: the fragments of both factors; and from `teams` on, for each
+ * team, C of its plane (part, rows, stride), the second product (rows, d3), the places of the kept
+ * entries in each warp's rows, and the rank blocks of the plane's entries: their runs and the words
+ * these come from. */
 struct resident_layout {
     int steps; /* of IN::STEP rows of C */
     int before, teams;
@@ -97,25 +96,25 @@ template <class IN> static int shared_bytes(const cuda_planes &s, bool kept) {
 
 template <class IN>
 static __global__ void write_fragments(cuda_planes s, factor_reader last, factor_reader before,
-                                       int lasts, int befores, typename IN::last *to_last,
+                                       int last_count, int before_count, typename IN::last *to_last,
                                        typename IN::before *to_before) {
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    pdl_launch_dependents(); /* it reads factors alone before it waits */
+    pdl_launch_dependents(); /* reads only factors before it waits */
     const auto of_last =
-        e < lasts ? IN::last_fragment(last, column_tiles(s), e) : typename IN::last();
-    const auto of_before = e < befores
+        e < last_count ? IN::last_fragment(last, column_tiles(s), e) : typename IN::last();
+    const auto of_before = e < before_count
                                ? IN::before_fragment(before, (s.r2 + IN::STEP - 1) / IN::STEP, e)
                                : typename IN::before();
-    pdl_wait(); /* whose workspace it is until then */
-    if (e < lasts) {
+    pdl_wait(); /* the workspace belongs to the previous kernel until then */
+    if (e < last_count) {
         to_last[e] = of_last;
     }
-    if (e < befores) {
+    if (e < before_count) {
         to_before[e] = of_before;
     }
 }
 
-/* Where they lie. */
+/* Addresses of the fragments. */
 template <class IN> static typename IN::last *last_of(const cuda_plan *plan, void *workspace) {
     return reinterpret_cast<typename IN::last *>(
         const_cast<float2 *>(cuda_planes_last(plan, workspace)));
@@ -128,13 +127,13 @@ template <class IN> static typename IN::before *before_of(const cuda_plan *plan,
 template <class IN>
 static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
     const resident_layout at = layout_of<IN>(plan->planes, false);
-    const int lasts = at.before / (int)sizeof(typename IN::last);
-    const int befores = (at.teams - at.before) / (int)sizeof(typename IN::before);
-    const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
+    const int last_count = at.before / (int)sizeof(typename IN::last);
+    const int before_count = (at.teams - at.before) / (int)sizeof(typename IN::before);
+    const unsigned blocks = (unsigned)((longer(last_count, before_count) + 255) / 256);
     return CUDA_CHECK(be,
                       launch_pdl(be, write_fragments<IN>, blocks, 256, 0, plan->planes,
                                  reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
-                                 lasts, befores, last_of<IN>(plan, workspace),
+                                 last_count, before_count, last_of<IN>(plan, workspace),
                                  before_of<IN>(plan, workspace)),
                       "laying out factors");
 }
@@ -144,7 +143,7 @@ tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void
                       : write_factors<in_tf32>(be, plan, workspace);
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 /* `bytes`, a multiple of 16. */
 static __device__ inline void fetch_fragments(const void *from, int bytes, char *to) {
@@ -153,12 +152,12 @@ static __device__ inline void fetch_fragments(const void *from, int bytes, char 
     }
 }
 
-/* C of a plane, rows (part, j2) of `right` reals, or (j2) of both parts, that follow each other. */
+/* C of a plane: contiguous rows (part, j2) of `right` reals, or (j2) of both parts. */
 template <int TILES, class IN>
 static __device__ inline void fetch_core(const cuda_planes &s, const plane_team &team, int steps,
                                          const typename IN::core *from, typename IN::core *core) {
     const int across = s.right / 4, rows = IN::PARTS * s.r2;
-    if (s.right == core_stride(TILES)) { /* here, too */
+    if (s.right == core_stride(TILES)) { /* same stride in shared memory */
         for (int e = team.thread; e < rows * across; e += team.threads) {
             const int to = e < s.r2 * across ? e : e + (IN::STEP * steps - s.r2) * across;
             copy_async<16>(core + 4 * to, from + 4 * e);
@@ -214,7 +213,7 @@ static __device__ inline void find_kept(const plane_team &team, int64_t begin, i
     }
 }
 
-/* Their values follow each other; of a few entries beside them, too: no harm. */
+/* Prefetches their contiguous values; a few neighbouring ones too, which is harmless. */
 static __device__ inline void prefetch_values(const number<float, 2> *values, int64_t begin,
                                               int entries, const kept_run *found, int lane) {
     const int ahead = (int)(begin % 512);
@@ -224,7 +223,7 @@ static __device__ inline void prefetch_values(const number<float, 2> *values, in
 
 /* ---- kept entries ---- */
 
-/* Those of a warp's rows: their places there, and which of the values are theirs. */
+/* The kept entries of a warp's rows: their places there, and the range of their values. */
 struct kept_share {
     const uint16_t *place;
     uint32_t first, count;
@@ -253,24 +252,24 @@ static __device__ inline kept_share list_kept(const kept_run *found, int at, int
 
 /* ---- the update ---- */
 
-/* What a warp updates: rows of a plane. */
+/* The rows of a plane that a warp updates. */
 template <class O> struct resident_share {
     number<O, 2> *out;
-    int64_t entry; /* which they begin with */
+    int64_t entry; /* the first entry */
     int entries;
-    const number<float, 2> *values; /* the first one of theirs */
+    const number<float, 2> *values; /* the value of the first kept entry */
     float beta, lambda;
-    float gain; /* of the products */
+    float gain; /* factor of the products */
     const tg_rng *rounding;
 };
 
-/* A place that others are counted from; the compiler would find each of them anew. */
+/* Pins a base address; the compiler would otherwise recompute each offset. */
 template <class T> static __device__ inline T *from_here(T *at) {
     asm("" : "+l"(at));
     return at;
 }
 
-/* Every 32nd number of an array from a lane's first one on; 0 behind its end, or without it. */
+/* Every 32nd number of an array from a lane's first one on; 0 past its end, or without an array. */
 template <bool WHOLE, int N, class T, int P>
 static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P> *from, int first,
                                          int end, bool exists = true) {
@@ -289,29 +288,29 @@ static __device__ inline void load_share(number<T, P> (&x)[N], const number<T, P
     }
 }
 
-/* P parts at a time, of an entry or of two. */
-template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool USUAL, class IN, class O, class ROWS>
+/* P parts at a time, of one entry or two. */
+template <int P, bool KEPT, bool WHOLE, bool ROUNDED, bool COMMON, class IN, class O, class ROWS>
 static __device__ inline void update_share(const resident_share<O> &to, const kept_share &kept,
                                            const ROWS &rows, const typename IN::last *right,
                                            const cuda_planes &s, float2 *made, int lane) {
-    constexpr int N = (2 * AHEAD + P - 1) / P;
+    constexpr int N = (2 * ENTRIES_AHEAD + P - 1) / P;
     number<O, P> *out = reinterpret_cast<number<O, P> *>(to.out), before[N];
     const number<float, P> *sums = reinterpret_cast<const number<float, P> *>(made);
     const int count = (int)kept.count, size = 2 * to.entries / P;
     const bool reads = to.beta != 0.0f;
-    number<float, 2> value[VALUES];
+    number<float, 2> value[VALUES_AHEAD];
     load_share<WHOLE>(before, out, lane, size, reads);
     if (KEPT) {
         load_share<WHOLE>(value, to.values, lane, count);
     }
-    multiply_rows<USUAL>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
+    multiply_rows<COMMON>(rows, to.gain, right, column_tiles(s), made, s.d3, lane);
     __syncwarp();
-    for (int first = lane; KEPT && first < count; first += 32 * VALUES) {
+    for (int first = lane; KEPT && first < count; first += 32 * VALUES_AHEAD) {
         if (first > lane) {
             load_share<WHOLE>(value, to.values, first, count);
         }
 #pragma unroll
-        for (int i = 0; i < VALUES; i++) {
+        for (int i = 0; i < VALUES_AHEAD; i++) {
             if (first + 32 * i < count) {
                 float2 *x = made + kept.place[first + 32 * i];
                 x->x += to.lambda * value[i].part[0];
@@ -320,7 +319,7 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
         }
     }
     __syncwarp();
-    for (int first = lane; first == lane || (!USUAL && first < size); first += 32 * N) {
+    for (int first = lane; first == lane || (!COMMON && first < size); first += 32 * N) {
         if (first > lane) {
             load_share<WHOLE>(before, out, first, size, reads);
         }
@@ -343,11 +342,11 @@ static __device__ inline void update_share(const resident_share<O> &to, const ke
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
-/* Parts of the weight that a lane moves at once, 8 bytes; of two entries in 16 bits, which share a
- * draw of random bits. */
-template <class O> static constexpr int AT_ONCE = is_16bit<O> ? 4 : 2;
+/* Reals of the weight that a lane updates per access: 8 bytes, or two entries in 16 bits, which
+ * share a draw of random bits. */
+template <class O> static constexpr int REALS_PER_ACCESS = is_16bit<O> ? 4 : 2;
 
 template <class O, class IN> struct resident_task {
     cuda_planes planes;
@@ -356,37 +355,38 @@ template <class O, class IN> struct resident_task {
     const typename IN::last *last; /* fragments */
     const typename IN::before *before;
     finish_call<O, 2> call;
-    bool whole; /* how the weight and the values are aligned: to what is moved at once */
+    bool whole; /* whether the weight and the values are aligned to an access */
 };
 
-static __device__ inline cuda_planes usual_planes(cuda_planes s) {
+static __device__ inline cuda_planes common_planes(cuda_planes s) {
     s.tiles = 3;
-    s.d2 = s.rows = USUAL_D2;
-    s.d3 = USUAL_D3;
-    s.right = USUAL_RIGHT;
+    s.d2 = s.rows = COMMON_D2;
+    s.d3 = COMMON_D3;
+    s.right = COMMON_RIGHT;
     return s;
 }
 
-template <int TILES, bool KEPT, class O, bool ROUNDED, bool USUAL, class IN>
-static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
+template <int TILES, bool KEPT, class O, bool ROUNDED, bool COMMON, class IN>
+static __global__ void __launch_bounds__(TEAMS *max_rows(TILES) / ROWS_PER_WARP * 32,
                                          blocks_at_once(TILES))
     expand_resident(const __grid_constant__ resident_task<O, IN> task) {
     extern __shared__ float4 shared[];
-    const cuda_planes usual = usual_planes(task.planes), &s = USUAL ? usual : task.planes;
+    const cuda_planes usual = common_planes(task.planes), &s = COMMON ? usual : task.planes;
     const finish_call<O, 2> &call = task.call;
     const plane_team team = team_of(s);
-    const resident_layout lies = layout_of<IN>(s, KEPT);
+    const resident_layout offsets = layout_of<IN>(s, KEPT);
     char *base = reinterpret_cast<char *>(shared),
-         *own = base + lies.teams + team.number * lies.end;
+         *own = base + offsets.teams + team.number * offsets.end;
     typename IN::core *core = reinterpret_cast<typename IN::core *>(own);
-    float2 *made = reinterpret_cast<float2 *>(own + lies.made);
-    uint16_t *places = reinterpret_cast<uint16_t *>(own + lies.places);
-    kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
-    uint64_t *words = reinterpret_cast<uint64_t *>(own + lies.words);
-    uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
-    const int lane = (int)(threadIdx.x % 32), share = team.thread / 32, row = share * SHARE;
+    float2 *made = reinterpret_cast<float2 *>(own + offsets.made);
+    uint16_t *places = reinterpret_cast<uint16_t *>(own + offsets.places);
+    kept_run *found = reinterpret_cast<kept_run *>(own + offsets.found);
+    uint64_t *words = reinterpret_cast<uint64_t *>(own + offsets.words);
+    uint32_t *ranks = reinterpret_cast<uint32_t *>(own + offsets.ranks);
+    const int lane = (int)(threadIdx.x % 32), share = team.thread / 32, row = share * ROWS_PER_WARP;
     const int entries = s.d2 * s.d3, at = row * s.d3;
-    const int entries_here = (USUAL ? (int)SHARE : min((int)SHARE, s.d2 - row)) * s.d3;
+    const int entries_here =
+        (COMMON ? (int)ROWS_PER_WARP : min((int)ROWS_PER_WARP, s.d2 - row)) * s.d3;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     tg_rng rounding = call.rounding;
     if (ROUNDED && call.rates) {
@@ -397,7 +397,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
     const auto fetch = [&](int64_t plane) {
         const int64_t begin = call.begin + plane * entries;
-        fetch_core<TILES, IN>(s, team, lies.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
+        fetch_core<TILES, IN>(s, team, offsets.steps, task.in + plane * IN::PARTS * s.r2 * s.right,
                               core);
         if (KEPT) {
             fetch_kept(call.kept, team, begin, entries, words, ranks);
@@ -407,12 +407,12 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         }
     };
 
-    /* What C's rows are filled up with stays 0. */
-    for (int e = team.thread; e < lies.made / 4; e += team.threads) {
+    /* Padding of C's rows stays 0. */
+    for (int e = team.thread; e < offsets.made / 4; e += team.threads) {
         core[e] = 0;
     }
-    fetch_fragments(task.last, lies.before, base);
-    fetch_fragments(task.before, lies.teams - lies.before, base + lies.before);
+    fetch_fragments(task.last, offsets.before, base);
+    fetch_fragments(task.before, offsets.teams - offsets.before, base + offsets.before);
     copies_wait();
     __syncthreads();
     pdl_wait();
@@ -433,15 +433,15 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
             find_kept(team, begin, entries, words, ranks, found);
         }
         if (begins) {
-            let_first_go(team);
+            wait_to_multiply(team);
         }
-        const auto rows =
-            multiply_core<TILES>(core, lies.steps,
-                                 reinterpret_cast<const typename IN::before *>(base + lies.before) +
-                                     share * lies.steps * 32,
-                                 lane, alpha);
+        const auto rows = multiply_core<TILES>(
+            core, offsets.steps,
+            reinterpret_cast<const typename IN::before *>(base + offsets.before) +
+                share * offsets.steps * 32,
+            lane, alpha);
         if (begins) {
-            let_second_go(team);
+            signal_multiplied(team);
             begins = false;
         }
         wait_for_team(team);
@@ -459,11 +459,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
             alpha * (float)call.lambda, alpha,      &rounding};
         const auto *right = reinterpret_cast<const typename IN::last *>(base);
         if (task.whole) {
-            update_share<AT_ONCE<O>, KEPT, true, ROUNDED, USUAL, IN>(to, kept, rows, right, s,
-                                                                     made + at, lane);
+            update_share<REALS_PER_ACCESS<O>, KEPT, true, ROUNDED, COMMON, IN>(
+                to, kept, rows, right, s, made + at, lane);
         } else {
-            update_share<2, KEPT, false, ROUNDED, USUAL, IN>(to, kept, rows, right, s, made + at,
-                                                             lane);
+            update_share<2, KEPT, false, ROUNDED, COMMON, IN>(to, kept, rows, right, s, made + at,
+                                                              lane);
         }
     }
 }
@@ -472,10 +472,10 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 
 template <class O, class IN> using resident_kernel = void (*)(resident_task<O, IN>);
 
-/* Directions of Adam in f16 have kept entries and short rows. */
+/* f16 directions of Adam require kept entries and short rows. */
 template <class O, class IN, bool ROUNDED>
 static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept) {
-    if (kept && are_usual(s)) {
+    if (kept && has_common_sizes(s)) {
         return expand_resident<3, true, O, ROUNDED, true, IN>;
     }
     if constexpr (std::is_same_v<IN, in_f16>) {
@@ -496,10 +496,10 @@ static resident_kernel<O, IN> kernel_of(const cuda_planes &s, bool kept, bool ro
 }
 
 static int threads_of(const cuda_planes &s) {
-    return TEAMS * (s.rows / SHARE) * 32;
+    return TEAMS * (s.rows / ROWS_PER_WARP) * 32;
 }
 
-/* How many blocks run at once, 0 if none does. */
+/* Blocks that run at once, 0 if none fits. */
 template <class O, class IN>
 static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
     const int shared = shared_bytes<IN>(s, kept);
@@ -517,8 +517,8 @@ static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kep
 
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
                              bool rounds) {
-    const bool kept = true; /* the factors' fragments should not depend on it */
-    if (s->tiles == 0 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+    const bool kept = true; /* the factors' fragments do not depend on it */
+    if (s->tiles == 0 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
     return TEAMS * (store == TG_STORE_BF16
@@ -529,7 +529,7 @@ int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_stor
 
 int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
                                   bool rounds) {
-    if (s->tiles != 3 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+    if (s->tiles != 3 || s->rows > max_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
     return TEAMS * (store == TG_STORE_BF16
@@ -540,7 +540,7 @@ int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg
 
 template <class O, class IN>
 static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                              int64_t at_once, bool rounds, const void *in,
+                              int64_t planes_at_once, bool rounds, const void *in,
                               const finish_call<O, 2> *call) {
     const cuda_planes &s = plan->planes;
     const bool kept = call->values != NULL;
@@ -553,11 +553,11 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
         last_of<IN>(plan, workspace),
         before_of<IN>(plan, workspace),
         *call,
-        call->whole && (AT_ONCE<O> == 2 || s.d2 % 2 == 0) &&
-            is_whole(reinterpret_cast<number<O, AT_ONCE<O>> *>(call->out))};
+        call->whole && (REALS_PER_ACCESS<O> == 2 || s.d2 % 2 == 0) &&
+            is_whole(reinterpret_cast<number<O, REALS_PER_ACCESS<O>> *>(call->out))};
     return CUDA_CHECK(be,
                       launch_chained(kernel_of<O, IN>(s, kept, rounds),
-                                     shorter(wanted, at_once / TEAMS), threads_of(s),
+                                     shorter(wanted, planes_at_once / TEAMS), threads_of(s),
                                      shared_bytes<IN>(s, kept), cuda_stream(be), plan->chained,
                                      task),
                       "expanding two modes");
@@ -565,14 +565,14 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
 
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t at_once, bool rounds, const void *in,
+                                      int64_t planes_at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call) {
     if constexpr (!std::is_same_v<O, __half>) {
         if (plan->half) {
-            return run_resident<O, in_f16>(be, plan, workspace, at_once, rounds, in, call);
+            return run_resident<O, in_f16>(be, plan, workspace, planes_at_once, rounds, in, call);
         }
     }
-    return run_resident<O, in_tf32>(be, plan, workspace, at_once, rounds, in, call);
+    return run_resident<O, in_tf32>(be, plan, workspace, planes_at_once, rounds, in, call);
 }
 
 template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,

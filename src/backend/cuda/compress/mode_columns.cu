@@ -1,23 +1,24 @@
-/* A mode in front of others where products are rounded to TF32: rows of numbers times its factor.
+/* Product with a factor along a leading mode, where products are rounded to TF32: rows of numbers
+ * times the factor.
  *
  *   to the core:  out[j][c] = sum over i of conj(U)[i][j] in[i][c],
  *   and from it:  out[i][c] = sum over j of U[i][j] in[j][c],
- * for every column c of some matrices, whose rows have their parts apart; mode 0, which is the last
- * on the way to the core, goes straight between such rows and the core, whose parts lie together.
+ * for every column c of some matrices, whose rows keep their parts separate. Mode 0, the last one
+ * of the projection, goes directly between such rows and the core, whose parts are interleaved.
  *
  * Blocks keep the fragments of U (tile/instructions.cuh; those that give real parts) in shared
- * memory. A warp takes 16 or 32 columns and makes all rows of them, so that everything is read and
- * written once. What comes in is copied ahead into a ring of the lane that multiplies it, so that
- * nobody waits for anybody else, the next columns while these are multiplied and written. A lane's
- * columns are neighbours: of the N tiles of 8 columns of a warp, tile n has columns n, N + n,
- * 2 N + n and so on. */
+ * memory. A warp takes 16 or 32 columns and computes all their rows, so everything is read and
+ * written once. Inputs are prefetched into a ring of the lane that multiplies them, so there is no
+ * synchronization between warps, and the next columns are loaded while these are multiplied and
+ * written. A lane's columns are neighbours: of the N tiles of 8 columns of a warp, tile n has
+ * columns n, N + n, 2 N + n and so on. */
 #include "backend/cuda/compress/mode_columns.cuh"
 
-enum { MOST_TILES = 8 }; /* of 16 rows that come out */
+enum { MAX_TILES = 8 }; /* of 16 output rows */
 
-enum { RING = 8 }; /* steps of 4 numbers, all but one of which are on their way */
+enum { RING = 8 }; /* steps of 4 numbers, all but one in flight */
 
-/* What M tiles leave registers for: tiles of 8 columns of a warp, and threads of a block. */
+/* Limits for M tiles, set by registers: tiles of 8 columns per warp, and threads per block. */
 static constexpr __host__ __device__ int tiles_across(int m) {
     return m <= 3 ? 4 : 2;
 }
@@ -25,10 +26,10 @@ static constexpr int threads_of(int m) {
     return m == 4 ? 512 : 384;
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
-/* The N columns of a lane, of the numbers t, t + 4, ..; a step of them has 64 N reals in the ring
- * of a warp. */
+/* The N columns of a lane, of the numbers t, t + 4, ..; a step takes 64 N reals of a warp's
+ * ring. */
 template <int N, bool CORE> struct column_reader;
 
 template <int N> struct column_reader<N, false> {
@@ -97,7 +98,7 @@ template <int N> struct column_reader<N, true> {
     }
 };
 
-/* ---- what goes out ---- */
+/* ---- outputs ---- */
 
 /* Both parts of M tiles of 16 rows, N of 8 columns. */
 template <int M, int N> struct sums { float of[M][2][N][4]; };
@@ -160,8 +161,8 @@ static __device__ inline void store_core(const mode_call &s, int64_t tile, const
 
 /* ---- the product ---- */
 
-/* One step of 4 numbers: the sums of imaginary parts have (im, -re) where those of real parts have
- * (re, im). */
+/* One step of 4 numbers: the sums of imaginary parts take (im, -re), those of real parts (re,
+ * im). */
 template <int M, int N>
 static __device__ inline void add_step(sums<M, N> *x, const float4 *left, int steps,
                                        const float (&b)[2][N]) {
@@ -191,7 +192,7 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
     copies_commit();
 
     column_reader<N, CORE == CORE_IN> reader;
-    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int64_t fetched = tile; /* the tile being fetched, and its next step */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
         if (fetched < s.tiles.all) {
@@ -216,7 +217,7 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
             float b[2][N];
             copies_wait_all_but<RING - 2>();
             reader.take(b, ring + slot * (64 * N), lane);
-            fetch((slot + RING - 1) % RING); /* what the last step was made from */
+            fetch((slot + RING - 1) % RING); /* the buffer of the previous step */
             slot = (slot + 1) % RING;
 #pragma unroll
             for (int e = 0; e < 2 * N; e++) {
@@ -257,7 +258,7 @@ static size_t shared_bytes(const mode_call &s) {
 cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
                                  bool split) {
     int most = 0;
-    if (longer(factor->dim, factor->rank) > 16 * MOST_TILES || columns % 4 != 0 ||
+    if (longer(factor->dim, factor->rank) > 16 * MAX_TILES || columns % 4 != 0 ||
         columns > INT32_MAX / 2) {
         return CUDA_OWN_NONE;
     }
@@ -320,7 +321,7 @@ static const float4 *left_of(const cuda_plan *plan, void *workspace, const cuda_
     return reinterpret_cast<const float4 *>(cuda_plan_at(plan, workspace, factor->at));
 }
 
-/* What mode 0 gives on the way back in f16, (dim0, columns). */
+/* Expands mode 0 in f16, (dim0, columns). */
 static uint32_t *half_buffer(const cuda_plan *plan, void *workspace) {
     return reinterpret_cast<uint32_t *>(cuda_plan_at(plan, workspace, plan->buffer[0]));
 }

@@ -1,47 +1,48 @@
-/* A mode in front of others where products are rounded to TF32: what its two kernels are told
- * (mode_columns.cu, and sm90/mode_columns.cu for Hopper GPUs). */
+/* Product with a factor along a leading mode, where products are rounded to TF32: the arguments of
+ * its two kernels (mode_columns.cu, and sm90/mode_columns.cu for Hopper GPUs). */
 #ifndef TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
 #define TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
 
 #include "backend/cuda/compress/factor_fragments.cuh"
 
-/* Whether the core, whose parts lie together, is what comes in or what goes out; or a tensor that
- * lies so comes in, and the core goes out. */
+/* Whether the core, with interleaved parts, is the input or the output; CORE_BOTH: the input is a
+ * tensor in that layout and the output is the core. */
 enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT, CORE_BOTH };
 
 struct mode_call {
     factor_reader u;
     bool forward;               /* conj(U)^T, else U */
     bool chained, apart, split; /* as in cuda_plan */
-    int summed, made;           /* numbers: dim and rank, or rank and dim */
+    int summed, made;           /* count of numbers: dim and rank, or rank and dim */
     int64_t matrices;
     int64_t n;              /* columns of a matrix */
-    struct {                /* what the kernel for Hopper does without */
+    struct {                /* not used by the Hopper kernel */
         const float4 *left; /* fragments of U */
         int steps;          /* of 4 numbers that are summed, rounded up */
         int64_t per, all;   /* tiles: of a matrix, and of all of them */
     } tiles;
-    const float *in; /* rows of matrices, numbers and parts are so many reals apart */
+    const float *in; /* distances in reals between matrices, numbers and parts: in_matrix,
+                        in_number, in_part */
     float *out;
-    const uint32_t *half_in; /* in f16 instead, (matrix, number, n).. */
-    uint32_t *half_out;      /* ..and what goes out; NULL: in f32 */
+    const uint32_t *half_in; /* the input in f16 instead, (matrix, number, n).. */
+    uint32_t *half_out;      /* ..and the output; NULL: in f32 */
     int64_t in_matrix, in_number, in_part;
     int64_t out_matrix, out_number, out_part;
-    number<float, 2> *core;             /* instead of one of them, rows of.. */
+    number<float, 2> *core;             /* replaces in or out: rows of.. */
     int64_t row;                        /* ..this many entries */
-    const number<float, 2> *source;     /* the core that comes in, or the tensor */
-    int64_t source_matrix, core_matrix; /* entries of a matrix, where there are several */
+    const number<float, 2> *source;     /* the core that is read, or the tensor */
+    int64_t source_matrix, core_matrix; /* entries of a matrix, if there are several */
     int block, padded;                  /* of `padded` columns `block` belong to the core */
-    bool whole, wide;                   /* how it is aligned: to its entries, to two of them */
-    float scale, beta;                  /* core = beta core + scale of what comes out */
+    bool whole, wide;                   /* the core is aligned to its entries, to two of them */
+    float scale, beta;                  /* core = beta core + scale output */
 };
 
-/* Where column c of all matrices, which are `step` entries apart, lies in a row of the core;
- * negative: nowhere. */
+/* Index of column c of all matrices, which are `step` entries apart, in a row of the core; -1: not
+ * in the core. */
 static __device__ inline int in_core(const mode_call &s, int c, int64_t step) {
     const int matrix = c / (int)s.n, within = c - matrix * (int)s.n;
-    const int block = within / s.padded, behind = within - block * s.padded;
-    return matrix < s.matrices && behind < s.block ? (int)(matrix * step) + block * s.block + behind
+    const int block = within / s.padded, column = within - block * s.padded;
+    return matrix < s.matrices && column < s.block ? (int)(matrix * step) + block * s.block + column
                                                    : -1;
 }
 
@@ -63,17 +64,17 @@ static __device__ inline void blend_core(const mode_call &s, number<float, 2> *r
     }
 }
 
-/* sm90/mode_columns.cu: whether this GPU has the kernel and room for a factor of at most 128 by 128
- * numbers; and the call. */
+/* sm90/mode_columns.cu: whether this GPU supports the kernel and has room for a factor of at most
+ * 128 by 128 numbers; and the call. */
 bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split);
 tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
 
-/* sm90/half_columns.cu: the same on the way back in f16, from half_in, or from the core in f32, to
- * half_out; columns are a multiple of 4. */
+/* sm90/half_columns.cu: the expansion in f16, from half_in or from the core in f32, to half_out;
+ * columns are a multiple of 4. */
 tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core);
 
-/* sm90/core_adam.cu: the call of mode 0 towards the core, Adam on it and on the kept entries beside
- * it, and mode 0 back to where it came from. */
+/* sm90/core_adam.cu: projects mode 0, applies Adam to the core and to the kept entries, and expands
+ * mode 0 to its input. */
 tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_adam *adam);
 
 #endif

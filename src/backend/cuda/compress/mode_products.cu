@@ -1,9 +1,10 @@
-/* The plan of a multilinear map and the products it is made of; see compress.cuh.
+/* The plan of a multilinear map and its products; see compress.cuh.
  *
- * Workspace, in this order: S of every factor; two buffers between which a chunk goes to and fro;
- * and where mode 0 has a factor, `middle`: (dim0, part, columns), all chunks with only mode 0 left.
- * The product of `middle` with that factor comes out in pieces of `width` columns, small enough for
- * the L2, which lie over the two buffers until they are woven into the core. */
+ * Workspace, in this order: S of every factor; two buffers that alternate as input and output of a
+ * chunk's steps; and if mode 0 has a factor, `middle`: (dim0, part, columns), all chunks with only
+ * mode 0 left. The product of `middle` with that factor is computed in pieces of `width` columns
+ * that fit into L2. They share the memory of the two buffers until they are interleaved into the
+ * core. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/compress/factor_fragments.cuh"
 
@@ -24,7 +25,7 @@ tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtyp
 
 /* ---- plan ---- */
 
-/* Rows of short matrices stay as they are. */
+/* Rows of short matrices are not padded. */
 static int64_t pad(int64_t reals) {
     return reals < 16 ? reals : (reals + 3) / 4 * 4;
 }
@@ -71,7 +72,7 @@ static int64_t entries_of(const mode *list, int begin, int end) {
     return entries;
 }
 
-/* The modes from the last one down to the first with a factor, mode 0 excepted, as steps. */
+/* The modes from the last down to the first with a factor, except mode 0, as steps. */
 static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, int64_t *used) {
     const mode none = {1, 1, NULL};
     const int last = count > 1 ? count - 1 : 1;
@@ -104,8 +105,8 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
-/* Steps 0 and 1 in one pass, where that can be; of split numbers the sizes alone, which kernels for
- * the last mode go by. */
+/* Steps 0 and 1 in one pass, if possible; for split numbers only the sizes, which the kernels for
+ * the last mode use. */
 static void plan_planes(cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
     if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
@@ -121,7 +122,7 @@ static void plan_planes(cuda_plan *plan) {
     plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
 }
 
-/* Which modes are multiplied by own kernels; the others by cuBLAS. */
+/* Which modes our own kernels multiply; cuBLAS multiplies the others. */
 static void plan_own_kernels(const tg_backend *be, cuda_plan *plan) {
     if (plan->gathers) {
         plan->first.own = cuda_mode_kernel(be, &plan->first, plan->columns, plan->split);
@@ -134,13 +135,13 @@ static void plan_own_kernels(const tg_backend *be, cuda_plan *plan) {
     }
 }
 
-/* Reals per index of mode 0 that lie in the buffers of a large chunk. */
+/* Reals per index of mode 0 of a large chunk in the buffers. */
 static int64_t in_large_chunk(const cuda_plan *plan) {
     return plan->state[1] + (plan->steps > 2 ? plan->state[2] : 0);
 }
 
-/* Large chunks, where kernels for Hopper GPUs form the tensor or write it out without a chunk: for
- * long rows, as both last modes in one pass, if they are, are faster for short ones. */
+/* Large chunks, if kernels for Hopper GPUs form the tensor or write it without storing a chunk. For
+ * long rows only: one pass over both last modes, where available, is faster for short ones. */
 static void plan_large_chunk(cuda_plan *plan) {
     enum { SHORT_ROW = 36 };
     const bool suits =
@@ -155,7 +156,7 @@ static void plan_large_chunk(cuda_plan *plan) {
     plan->large_chunk = (parts + chunks - 1) / chunks * CUDA_FORM_INDICES;
 }
 
-/* The buffer in which a chunk lies before step q. */
+/* The buffer of a chunk before step q. */
 static int buffer_of(const cuda_plan *plan, int q) {
     return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
 }
@@ -193,8 +194,8 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     int64_t need[2] = {0, 0};
     for (int q = 0; q < plan.steps + !plan.gathers; q++) {
         if (q != 1 || plan.planes.tiles == 0) {
-            int64_t *most_yet = &need[buffer_of(&plan, q)];
-            *most_yet = longer(*most_yet, (plan.chunk * plan.state[q] + 63) / 64 * 64);
+            int64_t *reserved = &need[buffer_of(&plan, q)];
+            *reserved = longer(*reserved, (plan.chunk * plan.state[q] + 63) / 64 * 64);
         }
     }
     plan.buffer[0] = plan.size;
@@ -203,11 +204,11 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         plan.size += need[0] + need[1];
         return plan;
     }
-    /* the room for a piece does not shrink as ranks grow, unlike its width */
+    /* unlike its width, the room for a piece does not shrink as ranks grow */
     const int64_t rows = plan.parts * plan.first.rank;
-    const int64_t most_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
-    plan.width = shorter(plan.columns, longer(most_reals / rows / 4 * 4, PIECE_COLUMNS));
-    const int64_t piece = (shorter(rows * plan.columns, most_reals) + 63) / 64 * 64;
+    const int64_t max_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
+    plan.width = shorter(plan.columns, longer(max_reals / rows / 4 * 4, PIECE_COLUMNS));
+    const int64_t piece = (shorter(rows * plan.columns, max_reals) + 63) / 64 * 64;
     const int64_t large = (plan.large_chunk * in_large_chunk(&plan) + 127) / 64 * 64;
     plan.middle = plan.size + longer(longer(need[0] + need[1], large), piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
@@ -222,16 +223,15 @@ char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t fir
 }
 
 char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
-    const int64_t behind = (plan->large_chunk * plan->state[1] + 63) / 64 * 64;
+    const int64_t second = (plan->large_chunk * plan->state[1] + 63) / 64 * 64;
     return q == plan->steps
                ? cuda_plan_state(plan, workspace, q, first)
-               : cuda_plan_at(plan, workspace, plan->buffer[0] + (q == 2 ? behind : 0));
+               : cuda_plan_at(plan, workspace, plan->buffer[0] + (q == 2 ? second : 0));
 }
 
-/* Of all counts that stay in the L2 the one for which the fewest planes follow each other on a
- * multiprocessor. */
-int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
-    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
+/* Of all counts that stay in L2, the one with the fewest consecutive planes per multiprocessor. */
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t planes_at_once) {
+    if (planes_at_once == 0 || !plan->gathers || plan->steps > 3) {
         return plan->chunk;
     }
     if (plan->steps == 2) { /* from `middle` itself */
@@ -240,7 +240,7 @@ int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
     const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_CHUNK_BYTES / 4);
     const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
     const auto rounds = [&](int64_t count) {
-        return (count * plan->step[1].left + at_once - 1) / at_once;
+        return (count * plan->step[1].left + planes_at_once - 1) / planes_at_once;
     };
     int64_t best = 1, least = INT64_MAX;
     for (int64_t count = 1; count <= most; count++) {
@@ -274,7 +274,8 @@ static __device__ inline void write_fragments(const cuda_factor &f, float4 *out)
 template <class R, int P>
 static __global__ void write_factors(factor_list list, bool forward, R *workspace) {
     const cuda_factor &f = list.factor[blockIdx.y];
-    const R *u = static_cast<const R *>(f.u); /* parts, as any array may be aligned to them only */
+    const R *u =
+        static_cast<const R *>(f.u); /* separate parts, as an array may be aligned to them only */
     R *out = workspace + f.at;
     if (f.own == CUDA_OWN_FRAGMENTS && forward) {
         write_fragments<true>(f, reinterpret_cast<float4 *>(out));
@@ -327,8 +328,8 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward,
 
 /* (left, a, b, right) -> (left, b, a, right). */
 template <class R>
-static __global__ void turn_rows(int64_t left, int64_t a, int64_t b, int64_t right, const R *in,
-                                 R *out) {
+static __global__ void transpose_rows(int64_t left, int64_t a, int64_t b, int64_t right,
+                                      const R *in, R *out) {
     for (int64_t row = blockIdx.x; row < left * a * b; row += gridDim.x) {
         const int64_t i = row % a, j = row / a % b, l = row / a / b;
         const R *from = in + ((l * a + i) * b + j) * right;
@@ -345,7 +346,7 @@ static tg_status turn(tg_backend *be, const cuda_plan *plan, const cuda_step *st
     const unsigned blocks = (unsigned)shorter(rows, 1 << 20);
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
-        turn_rows<<<blocks, 128, 0, cuda_stream(be)>>>(
+        transpose_rows<<<blocks, 128, 0, cuda_stream(be)>>>(
             left, a, b, step->right, static_cast<const R *>(in), static_cast<R *>(out));
         return CUDA_LAUNCHED(be, "turning a tensor");
     });

@@ -1,15 +1,15 @@
-/* Products of the last two modes on the way back with factors in shared memory
- * (last_two_modes_resident.cu), in two kinds of numbers: f32, rounded to TF32, with parts apart;
- * and complex ones in f16, which Adam's directions come in (sm90/half_columns.cu). What the first
- * product leaves in the registers of a lane is what the second one wants there as its left factor,
- * if its k's 2t and 2t + 1 are those of lane t. */
+/* Products that expand the last two modes with factors in shared memory
+ * (last_two_modes_resident.cu), in two number formats: f32 rounded to TF32, with separate parts;
+ * and complex f16, the format of Adam's directions (sm90/half_columns.cu). The first product leaves
+ * a lane's results in the registers where the second one reads its left factor, if lane t has k's
+ * 2t and 2t + 1. */
 #ifndef TG_BACKEND_CUDA_COMPRESS_RESIDENT_PRODUCTS_CUH
 #define TG_BACKEND_CUDA_COMPRESS_RESIDENT_PRODUCTS_CUH
 
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/compress/factor_fragments.cuh"
 
-/* Words from row to row of C, in which 4 rows by 8 columns lie in different banks. */
+/* Words from row to row of C, so that 4 rows by 8 columns are in different banks. */
 static constexpr __host__ __device__ int core_stride(int tiles) {
     return tiles == 3 ? 24 : 56;
 }
@@ -18,9 +18,9 @@ static __host__ __device__ inline int column_tiles(const cuda_planes &s) {
     return (s.d3 + 7) / 8;
 }
 
-/* Number 2t of a tile is this column, and 2t + 1 the one behind it: of tiles 2n and 2n + 1 those of
- * lane t are 16n + 4t on, as rows have an odd number of entries and what half a warp writes then
- * lies in different banks. */
+/* The column of number 2t of a tile; 2t + 1 is the next one. Lane t has columns 16n + 4t on of
+ * tiles 2n and 2n + 1: rows have an odd number of entries, so half a warp then writes to different
+ * banks. */
 static __device__ inline int column_of(int tile, int tiles, int t) {
     return tile == tiles - 1 && tile % 2 == 0 ? 8 * tile + 2 * t
                                               : tile / 2 * 16 + tile % 2 * 2 + 4 * t;
@@ -71,7 +71,7 @@ struct in_f16 {
 template <int TILES> struct rows_in_tf32 { float sum[2][TILES][4]; }; /* times the gain */
 template <int TILES> struct rows_in_f16 { uint32_t factor[TILES][4]; };
 
-/* `core` is of the plane, whose numbers products cut; `left` are fragments of the rows. */
+/* `core` is the plane's, rounded by the products; `left` are the rows' fragments. */
 template <int TILES>
 static __device__ inline rows_in_tf32<TILES>
 multiply_core(const float *core, int steps, const float4 *left, int lane, float gain) {
@@ -132,7 +132,7 @@ static __device__ inline rows_in_f16<TILES> multiply_core(const uint32_t *core, 
 
 template <int N> struct tiles_of_out { float sum[N][2][4]; };
 
-/* `right`: fragments of their first 8 k's, `next` behind each other. Times the gain. */
+/* `right`: fragments of the first 8 k's, each further 8 `next` later. Times the gain. */
 template <int N, int TILES>
 static __device__ inline void multiply_tiles(const rows_in_tf32<TILES> &rows, float,
                                              const float4 *right, int next, tiles_of_out<N> *out) {
@@ -170,7 +170,7 @@ static __device__ inline void multiply_tiles(const rows_in_f16<TILES> &rows, flo
     }
 }
 
-/* N tiles from `tile` on, to `made`, (16, cols), from the lane's first row on. */
+/* Stores N tiles from `tile` on to `made`, (16, cols), from the lane's first row on. */
 template <int N, class ROWS, class LAST>
 static __device__ inline void make_tiles(const ROWS &rows, float gain, const LAST *right, int tile,
                                          int tiles, float2 *made, int cols, int lane) {
@@ -187,12 +187,12 @@ static __device__ inline void make_tiles(const ROWS &rows, float gain, const LAS
     }
 }
 
-template <bool USUAL, class ROWS, class LAST>
+template <bool COMMON, class ROWS, class LAST>
 static __device__ inline void multiply_rows(const ROWS &rows, float gain, const LAST *right,
                                             int tiles, float2 *made, int cols, int lane) {
     float2 *row = made + lane / 4 * cols;
     int n = 0;
-#pragma unroll(USUAL ? 2 : 1)
+#pragma unroll(COMMON ? 2 : 1)
     for (; n + 1 < tiles; n += 2) {
         make_tiles<2>(rows, gain, right, n, tiles, row, cols, lane);
     }

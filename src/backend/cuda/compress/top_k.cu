@@ -1,15 +1,15 @@
-/* Choosing k of n entries: the k largest keys, ties by lowest index.
+/* Selects k of n entries: the k largest keys, ties by lowest index.
  *
- * A key has 63 bits: |x|^2 as the bits of a double, or those of a waiting time turned upside down.
- * Keys are made anew from x in every pass and never stored. Each pass counts, among the keys that
- * agree with the threshold so far, the next 12 bits; one block then finds the bin in which the k-th
- * largest key lies. Once a bin is wanted whole the threshold is known ("resolved") and the passes
- * left do nothing: 36 bits or so are enough for arrays without ties. A last pass writes the words
- * and their popcounts. If keys tie down to the last bit, ranks holds the ties before every group
- * until that pass, which keeps the first of them.
+ * A key has 63 bits: |x|^2 as the bits of a double, or the inverted bits of a waiting time. Every
+ * pass recomputes keys from x and never stores them. It counts the next 12 bits of the keys that
+ * match the threshold so far; one block then finds the bin of the k-th largest key. Once a whole
+ * bin is selected the threshold is known ("resolved") and the remaining passes do nothing: about 36
+ * bits are enough for arrays without ties. A last pass writes the words and their popcounts. If
+ * keys tie in all bits, ranks holds the ties before every group until that pass, which keeps the
+ * first of them.
  *
  * Everything stays on the device. This file is compiled without contraction to fused multiply-add,
- * as the exponentials of rng_math.h ask for. */
+ * as the exponentials of rng_math.h require. */
 #include "backend/cuda/compress/bitmap.cuh"
 #include "backend/cuda/core/pack.cuh"
 #include "base/rng_math.h"
@@ -23,21 +23,21 @@ enum {
     KEY_BITS = 63
 };
 
-/* Where a selection stands. */
+/* State of a selection. */
 struct progress {
     uint64_t prefix;   /* bits of the threshold found so far */
-    uint64_t wanted;   /* keys that agree with them and are to be kept, lowest index first */
+    uint64_t wanted;   /* keys matching it that are to be kept, lowest index first */
     int shift;         /* bits of the key below the prefix */
-    uint32_t resolved; /* all keys that agree are wanted */
+    uint32_t resolved; /* all matching keys are selected */
 };
 
 /* In cuda_state.scratch. */
 struct selection {
     progress at;
-    uint64_t partials[SCAN_MOST];
+    uint64_t partials[MAX_SCAN_BLOCKS];
     unsigned long long bins[BINS];
 };
-static_assert(sizeof(selection) <= CUDA_SCRATCH_BYTES, "a selection lies in the scratch");
+static_assert(sizeof(selection) <= CUDA_SCRATCH_BYTES, "a selection fits the scratch");
 
 /* ---- keys ---- */
 
@@ -45,7 +45,7 @@ static __device__ inline double square_of(pair<double> v) {
     return __dadd_rn(__dmul_rn(v.re, v.re), __dmul_rn(v.im, v.im));
 }
 
-/* `ahead`: keys that a thread makes before it uses them, so that their loads overlap. */
+/* `ahead`: keys that a thread computes before it uses them, so that their loads overlap. */
 template <class E> struct modulus_key {
     static constexpr int ahead = 4;
     const E *x;
@@ -92,8 +92,8 @@ static __global__ void begin_kernel(uint64_t k, selection *s) {
     }
 }
 
-/* Counts a digit for each lane that takes part. Lanes of one bin would wait for each other, so a
- * warp whose digits are all the same adds them at once. */
+/* Counts a digit for each participating lane. Lanes with the same bin would serialize, so a warp
+ * with a single digit adds once. */
 static __device__ void count_digit(uint32_t *counts, uint32_t digit, bool takes_part) {
     const uint32_t active = __ballot_sync(~0u, takes_part);
     if (active == 0) {
@@ -110,7 +110,7 @@ static __device__ void count_digit(uint32_t *counts, uint32_t digit, bool takes_
     }
 }
 
-/* Bins of the bits [shift, shift + BITS) of all keys that agree with the prefix above them. */
+/* Bins of the bits [shift, shift + BITS) of all keys that match the prefix above them. */
 template <class KEY>
 static __global__ void __launch_bounds__(THREADS, RESIDENT)
     count_kernel(KEY key, int64_t n, int shift, int bits, selection *s) {
@@ -146,7 +146,7 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-/* One block: the bin of the threshold, from the top, and zeros in all bins for the next pass. */
+/* One block: finds the threshold's bin, from the top, and clears all bins for the next pass. */
 static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(int bits, selection *s) {
     constexpr int each = BINS / PICK_THREADS;
     __shared__ uint64_t sums[PICK_THREADS];
@@ -173,7 +173,7 @@ static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(int bits, sel
     uint64_t before = sums[threadIdx.x] - sum;
 #pragma unroll
     for (int i = 0; i < each; i++) {
-        if (before < at.wanted && at.wanted <= before + mine[i]) { /* so for one bin of all */
+        if (before < at.wanted && at.wanted <= before + mine[i]) { /* true for exactly one bin */
             const uint64_t wanted = at.wanted - before;
             s->at = {at.prefix << bits | (top - i), wanted, at.shift - bits, wanted == mine[i]};
         }
@@ -181,10 +181,10 @@ static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(int bits, sel
     }
 }
 
-/* ---- from the threshold to the set ---- */
+/* ---- selecting by the threshold ---- */
 
-/* The bits of a warp's group that are above the threshold (`above`) and that agree with it
- * (`level`), 32 entries at a time: calls f(part, above, level). */
+/* Of a warp's group, the bits above the threshold (`above`) and equal to it (`level`), 32 entries
+ * at a time: calls f(part, above, level). */
 template <class KEY, class F>
 static __device__ void compare_group(const KEY &key, int64_t n, const progress &at, int64_t group,
                                      F f) {
@@ -225,7 +225,8 @@ static __global__ void tie_kernel(KEY key, int64_t n, const selection *s, uint32
     });
 }
 
-/* Words, and ranks[group] = bits of the group. ranks comes with the ties before each group. */
+/* Writes the words, and ranks[group] = bits of the group. On entry ranks holds the ties before each
+ * group. */
 template <class KEY>
 static __global__ void keep_kernel(KEY key, int64_t n, const selection *s, uint64_t *words,
                                    uint32_t *ranks) {
@@ -273,7 +274,7 @@ static tg_status select_keys(tg_backend *be, const KEY &key, int64_t k, tg_bitma
     const cudaStream_t stream = cuda_stream(be);
     const int64_t n = bitmap->n, groups = tg_bitmap_ranks(n);
     const unsigned blocks = group_blocks(be, n, THREADS);
-    /* As many as run at once: each adds all its bins to those of the device. */
+    /* As many blocks as run at once: each adds all its bins to the device's. */
     const int64_t tiles = (n + THREADS * KEY::ahead - 1) / (THREADS * KEY::ahead);
     const int64_t most = (int64_t)cuda_state_of(be)->processors * RESIDENT;
     selection *s = static_cast<selection *>(cuda_state_of(be)->scratch);
@@ -312,7 +313,7 @@ static tg_status select_by_value(tg_backend *be, const tg_select *op) {
     });
 }
 
-/* ---- k of n at random ---- */
+/* ---- random selection ---- */
 
 static __global__ void random_kernel(tg_rng rng, uint64_t n, int64_t k, unsigned long long *words) {
     const int64_t step = (int64_t)gridDim.x * THREADS;

@@ -1,14 +1,14 @@
-/* Adam's moments and direction in one pass: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) |g|^2,
- * u = m / (sqrt(v) + eps), and weight = beta weight + alpha u.
+/* Adam's moments and direction in one pass: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) |g|^2, u = m
+ * / (sqrt(v) + eps), and weight = beta weight + alpha u.
  *
- * The pass is bound by memory, so it moves 16 bytes at a time where everything is aligned. A
- * complex array by parts is an array of twice as many reals. Rates are read on the device, and so
- * is the guard, which is counted up before it is read: by one block along with the rest in arrays
- * that are small, by a kernel of its own before the pass otherwise. */
+ * The pass is memory-bound, so it uses 16-byte accesses if everything is aligned. A complex array
+ * with separate parts is an array of twice as many reals. The rates and the guard are read on the
+ * device. The guard is counted before it is read: for small arrays by a single block in the same
+ * kernel, otherwise by a kernel of its own before the pass. */
 #include "backend/cuda/core/cuda.cuh"
 #include "backend/cuda/optim/adam.cuh"
 
-enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
+enum { THREADS = 256, SMALL_THREADS = 1024, MAX_COUNTED = 8192 };
 
 template <int P, class T, class M, class G, class W>
 static __global__ void __launch_bounds__(SMALL_THREADS, 1)
@@ -17,7 +17,7 @@ static __global__ void __launch_bounds__(SMALL_THREADS, 1)
     if (!arrays.weight) { /* weights are read by kernels that have not waited yet */
         pdl_launch_dependents();
     }
-    if (stands_still(s, arrays.grad)) {
+    if (skips_update(s, arrays.grad)) {
         return;
     }
     const auto rates = read_rates<real_of<T>>(s);
@@ -45,8 +45,8 @@ static tg_status run_form(tg_backend *be, const tg_adam *op, const adam_step &s)
     return by_modulus ? run<2, T, M, G, W>(be, op, s) : run<1, T, M, G, W>(be, op, s);
 }
 
-/* The types: 16-bit formats stand for f32 in the moments, the gradient and the weight, each on its
- * own. */
+/* Dispatches on the storage types: the moments, the gradient and the weight may each be 16-bit if
+ * the dtype is f32. */
 static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s) {
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -78,7 +78,7 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
     }
     adam_step s = cuda_adam_step(op);
     if (op->guard && op->counts) {
-        if (op->n <= SMALL) {
+        if (op->n <= MAX_COUNTED) {
             s.counted = op->n;
         } else {
             const tg_dtype stored = tg_stored(op->dtype, op->grad_store);

@@ -1,5 +1,5 @@
-/* What Adam's kernels share, whatever the moments are kept in: the numbers of a step, the guard,
- * the arithmetic on some elements, and what is done with their direction. */
+/* Shared by Adam's kernels in all state formats: the parameters of a step, the guard, the update of
+ * a few elements, and the use of their direction. */
 #ifndef TG_BACKEND_CUDA_OPTIM_ADAM_CUH
 #define TG_BACKEND_CUDA_OPTIM_ADAM_CUH
 
@@ -8,15 +8,15 @@
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
 
-/* What a call does, beside its arrays; c = 1 - beta. */
+/* Parameters of a call, without its arrays; c = 1 - beta. */
 struct adam_step {
-    int64_t n, packs; /* elements, and how many packs of them can be moved as vectors */
+    int64_t n, packs; /* elements, and how many packs of them are moved as vectors */
     double scale, beta1, c1, beta2, c2, eps, alpha, beta;
     const tg_rates *rates;
     tg_rng rng;                /* of the rounding to 16 and 8 bits */
     bool rounds, rounds_state; /* stochastically: the weight, the moments */
     uint32_t *guard;
-    int64_t counted; /* entries of the gradient to be counted into the guard, by a single block */
+    int64_t counted; /* gradient entries to count into the guard, by a single block */
     int reals;       /* of an entry */
 };
 
@@ -28,7 +28,7 @@ template <class T, class M, class G, class W> struct adam_arrays {
     W *weight;    /* NULL: none */
 };
 
-/* The numbers of a step in the precision of the arithmetic. */
+/* The parameters of a step in the precision of the arithmetic. */
 template <class R> struct adam_rates {
     R scale, beta1, c1, beta2, c2, eps, alpha, beta;
     tg_rng rng;
@@ -47,7 +47,7 @@ template <class R> __device__ inline adam_rates<R> read_rates(const adam_step &s
     return r;
 }
 
-/* A block counts the entries with a NaN or Inf; all its threads get to know. */
+/* A block counts the entries with a NaN or Inf; all its threads get the total. */
 template <class G> __device__ inline uint32_t count_entries(const adam_step &s, const G *grad) {
     __shared__ uint32_t total;
     if (threadIdx.x == 0) {
@@ -67,8 +67,9 @@ template <class G> __device__ inline uint32_t count_entries(const adam_step &s, 
     return total;
 }
 
-/* Counts what is to be counted, by a single block; then whether the guard lets nothing happen. */
-template <class G> __device__ inline bool stands_still(const adam_step &s, const G *grad) {
+/* Counts non-finite entries if asked to, by a single block; returns whether the guard skips the
+ * step. */
+template <class G> __device__ inline bool skips_update(const adam_step &s, const G *grad) {
     if (s.counted > 0) {
         const uint32_t bad = count_entries(s, grad);
         if (threadIdx.x == 0 && bad > 0) {
@@ -79,15 +80,15 @@ template <class G> __device__ inline bool stands_still(const adam_step &s, const
     return s.guard && *s.guard > 0;
 }
 
-/* Reals for memory, to nearest or `at_random` (to 16 bits only), as those from number `first` of
- * the stream on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share one
- * draw of random bits. */
+/* Rounds reals for storage, to nearest or stochastically (to 16 bits only), with the random stream
+ * from number `first` on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share
+ * one draw of random bits. */
 template <class W, int C, class R>
-__device__ inline pack<W, C> round_reals(const tg_rng &rng, bool at_random, uint64_t first,
+__device__ inline pack<W, C> round_reals(const tg_rng &rng, bool stochastic, uint64_t first,
                                          const R (&x)[C]) {
     pack<W, C> out;
     if constexpr (is_16bit<W>) {
-        if (at_random) {
+        if (stochastic) {
             uint32_t random[C];
             read_random(rng, first, random);
 #pragma unroll
@@ -104,8 +105,8 @@ __device__ inline pack<W, C> round_reals(const tg_rng &rng, bool at_random, uint
     return out;
 }
 
-/* Moves the moments of N elements by their gradient and makes their direction u; an element is P
- * reals that share a second moment. */
+/* Updates the moments of N elements by their gradient and computes their direction u; an element is
+ * P reals that share a second moment. */
 template <int P, class R, class G, int C, int N>
 __device__ inline void advance(const adam_rates<R> &r, const pack<G, C> &grad, R (&m)[C], R (&v)[N],
                                R (&u)[C]) {
@@ -129,14 +130,14 @@ __device__ inline void advance(const adam_rates<R> &r, const pack<G, C> &grad, R
     }
 }
 
-/* `count` of C reals of the weight from real `at` on, where they are needed. */
+/* `count` of C reals of the weight from real `at` on, if they are needed. */
 template <int C, bool VECTOR, class R, class W>
 __device__ inline pack<W, C> read_weight(const adam_rates<R> &r, const W *weight, int64_t at,
                                          int count) {
     return weight && r.beta != R(0) ? load<C, VECTOR>(weight + at, count) : pack<W, C>();
 }
 
-/* Writes the direction u and moves the weight, which was w. */
+/* Writes the direction u and updates the weight, whose old value is w. */
 template <bool VECTOR, int C, class R, class T, class M, class G, class W>
 __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a, int64_t at,
                            int count, const pack<W, C> &w, R (&u)[C]) {
@@ -157,13 +158,13 @@ __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W>
     }
 }
 
-/* A moment for memory. Where 16-bit formats stand for T they are rounded like a weight, by numbers
- * of the stream from 2^62 (of m) or 2^63 (of v) on. */
+/* Rounds a moment for storage. 16-bit formats of T are rounded like a weight, by numbers of the
+ * stream from 2^62 (of m) or 2^63 (of v) on. */
 template <class T, class M, int C, class R>
 __device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
                                           const R (&x)[C]) {
-    const bool at_random = !std::is_same_v<T, M> && r.rounds_state;
-    return round_reals<M>(r.rng, at_random, (1ull << power) + (uint64_t)first, x);
+    const bool stochastic = !std::is_same_v<T, M> && r.rounds_state;
+    return round_reals<M>(r.rng, stochastic, (1ull << power) + (uint64_t)first, x);
 }
 
 template <class R, class T, int N>
@@ -174,7 +175,7 @@ __device__ inline void widen_to(R (&out)[N], const pack<T, N> &in) {
     }
 }
 
-/* The elements of a span; an element is P reals that share a second moment. */
+/* Updates the elements of a span; an element is P reals that share a second moment. */
 template <int P, class S, class R, class T, class M, class G, class W>
 __device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
                             int64_t element) {
@@ -191,7 +192,7 @@ __device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W
     use<S::vector>(r, a, at, C, weight, u);
 }
 
-/* Elements of a pack: as many as 16 bytes have of the arithmetic's type. */
+/* Elements of a pack: 16 bytes of the arithmetic's type. */
 template <class T, int P> constexpr int per_step = 16 / (int)sizeof(real_of<T>) / P;
 
 /* How many packs of n elements can be moved as vectors. */
@@ -203,7 +204,7 @@ inline int64_t adam_packs(const adam_arrays<T, M, G, W> &a, int64_t n) {
     return aligned ? n / N : 0;
 }
 
-/* The numbers of a call, without what depends on its sizes. */
+/* The parameters of a call, except those that depend on its sizes. */
 inline adam_step cuda_adam_step(const tg_adam *op) {
     adam_step s = adam_step();
     s.scale = op->scale;
@@ -223,14 +224,14 @@ inline adam_step cuda_adam_step(const tg_adam *op) {
     return s;
 }
 
-/* One, and the slot, which takes small ones together (adam_batched.cu). */
+/* A single update, and the slot, which batches small ones (adam_batched.cu). */
 tg_status cuda_adam_one(tg_backend *be, const tg_adam *op);
 tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops);
 
 /* Other rules. rules.cu */
 tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
-/* Moments of one byte a real. adam_8bit.cu */
+/* Moments of one byte per real. adam_8bit.cu */
 tg_status cuda_adam_bytes(tg_backend *be, const tg_adam *op, const adam_step &s);
 
 #endif

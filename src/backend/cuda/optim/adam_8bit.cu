@@ -1,32 +1,32 @@
-/* Adam with moments of one byte a real (backend/state8.h), in one pass: a warp decodes a block of
- * TG_STATE_BLOCK second moments and their first moments (one block of them, or two where a complex
- * element has one second moment), moves them, and finds the new scales by a maximum over itself,
- * which is the same in any order.
+/* Adam with moments of one byte per real (backend/state8.h), in one pass. A warp decodes a block of
+ * TG_STATE_BLOCK second moments and their first moments (one block of them, or two if a complex
+ * element has one second moment), updates them, and computes the new scales by a warp maximum,
+ * which does not depend on order.
  *
- * Bytes are decoded from tables in shared memory, for neighbouring lanes ask for any of their
- * entries, and encoded by arithmetic. This file is compiled without contraction to fused
- * multiply-add, as state8.h asks for. */
+ * Bytes are decoded from tables in shared memory, since neighbouring lanes read arbitrary entries,
+ * and encoded by arithmetic. This file is compiled without contraction to fused multiply-add, as
+ * state8.h requires. */
 #include "backend/cuda/optim/adam.cuh"
 #include "backend/state8.h"
 
 enum {
     THREADS = 256,
-    SMALL_THREADS = 768, /* of the one block that counts, too: leaves registers enough */
+    SMALL_THREADS = 768, /* of the single block that also counts: leaves enough registers */
     GRID = 12,           /* blocks per multiprocessor, 3 of which fit at a time: each has a table */
     BLOCK = TG_STATE_BLOCK,
     WARP = 32,
-    REALS = 4,                     /* of a pack: what one lane takes in one step */
+    REALS = 4,                     /* per pack: one lane, one step */
     STEPS = BLOCK / (WARP * REALS) /* of a block of first moments */
 };
 
 template <class G, class W> using byte_arrays = adam_arrays<float, uint8_t, G, W>;
 
-/* One for each block of m and v. */
+/* One scale for each block of m and v. */
 struct byte_scales {
     float *m, *v;
 };
 
-/* What the bytes stand for at a scale of 1: m, and the root of v. */
+/* Decoded values of the bytes at scale 1: m, and the root of v. */
 struct byte_values {
     float m[256], root[256];
 };
@@ -39,8 +39,8 @@ __device__ inline void fill_values(byte_values &values) {
     __syncthreads();
 }
 
-/* What a lane takes of the n elements from `begin` on: N of them in each step. Fewer, or none, may
- * be there, unless they are moved as vectors. */
+/* A lane's part of the n elements from `begin` on: N in each step. Unless they are moved as vectors
+ * there may be fewer, or none. */
 template <int N, bool VECTOR> struct lane_part {
     int64_t begin, n;
 
@@ -53,7 +53,7 @@ template <int N, bool VECTOR> struct lane_part {
     }
 };
 
-/* The largest modulus; NaN counts for nothing. */
+/* The largest modulus; ignores NaN. */
 template <int N> __device__ inline float largest(float most, const float (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -62,8 +62,8 @@ template <int N> __device__ inline float largest(float most, const float (&x)[N]
     return most;
 }
 
-/* Writes the scale of a block from the largest moduli of the lanes and returns its inverse. The
- * bits of floats that are not negative are in the order of the floats. */
+/* Writes the scale of a block from the largest moduli of the lanes and returns its inverse.
+ * Non-negative floats order like their bits. */
 __device__ inline float set_scale(float most, float *scale) {
     most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
     if (threadIdx.x % WARP == 0) {
@@ -72,8 +72,8 @@ __device__ inline float set_scale(float most, float *scale) {
     return most > 0.0f ? 1.0f / most : 0.0f;
 }
 
-/* What reals from number `first` of m (power 62) or v (63) on are rounded by: C of them that share
- * one draw, as in round_reals, or 1/2 each. */
+/* Random bits for rounding the reals from number `first` of m (power 62) or v (63) on: C of them
+ * that share one draw, as in round_reals, or 1/2 each. */
 template <int C>
 __device__ inline void read_units(const adam_rates<float> &r, int power, int64_t first,
                                   float (&u)[C]) {
@@ -87,7 +87,7 @@ __device__ inline void read_units(const adam_rates<float> &r, int power, int64_t
     }
 }
 
-/* What a lane reads in one step. */
+/* A lane's loads in one step. */
 template <int N, class G, class W> struct lane_step {
     pack<G, REALS> grad;
     pack<uint8_t, REALS> m;
@@ -106,8 +106,8 @@ __device__ inline lane_step<N, G, W> read_step(const adam_rates<float> &r,
             read_weight<REALS, VECTOR>(r, a.weight, at, count * P)};
 }
 
-/* One block of m with its weights and directions; the roots of v are left in `root`. Vectors of all
- * steps are asked for before any is used; reals one by one would take too many registers. */
+/* One block of m with its weights and directions; leaves the roots of v in `root`. Vector loads of
+ * all steps are issued before any is used; scalar ones would take too many registers. */
 template <int P, bool VECTOR, class G, class W, int N>
 __device__ inline void move_first(const adam_rates<float> &r, const byte_arrays<G, W> &a,
                                   const byte_values &values, const lane_part<N, VECTOR> &part,
@@ -156,8 +156,8 @@ __device__ inline void move_first(const adam_rates<float> &r, const byte_arrays<
     }
 }
 
-/* The elements of one block of v, from `first` on; P blocks of m go with it, the last of which may
- * not be there. */
+/* The elements of one block of v, from `first` on, with P blocks of m, the last of which may not
+ * exist. */
 template <int P, bool VECTOR, class G, class W>
 __device__ inline void move_block(const adam_rates<float> &r, const byte_arrays<G, W> &a,
                                   const byte_scales &scales, const byte_values &values,
@@ -200,7 +200,7 @@ __device__ inline void move_block(const adam_rates<float> &r, const byte_arrays<
 template <int P, class G, class W>
 static __global__ void __launch_bounds__(SMALL_THREADS)
     adam_bytes_kernel(adam_step s, byte_arrays<G, W> arrays, byte_scales scales) {
-    if (stands_still(s, arrays.grad)) {
+    if (skips_update(s, arrays.grad)) {
         return;
     }
     __shared__ byte_values values;

@@ -1,30 +1,30 @@
 /* Adam on several small arrays in one launch: a network has dozens of biases and small matrices,
  * whose launches would take longer than their work.
  *
- * An array has a few blocks. Each of them counts all entries that are not finite for itself, so
- * that none waits for another one; the first one adds them to the guard. */
+ * An array has a few blocks. Each of them counts all non-finite entries itself, so there is no
+ * synchronization between blocks; the first one adds them to the guard. */
 #include "backend/cuda/optim/adam.cuh"
 
 enum {
-    MANY = 64, /* arrays of a launch */
+    MAX_ARRAYS = 64, /* arrays per launch */
     THREADS = 1024,
-    SHARE = 4096,     /* reals of a block, about */
-    MOST = 16 * SHARE /* of an array */
+    REALS_PER_BLOCK = 4096,          /* reals per block, about */
+    MAX_REALS = 16 * REALS_PER_BLOCK /* of a batched array */
 };
 
 struct adam_item {
     adam_step step;
     adam_arrays<float, float, float, float> arrays;
-    unsigned end; /* of its blocks, which follow those of the one before */
+    unsigned end; /* end of its blocks, which follow those of the previous array */
 };
 
 struct adam_table {
     int count;
-    adam_item item[MANY];
+    adam_item item[MAX_ARRAYS];
 };
 static_assert(sizeof(adam_table) <= 32000, "parameters of a kernel");
 
-/* Entries of an array that are not finite, for all threads of a block. */
+/* Non-finite entries of an array, for all threads of a block. */
 static __device__ inline uint32_t count_all(const adam_item &item) {
     __shared__ uint32_t total;
     if (threadIdx.x == 0) {
@@ -76,10 +76,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
         [&](int64_t element, auto part) { move<1, decltype(part)>(rates, item.arrays, element); });
 }
 
-/* Real arrays in f32 throughout, whose gradient is not written while other blocks count it. */
-static bool goes_along(const tg_adam *op) {
-    return (op->n <= SHARE || !op->direction) && op->dtype == TG_F32 && op->form == TG_STATE_FULL &&
-           op->grad_store == TG_STORE_FULL && op->weight_store == TG_STORE_FULL && op->n <= MOST;
+/* Whether an update can be batched: a real array in f32 throughout, whose gradient is not written
+ * while other blocks count it. */
+static bool can_batch(const tg_adam *op) {
+    return (op->n <= REALS_PER_BLOCK || !op->direction) && op->dtype == TG_F32 &&
+           op->form == TG_STATE_FULL && op->grad_store == TG_STORE_FULL &&
+           op->weight_store == TG_STORE_FULL && op->n <= MAX_REALS;
 }
 
 static adam_item item_of(const tg_adam *op, unsigned begin) {
@@ -91,7 +93,7 @@ static adam_item item_of(const tg_adam *op, unsigned begin) {
     item.step.n = op->n;
     item.step.packs = adam_packs<1>(item.arrays, op->n);
     item.step.counted = op->guard && op->counts ? op->n : 0;
-    item.end = begin + (unsigned)((op->n + SHARE - 1) / SHARE);
+    item.end = begin + (unsigned)((op->n + REALS_PER_BLOCK - 1) / REALS_PER_BLOCK);
     return item;
 }
 
@@ -116,11 +118,11 @@ tg_status cuda_adam(tg_backend *be, int count, const tg_adam *ops) {
         if (ops[i].n <= 0) {
             continue;
         }
-        if (!goes_along(&ops[i])) {
+        if (!can_batch(&ops[i])) {
             TG_CALL(cuda_adam_one(be, &ops[i]));
             continue;
         }
-        if (table.count == MANY) {
+        if (table.count == MAX_ARRAYS) {
             TG_CALL(run_table(be, &table));
         }
         table.item[table.count] =

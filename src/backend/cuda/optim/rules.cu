@@ -1,13 +1,14 @@
-/* Updates by other rules than Adam's, in double: a block of threads takes TG_STATE_BLOCK reals at a
- * time, two a thread (a complex value, or two values), whatever gradient, moment and weight are
- * kept in. Compiled without contraction to fused multiply-add: the bits are those of the host. */
+/* Updates by rules other than Adam's, in double. A block of threads takes TG_STATE_BLOCK reals at a
+ * time, two per thread (a complex value, or two real ones), in any storage format of gradient,
+ * moment and weight. Compiled without contraction to fused multiply-add: the result is
+ * bit-identical to the host's. */
 #include "backend/cuda/optim/adam.cuh"
 #include "backend/rule_kernel.h"
 #include "backend/state8.h"
 
 enum { THREADS = TG_STATE_BLOCK / 2, BLOCKS = 16 /* at most, for each multiprocessor */ };
 
-/* What a thread works on: `count` (0 to 2) reals from number `at` on. */
+/* A thread's elements: `count` (0 to 2) reals from number `at` on. */
 struct two_reals {
     int64_t at;
     int count;
@@ -31,21 +32,21 @@ __device__ inline void load_stored(const void *x, tg_storage store, two_reals r,
 }
 
 template <class W>
-__device__ inline void store_rounded(const tg_rng &rng, bool at_random, uint64_t number, void *x,
+__device__ inline void store_rounded(const tg_rng &rng, bool stochastic, uint64_t number, void *x,
                                      two_reals r, const double (&in)[2]) {
     const float narrowed[2] = {(float)in[0], (float)in[1]};
-    store<2, false>(static_cast<W *>(x) + r.at, round_reals<W>(rng, at_random, number, narrowed),
+    store<2, false>(static_cast<W *>(x) + r.at, round_reals<W>(rng, stochastic, number, narrowed),
                     r.count);
 }
 
-/* To 16 bits at random by the numbers of the stream from `number` on, or to nearest. */
+/* To 16 bits, stochastically with the numbers of the stream from `number` on, or to nearest. */
 template <class T>
-__device__ inline void store_stored(const tg_rng &rng, bool at_random, uint64_t number, void *x,
+__device__ inline void store_stored(const tg_rng &rng, bool stochastic, uint64_t number, void *x,
                                     tg_storage to, two_reals r, const double (&in)[2]) {
     if (to == TG_STORE_BF16) {
-        store_rounded<__nv_bfloat16>(rng, at_random, number, x, r, in);
+        store_rounded<__nv_bfloat16>(rng, stochastic, number, x, r, in);
     } else if (to == TG_STORE_F16) {
-        store_rounded<__half>(rng, at_random, number, x, r, in);
+        store_rounded<__half>(rng, stochastic, number, x, r, in);
     } else {
         const pack<T, 2> out = {{(T)in[0], (T)in[1]}};
         store<2, false>(static_cast<T *>(x) + r.at, out, r.count);
@@ -70,10 +71,10 @@ __device__ inline void load_moment(const tg_adam &op, two_reals r, double (&m)[2
     }
 }
 
-/* Bytes of a block of moments and its scale; all threads of the block together. */
+/* Bytes of a block of moments and its scale, by all threads of the block. */
 __device__ inline void store_bytes(const adam_rates<double> &rates, const tg_adam &op, two_reals r,
                                    const double (&m)[2]) {
-    __shared__ unsigned most; /* bits of floats that are not negative are in their order */
+    __shared__ unsigned most; /* non-negative floats order like their bits */
     const float x[2] = {(float)m[0], (float)m[1]};
     if (threadIdx.x == 0) {
         most = 0;

@@ -1,6 +1,6 @@
-/* Blocks in one kernel, and the way back through what they add up: for which calls, and how they
- * are started. The inverse transform runs along all dimensions but the last here and along the last
- * one in the kernel (block_kernel.cuh, block_skips_kernel.cuh). */
+/* Fourier neural operator blocks in one kernel, and the backward pass through their sums: which
+ * calls are supported, and the launches. The inverse transform runs along all dimensions but the
+ * last here, and along the last one in the kernel (block_kernel.cuh, block_skips_kernel.cuh). */
 #include "backend/cuda/sm90/block.cuh"
 
 #include "backend/cuda/fft/fft.cuh"
@@ -13,15 +13,15 @@ extern "C" {
 #include "backend/roots.h"
 }
 
-/* ---- sizes that have a kernel ---- */
+/* ---- supported sizes ---- */
 
-/* Steps of eight real numbers that a row's kept frequencies take, frequency 0 apart, as many as a
- * kernel has; 0: there is none. */
+/* Steps of eight reals for a row's kept frequencies, without frequency 0, rounded up to a count
+ * that has a kernel; 0: unsupported. */
 static int steps_of(const fft_rows &rows) {
     return rows.kept <= 1 + 8 * 4 ? 8 : rows.kept <= 1 + 16 * 4 ? 16 : 0;
 }
 
-/* f(channels, hidden, steps) as constants; otherwise if there is no such kernel. */
+/* f(channels, hidden, steps) as constants; `otherwise` if these sizes are unsupported. */
 template <class R, class F> static R with_sizes(int64_t channels, int steps, R otherwise, F f) {
     using std::integral_constant;
     const auto with_steps = [&](auto c, auto h) {
@@ -65,7 +65,7 @@ static int64_t waves_of(const fft_rows &rows) {
     return rows.n / WG_PIXELS * steps_of(rows) * WG_THREADS;
 }
 
-/* What a real number of a row's spectrum, re or im of a frequency, counts at a pixel. */
+/* The weight at a pixel of a real number of a row's spectrum (re or im of a frequency). */
 static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
     const int64_t k = number / 2;
     if (k >= rows.kept) {
@@ -76,7 +76,7 @@ static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
     return number % 2 == 0 ? w.re : is_edge ? 0.0 : w.im;
 }
 
-/* In the order in which the threads of a kernel need them (waves.cuh). */
+/* In the order in which a kernel's threads read them (block_kernel.cuh). */
 static void fill_waves(const tg_fft_desc *desc, void *out) {
     fft_rows rows = {};
     cuda_fft_rows_of(desc, &rows);
@@ -117,7 +117,7 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
     t.kept = (int)rows.kept;
     t.pitch = (int)rows.pitch;
     t.edge = (float)op->scale;
-    t.inside = 2.0f * (float)op->scale; /* a half spectrum stands for both its halves */
+    t.inside = 2.0f * (float)op->scale; /* a half spectrum stands for both halves */
     t.s = static_cast<const float *>(op->workspace);
     t.waves = static_cast<const uint4 *>(cuda_fft_attached(op->fft));
     t.x = static_cast<const float *>(op->x);

@@ -4,7 +4,8 @@
 
 #include "backend/cuda/core/cuda.cuh"
 
-/* What the kernel needs with a transform of this kind: attached to the plan, if it may be used. */
+/* Attaches the kernel's table of cosines and sines to a transform's plan, if the kernel supports
+ * the transform. */
 tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan);
 
 bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes);

@@ -4,61 +4,73 @@
  *     z1 = inverse transform of the rows of s + skip u + bias
  *     z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u,    activated = gelu(z2)
  *
- * A warpgroup takes 64 pixels of a row; what it makes of them stays in its registers from the
- * spectrum to the result (warpgroup.cuh). Weights lie in shared memory for the whole kernel, the
- * spectrum of a row for as long as the row lasts. The inverse transform is a product with cosines
- * and sines, the waves, which come from the second-level cache in the order in which threads need
- * them; frequency 0 is added as the bias is.
+ * A warpgroup takes 64 pixels of a row and keeps them in registers from the spectrum to the result
+ * (warpgroup.cuh). Weights stay in shared memory for the whole kernel, the spectrum of a row while
+ * that row is processed. The inverse transform is a product with cosines and sines (`waves`), read
+ * from L2 in the order in which threads need them; frequency 0 is added like the bias.
  *
- * Neither the waves nor u stay in registers: both stream through a few of them, and u is read once
- * more, from the second-level cache, where it is added. That leaves registers for four warpgroups a
- * multiprocessor, of which some wait for memory and some for products while others evaluate GELU.
- * At ns1024 a block reads x and writes z1, z2 and activated, 4.4 GB with the spectrum: 1.04 ms at
- * the card's bandwidth, 1.60 measured; with two warpgroups that kept u in registers, 1.87.
+ * Neither the waves nor u stay in registers: both stream through a few of them, and u is read again
+ * from L2 when it is added. That leaves registers for four warpgroups per multiprocessor: some wait
+ * for memory and some for products while others evaluate GELU. At ns1024 a block reads x and writes
+ * z1, z2 and activated, 4.4 GB with the spectrum: 1.04 ms at the card's bandwidth, 1.60 measured;
+ * with two warpgroups that kept u in registers, 1.87.
  *
- * Each pixel is read and written by one thread, z2 and activated behind the last look at x: they
- * may lie where x does, z1 only where there is no MLP. z1 and z2 may be wanted in bytes
- * (quantize.h): two warpgroups have the 128 pixels of a scale. */
+ * One thread reads and writes each pixel, and writes z2 and activated after the last read of x:
+ * they may alias x; z1 may only without an MLP. z1 and z2 may be quantized to 8 bits (quantize.h):
+ * two warpgroups share the 128 pixels of a scale. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 
 #include "backend/cuda/nn/nn.cuh"
-#include "backend/cuda/sm90/waves.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"
 
-/* The two warpgroups that have the pixels of a scale. */
+/* A thread's part of one of two steps of `waves`, as the left factor of a product. `waves` are the
+ * cosines and sines that multiply the spectrum of a row, from frequency 1 on, (width / 64,
+ * STEPS / 2, 4 warps, 32 lanes), in f16, which is as precise as TF32. Two steps of a thread are
+ * adjacent. */
+static __device__ inline float4 wave_factor(uint4 pair, int step) {
+    const auto of_halves = [](uint32_t word) {
+        return __half22float2(*reinterpret_cast<const __half2 *>(&word));
+    };
+    const float2 a = of_halves(step % 2 ? pair.z : pair.x),
+                 b = of_halves(step % 2 ? pair.w : pair.y);
+    return {a.x, a.y, b.x, b.y};
+}
+
+/* The two warpgroups that share the pixels of a scale. */
 enum { PAIR_GROUPS = 2, PAIR_THREADS = PAIR_GROUPS * WG_THREADS };
 
-/* Warpgroups of a thread block, and thread blocks of a multiprocessor: four of 128 registers. */
+/* Warpgroups per thread block, and thread blocks per multiprocessor: four warpgroups of 128
+ * registers. */
 template <int C> struct block_crew {
     static constexpr int GROUPS = C == 64 ? 2 : 4, THREADS = GROUPS * WG_THREADS;
     static constexpr int PAIRS = GROUPS / PAIR_GROUPS, BLOCKS = 4 / GROUPS;
 };
 
-/* Values in bytes and their scales; NULL: not wanted. */
+/* Values quantized to 8 bits and their scales; NULL: not wanted. */
 struct block_bytes {
     uint8_t *values;
     float *scales;
 };
 
 struct block_task {
-    int batch, rows, width;         /* images are (rows, width), width a multiple of 64 */
-    int64_t image;                  /* pixels of one */
-    int kept, pitch;                /* complex numbers of a row of s, and from row to row: even */
-    float edge, inside;             /* factors of frequency 0 (and width / 2), and of the others */
-    const float *s;                 /* (batch, C, rows, pitch) complex */
-    const uint4 *waves;             /* see waves.cuh */
-    const float *x;                 /* (batch, C, rows, width) */
-    const float *skip;              /* (C, C) */
-    const float *bias;              /* (C); NULL: none */
-    const float *w1, *b1, *w2, *b2; /* (H, C), (H), (C, H), (C); NULL: only z1 is made */
+    int batch, rows, width; /* images are (rows, width), width a multiple of 64 */
+    int64_t image;          /* pixels of one */
+    int kept, pitch;        /* complex numbers kept of a row of s, and from row to row: even */
+    float edge, inside;     /* factors of frequency 0 (and width / 2), and of the others */
+    const float *s;         /* (batch, C, rows, pitch) complex */
+    const uint4 *waves;     /* see wave_factor */
+    const float *x;         /* (batch, C, rows, width) */
+    const float *skip;      /* (C, C) */
+    const float *bias;      /* (C); NULL: none */
+    const float *w1, *b1, *w2, *b2; /* (H, C), (H), (C, H), (C); NULL: only z1 is computed */
     const float *gate;              /* (C); NULL: ones */
     bool adds;                      /* gate u */
     bool activates;                 /* act1 is gelu, not the identity */
     float *z1, *z2, *activated;     /* like x; NULL: not wanted */
-    block_bytes z1_bytes, z2_bytes; /* of QUANTIZED kernels, instead of z1 or z2 */
+    block_bytes z1_bytes, z2_bytes; /* replace z1 or z2 in QUANTIZED kernels */
 };
 
 /* ---- shared memory ---- */
@@ -67,12 +79,12 @@ template <int C, int H, int STEPS> struct block_layout {
     static constexpr int SKIP = 0, W1 = SKIP + C * C * 4, W2 = W1 + H * C * 4;
     static constexpr int SPECTRUM = W2 + C * H * 4;
     static constexpr int MEAN = SPECTRUM + STEPS / 4 * (C * 128), B2 = MEAN + C * 4;
-    static constexpr int GATE = B2 + C * 4, B1 = GATE + C * 4, MOST = B1 + H * 4;
-    static constexpr int INVERSE = MOST + block_crew<C>::PAIRS * C * 4; /* of scales */
+    static constexpr int GATE = B2 + C * 4, B1 = GATE + C * 4, MAXIMA = B1 + H * 4;
+    static constexpr int INVERSE = MAXIMA + block_crew<C>::PAIRS * C * 4; /* of scales */
     static constexpr int BYTES = INVERSE + block_crew<C>::PAIRS * C * 4;
 };
 
-/* to (K, N) = the transpose of w (N, K). */
+/* Writes the transpose of w (N, K) to (K, N). */
 template <int N, int K, int THREADS>
 static __device__ inline void load_matrix(char *to, const float *w) {
 #pragma unroll 8
@@ -88,14 +100,14 @@ template <int N> static __device__ void load_vector(char *to, const float *from,
     }
 }
 
-/* Where the spectrum of a row begins, of channel 0; that of the next one is `step` further. */
+/* The start of a row's spectrum, for channel 0; each further channel is `step` later. */
 template <int C>
 static __device__ inline const float *spectrum_of(const block_task &t, int row, int64_t *step) {
     *step = (int64_t)t.rows * (2 * t.pitch);
     return t.s + row / t.rows * C * *step + row % t.rows * (2 * t.pitch);
 }
 
-/* Frequency 0, with the bias, apart. */
+/* Loads a row's spectrum into shared memory; frequency 0, plus the bias, goes to `mean`. */
 template <int C, int STEPS>
 static __device__ inline void load_spectrum(const block_task &t, int row, char *to, char *mean) {
     constexpr int THREADS = block_crew<C>::THREADS, FREQUENCIES = 4 * STEPS;
@@ -118,7 +130,7 @@ static __device__ inline void load_spectrum(const block_task &t, int row, char *
     }
 }
 
-/* The spectrum of a row is brought into the second-level cache. */
+/* Prefetches the spectrum of a row into L2. */
 template <int C> static __device__ inline void prefetch_spectrum(const block_task &t, int row) {
     constexpr int LINE = 128 / (int)sizeof(float);
     int64_t step;
@@ -131,8 +143,8 @@ template <int C> static __device__ inline void prefetch_spectrum(const block_tas
 
 /* ---- tiles ---- */
 
-/* f(index, offset) for two neighbouring pixels of every channel that a thread has. No addresses are
- * kept. */
+/* f(index, offset) for two neighbouring pixels of each of the thread's channels. Keeps no
+ * addresses. */
 template <int C, class F> static __device__ inline void each_pair(int64_t image, F f) {
     const int64_t step = (int64_t)fresh((uint64_t)image);
     int64_t at = 0;
@@ -158,11 +170,11 @@ static __device__ inline void load_tile(float (&d)[C / 2], const float *from, in
     });
 }
 
-/* ---- values in bytes ---- */
+/* ---- 8-bit values ---- */
 
 static_assert(TG_QUANTIZED_BLOCK == PAIR_GROUPS * WG_PIXELS, "a scale is of a tile of each");
 
-/* A barrier of the two warpgroups that have the pixels of a scale. */
+/* A barrier of the two warpgroups that share the pixels of a scale. */
 static __device__ inline void pair_sync() {
     asm volatile("bar.sync %0, 256;" ::"r"(1 + (int)threadIdx.x / PAIR_THREADS) : "memory");
 }
@@ -171,15 +183,16 @@ static __device__ inline uint32_t larger_modulus(float a, float b) {
     return max(__float_as_uint(a) & 0x7FFFFFFFu, __float_as_uint(b) & 0x7FFFFFFFu);
 }
 
-/* Number of the scale of channel 0 of a tile; row: of all images. */
+/* Index of the scale of channel 0 of a tile; row: of all images. */
 static __device__ inline int64_t scale_of(const block_task &t, int row, int channels, int tile) {
     const int64_t line = (int64_t)(row / t.rows) * channels * t.rows + row % t.rows;
     return line * (t.width / TG_QUANTIZED_BLOCK) + tile / PAIR_GROUPS;
 }
 
-/* most[channel] = the largest |d| of the channel there and of the thread's pixels: over the eight
- * lanes that have a channel, eight channels at a time, and then over warps. */
-template <int C> static __device__ inline void find_most(const float (&d)[C / 2], uint32_t *most) {
+/* most[channel] = the largest |d| of the channel so far and of the thread's pixels: reduced over
+ * the eight lanes of a channel, eight channels at a time, and then over warps. */
+template <int C>
+static __device__ inline void find_maxima(const float (&d)[C / 2], uint32_t *most) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < C / 8; j += 4) {
@@ -190,7 +203,7 @@ template <int C> static __device__ inline void find_most(const float (&d)[C / 2]
             m[i] = larger_modulus(d[at], d[at + 2]);
         }
 #pragma unroll
-        for (int half = 4; half > 0; half /= 2) { /* a lane keeps half of what it has */
+        for (int half = 4; half > 0; half /= 2) { /* each step leaves a lane half of its channels */
             const bool upper = lane & (4 * half);
 #pragma unroll
             for (int i = 0; i < half; i++) {
@@ -199,7 +212,7 @@ template <int C> static __device__ inline void find_most(const float (&d)[C / 2]
                 m[i] = max(kept, __shfl_xor_sync(~0u, sent, 4 * half));
             }
         }
-        const int i = lane / 4; /* is left */
+        const int i = lane / 4; /* the channel left to this lane */
         atomicMax(most + 8 * (j + i / 2) + lane % 4 * 2 + i % 2, m[0]);
     }
 }
@@ -209,16 +222,16 @@ static __device__ inline void store_byte_pair(uint8_t *to, float a, float b, flo
     *reinterpret_cast<uint16_t *>(to) = (uint16_t)(high << 8 | low);
 }
 
-/* Both warpgroups' tiles of d in bytes. `first` is the number of the thread's first pixel, of all
- * values, `block` that of the scale of channel 0; most is 0 before and after. */
+/* Quantizes both warpgroups' tiles of d to 8 bits. `first` is the index of the thread's first pixel
+ * among all values, `block` that of the scale of channel 0; most is 0 before and after. */
 template <int C>
 static __device__ inline void store_bytes(const float (&d)[C / 2], const block_bytes &to,
                                           int64_t first, int64_t block, int64_t image,
-                                          char *most_of, char *inverse_of) {
+                                          char *maxima_of, char *inverse_of) {
     const int thread = fresh_thread(), pair = thread / PAIR_THREADS, c = thread % PAIR_THREADS;
-    uint32_t *most = reinterpret_cast<uint32_t *>(most_of) + pair * C;
+    uint32_t *most = reinterpret_cast<uint32_t *>(maxima_of) + pair * C;
     float *inverse = reinterpret_cast<float *>(inverse_of) + pair * C;
-    find_most<C>(d, most);
+    find_maxima<C>(d, most);
     pair_sync();
     if (c < C) {
         const tg_quantizer q = tg_quantizer_of(most[c]);
@@ -238,7 +251,7 @@ static __device__ inline void store_bytes(const float (&d)[C / 2], const block_b
 
 /* ---- sums in registers ---- */
 
-/* f(index, of[channel]) for all that a thread has. */
+/* f(index, of[channel]) for all of the thread's numbers. */
 template <int C, class F> static __device__ inline void with_vector(const char *vector, F f) {
     const float *of = reinterpret_cast<const float *>(vector) + fresh_thread() % 4 * 2;
 #pragma unroll
@@ -251,8 +264,8 @@ template <int C, class F> static __device__ inline void with_vector(const char *
     }
 }
 
-/* d (+)= a B, B (K, N); a is rounded here. Two steps at a time: few registers hold it in the order
- * in which the instruction wants it. */
+/* d (+)= a B, B (K, N); a is rounded here. Two steps at a time, so that few registers hold it in
+ * the order of the instruction. */
 template <int N, int K>
 static __device__ inline void multiply(float (&d)[N / 2], const float (&a)[K / 2], uint64_t b,
                                        bool adds) {
@@ -276,13 +289,13 @@ static __device__ inline void multiply(float (&d)[N / 2], const float (&a)[K / 2
     }
 }
 
-/* d += the pixels of a tile from a row's spectrum + skip u: a few steps at a time, while the
- * factors of those behind them are on their way. */
+/* d += (inverse transform of a row's spectrum + skip u) on the pixels of a tile: a few steps at a
+ * time, while the factors of the next ones are loaded. */
 template <int C, int STEPS, bool ACT>
 static __device__ inline void add_waves_and_skip(float (&d)[C / 2], const uint4 *waves,
                                                  const float *x, int64_t image, uint64_t s,
                                                  uint64_t skip) {
-    constexpr int PIECE = 2, DEPTH = 4; /* more at a time, and products run one by one */
+    constexpr int PIECE = 2, DEPTH = 4; /* with more, products are serialized */
     constexpr int PIECES = (STEPS + C / 8) / PIECE;
     const int64_t step = (int64_t)fresh((uint64_t)image);
     float4 a[DEPTH][PIECE];
@@ -338,7 +351,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
     extern __shared__ __align__(1024) char shared[];
     load_matrix<C, C, THREADS>(shared + L::SKIP, t.skip);
     if (QUANTIZED) {
-        load_vector<block_crew<C>::PAIRS * C>(shared + L::MOST, NULL, 0.0f);
+        load_vector<block_crew<C>::PAIRS * C>(shared + L::MAXIMA, NULL, 0.0f);
     }
     if (t.w1) {
         load_matrix<H, C, THREADS>(shared + L::W1, t.w1);
@@ -354,7 +367,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
     };
     for (int row = blockIdx.x; row < all; row += gridDim.x) {
         const int next_row = row + (int)gridDim.x;
-        __syncthreads(); /* all are done with the row before */
+        __syncthreads(); /* all have finished the previous row */
         load_spectrum<C, STEPS>(t, row, shared + L::SPECTRUM, shared + L::MEAN);
         wg_publish();
         __syncthreads();
@@ -374,7 +387,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
             }
             if (QUANTIZED && t.z1_bytes.values) {
                 store_bytes<C>(d, t.z1_bytes, first, scale_of(t, row, C, tile), t.image,
-                               shared + L::MOST, shared + L::INVERSE);
+                               shared + L::MAXIMA, shared + L::INVERSE);
             }
             if (!t.w1) {
                 continue;
@@ -387,7 +400,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
             }
             wg_fence(d);
             multiply<H, C>(hidden, d, wg_matrix(shared + L::W1), false);
-            /* u once more, on its way while GELU is evaluated */
+            /* reloads u while GELU is evaluated */
             load_tile<C>(d, t.x + first, t.image);
             with_vector<H>(shared + L::B1,
                            [&](int i, float bias) { hidden[i] = gelu(hidden[i] + bias); });
@@ -401,7 +414,7 @@ static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::
             }
             if (QUANTIZED && t.z2_bytes.values) {
                 store_bytes<C>(d, t.z2_bytes, first, scale_of(t, row, C, tile), t.image,
-                               shared + L::MOST, shared + L::INVERSE);
+                               shared + L::MAXIMA, shared + L::INVERSE);
             }
             if (t.activated) {
 #pragma unroll

@@ -1,22 +1,23 @@
-/* The way back through what a block adds up, in one pass over its activations, TF32: with u =
+/* The backward pass through a block's sums, in one pass over its activations, TF32: with u =
  * act(x), z1 = .. + skip u + bias and z2 = .. + gate u,
  *
  *     dx = (scale inverse transform of the rows of s + skip^T dz1 + gate dz2) [act'(x)],
  *     dskip = dz1 u^T,  dbias = dz1 1,  dgate = the diagonal of dz2 u^T, summed over pixels.
  *
- * dx comes together in registers, from the rows' spectrum on, as in forward (block_kernel.cuh). dz1
- * and u are the factors of dskip (channel_tile.cuh): dz1 is copied to shared memory while the tile
- * before is at work, u is put there by who evaluates it. The sums stay in registers for the whole
- * kernel, and their products run while dx is stored and slopes of the next tile are evaluated.
+ * dx is summed in registers, beginning with the rows' spectrum, as in forward (block_kernel.cuh).
+ * dz1 and u are the factors of dskip (channel_tile.cuh): dz1 is copied to shared memory during the
+ * previous tile, and the thread that evaluates u stores it there. The sums stay in registers for
+ * the whole kernel; their products run while dx is stored and slopes of the next tile are
+ * evaluated.
  *
- * Each pixel is read and written by one thread block, its dx last: dx may lie where x (unless that
- * is in bytes), dz1 or dz2 do. */
+ * One thread block reads and writes each pixel, and writes dx last: dx may alias x (unless that is
+ * quantized), dz1 or dz2. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/block_kernel.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
-#include "backend/cuda/sm90/waves.cuh"
 
 struct skips_task {
     int batch, rows, width; /* images are (rows, width) */
@@ -24,8 +25,8 @@ struct skips_task {
     float scale;            /* of the inverse transform */
     bool through;           /* dx is the gradient at x, not at u */
     const float *s;         /* (batch, C, rows, pitch) complex */
-    const uint4 *waves;     /* see waves.cuh */
-    const void *x;          /* (batch, C, rows, width), as values or in bytes .. */
+    const uint4 *waves;     /* see wave_factor */
+    const void *x;          /* (batch, C, rows, width), as values or quantized to 8 bits .. */
     const float *scales;    /* .. with these scales */
     const float *dz1, *dz2; /* like x, values */
     const float *skip;      /* (C, C) */
@@ -37,12 +38,14 @@ struct skips_task {
 
 template <int C, int STEPS> struct skips_layout {
     static constexpr int SKIP = 0, SPECTRUM = SKIP + C * C * 4;
-    static constexpr int ROOMS = SPECTRUM + STEPS / 4 * (C * 128); /* of u, dz1 and the next dz1 */
-    static constexpr int GATE = ROOMS + TILES_AT_ONCE<C> * 3 * TILE_BYTES<C>, MEAN = GATE + C * 4;
+    static constexpr int BUFFERS_AT =
+        SPECTRUM + STEPS / 4 * (C * 128); /* of u, dz1 and the next dz1 */
+    static constexpr int GATE = BUFFERS_AT + TILES_PER_BLOCK<C> * 3 * TILE_BYTES<C>,
+                         MEAN = GATE + C * 4;
     static constexpr int BYTES = MEAN + C * 4;
 };
 
-/* Where a thread block is, step by step, without divisions. */
+/* Position of a thread block, advanced without divisions. */
 template <int C> struct skips_place {
     int b, r, tile; /* image, row and the first tile of the block */
 
@@ -50,7 +53,7 @@ template <int C> struct skips_place {
         : b((int)blockIdx.x / t.rows), r((int)blockIdx.x % t.rows), tile(0) {
     }
     __device__ void move(const skips_task &t) {
-        tile += TILES_AT_ONCE<C>;
+        tile += TILES_PER_BLOCK<C>;
         if (tile * WG_PIXELS == t.width) {
             tile = 0;
             for (r += (int)gridDim.x; r >= t.rows; r -= t.rows) {
@@ -64,7 +67,7 @@ template <int C> struct skips_place {
     }
 };
 
-/* Starts to copy the spectrum of a row: frequency 0 apart, as the mean. */
+/* Starts to copy the spectrum of a row, with frequency 0 apart, as the mean. */
 template <int C, int STEPS>
 static __device__ inline void fetch_spectrum(const skips_task &t, const skips_place<C> &of,
                                              char *to, char *mean) {
@@ -81,7 +84,7 @@ static __device__ inline void fetch_spectrum(const skips_task &t, const skips_pl
     }
 }
 
-/* All that a step reads is brought into the second-level cache. */
+/* Prefetches all inputs of a step into L2. */
 template <int C, bool BYTES>
 static __device__ inline void prefetch_step(const skips_task &t, int64_t at) {
     const int image = t.rows * t.width;
@@ -90,7 +93,7 @@ static __device__ inline void prefetch_step(const skips_task &t, int64_t at) {
     prefetch_tile<C>(t.dz2 + at, image);
 }
 
-/* What dx is multiplied with in the end is divided out before: the spectrum comes as it is. */
+/* The final factor of dx is divided out here, so the spectrum needs no scaling. */
 template <int C, int STEPS>
 static __device__ inline void load_weights(const skips_task &t, char *shared) {
     using L = skips_layout<C, STEPS>;
@@ -105,7 +108,7 @@ static __device__ inline void load_weights(const skips_task &t, char *shared) {
     }
 }
 
-/* Waves of a tile, on their way. */
+/* The prefetched waves of a tile. */
 template <int STEPS> struct own_waves {
     uint4 pair[STEPS / 2]; /* of steps */
 
@@ -124,10 +127,10 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     using L = skips_layout<C, STEPS>;
     extern __shared__ __align__(1024) char shared[];
     const int mine = same_in_warp(own_channels<C>());
-    const int per_row = t.width / (TILES_AT_ONCE<C> * WG_PIXELS);
+    const int per_row = t.width / (TILES_PER_BLOCK<C> * WG_PIXELS);
     const int steps = ((t.batch * t.rows - 1 - (int)blockIdx.x) / (int)gridDim.x + 1) * per_row;
     const int image = t.rows * t.width;
-    char *u = shared + L::ROOMS + same_in_warp(own_tile<C>()) * 3 * TILE_BYTES<C>;
+    char *u = shared + L::BUFFERS_AT + same_in_warp(own_tile<C>()) * 3 * TILE_BYTES<C>;
     char *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dz1 */
     float sums[C / 2], x[32], dz2[32], gate_sums[16];
     own_bytes bytes;
@@ -136,7 +139,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(gate_sums);
     load_weights<C, STEPS>(t, shared);
     pdl_wait_and_launch_dependents();
-    skips_place<C> place(t), next = place, far = place; /* of this step and the two behind it */
+    skips_place<C> place(t), next = place, far = place; /* of this step and the next two */
     fetch_spectrum<C, STEPS>(t, place, shared + L::SPECTRUM, shared + L::MEAN);
     fetch_tile<C>(t.dz1 + place.at(t), image, now);
     begin_own<C, BYTES>(t.x, t.scales, place.at(t), image, x, bytes);
@@ -149,7 +152,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_fence(sums);
     const uint64_t columns = (uint64_t)(mine * 128 >> 4); /* of B, the warpgroup's own */
     for (int n = 0; n < steps; n++) {
-        if (n + 2 < steps) { /* behind the last: it again, for nobody */
+        if (n + 2 < steps) { /* past the end: prefetch the last tile again (unused) */
             far.move(t);
         }
         float slope[32], d[32];
@@ -167,13 +170,13 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             x[i] = to_tf32(x[i]);
         }
         keep_order<BYTES>(n);
-        wg_wait<0>(); /* the sums of the tile before, which run so long */
+        wg_wait<0>(); /* wait for the sums of the previous tile */
         wg_fence(sums);
-        wg_sync(); /* only they read the warpgroup's part of u */
+        wg_sync(); /* only this warpgroup reads its part of u */
         put_columns<C, 64>(x, mine, u);
         copies_wait_all_but<0>();
-        wg_publish();    /* waits for loads and stores under way, too */
-        __syncthreads(); /* u, dz1 and the spectrum are there, the later dz1 is free */
+        wg_publish();    /* also waits for its pending loads and stores */
+        __syncthreads(); /* u, dz1 and the spectrum are ready, the later dz1 is free */
         waves.load(t, place.tile + own_tile<C>());
         keep_order<BYTES>(n);
         fetch_tile<C>(t.dz1 + next.at(t), image, later);
@@ -192,7 +195,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
                               [&](int i) { return wave_factor(waves.pair[i / 2], i); });
         begin_own<C, BYTES>(t.x, t.scales, next.at(t), image, x, bytes);
         if (next.tile == 0) {
-            __syncthreads(); /* all are done with the spectrum */
+            __syncthreads(); /* all have read the spectrum */
             fetch_spectrum<C, STEPS>(t, next, shared + L::SPECTRUM, shared + L::MEAN);
             copies_commit();
         }
@@ -204,7 +207,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         const float factor = t.scale * TF32_CUT;
         store_own<C>(t.dx + place.at(t), image,
                      [&](int i) { return factor * d[i] * (t.through ? slope[i] : 1.0f); });
-        keep_order<BYTES>(n); /* dx is out of the registers */
+        keep_order<BYTES>(n); /* dx has been stored */
         load_own<C>(t.dz2 + next.at(t), image, dz2);
         place = next;
         next = far;
@@ -215,7 +218,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_wait<0>();
     wg_fence(sums);
     copies_wait_all_but<0>();
-    double *room = reinterpret_cast<double *>(shared + L::ROOMS);
+    double *room = reinterpret_cast<double *>(shared + L::BUFFERS_AT);
     gather_sums<C>(sums, reinterpret_cast<float *>(room));
     if (has_sums<C>()) {
         float *to = t.dskip + (int64_t)blockIdx.x * C * C;

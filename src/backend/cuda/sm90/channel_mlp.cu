@@ -1,5 +1,5 @@
-/* Channel MLPs of a block backwards (channel_mlp_kernel.cuh): which calls there is a kernel for,
- * what it needs of the workspace, and the call. */
+/* Backward pass of a block's channel MLP (channel_mlp_kernel.cuh): which calls are supported, their
+ * workspace, and the call. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 #include "backend/cuda/sm90/channel_mlp_kernel.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -9,7 +9,7 @@ template <class R, class F> static R with_channels(const tg_mlp *op, F f) {
                         : f(std::integral_constant<int, 128>());
 }
 
-/* Whether there is a kernel for these sizes on this device. */
+/* Whether this device supports these sizes. */
 static bool fits(const tg_backend *be, const tg_mlp *op) {
     return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && (op->in == 64 || op->in == 128) &&
            op->out == op->in && 2 * op->hidden == op->in && op->pixels > 0 &&
@@ -37,7 +37,7 @@ bool mlp_channel_accepts_quantized_input(const tg_backend *be, const tg_mlp *op)
     return fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0;
 }
 
-/* Whatever the call: dropout and activations may differ between calls. */
+/* An upper bound for all calls: dropout and activations may differ between calls. */
 size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op) {
     const size_t c = (size_t)op->in, h = (size_t)op->hidden;
     return fits(be, op)

@@ -1,28 +1,27 @@
-/* Channel MLPs of a block backwards in one pass over the activations, TF32: C -> H = C / 2 -> C,
- * with u = act(x), p = w1 u + b1 and h = gelu(p),
+/* Backward pass of a block's channel MLP in one pass over the activations, TF32: C -> H = C / 2 ->
+ * C, with u = act(x), p = w1 u + b1 and h = gelu(p),
  *
  *     dp = (w2^T dy) gelu'(p),  dx = (w1^T dp) [act'(x)],
  *     dw2 = dy h^T,  db2 = dy 1,  dw1 = dp u^T,  db1 = dp 1, summed over pixels.
  *
- * A warpgroup makes 32 channels of the hidden layer and 64 of dx (channel_tile.cuh), and sums up
- * both gradients of weights for its 64 channels. dy is copied to shared memory while the tile
- * before is at work; u, h and dp are put there by who evaluates them. The sums' products run while
+ * A warpgroup computes 32 channels of the hidden layer and 64 of dx (channel_tile.cuh), and sums
+ * both weight gradients for its 64 channels. dy is copied to shared memory during the previous
+ * tile; the threads that evaluate u, h and dp store them there. The products of the sums run while
  * dx is stored and slopes of the next tile are evaluated.
  *
- * Each pixel is read and written by one thread block, its dx last: dx may lie where x (unless that
- * is in bytes) or dy do. */
+ * One thread block reads and writes each pixel, and writes dx last: dx may alias x (unless that is
+ * quantized) or dy. */
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
-#include "backend/cuda/sm90/tile_walk.cuh"
 
 struct channel_mlp_task {
     int batch, pixels;         /* pixels: a multiple of 64, or 128 with 64 channels */
     bool through;              /* dx is the gradient at x, not at u */
     const float *w1, *b1, *w2; /* (H, C), (H), (C, H) */
-    const void *x;             /* (batch, C, pixels), as values or in bytes .. */
+    const void *x;             /* (batch, C, pixels), as values or quantized to 8 bits .. */
     const float *scales;       /* .. with these scales */
     const float *dy;           /* like x, values */
     float *dx;                 /* like x */
@@ -33,9 +32,9 @@ struct channel_mlp_task {
 template <int C> struct channel_mlp_layout {
     static constexpr int H = C / 2, MATRIX = C * H * 4;
     static constexpr int W1 = 0, W2 = W1 + MATRIX, BACK = W2 + MATRIX; /* w1 and w2, w1 for dx */
-    static constexpr int ROOMS = BACK + MATRIX; /* of u, dy, the next dy, h and dp */
-    static constexpr int ROOM_BYTES = 3 * TILE_BYTES<C> + 2 * TILE_BYTES<H>;
-    static constexpr int B1 = ROOMS + TILES_AT_ONCE<C> * ROOM_BYTES, BYTES = B1 + H * 4;
+    static constexpr int BUFFERS_AT = BACK + MATRIX; /* of u, dy, the next dy, h and dp */
+    static constexpr int BUFFER_BYTES = 3 * TILE_BYTES<C> + 2 * TILE_BYTES<H>;
+    static constexpr int B1 = BUFFERS_AT + TILES_PER_BLOCK<C> * BUFFER_BYTES, BYTES = B1 + H * 4;
 };
 
 template <int C>
@@ -44,7 +43,7 @@ static __device__ inline void load_weights(const channel_mlp_task &t, char *shar
     constexpr int H = L::H;
     const auto put = [&](int at, float v) { *reinterpret_cast<float *>(shared + at) = v; };
     for (int i = threadIdx.x; i < C * H; i += TILE_THREADS) {
-        const int h = i / C, c = i % C; /* B's rows are channels, columns hidden ones */
+        const int h = i / C, c = i % C; /* B's rows are channels, columns hidden channels */
         put(L::W1 + wg_at<H>(h, c), to_tf32(t.w1[h * C + channel_of(c)]));
         put(L::W2 + wg_at<H>(h, c), to_tf32(t.w2[channel_of(c) * H + h]));
         put(L::BACK + wg_at<C>(c, h), to_tf32(t.w1[channel_of(h) * C + c]));
@@ -61,9 +60,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     constexpr int H = L::H;
     extern __shared__ __align__(1024) char shared[];
     const int mine = same_in_warp(own_channels<C>()), hidden = mine / 2; /* first of 64, of 32 */
-    const int all = t.batch * (t.pixels / (TILES_AT_ONCE<C> * WG_PIXELS));
+    const int all = t.batch * (t.pixels / (TILES_PER_BLOCK<C> * WG_PIXELS));
     const int steps = (all - 1 - (int)blockIdx.x) / (int)gridDim.x + 1;
-    char *u = shared + L::ROOMS + same_in_warp(own_tile<C>()) * L::ROOM_BYTES,
+    char *u = shared + L::BUFFERS_AT + same_in_warp(own_tile<C>()) * L::BUFFER_BYTES,
          *h = u + 3 * TILE_BYTES<C>;
     char *dp = h + TILE_BYTES<H>, *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dy */
     float dw1[H / 2], dw2[H / 2], x[32], db1[8];
@@ -74,9 +73,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_clear(db1);
     load_weights<C>(t, shared);
     pdl_wait_and_launch_dependents();
-    const tile_walk step((int)gridDim.x * TILES_AT_ONCE<C>, t.pixels);
-    tile_walk place((int)blockIdx.x * TILES_AT_ONCE<C> + own_tile<C>(), t.pixels);
-    tile_walk next = place, far = place; /* the two tiles behind this one */
+    const tile_walk step((int)gridDim.x * TILES_PER_BLOCK<C>, t.pixels);
+    tile_walk place((int)blockIdx.x * TILES_PER_BLOCK<C> + own_tile<C>(), t.pixels);
+    tile_walk next = place, far = place; /* the next two tiles */
     fetch_tile<C>(t.dy + place.at(C, t.pixels), t.pixels, now);
     copies_commit();
     begin_own<C, BYTES>(t.x, t.scales, place.at(C, t.pixels), t.pixels, x, bytes);
@@ -87,10 +86,10 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_fence(dw1);
     wg_fence(dw2);
     wg_publish();
-    __syncthreads(); /* weights are there */
+    __syncthreads(); /* weights are ready */
     const uint64_t of_hidden = (uint64_t)(hidden * 128 >> 4), of_dx = (uint64_t)(mine * 128 >> 4);
     for (int n = 0; n < steps; n++) {
-        if (n + 2 < steps) { /* behind the last: it again, for nobody */
+        if (n + 2 < steps) { /* past the end: prefetch the last tile again (unused) */
             far.move(step, t.pixels);
         }
         float slope[32], p[16], d[16];
@@ -103,13 +102,13 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             x[i] = to_tf32(x[i]);
         }
         keep_order(n);
-        wg_wait<0>(); /* the sums of the tile before, which run so long */
+        wg_wait<0>(); /* wait for the sums of the previous tile */
         wg_fence(dw1);
         wg_fence(dw2);
-        wg_sync(); /* only they read the warpgroup's part of u */
+        wg_sync(); /* only this warpgroup reads its part of u */
         put_columns<C, 64>(x, mine, u);
         copies_wait_all_but<0>();
-        tile_sync<C>(); /* u and dy are there, all other rooms free */
+        tile_sync<C>(); /* u and dy are ready, all other buffers free */
         fetch_tile<C>(t.dy + next.at(C, t.pixels), t.pixels, later);
         copies_commit();
         prefetch_own<C, BYTES>(t.x, far.at(C, t.pixels), t.pixels);
@@ -120,7 +119,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         each_channel<32>(fresh_thread(), [&](int i, int c) {
             const float bias = reinterpret_cast<const float *>(shared + L::B1)[hidden + c];
 #pragma unroll
-            for (int e = i; e < i + 4; e += 2) { /* p becomes h, d dp; dy was cut */
+            for (int e = i; e < i + 4; e += 2) { /* p becomes h, d becomes dp; dy was truncated */
                 d[e] *= TF32_CUT * gelu_slope(p[e] + bias, &p[e]);
                 db1[i / 4 * 2 + i % 2] += d[e];
                 p[e] = to_tf32(p[e]);
@@ -130,7 +129,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         put_columns<H, 32>(p, hidden, h);
         put_columns<H, 32>(d, hidden, dp);
         wg_publish();   /* all factors of the sums */
-        tile_sync<C>(); /* h and dp are there */
+        tile_sync<C>(); /* h and dp are ready */
         begin_own<C, BYTES>(t.x, t.scales, next.at(C, t.pixels), t.pixels, x, bytes);
         keep_order(n);
         float dx[32];
@@ -153,7 +152,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     wg_fence(dw1);
     wg_fence(dw2);
     copies_wait_all_but<0>();
-    double *room = reinterpret_cast<double *>(shared + L::ROOMS);
+    double *room = reinterpret_cast<double *>(shared + L::BUFFERS_AT);
     gather_sums<C>(dw1, reinterpret_cast<float *>(room));
     gather_sums<C>(dw2, reinterpret_cast<float *>(room));
     if (has_sums<C>()) {

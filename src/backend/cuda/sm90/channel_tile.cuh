@@ -1,24 +1,22 @@
-/* Tiles of 64 pixels in kernels that go backwards through a block, C = 64 or 128 channels
- * (warpgroup.cuh).
+/* Tiles of 64 pixels in backward kernels of a block, C = 64 or 128 channels (warpgroup.cuh).
  *
- * A thread block has two warpgroups, and each has 64 channels of a tile in its registers: with 128
- * channels both share a tile, with 64 each has one of its own. What is a factor of a sum over
- * pixels lies in shared memory, (channels, pixels); from there it is the first factor of products
- * with weights, too. */
+ * A thread block has two warpgroups, each with 64 channels of a tile in registers: with 128
+ * channels both share a tile, with 64 each has its own. The factors of a sum over pixels are in
+ * shared memory, (channels, pixels); from there they also are the left factors of products with
+ * weights. */
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
 
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"
 
 enum { TILE_THREADS = 2 * WG_THREADS };
 
-template <int C> constexpr int TILES_AT_ONCE = 128 / C;
+template <int C> constexpr int TILES_PER_BLOCK = 128 / C;
 template <int C> constexpr int TILE_BYTES = C *WG_PIXELS *(int)sizeof(float);
 
-/* The warpgroup's tile of those at once, and the first of its channels. */
+/* The index of the warpgroup's tile within the block's, and the first of its channels. */
 template <int C> static __device__ inline int own_tile() {
     return C == 64 ? (int)threadIdx.x / WG_THREADS : 0;
 }
@@ -26,7 +24,7 @@ template <int C> static __device__ inline int own_channels() {
     return C == 64 ? 0 : (int)threadIdx.x / WG_THREADS * 64;
 }
 
-/* A barrier of those who share a tile. */
+/* A barrier of the warpgroups that share a tile. */
 template <int C> static __device__ inline void tile_sync() {
     if constexpr (C == 64) {
         wg_sync();
@@ -36,7 +34,7 @@ template <int C> static __device__ inline void tile_sync() {
 }
 
 /* f(index, channel) for the thread's numbers of N columns, two pixels each: numbers index and index
- * + 2 are of the channel. */
+ * + 2 belong to the channel. */
 template <int N, class F> static __device__ inline void each_channel(int thread, F f) {
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
@@ -46,7 +44,7 @@ template <int N, class F> static __device__ inline void each_channel(int thread,
 
 /* ---- between memory and registers; `first` is the tile's first pixel of channel 0 ---- */
 
-/* f(index, where) as each_channel has it. */
+/* f(index, address) for the pairs of each_channel. */
 template <int C, class T, class F>
 static __device__ inline void each_own(T *first, int image, F f) {
     const int64_t step = fresh(image);
@@ -70,13 +68,13 @@ static __device__ inline void load_own(const float *first, int image, float (&d)
     });
 }
 
-/* Values that lie in bytes (quantize.h), on their way: with their scales they take as many
- * registers as the values will. */
+/* Prefetched values in 8 bits (quantize.h): with their scales they take as many registers as the
+ * decoded values will. */
 struct own_bytes {
     uint32_t pair[16];
     float scale[16];
 
-    /* `first`: the number of the tile's first pixel of channel 0, of all values. A tile is half a
+    /* `first`: the index of the tile's first pixel of channel 0 among all values. A tile is half a
      * block of each channel. */
     template <int C>
     __device__ void load(const void *x, const float *scales, int64_t first, int image) {
@@ -90,7 +88,7 @@ struct own_bytes {
             scale[i / 4 * 2 + i % 2] = scales[(half + (i / 4 * 8 + i % 2) * step) / 2];
         });
     }
-    /* As tg_dequantize, but by bits: a byte q is the last one of the number 2^23 + 128 + q. */
+    /* As tg_dequantize, but by bits: a byte q is the last byte of the float 2^23 + 128 + q. */
     __device__ void values(float (&d)[32]) const {
 #pragma unroll
         for (int k = 0; k < 16; k++) {
@@ -104,13 +102,13 @@ struct own_bytes {
     }
 };
 
-/* Where the scales of so many values in bytes lie. */
+/* Address of the scales of n values in 8 bits. */
 static inline const float *scales_of(const void *bytes, int64_t values) {
     return reinterpret_cast<const float *>(static_cast<const char *>(bytes) +
                                            tg_quantized_scales(values));
 }
 
-/* Values as they are, or bytes, which become values when they are there. */
+/* Values in f32, or in 8 bits, which are decoded once loaded. */
 template <int C, bool BYTES>
 static __device__ inline void begin_own(const void *x, const float *scales, int64_t first,
                                         int image, float (&d)[32], own_bytes &bytes) {
@@ -126,14 +124,14 @@ static __device__ inline void store_own(float *first, int image, F value) {
     each_own<C>(first, image, [&](int i, float *at) { store_two(at, value(i), value(i + 2)); });
 }
 
-/* A tile is brought into the second-level cache. */
+/* Prefetches a tile into L2. */
 template <int C> static __device__ inline void prefetch_tile(const float *first, int image) {
     const int thread = fresh_thread() % (2 * C);
     const float *from = first + (int64_t)image * (thread / 2) + thread % 2 * (WG_PIXELS / 2);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-/* The same for values that may lie in bytes. */
+/* The same for values that may be in 8 bits. */
 template <int C, bool BYTES>
 static __device__ inline void prefetch_own(const void *x, int64_t first, int image) {
     if constexpr (BYTES) {
@@ -150,7 +148,7 @@ static __device__ inline void prefetch_own(const void *x, int64_t first, int ima
 
 /* Starts to copy all channels of a tile. */
 template <int C> static __device__ inline void fetch_tile(const float *first, int image, char *to) {
-    constexpr int THREADS = TILE_THREADS / TILES_AT_ONCE<C>, STEP = THREADS / 16;
+    constexpr int THREADS = TILE_THREADS / TILES_PER_BLOCK<C>, STEP = THREADS / 16;
     const int thread = fresh_thread() % THREADS, c = thread / 16, pixel = thread % 16 * 4;
     const int64_t step = fresh(image);
     const float *from = first + c * step + pixel;
@@ -183,7 +181,7 @@ static __device__ inline void put_columns(const float (&d)[N / 2], int column, c
     }
 }
 
-/* The thread's part of channels 8 k .. 8 k + 7, as a first factor. */
+/* The thread's part of channels 8 k .. 8 k + 7, as a left factor. */
 template <int C>
 static __device__ inline float4 tile_factor(const own_pairs<C, const char> &from, int k) {
     const float2 v = *reinterpret_cast<const float2 *>(from.even + 1024 * k);
@@ -191,8 +189,8 @@ static __device__ inline float4 tile_factor(const own_pairs<C, const char> &from
     return {v.x, v.y, w.x, w.y};
 }
 
-/* A sum of many numbers in two of f32: doubles would wait for the products, whose pipe they share.
- */
+/* A sum of many numbers in two f32: doubles would wait for the products, which use the same
+ * pipe. */
 struct long_sum {
     float sum, rest;
 
@@ -206,13 +204,13 @@ struct long_sum {
     }
 };
 
-/* Over half of the pixels of a channel: thread by thread of those that share the tile. */
+/* Sums half of the pixels of a channel, by each of the threads that share the tile. */
 template <int C> static __device__ inline float sum_half_row(const char *tile) {
     const int thread = fresh_thread() % (2 * C), c = thread / 2, first = thread % 2 * 32;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int run = i ^ first / 8; /* against bank conflicts: halves of a row meet otherwise */
+        const int run = i ^ first / 8; /* avoids bank conflicts between the halves of a row */
         const float4 v = *reinterpret_cast<const float4 *>(tile + wg_at<C>(c, first + 4 * run));
         sum += (v.x + v.y) + (v.z + v.w);
     }
@@ -222,7 +220,7 @@ template <int C> static __device__ inline float sum_half_row(const char *tile) {
 /* ---- products ---- */
 
 /* d (+)= A B of 8 STEPS numbers, where B is the columns of d of a matrix of COLUMNS: GROUP steps at
- * a time. While they are multiplied, a(step) makes the thread's part of A for the next ones. */
+ * a time. Meanwhile a(step) computes the thread's part of A for the next steps. */
 template <int COLUMNS, int STEPS, int GROUP, int N, class F>
 static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a) {
     float4 part[2][GROUP];
@@ -240,7 +238,7 @@ static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a
             wg_product(d, now[i], wg_rows<COLUMNS>(b, k + i), adds || k + i > 0);
         }
         wg_end();
-        wg_wait<1>(); /* those before */
+        wg_wait<1>(); /* the previous ones */
         wg_fence(d);
 #pragma unroll
         for (int i = 0; i < GROUP && k + GROUP < STEPS; i++) {
@@ -258,7 +256,7 @@ static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a
     }
 }
 
-/* The same with A a tile of channels in shared memory. */
+/* The same, with a tile of channels as A. */
 template <int COLUMNS, int K, int GROUP, int N>
 static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds,
                                             const char *tile) {
@@ -266,7 +264,7 @@ static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds
     multiply<COLUMNS, K / 8, GROUP>(d, b, adds, [&](int i) { return tile_factor<K>(from, i); });
 }
 
-/* Begins sums += A B over the pixels of a tile: rows of A from number `row` on. */
+/* Starts sums += A B over the pixels of a tile: rows of A from number `row` on. */
 template <int A_ROWS, int B_ROWS, int N>
 static __device__ inline void add_over_pixels(float (&sums)[N], const char *a, int row,
                                               const char *b) {
@@ -278,11 +276,11 @@ static __device__ inline void add_over_pixels(float (&sums)[N], const char *a, i
     }
 }
 
-/* ---- what a block leaves, in a fixed order ---- */
+/* ---- partial sums of a block, in a fixed order ---- */
 
-/* With a tile for each warpgroup both have sums of all: to the first one's. */
+/* With one tile per warpgroup both have partial sums: adds them into the first one's. */
 template <int C, int N> static __device__ inline void gather_sums(float (&sums)[N], float *room) {
-    if constexpr (TILES_AT_ONCE<C> == 2) {
+    if constexpr (TILES_PER_BLOCK<C> == 2) {
         float *other = room + threadIdx.x % WG_THREADS;
         __syncthreads();
         if (threadIdx.x >= WG_THREADS) {
@@ -301,7 +299,7 @@ template <int C, int N> static __device__ inline void gather_sums(float (&sums)[
     }
 }
 template <int C> static __device__ inline bool has_sums() {
-    return TILES_AT_ONCE<C> == 1 || threadIdx.x < WG_THREADS;
+    return TILES_PER_BLOCK<C> == 1 || threadIdx.x < WG_THREADS;
 }
 
 /* f(row, column, value) for all sums of the warpgroup, (64, N). */
@@ -313,7 +311,7 @@ template <int N, class F> static __device__ inline void each_sum(const float (&s
     }
 }
 
-/* to (N all warpgroups): what threads have summed up of their columns, from number `column` on;
+/* Writes to `to` (N of all warpgroups) the threads' sums of their columns, from number `column` on;
  * room: (rows, 8) doubles. */
 template <int N, int ROWS>
 static __device__ inline void fold_columns(const float (&sums)[N / 4], int column, double *to,
@@ -344,7 +342,7 @@ static __device__ inline void fold_columns(const float (&sums)[N / 4], int colum
     }
 }
 
-/* to (C): of sums of half rows; room: TILE_THREADS doubles. */
+/* Writes to `to` (C) the sums of half rows; room: TILE_THREADS doubles. */
 template <int C>
 static __device__ inline void fold_half_rows(double sum, double *to, double *room) {
     __syncthreads();
@@ -352,7 +350,7 @@ static __device__ inline void fold_half_rows(double sum, double *to, double *roo
     __syncthreads();
     if (threadIdx.x < C) {
         double all = 0.0;
-        for (int i = 0; i < TILES_AT_ONCE<C>; i++) {
+        for (int i = 0; i < TILES_PER_BLOCK<C>; i++) {
             all += room[i * 2 * C + 2 * threadIdx.x] + room[i * 2 * C + 2 * threadIdx.x + 1];
         }
         to[threadIdx.x] = all;

@@ -1,18 +1,18 @@
-/* The last two modes on the way to the core by the products of warpgroups; see compress.cuh.
+/* Projects the last two modes with warpgroup products; see compress.cuh.
  *
  *     T = G conj(U3),   out^T = T^T conj(U2),   for planes G (d2, d3).
  *
- * A warpgroup takes two planes at a time, which come into shared memory by bulk copies of a warp of
- * its own: the fence before them would wait for all that a thread has under way. Rows of the
- * first product are rows of a plane: row m = 16 w + g + 8 h of warp w is 4 g + w + 32 h of the
- * plane, as planes have rows of an odd number of entries and what half a warp reads then lies in
- * different banks. What it gives goes through shared memory, row m at place m, as rows of the
- * second product are columns of both planes: g and g + 8 of a warp are neighbours. Four warpgroups
- * share a multiprocessor as T of the second plane takes the place of that plane, which is fetched
- * when T has been read, and so later than the first one. The planes of a gradient may be masked:
- * what is kept of them goes to `values` and is 0 from then on; lists of what that is lie where T of
- * the first plane follows. And what is not finite may be counted: no number of T in its row is
- * finite then, which shows whether there is anything to count. */
+ * A warpgroup takes two planes at a time. A separate warp loads them into shared memory with bulk
+ * copies: the fence before a copy waits for all pending work of its thread. Rows of the first
+ * product are rows of a plane: row m = 16 w + g + 8 h of warp w is 4 g + w + 32 h of the plane.
+ * Planes have rows of an odd number of entries, so half a warp then reads from different banks. The
+ * result goes through shared memory, row m at place m, since rows of the second product are columns
+ * of both planes: g and g + 8 of a warp are neighbours. Four warpgroups fit on a multiprocessor
+ * because T of the second plane overwrites that plane, which is therefore fetched later than the
+ * first one, after T has been read. The planes of a gradient may be masked: kept entries are
+ * written to `values` and set to 0; their lists share memory with T of the first plane. Non-finite
+ * entries may be counted: they make a whole row of T non-finite, which shows whether there is
+ * anything to count. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
@@ -21,12 +21,13 @@
 enum {
     GROUPS = 4, /* warpgroups, and one more, whose warps fetch */
     BLOCK = (GROUPS + 1) * WG_THREADS,
-    TOGETHER = 2, /* planes */
-    PLACES = 64,  /* rows of a plane at most */
-    STEPS = 9,    /* of 4 entries of a row */
-    N = 48,       /* columns of either product */
-    T_BYTES = PLACES * N * (int)sizeof(float),
-    LIST = T_BYTES / TOGETHER / (int)sizeof(uint16_t) /* places of a rank block more than a plane */
+    PLANES_PER_PASS = 2, /* planes of a warpgroup's pass */
+    MAX_PLANE_ROWS = 64, /* rows of a plane at most */
+    STEPS = 9,           /* of 4 entries of a row */
+    N = 48,              /* columns of either product */
+    T_BYTES = MAX_PLANE_ROWS * N * (int)sizeof(float),
+    LIST_ENTRIES = T_BYTES / PLANES_PER_PASS /
+                   (int)sizeof(uint16_t) /* entries of a plane and of a rank block */
 };
 
 struct contract_task {
@@ -38,9 +39,9 @@ struct contract_task {
     int64_t begin; /* the first entry */
     float2 *values;
     float scale;
-    float *out;      /* (planes / together, part, together, r2, right) */
-    int together;    /* planes */
-    uint32_t *guard; /* NULL: nothing is counted */
+    float *out;           /* (groups, part, planes_per_group, r2, right) */
+    int planes_per_group; /* planes whose parts are stored together in out */
+    uint32_t *guard;      /* NULL: do not count */
 };
 
 /* Bytes of shared memory. */
@@ -51,26 +52,28 @@ struct contract_layout {
 static __host__ __device__ inline contract_layout layout_of(int d2, int d3) {
     contract_layout at;
     at.last = (8 * STEPS + 31) / 32 * (N * 128);
-    at.before = PLACES / 32 * (N * 128); /* of a part */
+    at.before = MAX_PLANE_ROWS / 32 * (N * 128); /* of a part */
     at.plane = d2 * d3 * (int)sizeof(float2);
     at.group = T_BYTES + at.plane + (at.plane > T_BYTES ? at.plane : T_BYTES);
-    at.all = 1024 + at.last + 2 * at.before +
-             GROUPS * (at.group + TOGETHER * (int)(2 * sizeof(uint64_t) + 4 * sizeof(uint32_t)));
+    at.all =
+        1024 + at.last + 2 * at.before +
+        GROUPS * (at.group + PLANES_PER_PASS * (int)(2 * sizeof(uint64_t) + 4 * sizeof(uint32_t)));
     return at;
 }
 
-/* conj(U) of both modes as second factors. Rows of the last one's are the parts of 4 entries, real
- * ones first; those of the other's are places. */
-static __device__ inline void lay_out(const contract_task &task, char *last, char *re, char *im) {
+/* conj(U) of both modes as right factors. The rows of the last mode's are the parts of 4 entries,
+ * real ones first; those of the other's are rows of a plane. */
+static __device__ inline void store_factors(const contract_task &task, char *last, char *re,
+                                            char *im) {
     constexpr int WARPS = BLOCK / 32;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     factor_share<(4 * STEPS + WARPS - 1) / WARPS, 1> of_last;
-    factor_share<(PLACES + WARPS - 1) / WARPS, 2> of_before;
+    factor_share<(MAX_PLANE_ROWS + WARPS - 1) / WARPS, 2> of_before;
     of_last.load(task.last, warp, lane);
     of_before.load(task.before, warp, lane);
     wg_zero<N>(last, (8 * STEPS + 31) / 32 * 32);
-    wg_zero<N>(re, PLACES);
-    wg_zero<N>(im, PLACES);
+    wg_zero<N>(re, MAX_PLANE_ROWS);
+    wg_zero<N>(im, MAX_PLANE_ROWS);
     __syncthreads();
     of_last.put(task.last, warp, lane, [&](int i, int j, float2 u) {
         const int k = i / 4 * 8 + i % 4;
@@ -91,13 +94,13 @@ static __device__ inline void lay_out(const contract_task &task, char *last, cha
 
 /* ---- kept entries ---- */
 
-/* Of a plane, half a warp has a rank block, and a lane a run of it. What that is made from is asked
- * for a plane ahead. */
+/* A plane's kept entries: half a warp takes a rank block, a lane a run of it. The words are loaded
+ * one plane ahead. */
 struct plane_runs {
     uint32_t mask, rank;
     uint32_t base; /* the rank of the first block */
 
-    /* Where the run of a lane begins, counted from the plane. */
+    /* Start of a lane's run, counted from the plane. */
     static __device__ int place_of(int64_t begin, int warp, int lane) {
         return 512 * (2 * warp + lane / 16) + 32 * (lane % 16) - (int)(begin % 512);
     }
@@ -132,9 +135,9 @@ static __device__ inline bool is_bad(float2 x) {
 /* Places of a plane's kept entries, in their order. */
 struct kept_places {
     uint16_t *list;
-    uint32_t *bounds; /* of the list, and the position of its beginning */
+    uint32_t *bounds; /* the ends of the list, and the position of its beginning */
 
-    /* By lanes with runs, as planes may be full of kept entries or have none. */
+    /* One lane per run, since planes may be full of kept entries or have none. */
     __device__ void fill(const plane_runs &asked, int64_t begin, int entries, int warp,
                          int lane) const {
         const int place = plane_runs::place_of(begin, warp, lane);
@@ -153,7 +156,8 @@ struct kept_places {
     }
 };
 
-/* Takes what is kept out of a plane, all threads in turn. How many of a thread's are not finite. */
+/* Moves the kept entries of a plane to `values`, all threads in turn. Returns the thread's number
+ * of non-finite ones. */
 static __device__ inline uint32_t gather(const contract_task &task, const kept_places &places,
                                          float2 *plane, int warp, int lane) {
     uint32_t bad = 0;
@@ -195,8 +199,7 @@ struct plane_rows {
     }
 };
 
-/* Entries of these rows that are not finite and not kept, of the plane in memory that begins with
- * `begin`. */
+/* Non-finite entries of these rows that are not kept; the plane begins with entry `begin`. */
 template <bool KEPT>
 static __device__ inline uint32_t count_bad(const contract_task &task, const float2 *plane,
                                             int64_t begin, int row, int t) {
@@ -211,18 +214,18 @@ static __device__ inline uint32_t count_bad(const contract_task &task, const flo
     return bad;
 }
 
-/* T of a plane has rows of N numbers, of which every other pair of rows has 8 and 8 exchanged:
- * what half a warp writes or reads lies in different banks. */
+/* T of a plane has rows of N numbers. In every other pair of rows the two 8s of each 16 are
+ * exchanged, so that half a warp writes to and reads from different banks. */
 static __device__ inline int exchanged(int row) {
     return row / 2 % 2 * 8;
 }
 
-/* What a thread has of T, to its places. */
-static __device__ inline void put_t(const float (&sum)[N / 2], float *turned, int m, int t,
+/* Stores a thread's part of T. */
+static __device__ inline void put_t(const float (&sum)[N / 2], float *transposed, int m, int t,
                                     int width) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float *row = turned + (m + 8 * h) * N + 2 * t;
+        float *row = transposed + (m + 8 * h) * N + 2 * t;
         float *at[2] = {row + exchanged(m), row - exchanged(m)};
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
@@ -234,7 +237,7 @@ static __device__ inline void put_t(const float (&sum)[N / 2], float *turned, in
     }
 }
 
-/* Two columns of T, as first factors of a step. */
+/* Two columns of T, as left factors of a step. */
 struct columns_of_t {
     float4 re, im;
 
@@ -251,8 +254,8 @@ struct columns_of_t {
 
 static __device__ inline void store_plane(const contract_task &task, int plane, int j3, int t,
                                           const float (&re)[N / 2], const float (&im)[N / 2]) {
-    const int before = plane / task.together * task.together; /* with both parts */
-    const int part = task.together * task.r2 * task.right;
+    const int before = plane / task.planes_per_group * task.planes_per_group; /* with both parts */
+    const int part = task.planes_per_group * task.r2 * task.right;
     float *row =
         task.out + (int64_t)(plane + before) * task.r2 * task.right + j3 + 2 * t * task.right;
 #pragma unroll
@@ -267,20 +270,20 @@ static __device__ inline void store_plane(const contract_task &task, int plane, 
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
-template <bool USUAL> static __device__ inline contract_task sizes_of(contract_task task) {
-    if (USUAL) {
-        task.d2 = USUAL_D2;
-        task.d3 = USUAL_D3;
-        task.right = USUAL_RIGHT;
+template <bool COMMON> static __device__ inline contract_task sizes_of(contract_task task) {
+    if (COMMON) {
+        task.d2 = COMMON_D2;
+        task.d3 = COMMON_D3;
+        task.right = COMMON_RIGHT;
     }
     return task;
 }
 
-template <bool KEPT, bool COUNTS, bool USUAL>
+template <bool KEPT, bool COUNTS, bool COMMON>
 static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task given) {
-    const contract_task task = sizes_of<USUAL>(given);
+    const contract_task task = sizes_of<COMMON>(given);
     extern __shared__ char shared[];
     const contract_layout at = layout_of(task.d2, task.d3);
     char *last = shared + (1024 - shared_at(shared) % 1024) % 1024;
@@ -293,27 +296,27 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     char *own = groups + group * at.group;
     const auto plane_of = [&](int h) { return own + T_BYTES + h * at.plane; };
     uint64_t *full =
-        reinterpret_cast<uint64_t *>(groups + GROUPS * at.group) + group * (2 * TOGETHER);
-    uint64_t *empty = full + TOGETHER;
+        reinterpret_cast<uint64_t *>(groups + GROUPS * at.group) + group * (2 * PLANES_PER_PASS);
+    uint64_t *empty = full + PLANES_PER_PASS;
     uint32_t *bounds = reinterpret_cast<uint32_t *>(
-        groups + GROUPS * (at.group + 2 * TOGETHER * (int)sizeof(uint64_t)));
+        groups + GROUPS * (at.group + 2 * PLANES_PER_PASS * (int)sizeof(uint64_t)));
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
-    const int pairs = (task.planes + TOGETHER - 1) / TOGETHER;
+    const int pairs = (task.planes + PLANES_PER_PASS - 1) / PLANES_PER_PASS;
     const auto plane_at = [&](int pair, int h) {
-        return min(pair * TOGETHER + h,
-                   task.planes - 1); /* beyond the last one it is taken again */
+        return min(pair * PLANES_PER_PASS + h,
+                   task.planes - 1); /* past the end: the last plane again */
     };
     const auto memory_of = [&](int pair, int h) {
         return task.in + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
     };
     if (fetches && lane == 0) {
-        for (int h = 0; h < TOGETHER; h++) {
+        for (int h = 0; h < PLANES_PER_PASS; h++) {
             barrier_init(full + h, 1);
             barrier_init(empty + h, WG_THREADS);
         }
         barriers_made();
     }
-    lay_out(task, last, re_of_u, im_of_u);
+    store_factors(task, last, re_of_u, im_of_u);
     wg_publish();
     __syncthreads();
     pdl_wait();
@@ -321,7 +324,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     if (fetches) {
         registers_decrease<24>();
         for (int pair = first, round = 0; lane == 0 && pair < pairs; pair += stride, round++) {
-            for (int h = 0; h < TOGETHER; h++) {
+            for (int h = 0; h < PLANES_PER_PASS; h++) {
                 if (round > 0) {
                     barrier_wait(empty + h, (round - 1) % 2);
                     wg_publish();
@@ -336,21 +339,21 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     const auto begin_of = [&](int pair, int h) {
         return task.begin + plane_at(pair, h) * (int64_t)(task.d2 * task.d3);
     };
-    /* behind the sums of the pair before, and before those of this one */
+    /* shares memory with T: filled after the previous pair's products */
     const auto places_of = [&](int h) {
-        return kept_places{reinterpret_cast<uint16_t *>(own) + h * LIST,
-                           bounds + (TOGETHER * group + h) * 4};
+        return kept_places{reinterpret_cast<uint16_t *>(own) + h * LIST_ENTRIES,
+                           bounds + (PLANES_PER_PASS * group + h) * 4};
     };
-    plane_runs runs[TOGETHER];
-    for (int h = 0; h < TOGETHER && KEPT && first < pairs; h++) {
+    plane_runs runs[PLANES_PER_PASS];
+    for (int h = 0; h < PLANES_PER_PASS && KEPT && first < pairs; h++) {
         runs[h].ask(task.kept, begin_of(first, h), task.d2 * task.d3, warp, lane);
     }
     const uint64_t last_matrix = wg_matrix(last);
     const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
-    const int width = TOGETHER * task.right, m = 16 * warp + g;
+    const int width = PLANES_PER_PASS * task.right, m = 16 * warp + g;
     const int column = 16 * warp + 2 * g < width ? 16 * warp + 2 * g : 0;
     const int h_of = column / task.right, j3 = column - h_of * task.right;
-    /* T of the second plane takes its place */
+    /* T of the second plane overwrites that plane */
     const auto t_of = [&](int h) {
         return reinterpret_cast<float *>(own + h * (T_BYTES + at.plane));
     };
@@ -360,10 +363,10 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     uint32_t bad = 0;
     for (int pair = first, round = 0; pair < pairs; pair += stride, round++) {
         const bool more = pair + stride < pairs;
-        wg_sync(); /* T of the planes before has been read */
+        wg_sync(); /* T of the previous planes has been read */
         if (KEPT) {
 #pragma unroll
-            for (int h = 0; h < TOGETHER; h++) {
+            for (int h = 0; h < PLANES_PER_PASS; h++) {
                 places_of(h).fill(runs[h], begin_of(pair, h), task.d2 * task.d3, warp, lane);
                 if (more) {
                     runs[h].ask(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
@@ -377,13 +380,13 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             if (KEPT) {
                 const uint32_t kept =
                     gather(task, places_of(h), reinterpret_cast<float2 *>(plane_of(h)), warp, lane);
-                bad += pair * TOGETHER + h < task.planes ? kept : 0;
+                bad += pair * PLANES_PER_PASS + h < task.planes ? kept : 0;
                 wg_sync();
             }
         };
         take_kept(0);
 #pragma unroll
-        for (int h = 0; h < TOGETHER; h++) {
+        for (int h = 0; h < PLANES_PER_PASS; h++) {
             plane_rows rows;
             rows.load(task, reinterpret_cast<const float2 *>(plane_of(h)), 4 * g + warp, t);
             if (h == 0) {
@@ -402,11 +405,12 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             wg_end();
             wg_wait<0>();
             wg_fence(sum);
-            if (COUNTS && pair * TOGETHER + h < task.planes && (is_bad(sum[0]) || is_bad(sum[2]))) {
+            if (COUNTS && pair * PLANES_PER_PASS + h < task.planes &&
+                (is_bad(sum[0]) || is_bad(sum[2]))) {
                 bad +=
                     count_bad<KEPT>(task, memory_of(pair, h), begin_of(pair, h), 4 * g + warp, t);
             }
-            if (h == 0) { /* whose T takes the place of the lists */
+            if (h == 0) { /* whose T overwrites the lists */
                 take_kept(1);
             } else {
                 wg_sync(); /* all rows of the plane have been read */
@@ -418,7 +422,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
         columns_of_t next;
         next.load(re_of_t, im_of_t, 0);
 #pragma unroll
-        for (int k = 0; k < PLACES / 8; k++) {
+        for (int k = 0; k < MAX_PLANE_ROWS / 8; k++) {
             wg_hold(next.re);
             wg_hold(next.im);
             const float4 x = next.re, y = next.im, minus = make_float4(-x.x, -x.y, -x.z, -x.w);
@@ -428,7 +432,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             wg_product(re, y, wg_rows<N>(im_matrix, k), true);
             wg_product(im, minus, wg_rows<N>(im_matrix, k), true);
             wg_end();
-            if (k + 1 < PLACES / 8) {
+            if (k + 1 < MAX_PLANE_ROWS / 8) {
                 next.load(re_of_t, im_of_t, k + 1);
             }
             wg_wait<0>();
@@ -436,7 +440,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
         wg_fence(re);
         wg_fence(im);
         barrier_arrive(empty + 1);
-        const int plane = pair * TOGETHER + h_of;
+        const int plane = pair * PLANES_PER_PASS + h_of;
         if (16 * warp + 2 * g < width && plane < task.planes) {
             store_plane(task, plane, j3, t, re, im);
         }
@@ -453,19 +457,19 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
     int most = 0;
-    return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > PLACES / 2 && s->d2 <= PLACES &&
-           s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N && 2 * s->right <= N &&
-           s->right % 4 == 0 &&
+    return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > MAX_PLANE_ROWS / 2 &&
+           s->d2 <= MAX_PLANE_ROWS && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
+           2 * s->right <= N && s->right % 4 == 0 &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
            layout_of(s->d2, s->d3).all <= most;
 }
 
-template <bool USUAL> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
+template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
     if (gathers) {
-        return counts ? contract_planes<true, true, USUAL> : contract_planes<true, false, USUAL>;
+        return counts ? contract_planes<true, true, COMMON> : contract_planes<true, false, COMMON>;
     }
-    return counts ? contract_planes<false, true, USUAL> : contract_planes<false, false, USUAL>;
+    return counts ? contract_planes<false, true, COMMON> : contract_planes<false, false, COMMON>;
 }
 
 tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -474,8 +478,8 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     const cuda_planes &s = plan->planes;
     contract_task task = contract_task();
     task.in = static_cast<const float2 *>(in);
-    task.together = after_mode_one ? (int)plan->step[2].factor.rank : 1;
-    task.planes = (int)(count * (after_mode_one ? task.together : plan->step[1].left));
+    task.planes_per_group = after_mode_one ? (int)plan->step[2].factor.rank : 1;
+    task.planes = (int)(count * (after_mode_one ? task.planes_per_group : plan->step[1].left));
     task.d2 = s.d2;
     task.d3 = s.d3;
     task.r2 = s.r2;
@@ -488,9 +492,9 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.scale = (float)op->scale;
     task.out = static_cast<float *>(out);
     task.guard = op->guard;
-    const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
-    const auto kernel = are_usual(s) ? kernel_of<true>(gathers, op->guard != NULL)
-                                     : kernel_of<false>(gathers, op->guard != NULL);
+    const int64_t pairs = (task.planes + PLANES_PER_PASS - 1) / PLANES_PER_PASS;
+    const auto kernel = has_common_sizes(s) ? kernel_of<true>(gathers, op->guard != NULL)
+                                            : kernel_of<false>(gathers, op->guard != NULL);
     return CUDA_CHECK(be,
                       launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
                                      layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,

@@ -1,22 +1,22 @@
-/* The last mode but one towards the core; see compress.cuh.
+/* Projects the last mode but one; see compress.cuh.
  *
  *     out_re = Re V^T in_re + Im V^T in_im,   out_im = Re V^T in_im - Im V^T in_re,
  *
- * of one plane after the other: (128 rows, part, right) becomes (part, rank, right). Both lie in
- * one piece and go by bulk copies, two planes ahead. A warpgroup has 32 numbers of V in registers,
- * as first factor whose rows g and g + 8 are real and imaginary part of a number, so that a thread
- * has all that its numbers are made of. What comes in lies the wrong way round for a product: all
- * warps turn the next plane while they multiply this one. */
+ * plane by plane: (128 rows, part, right) becomes (part, rank, right). Both are contiguous and
+ * moved by bulk copies, two planes ahead. A warpgroup has 32 numbers of V in registers, as left
+ * factor: rows g and g + 8 are the real and imaginary part of a number, so a thread has both parts
+ * of its numbers. Products need the input transposed: all warps transpose the next plane while they
+ * multiply this one. */
 #include "backend/cuda/compress/factor_fragments.cuh"
-#include "backend/cuda/sm90/turned_rows.cuh"
+#include "backend/cuda/sm90/transpose_rows.cuh"
 
 enum {
     GROUPS = 3,
     NUMBERS = 32, /* of a warpgroup.. */
-    ROWS = 128,   /* ..made of so many */
+    ROWS = 128,   /* ..each a sum over this many rows */
     STEPS = ROWS / 8,
-    TURNED_BYTES = turned_bytes(STEPS),
-    BUFFERS = 2 /* of what comes in, and of what has been turned */
+    TRANSPOSED_BYTES = transposed_bytes(STEPS),
+    BUFFERS = 2 /* of inputs, and of transposed inputs */
 };
 
 struct rows_task {
@@ -26,7 +26,7 @@ struct rows_task {
     factor_reader v;
 };
 
-/* Bytes of shared memory: a plane that comes in, and what a warpgroup makes of it. */
+/* Bytes of shared memory: an input plane, and a warpgroup's output. */
 struct rows_layout {
     int in, out, all;
 };
@@ -35,7 +35,7 @@ static __host__ __device__ inline rows_layout layout_of(int right) {
     rows_layout at;
     at.in = ROWS * 2 * right * (int)sizeof(float);
     at.out = 2 * NUMBERS * right * (int)sizeof(float);
-    at.all = 1024 + BUFFERS * (TURNED_BYTES + at.in) + GROUPS * at.out +
+    at.all = 1024 + BUFFERS * (TRANSPOSED_BYTES + at.in) + GROUPS * at.out +
              (BUFFERS + 1) * (int)sizeof(uint64_t);
     return at;
 }
@@ -45,12 +45,13 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     const rows_layout at = layout_of(task.right);
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int lane = thread % 32, t = lane % 4, number = thread / 32 * 8 + lane / 4;
-    char *turned = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    char *in = turned + BUFFERS * TURNED_BYTES, *own = in + BUFFERS * at.in + group * at.out;
+    char *transposed = shared + (1024 - shared_at(shared) % 1024) % 1024;
+    char *in = transposed + BUFFERS * TRANSPOSED_BYTES,
+         *own = in + BUFFERS * at.in + group * at.out;
     uint64_t *full = reinterpret_cast<uint64_t *>(in + BUFFERS * at.in + GROUPS * at.out);
-    uint64_t *turned_full = full + BUFFERS;
+    uint64_t *transposed_full = full + BUFFERS;
     const int stride = (int)gridDim.x, plane_size = 2 * task.rank * task.right;
-    const int count = max(min(NUMBERS, task.rank - group * NUMBERS), 0); /* numbers there are */
+    const int count = max(min(NUMBERS, task.rank - group * NUMBERS), 0); /* numbers that exist */
 
     const auto fetch = [&](int plane, int buffer) {
         barrier_expect(full + buffer, at.in);
@@ -59,13 +60,13 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     };
     const auto turn = [&](int round) {
         barrier_wait(full + round % 2, round / 2 % 2);
-        turn_pairs<STEPS>(reinterpret_cast<const float *>(in + round % 2 * at.in), task.right,
-                          turned + round % 2 * TURNED_BYTES);
+        transpose_pairs<STEPS>(reinterpret_cast<const float *>(in + round % 2 * at.in), task.right,
+                               transposed + round % 2 * TRANSPOSED_BYTES);
     };
     if (threadIdx.x == 0) {
         barrier_init(full, 1);
         barrier_init(full + 1, 1);
-        barrier_init(turned_full, GROUPS * WG_THREADS / 32);
+        barrier_init(transposed_full, GROUPS * WG_THREADS / 32);
         barriers_made();
     }
     float4 v[STEPS];
@@ -78,7 +79,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     __syncthreads();
     pdl_wait();
     pdl_launch_dependents();
-    if (threadIdx.x == 0) { /* there is a plane for every block */
+    if (threadIdx.x == 0) { /* every block has a plane */
         fetch((int)blockIdx.x, 0);
         if ((int)blockIdx.x + stride < task.planes) {
             fetch((int)blockIdx.x + stride, 1);
@@ -86,18 +87,18 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
     }
     turn(0);
     wg_publish();
-    warp_arrives(turned_full);
+    warp_arrives(transposed_full);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
-        const uint64_t matrix = wg_matrix(turned + round % 2 * TURNED_BYTES);
-        barrier_wait(turned_full, round % 2);
+        const uint64_t matrix = wg_matrix(transposed + round % 2 * TRANSPOSED_BYTES);
+        barrier_wait(transposed_full, round % 2);
         if (threadIdx.x == 0 && plane + 2 * stride < task.planes) {
             fetch(plane + 2 * stride, round % 2);
         }
-        float sum[TURNED_N / 2];
+        float sum[TRANSPOSED_N / 2];
         wg_begin();
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            wg_product(sum, v[s], wg_rows<TURNED_N>(matrix, s), s > 0);
+            wg_product(sum, v[s], wg_rows<TRANSPOSED_N>(matrix, s), s > 0);
         }
         wg_end();
         if (plane + stride < task.planes) {
@@ -108,12 +109,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
         }
         wg_wait<0>();
         wg_fence(sum);
-        wg_sync(); /* what was sent before has been read */
+        wg_sync(); /* the previous copy out has been read */
         float *re = reinterpret_cast<float *>(own) + number * task.right + t;
         float *im = re + count * task.right;
         if (number < count) {
 #pragma unroll
-            for (int j = 0; j < TURNED_STEPS; j++) {
+            for (int j = 0; j < TRANSPOSED_STEPS; j++) {
                 if (4 * j < task.right) {
                     re[4 * j] = sum[4 * j] + sum[4 * j + 3];
                     im[4 * j] = sum[4 * j + 1] - sum[4 * j + 2];
@@ -121,7 +122,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
             }
         }
         wg_publish();
-        warp_arrives(turned_full);
+        warp_arrives(transposed_full);
         wg_sync();
         if (thread == 0 && count > 0) {
             const int bytes = count * task.right * (int)sizeof(float);
@@ -130,7 +131,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
             send_bulk(to + task.rank * task.right, own + bytes, bytes);
         }
     }
-    if (thread == 0) { /* shared memory is there until it has been read */
+    if (thread == 0) { /* keep shared memory until the copy has read it */
         sent_bulk();
     }
 }
@@ -142,7 +143,7 @@ bool cuda_sm90_contract_rows_fits(const tg_backend *be, const cuda_plan *plan) {
     int most = 0;
     return !plan->split && cuda_state_of(be)->is_hopper && step->dim == ROWS &&
            step->factor.rank <= GROUPS * NUMBERS && step->right % 4 == 0 &&
-           step->right <= 4 * TURNED_STEPS &&
+           step->right <= 4 * TRANSPOSED_STEPS &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
            layout_of((int)step->right).all <= most;

@@ -1,25 +1,24 @@
-/* A step of Adam where a tensor is projected in mode 0, between its last product towards the core
- * and its first one back:
+/* A step of Adam for a tensor projected in mode 0, between the last product of the projection and
+ * the first one of the expansion:
  *
- *   g[j][c] = sum over i of conj(U)[i][j] in[i][c],  m, v and u of it as Adam has them,
+ *   g[j][c] = sum over i of conj(U)[i][j] in[i][c],  Adam's m, v and u of it,
  *   in[i][c] = sum over j of U[i][j] u[j][c],
  *
  * for every column c; the core is in registers only. A warpgroup has 64 columns, as in
- * mode_columns.cu. What the first product gives a thread, and Adam makes of it, is what the thread
- * needs as first factor of the second one (tile/warpgroup.cuh), whose numbers come 64 at a time.
- * HALF: the second product and what it gives are complex numbers in f16 (half_columns.cu). Kept
- * entries, which belong to no column, are moved behind the tiles, most of them by warpgroups that
- * have a tile less than others. */
+ * mode_columns.cu. A thread's results of the first product, updated by Adam, are its left factor of
+ * the second one (tile/warpgroup.cuh), which takes 64 numbers at a time. HALF: the second product
+ * and its result are complex f16 (half_columns.cu). Kept entries, which belong to no column, are
+ * updated after the tiles, most of them by warpgroups that have a tile less than the others. */
 #include "backend/cuda/optim/adam.cuh"
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/sm90/mode_steps.cuh"
 
 enum {
-    AT_ONCE = 4,                      /* packs of kept entries that a thread has on their way.. */
-    VALUES = 2 * AT_ONCE * WG_THREADS /* ..and entries of a warpgroup that are moved at once */
+    PACKS_IN_FLIGHT = 4, /* packs of kept entries that a thread loads at once.. */
+    VALUES_PER_MOVE =
+        2 * PACKS_IN_FLIGHT * WG_THREADS /* ..and entries that a warpgroup updates at once */
 };
 
-/* A step of the ring is 8 numbers; all but one of them are on their way. */
+/* A step of the ring is 8 numbers; all but one in flight. */
 static constexpr __host__ __device__ int ring_of(int dim) {
     return dim <= 64 ? 8 : 4;
 }
@@ -27,7 +26,7 @@ static constexpr __host__ __device__ int groups_of(int dim) {
     return dim <= 64 ? 3 : 2;
 }
 
-/* Numbers of the second product at a time: their sums go where those of the first one were. */
+/* Numbers per piece of the second product: its sums reuse the registers of the first one's. */
 static constexpr __host__ __device__ int back_of(int dim) {
     return dim <= 64 ? 32 : 64;
 }
@@ -38,11 +37,11 @@ struct core_adam_task {
     float *v;
     adam_step step;
     adam_arrays<float, float, float, float> values; /* of step.n entries */
-    int per_tile; /* how often VALUES entries are moved in the time of a tile */
+    int per_tile; /* moves of VALUES_PER_MOVE entries in the time of a tile */
 };
 
-/* Where U lies: parts of the factor to the core, then of those back, back_of numbers at a time; in
- * f16 both parts of the first half of these, then of the second one. */
+/* Offsets of U: parts of the factor for the projection, then for the expansion, back_of numbers at
+ * a time; in f16 both parts of the first half of these, then of the second half. */
 struct core_adam_layout {
     int part, back, back_part, ring, all;
 };
@@ -51,14 +50,15 @@ template <int N, int DIM> static __host__ __device__ inline core_adam_layout lay
     core_adam_layout at = {};
     at.part = part_bytes<N>(dim);
     at.back = 2 * at.part;
-    at.back_part = part_bytes<back_of(DIM)>(N); /* filled up, as factors are */
+    at.back_part = part_bytes<back_of(DIM)>(N); /* padded, as factors are */
     at.ring = at.back + DIM / back_of(DIM) * 2 * at.back_part;
     at.all = 1024 + at.ring + groups_of(DIM) * 4 * ring_of(DIM) * STEP_BYTES;
     return at;
 }
 
 template <int N, int BACK, bool HALF>
-static __device__ inline void lay_out(const mode_call &s, const core_adam_layout &at, char *to) {
+static __device__ inline void store_factor(const mode_call &s, const core_adam_layout &at,
+                                           char *to) {
     for (int e = (int)threadIdx.x; e < at.ring / 16; e += (int)blockDim.x) {
         reinterpret_cast<float4 *>(to)[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
@@ -80,8 +80,8 @@ static __device__ inline void lay_out(const mode_call &s, const core_adam_layout
 
 /* ---- moments ---- */
 
-/* Where a thread has the moments of two neighbours of a row of the core; WIDE: both at once. What
- * it has none of is read elsewhere and not written. */
+/* Addresses of the moments of two neighbours in a row of the core; WIDE: both at once. A missing
+ * neighbour is read from another address and not written. */
 template <bool WIDE> struct moments_at {
     float2 *m;
     float *v;
@@ -123,8 +123,8 @@ template <bool WIDE> struct moments_at {
     }
 };
 
-/* As `advance` has it, but for the direction, which is rounded to ten bits: by the nearest that one
- * instruction gives of a root and of an inverse. */
+/* As `advance`, except that the direction is rounded to ten bits: the root and the inverse are
+ * single approximate instructions. */
 template <bool HALF>
 static __device__ inline void advance_pair(const adam_rates<float> &r, float re, float im,
                                            float *m_re, float *m_im, float *v, float *u_re,
@@ -140,7 +140,7 @@ static __device__ inline void advance_pair(const adam_rates<float> &r, float re,
     *u_im = HALF ? *m_im * inverse : to_tf32(*m_im * inverse);
 }
 
-/* The direction of 8 K numbers and two columns as first factor of the second product. */
+/* The direction of 8 K numbers and two columns as left factor of the second product. */
 template <int K, bool HALF> struct direction;
 
 template <int K> struct direction<K, false> {
@@ -193,14 +193,14 @@ template <int K> struct direction<K, true> {
     }
 };
 
-/* Adam on what the first product has given: its direction, 0 where a column does not belong to the
- * core. Numbers behind the last one are multiplied by 0. */
+/* Applies Adam to the result of the first product: its direction, 0 if a column does not belong to
+ * the core. Numbers past the last one are multiplied by 0. */
 template <int N, bool WIDE, bool HALF>
 static __device__ inline void move_core(const core_adam_task &task, const adam_rates<float> &rates,
                                         int64_t first, int lane, const float (&re)[N / 2],
                                         const float (&im)[N / 2], direction<N / 8, HALF> *to) {
     constexpr int ROWS = N / 4; /* of a thread: numbers 2t, 2t + 1, 2t + 8, .. */
-    constexpr int AHEAD = N > 48 ? 8 : WIDE && HALF ? 6 : 4; /* whose moments are on their way */
+    constexpr int AHEAD = N > 48 ? 8 : WIDE && HALF ? 6 : 4; /* prefetched moments */
     const mode_call &s = task.call;
     const moments_at<WIDE> moments(task, (int)first + lane / 4 * 2);
     const int row = (int)s.row, made = s.made, number = lane % 4 * 2;
@@ -232,7 +232,7 @@ static __device__ inline void move_core(const core_adam_task &task, const adam_r
     }
 }
 
-/* ---- the way back ---- */
+/* ---- the expansion ---- */
 
 template <int D>
 static __device__ inline void store_back(const mode_call &s, int64_t first, int piece, int lane,
@@ -277,9 +277,9 @@ static __device__ inline void store_half(const mode_call &s, int64_t first, int 
 
 /* The direction times U. HALF: x and y are the sums of both halves of a piece. */
 template <int PIECES, bool HALF, int K, int D>
-static __device__ inline void go_back(const mode_call &s, const core_adam_layout &at, const char *u,
-                                      int64_t first, int lane, direction<K, HALF> &by,
-                                      float (&x)[D], float (&y)[D]) {
+static __device__ inline void expand_mode(const mode_call &s, const core_adam_layout &at,
+                                          const char *u, int64_t first, int lane,
+                                          direction<K, HALF> &by, float (&x)[D], float (&y)[D]) {
     constexpr int BACK = 2 * D;
     by.hold();
 #pragma unroll 1
@@ -306,24 +306,25 @@ static __device__ inline void go_back(const mode_call &s, const core_adam_layout
 
 /* ---- kept entries ---- */
 
-/* Number `run` of VALUES of them, by a warpgroup; packs of two are all asked for before the first
- * is moved. */
+/* Move number `run` of VALUES_PER_MOVE entries, by a warpgroup; issues the loads of all packs
+ * before updating the first. */
 static __device__ inline void move_values(const core_adam_task &task,
                                           const adam_rates<float> &rates, int64_t run) {
     const auto &a = task.values;
     const int thread = (int)threadIdx.x % WG_THREADS;
-    const int64_t begin = run * VALUES;
-    if (2 * task.step.packs < min(begin + VALUES, task.step.n)) {
-        for (int64_t e = begin + thread; e < min(begin + VALUES, task.step.n); e += WG_THREADS) {
+    const int64_t begin = run * VALUES_PER_MOVE;
+    if (2 * task.step.packs < min(begin + VALUES_PER_MOVE, task.step.n)) {
+        for (int64_t e = begin + thread; e < min(begin + VALUES_PER_MOVE, task.step.n);
+             e += WG_THREADS) {
             move<2, span<1, false>>(rates, a, e);
         }
         return;
     }
-    pack<float, 4> grad[AT_ONCE], old[AT_ONCE];
-    pack<float, 2> squares[AT_ONCE];
+    pack<float, 4> grad[PACKS_IN_FLIGHT], old[PACKS_IN_FLIGHT];
+    pack<float, 2> squares[PACKS_IN_FLIGHT];
     const auto at = [&](int i) { return begin + 2 * (thread + i * WG_THREADS); };
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
+    for (int i = 0; i < PACKS_IN_FLIGHT; i++) {
         if (at(i) < task.step.n) {
             grad[i] = load<4, true>(a.grad + 2 * at(i));
             old[i] = load<4, true>(a.m + 2 * at(i));
@@ -331,7 +332,7 @@ static __device__ inline void move_values(const core_adam_task &task,
         }
     }
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
+    for (int i = 0; i < PACKS_IN_FLIGHT; i++) {
         if (at(i) < task.step.n) {
             pack<float, 4> u;
             advance<2>(rates, grad[i], old[i].at, squares[i].at, u.at);
@@ -342,12 +343,12 @@ static __device__ inline void move_values(const core_adam_task &task,
     }
 }
 
-/* All of them: warpgroups that have a tile less than others, from number `full` of `all` on, move
- * as many as take the time of one, the rest is shared out. */
+/* All kept entries: warpgroups that have a tile less than the others, from number `full` of `all`
+ * on, take as many as fit into the time of a tile; the rest is shared equally. */
 static __device__ inline void move_all_values(const core_adam_task &task,
                                               const adam_rates<float> &rates, int64_t number,
                                               int64_t full, int64_t all) {
-    const int64_t runs = (task.step.n + VALUES - 1) / VALUES, idle = all - full;
+    const int64_t runs = (task.step.n + VALUES_PER_MOVE - 1) / VALUES_PER_MOVE, idle = all - full;
     const int64_t before = min(runs, idle * task.per_tile);
     if (number >= full) {
         for (int64_t run = number - full; run < before; run += idle) {
@@ -359,7 +360,7 @@ static __device__ inline void move_all_values(const core_adam_task &task,
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 template <int N, int DIM, bool WIDE, bool HALF>
 static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
@@ -375,7 +376,7 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
     int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
 
     step_reader<false> reader;
-    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int64_t fetched = tile; /* the tile being fetched, and its next step */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
         if (fetched < tiles) {
@@ -388,7 +389,7 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         }
         copies_commit();
     };
-    lay_out<N, back_of(DIM), HALF>(s, at, u);
+    store_factor<N, back_of(DIM), HALF>(s, at, u);
     wg_publish();
     pdl_wait();
     pdl_launch_dependents();
@@ -407,14 +408,14 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
         copies_wait_all_but<RING - 2>();
         __syncwarp();
         reader.take(ring + slot * STEP_BYTES, lane, &next_re, &next_im);
-        fetch((slot + RING - 1) % RING); /* what the step before was made from */
+        fetch((slot + RING - 1) % RING); /* the buffer of the previous step */
         slot = (slot + 1) % RING;
     };
     if (tile < tiles) {
         take();
     }
     constexpr int BACK = back_of(DIM);
-    float re[N / 2], im[N / 2]; /* of both products: registers are short */
+    float re[N / 2], im[N / 2]; /* of both products, to save registers */
     for (; tile < tiles; tile += stride) {
         const int64_t first = tile * 64 + warp % 4 * 16;
         direction<N / 8, HALF> by;
@@ -426,23 +427,23 @@ static __global__ void __launch_bounds__(groups_of(DIM) * WG_THREADS, 1)
             b.multiply(re, wg_rows<N>(im_of_u, k), 0, true);
             minus.multiply(im, wg_rows<N>(im_of_u, k), 0, true);
             wg_end();
-            take(); /* beyond the last tile there is nothing, which does no harm */
+            take(); /* past the last tile: unused */
             wg_wait<0>();
         }
         wg_fence(re);
         wg_fence(im);
         move_core<N, WIDE>(task, rates, first, lane, re, im, &by);
         keep_order(lane);
-        go_back<DIM / BACK>(s, at, u, first, lane, by, reinterpret_cast<float(&)[BACK / 2]>(re),
-                            reinterpret_cast<float(&)[BACK / 2]>(im));
+        expand_mode<DIM / BACK>(s, at, u, first, lane, by, reinterpret_cast<float(&)[BACK / 2]>(re),
+                                reinterpret_cast<float(&)[BACK / 2]>(im));
     }
-    const int64_t full = tiles % stride; /* warpgroups with one tile more than the others */
+    const int64_t full = tiles % stride; /* warpgroups with one more tile than the others */
     move_all_values(task, rates, tile % stride, full == 0 ? stride : full, stride);
 }
 
 /* ---- launches ---- */
 
-/* Numbers of the core and of mode 0 that there are kernels for. */
+/* Sizes of the core and of mode 0 with a kernel. */
 static bool is_small(int dim, int rank) {
     return dim <= 64 && rank <= 48;
 }
@@ -450,7 +451,7 @@ static bool is_large(int dim, int rank) {
     return dim <= 128 && rank <= 88;
 }
 
-/* Whether it is a step as this kernel has it, sizes aside. */
+/* Whether this kernel supports the update, sizes aside. */
 static bool is_plain(const tg_compress *op, const tg_adam *adam) {
     return op->core && op->values && op->bitmap && op->masked && op->scale == 1.0 &&
            op->beta == 0.0 && adam->form == TG_STATE_FULL && !adam->split && !adam->counts &&
@@ -492,7 +493,7 @@ static tg_status run(tg_backend *be, const core_adam_task &task) {
 tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_adam *adam) {
     const int64_t size = call->made * call->row;
     const int64_t before = call->core - static_cast<const number<float, 2> *>(adam->grad);
-    const int64_t values = before == 0 ? size : 0; /* where they begin */
+    const int64_t values = before == 0 ? size : 0; /* offset of the values */
     const bool is_half = call->half_out != NULL;
     core_adam_task task = core_adam_task();
     task.call = *call;
@@ -505,9 +506,9 @@ tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_ad
                    static_cast<float *>(adam->direction) + 2 * values, NULL};
     task.step.n = adam->n - size;
     task.step.packs = adam_packs<2>(task.values, task.step.n);
-    /* by bytes: of 64 columns of `in`, out and moments, and of gradients, moments and directions */
+    /* bytes moved: 64 columns of `in`, out and moments; gradients, moments and directions */
     task.per_tile =
-        WG_PIXELS * (call->summed * (is_half ? 12 : 16) + call->made * 24) / (VALUES * 40);
+        WG_PIXELS * (call->summed * (is_half ? 12 : 16) + call->made * 24) / (VALUES_PER_MOVE * 40);
     const bool wide =
         call->block % 2 == 0 && (uintptr_t)task.m % 16 == 0 && (uintptr_t)task.v % 8 == 0;
     const auto run_sizes = [&](auto wide_tag, auto half_tag) {

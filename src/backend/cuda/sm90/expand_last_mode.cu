@@ -1,23 +1,23 @@
-/* The last mode on the way back and the update of a weight in one kernel; see compress.cuh.
+/* Expands the last mode and updates the weight in one kernel; see compress.cuh.
  *
  *     out = beta out + alpha (T U^T + lambda values),
  *
- * where 64 rows of T, which follow each other, are rows of a product and give 64 rows of out. A
- * warpgroup has T in registers as first factor, U in shared memory as second one; T and out come
- * into shared memory by bulk copies, out is updated there, and goes back by another one, while the
- * other warpgroup multiplies. Loads of a thread are not asked for shortly before it lets copies see
- * what it has written: the fence would wait for them. Rows g and g + 8 of warp w are 4 g + w and 32
- * behind it: rows of out have an odd number of entries, so that what half a warp touches lies in
- * different banks. Where out is stored in bf16, sums are kept in f32 until values have been added,
- * and rounded in fours of entries, which share one draw of random bits. SPLIT: see
- * form_last_mode.cu. Where there is room for one buffer of out only, it is filled again during the
- * next product. */
+ * where 64 contiguous rows of T are the rows of a product and give 64 rows of out. A warpgroup has
+ * T in registers as left factor and U in shared memory as right factor. Bulk copies load T and out
+ * into shared memory, where out is updated; another bulk copy writes it back while the other
+ * warpgroup multiplies. A thread issues no loads shortly before the fence that publishes its writes
+ * to copies, since the fence would wait for them. Rows g and g + 8 of warp w are 4 g + w and 4 g +
+ * w + 32: rows of out have an odd number of entries, so half a warp then accesses different banks.
+ * Where out is stored in bf16, sums are kept in f32 until values have been added, and rounded in
+ * fours of entries, which share one draw of random bits. SPLIT: see form_last_mode.cu. If only one
+ * buffer of out fits, it is refilled during the next product. */
 #include "backend/cuda/sm90/expand_tile.cuh"
 
 enum {
     GROUPS = 2,
-    MOST_BUFFERS = 2,
-    TURN = 37 /* tiles that a warpgroup turns by, so that it does not always have the same rows */
+    MAX_BUFFERS = 2,
+    TILE_ROTATION = 37 /* tiles by which a warpgroup's assignment rotates, so that it does not
+                          always get the same rows */
 };
 
 template <class O> struct expand_task {
@@ -25,13 +25,13 @@ template <class O> struct expand_task {
     int right, d3;
     int tiles;
     int buffers; /* of out, of a warpgroup */
-    bool rounds; /* at random, to a 16-bit format */
+    bool rounds; /* stochastically, to a 16-bit format */
     factor_reader u;
     finish_call<O, 2> call;
 };
 
-/* Bytes of shared memory: a term of the factor and all of it; of a warpgroup a buffer of T, one of
- * out, sums that are not in it, and all of it. */
+/* Bytes of shared memory: a term of the factor, and the whole factor; of a warpgroup: a buffer of
+ * T, one of out, sums stored apart from out, and the total. */
 struct expand_layout {
     int term, factor, t, rows, sums, group, all;
 };
@@ -45,17 +45,17 @@ static __host__ __device__ inline expand_layout layout_of(int n, bool split, int
     at.t = TILE * 2 * right * (int)sizeof(float);
     at.rows = TILE * d3 * (int)sizeof(number<O, 2>);
     at.sums = is_16bit<O> ? TILE * d3 * (int)sizeof(float2) : 0;
-    at.group = at.t + buffers * at.rows + at.sums + (1 + MOST_BUFFERS) * (int)sizeof(uint64_t);
+    at.group = at.t + buffers * at.rows + at.sums + (1 + MAX_BUFFERS) * (int)sizeof(uint64_t);
     at.group = (at.group + 15) / 16 * 16;
     at.all = 1024 + at.factor + GROUPS * at.group;
     return at;
 }
 
-/* U^T as second factor, columns being the parts of entries; imaginary parts of numbers are channels
- * of the first factor behind the real ones. */
+/* U^T as right factor, whose columns are the parts of entries; in the left factor the imaginary
+ * parts of numbers follow the real ones. */
 template <int N, bool SPLIT>
-static __device__ inline void lay_out(const factor_reader &u, int right, int term_bytes,
-                                      char *factor) {
+static __device__ inline void store_factor(const factor_reader &u, int right, int term_bytes,
+                                           char *factor) {
     wg_zero<N>(factor, (SPLIT ? 2 : 1) * ((2 * right + 31) / 32 * 32));
     __syncthreads();
     for_each_term<SPLIT>(u, [&](int i, int j, float2 entry, int term) {
@@ -70,7 +70,7 @@ static __device__ inline void lay_out(const factor_reader &u, int right, int ter
     });
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 template <int N, int STEPS, class O, bool SPLIT>
 static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     uint64_t *full = t_full + 1; /* of buffers */
     const int stride = (int)gridDim.x * GROUPS;
     const auto tile_of = [&](int round) {
-        const int place = (int)blockIdx.x + (int)gridDim.x * group + round * TURN;
+        const int place = (int)blockIdx.x + (int)gridDim.x * group + round * TILE_ROTATION;
         return round * stride + place % stride;
     };
     const float alpha = call.alpha_now(), beta = call.beta_now();
@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         }
         barriers_made();
     }
-    lay_out<N, SPLIT>(task.u, task.right, at.term, factor);
+    store_factor<N, SPLIT>(task.u, task.right, at.term, factor);
     wg_publish();
     __syncthreads();
     pdl_wait();
@@ -134,11 +134,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     const uint64_t matrix = wg_matrix(factor), second = wg_matrix(factor + at.term);
     const float2 *row_of_t = reinterpret_cast<const float2 *>(own) + m * task.right + t;
-    for (int tile = first, round = 0, behind; tile < task.tiles; tile = behind, round++) {
+    for (int tile = first, round = 0, next_tile; tile < task.tiles; tile = next_tile, round++) {
         const int buffer = task.buffers == 1 ? 0 : round % 2;
         const int64_t begin = (int64_t)tile * entries;
-        behind = tile_of(round + 1);
-        const bool more = behind < task.tiles;
+        next_tile = tile_of(round + 1);
+        const bool more = next_tile < task.tiles;
         number<O, 2> *w = reinterpret_cast<number<O, 2> *>(buffers + buffer * at.rows);
         if constexpr (!is_16bit<O>) {
             sums = reinterpret_cast<float2 *>(w);
@@ -173,19 +173,20 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_end();
         wg_sync(); /* all have read T */
         if (thread == 0 && more) {
-            fetch_t(behind);
+            fetch_t(next_tile);
         }
         kept_values kept;
         if (values) {
             words = next;
             kept.load(words, values, warp, lane);
             if (more) {
-                next.load(call.kept, first_word + (int64_t)behind * task.d3, task.d3, warp, lane);
+                next.load(call.kept, first_word + (int64_t)next_tile * task.d3, task.d3, warp,
+                          lane);
             }
         }
         if (thread == 0 && (task.buffers == 1 ? round > 0 : more)) {
             sent_bulk();
-            fetch(task.buffers == 1 ? tile : behind, task.buffers == 1 ? 0 : 1 - buffer);
+            fetch(task.buffers == 1 ? tile : next_tile, task.buffers == 1 ? 0 : 1 - buffer);
         }
         wg_wait<0>();
         wg_fence(sum);
@@ -205,7 +206,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             send_bulk(out + begin, w, at.rows);
         }
     }
-    if (thread == 0) { /* shared memory is there until it has been read */
+    if (thread == 0) { /* keep shared memory until the copy has read it */
         sent_bulk();
     }
 }
@@ -228,7 +229,7 @@ template <class F> static auto with_sizes(int d3, int right, F f) {
 static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
     const cuda_planes &s = plan->planes;
     const int n = s.d3 <= 36 ? 72 : 136;
-    int most = 0, buffers = MOST_BUFFERS;
+    int most = 0, buffers = MAX_BUFFERS;
     if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                cuda_state_of(be)->device) != cudaSuccess) {
         return 0;
@@ -254,7 +255,7 @@ bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda
            (uintptr_t)op->values % 8 == 0 && buffers_for(be, plan, op->out_store) > 0;
 }
 
-/* The kernel; 16-bit formats are not for split numbers, nor for short rows. */
+/* Selects the kernel; 16-bit formats support neither split numbers nor short rows. */
 template <int N, int STEPS, class O> static auto kernel_of(bool split) {
     using kernel = void (*)(expand_task<O>);
     if constexpr (is_16bit<O>) {

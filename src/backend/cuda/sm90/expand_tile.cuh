@@ -1,5 +1,6 @@
-/* What kernels share that end the way back to a weight with its update: a warpgroup has 64 rows of
- * it in shared memory, adds the values of kept entries there, and rounds to 16-bit formats. */
+/* Shared by the kernels that end an expansion with the update of a weight: a warpgroup has 64 rows
+ * of the weight in shared memory, adds the values of kept entries there, and rounds to 16-bit
+ * formats. */
 #ifndef TG_BACKEND_CUDA_SM90_EXPAND_TILE_CUH
 #define TG_BACKEND_CUDA_SM90_EXPAND_TILE_CUH
 
@@ -15,7 +16,7 @@ static __device__ inline void update_rows(const float (&sum)[N / 2], float alpha
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = (m + 32 * h) * d3 + t;
-        number<O, 2> old[N / 8] = {}; /* all of them before the first is written */
+        number<O, 2> old[N / 8] = {}; /* read all before writing the first */
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             if (beta != 0.0f && 4 * j + t < d3) {
@@ -36,12 +37,12 @@ static __device__ inline void update_rows(const float (&sum)[N / 2], float alpha
 
 /* ---- kept entries ---- */
 
-/* A tile has d3 words of 64 entries. Warp w of a warpgroup has the words w, w + 4, .., one for a
- * lane, so that all have a part of those rows in which most is kept; of the values in its words a
- * lane takes every 32nd. */
+/* A tile has d3 words of 64 entries. Warp w of a warpgroup has the words w, w + 4, .., one per
+ * lane, so that all warps share the rows with most of the kept entries; of the values in its words
+ * a lane takes every 32nd. */
 enum {
     WARPS = WG_THREADS / 32,
-    AHEAD = 4 /* values of a lane that are on their way during the product */
+    VALUES_AHEAD = 4 /* values of a lane prefetched during the product */
 };
 
 struct kept_words {
@@ -56,14 +57,14 @@ struct kept_words {
             mask = kept.words[word];
             rank = kept.ranks[word / 8];
 #pragma unroll
-            for (int w = 1; w < 8; w++) { /* a fixed number: loads do not wait for each other */
+            for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
                 rank += w <= word % 8 ? (uint32_t)__popcll(kept.words[word - w]) : 0;
             }
         }
     }
 };
 
-/* Which bit of a word is its n-th one that is set. */
+/* Index of the n-th set bit of a word. */
 static __device__ inline int bit_of(uint64_t mask, int n) {
     const int low = __popc((uint32_t)mask);
     uint32_t part = n < low ? (uint32_t)mask : (uint32_t)(mask >> 32);
@@ -82,11 +83,11 @@ static __device__ inline int bit_of(uint64_t mask, int n) {
 
 /* The values of a warp's words. */
 struct kept_values {
-    int total, start; /* of all words, and before a lane's */
-    int entry[AHEAD]; /* of the tile; -1: none */
-    float2 value[AHEAD];
+    int total, start;        /* of all words, and before this lane's */
+    int entry[VALUES_AHEAD]; /* of the tile; -1: none */
+    float2 value[VALUES_AHEAD];
 
-    /* Value number v of the warp: the entry it belongs to, and where it is. By whole warps. */
+    /* Value number v of the warp: its entry and its address. By whole warps. */
     __device__ int find(const kept_words &words, int v, int warp, uint32_t *at) const {
         int lane = 0;
 #pragma unroll
@@ -115,7 +116,7 @@ struct kept_values {
     __device__ void load_from(int first, const kept_words &words, const float2 *values, int warp,
                               int lane) {
 #pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
+        for (int q = 0; q < VALUES_AHEAD; q++) {
             entry[q] = -1;
             if (first + 32 * q < total) {
                 uint32_t at;
@@ -128,26 +129,26 @@ struct kept_values {
         }
     }
     __device__ void add_loaded(float by, float2 *sums) const {
-        float2 old[AHEAD]; /* which all are read before the first is written */
+        float2 old[VALUES_AHEAD]; /* all read before the first is written */
 #pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
+        for (int q = 0; q < VALUES_AHEAD; q++) {
             if (entry[q] >= 0) {
                 old[q] = sums[entry[q]];
             }
         }
 #pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
+        for (int q = 0; q < VALUES_AHEAD; q++) {
             if (entry[q] >= 0) {
                 sums[entry[q]] = plus(old[q], by, value[q]);
             }
         }
     }
-    /* The loaded ones, then what is left, one for a lane at a time. */
+    /* Adds the prefetched values, then the rest, one per lane at a time. */
     __device__ void add(const kept_words &words, const float2 *values, float by, int warp, int lane,
                         float2 *sums) const {
         add_loaded(by, sums);
 #pragma unroll 2
-        for (int first = 32 * AHEAD; first < total; first += 32) {
+        for (int first = 32 * VALUES_AHEAD; first < total; first += 32) {
             uint32_t at;
             const int found = find(words, first + lane, warp, &at);
             if (first + lane < total) {
@@ -162,8 +163,8 @@ struct kept_values {
 
 /* ---- 16-bit formats ---- */
 
-/* Four entries of a tile that share a draw, in halves of two: lanes take either half first, so that
- * what they read and write at a time lies in different banks. */
+/* Four entries of a tile that share a draw, as two halves: lanes alternate which half comes first,
+ * so that they access different banks. */
 template <class O> struct four_entries {
     float4 x[2];
     uint2 y[2];
@@ -194,7 +195,7 @@ template <class O> struct four_entries {
         out[half(thread)] = y[0];
         out[1 - half(thread)] = y[1];
     }
-    /* word >> 16, which before a sum would become a product. */
+    /* word >> 16, in a form the compiler does not turn into a product before a sum */
     static __device__ uint32_t upper(uint32_t word) {
         return __byte_perm(word, 0, 0x4432);
     }
@@ -208,23 +209,23 @@ template <class O> struct four_entries {
     }
 };
 
-enum { DRAWN_NEXT = 4 * WG_THREADS }; /* entries on, of a thread's next draw */
+enum { DRAW_STRIDE = 4 * WG_THREADS }; /* entries to a thread's next draw */
 
-/* COUNT times four entries of a thread, from number `first` of the tile on; random bits take long,
- * several do not. */
+/* COUNT draws, of four entries each, of a thread, from number `first` of the tile on; several
+ * overlap the latency of the random bits. */
 template <int COUNT, bool ROUNDED, class O>
-static __device__ inline void narrow_some(const tg_rng &rng, int64_t entry, int first, int thread,
-                                          const float2 *sums, number<O, 2> *to) {
+static __device__ inline void narrow_draws(const tg_rng &rng, int64_t entry, int first, int thread,
+                                           const float2 *sums, number<O, 2> *to) {
     four_entries<O> fours[COUNT];
 #pragma unroll
     for (int q = 0; q < COUNT; q++) {
-        fours[q].read(sums + first + q * DRAWN_NEXT, thread);
+        fours[q].read(sums + first + q * DRAW_STRIDE, thread);
     }
 #pragma unroll
     for (int q = 0; q < COUNT; q++) {
         if constexpr (ROUNDED) {
             uint32_t draw[4];
-            tg_rounding_draw(&rng, 2 * (uint64_t)(entry + first + q * DRAWN_NEXT), draw);
+            tg_rounding_draw(&rng, 2 * (uint64_t)(entry + first + q * DRAW_STRIDE), draw);
             fours[q].round(draw, thread);
         } else {
             fours[q].to_nearest();
@@ -232,32 +233,33 @@ static __device__ inline void narrow_some(const tg_rng &rng, int64_t entry, int 
     }
 #pragma unroll
     for (int q = 0; q < COUNT; q++) {
-        fours[q].write(to + first + q * DRAWN_NEXT, thread);
+        fours[q].write(to + first + q * DRAW_STRIDE, thread);
     }
 }
 
-/* A tile's sums, which begin with `entry`, to where it is sent from. */
+/* Stores a tile's sums, which begin with `entry`, to the buffer that is copied out. */
 template <bool ROUNDED, class O>
-static __device__ inline void narrow_all(const tg_rng &rng, int64_t entry, int entries, int thread,
-                                         const float2 *sums, number<O, 2> *to) {
-    enum { AT_ONCE = 4 };
+static __device__ inline void narrow_entries(const tg_rng &rng, int64_t entry, int entries,
+                                             int thread, const float2 *sums, number<O, 2> *to) {
+    enum { DRAWS_PER_THREAD = 4 };
     int first = 4 * thread;
-    for (; first + (AT_ONCE - 1) * DRAWN_NEXT < entries; first += AT_ONCE * DRAWN_NEXT) {
-        narrow_some<AT_ONCE, ROUNDED>(rng, entry, first, thread, sums, to);
+    for (; first + (DRAWS_PER_THREAD - 1) * DRAW_STRIDE < entries;
+         first += DRAWS_PER_THREAD * DRAW_STRIDE) {
+        narrow_draws<DRAWS_PER_THREAD, ROUNDED>(rng, entry, first, thread, sums, to);
     }
-    for (; first < entries; first += DRAWN_NEXT) {
-        narrow_some<1, ROUNDED>(rng, entry, first, thread, sums, to);
+    for (; first < entries; first += DRAW_STRIDE) {
+        narrow_draws<1, ROUNDED>(rng, entry, first, thread, sums, to);
     }
 }
 
 template <class O>
-static __device__ inline void narrow_tile(const tg_rng &rng, bool at_random, int64_t entry,
+static __device__ inline void narrow_tile(const tg_rng &rng, bool stochastic, int64_t entry,
                                           int entries, int thread, const float2 *sums,
                                           number<O, 2> *to) {
-    if (at_random) {
-        narrow_all<true>(rng, entry, entries, thread, sums, to);
+    if (stochastic) {
+        narrow_entries<true>(rng, entry, entries, thread, sums, to);
     } else {
-        narrow_all<false>(rng, entry, entries, thread, sums, to);
+        narrow_entries<false>(rng, entry, entries, thread, sums, to);
     }
 }
 

@@ -1,28 +1,28 @@
-/* The last two modes on the way back and the update of a weight in one kernel; see compress.cuh.
+/* Expands the last two modes and updates the weight in one kernel; see compress.cuh.
  *
  *     T = V in,   out = beta out + alpha (T U^T + lambda values),
  *
- * of one plane after the other, whose 128 rows two warpgroups share. `in`, factors and T are
- * complex numbers in f16 (tile/warpgroup.cuh). A warpgroup has its rows of V in registers, as first
- * factor; T, which is in a thread's hands then, is the first factor of the next product. What comes
- * in lies the wrong way round for a product: all warps turn the next plane while the last product
- * of this one runs, and multiply it while they add the values of kept entries and round. The rest
- * is as in expand_last_mode.cu, rows of out and their numbers included. */
+ * plane by plane; two warpgroups share the 128 rows of a plane. `in`, factors and T are complex f16
+ * (tile/warpgroup.cuh). A warpgroup has its rows of V in registers, as left factor; T stays in
+ * registers and is the left factor of the next product. Products need the input transposed: all
+ * warps transpose the next plane while the last product of this one runs, and multiply it while
+ * they add the values of kept entries and round. The rest is as in expand_last_mode.cu, including
+ * the order of the rows of out. */
 #include "backend/cuda/sm90/expand_tile.cuh"
-#include "backend/cuda/sm90/turned_rows.cuh"
+#include "backend/cuda/sm90/transpose_rows.cuh"
 
 enum {
     GROUPS = 2,
     ROWS = GROUPS * TILE, /* of a plane of out */
     N = 2 * PLANES_D3,    /* columns of out, in parts */
     RANK_STEPS = 11,      /* of 8 numbers of the last but one mode.. */
-    RIGHT = 4 * TURNED_STEPS,
+    RIGHT = 4 * TRANSPOSED_STEPS,
     RIGHT_STEPS = (RIGHT + 7) / 8, /* ..and of the last one, of which there are RIGHT at most */
-    TURNED_BYTES = turned_bytes(RANK_STEPS),
-    BARRIERS = 2 + GROUPS /* a plane has come in, and been turned; rows of out */
+    TRANSPOSED_BYTES = transposed_bytes(RANK_STEPS),
+    BARRIERS = 2 + GROUPS /* a plane has arrived, has been transposed; rows of out */
 };
 
-/* Bulk copies of what should not push other things out of the L2. */
+/* Bulk copies of data that should not evict other data from L2. */
 static __device__ inline uint64_t once_policy() {
     uint64_t policy = 0;
     WG_ASM("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -41,7 +41,7 @@ static __device__ inline void send_once(void *to, const void *from, int bytes, u
            "r"(shared_at(from)), "r"(bytes), "l"(policy)
            : "memory");
 }
-/* To the L2. */
+/* Prefetches into L2. */
 static __device__ inline void prefetch_bulk(const void *from, int bytes) {
     WG_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
            "r"(bytes)
@@ -52,13 +52,13 @@ template <class O> struct planes_task {
     const uint32_t *in; /* (planes, rank, right) */
     int rank, right, d3;
     int planes;
-    bool rounds; /* at random, to a 16-bit format */
+    bool rounds; /* stochastically, to a 16-bit format */
     factor_reader v, u;
     finish_call<O, 2> call;
 };
 
-/* Bytes of shared memory: the factor, what comes in, and of a warpgroup rows of out and sums that
- * are not in them. */
+/* Bytes of shared memory: the factor, the input, and per warpgroup rows of out and sums stored
+ * apart from them. */
 struct planes_layout {
     int factor, in, rows, sums, all;
 };
@@ -70,7 +70,7 @@ static __host__ __device__ inline planes_layout layout_of(int rank, int right, i
     at.in = rank * right * (int)sizeof(uint32_t);
     at.rows = TILE * d3 * (int)sizeof(number<O, 2>);
     at.sums = is_16bit<O> ? TILE * d3 * (int)sizeof(float2) : 0;
-    at.all = 1024 + at.factor + 2 * TURNED_BYTES + at.in + GROUPS * (at.rows + at.sums) +
+    at.all = 1024 + at.factor + 2 * TRANSPOSED_BYTES + at.in + GROUPS * (at.rows + at.sums) +
              BARRIERS * (int)sizeof(uint64_t);
     return at;
 }
@@ -86,23 +86,23 @@ static __device__ inline void load_rows(const factor_reader &v, int m, int t,
     }
 }
 
-/* U^T as second factor. */
-static __device__ inline void lay_out(const factor_reader &u, char *factor) {
+/* U^T as right factor. */
+static __device__ inline void store_factor(const factor_reader &u, char *factor) {
     wg_zero<N>(factor, (RIGHT_STEPS + 3) / 4 * 32);
     __syncthreads();
     for_each_number(u,
                     [&](int i, int j, float2 entry) { put_half_number<N>(factor, i, j, entry); });
 }
 
-/* T as first factor. */
-static __device__ inline void take_rows(const float (&sum)[TURNED_N / 2],
+/* T as left factor. */
+static __device__ inline void take_rows(const float (&sum)[TRANSPOSED_N / 2],
                                         uint4 (&to)[RIGHT_STEPS]) {
 #pragma unroll
     for (int s = 0; s < RIGHT_STEPS; s++) {
         float eight[8];
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            eight[e] = 8 * s + e < TURNED_N / 2 ? sum[8 * s + e] : 0.0f;
+            eight[e] = 8 * s + e < TRANSPOSED_N / 2 ? sum[8 * s + e] : 0.0f;
         }
         to[s] = wg_half_factor(eight, 0);
         wg_hold(to[s]);
@@ -121,12 +121,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int warp = thread / 32, lane = thread % 32, t = lane % 4, m = lane / 4 * 4 + warp;
     char *factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    char *turned = factor + at.factor, *in = turned + 2 * TURNED_BYTES;
+    char *transposed = factor + at.factor, *in = transposed + 2 * TRANSPOSED_BYTES;
     char *own = in + at.in + group * (at.rows + at.sums);
     number<O, 2> *w = reinterpret_cast<number<O, 2> *>(own);
     float2 *sums = reinterpret_cast<float2 *>(is_16bit<O> ? own + at.rows : own);
     uint64_t *in_full = reinterpret_cast<uint64_t *>(in + at.in + GROUPS * (at.rows + at.sums));
-    uint64_t *turned_full = in_full + 1, *full = in_full + 2 + group;
+    uint64_t *transposed_full = in_full + 1, *full = in_full + 2 + group;
     const int entries = TILE * task.d3, stride = (int)gridDim.x;
     const float alpha = call.alpha_now(), beta = call.beta_now();
     number<O, 2> *out = call.out + call.begin;
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     };
     if (threadIdx.x == 0) {
         barrier_init(in_full, 1);
-        barrier_init(turned_full, GROUPS * WG_THREADS);
+        barrier_init(transposed_full, GROUPS * WG_THREADS);
         for (int g = 0; g < GROUPS; g++) {
             barrier_init(in_full + 2 + g, 1);
         }
@@ -150,8 +150,8 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     uint4 v[RANK_STEPS], a[RIGHT_STEPS];
     load_rows(task.v, group * TILE + m, t, v);
-    wg_zero<TURNED_N>(turned, 2 * ((RANK_STEPS + 3) / 4 * 32));
-    lay_out(task.u, factor);
+    wg_zero<TRANSPOSED_N>(transposed, 2 * ((RANK_STEPS + 3) / 4 * 32));
+    store_factor(task.u, factor);
     wg_publish();
     __syncthreads();
     pdl_wait();
@@ -161,17 +161,17 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const int64_t first_word = call.begin / 64;
     const auto turn_plane_of = [&](int round) {
         barrier_wait(in_full, round % 2);
-        turn_rows<RANK_STEPS>(reinterpret_cast<const uint32_t *>(in), task.rank, task.right,
-                              turned + round % 2 * TURNED_BYTES);
+        transpose_rows<RANK_STEPS>(reinterpret_cast<const uint32_t *>(in), task.rank, task.right,
+                                   transposed + round % 2 * TRANSPOSED_BYTES);
         wg_publish();
-        barrier_arrive(turned_full);
+        barrier_arrive(transposed_full);
     };
-    const auto multiply_transposed = [&](int round, float(&sum)[TURNED_N / 2]) {
-        const uint64_t plane_at = wg_matrix(turned + round % 2 * TURNED_BYTES);
+    const auto multiply_transposed = [&](int round, float(&sum)[TRANSPOSED_N / 2]) {
+        const uint64_t plane_at = wg_matrix(transposed + round % 2 * TRANSPOSED_BYTES);
         wg_begin();
 #pragma unroll
         for (int s = 0; s < RANK_STEPS; s++) {
-            wg_half_product(sum, v[s], wg_rows<TURNED_N>(plane_at, s), s > 0);
+            wg_half_product(sum, v[s], wg_rows<TRANSPOSED_N>(plane_at, s), s > 0);
         }
         wg_end();
     };
@@ -180,7 +180,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
                     warp, lane);
     };
     kept_words words = {}, next = {};
-    if (threadIdx.x == 0) { /* there is a plane for every block */
+    if (threadIdx.x == 0) { /* every block has a plane */
         fetch_in((int)blockIdx.x);
     }
     if (thread == 0) {
@@ -190,12 +190,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         load_words((int)blockIdx.x, &words);
     }
     turn_plane_of(0);
-    barrier_wait(turned_full, 0);
+    barrier_wait(transposed_full, 0);
     if (threadIdx.x == 0 && (int)blockIdx.x + stride < task.planes) {
         fetch_in((int)blockIdx.x + stride);
     }
     {
-        float sum[TURNED_N / 2];
+        float sum[TRANSPOSED_N / 2];
         multiply_transposed(0, sum);
         wg_wait<0>();
         wg_fence(sum);
@@ -203,11 +203,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     }
     const uint64_t matrix = wg_matrix(factor);
     for (int plane = (int)blockIdx.x, round = 0; plane < task.planes; plane += stride, round++) {
-        const int tile = plane * GROUPS + group, behind = plane + stride;
+        const int tile = plane * GROUPS + group, next_plane = plane + stride;
         const int64_t begin = (int64_t)tile * entries;
-        const bool more = behind < task.planes;
+        const bool more = next_plane < task.planes;
         if (thread == 0 && more) {
-            prefetch_bulk(out + ((int64_t)behind * GROUPS + group) * entries, at.rows);
+            prefetch_bulk(out + ((int64_t)next_plane * GROUPS + group) * entries, at.rows);
         }
         kept_values kept;
         {
@@ -230,16 +230,16 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             update_rows<N>(sum, alpha, beta, m, t, task.d3, w, sums);
         }
         if (more) {
-            barrier_wait(turned_full, (round + 1) % 2);
+            barrier_wait(transposed_full, (round + 1) % 2);
         }
-        if (threadIdx.x == 0 && behind + stride < task.planes) {
-            fetch_in(behind + stride);
+        if (threadIdx.x == 0 && next_plane + stride < task.planes) {
+            fetch_in(next_plane + stride);
         }
-        float sum[TURNED_N / 2]; /* of the next plane; of none behind the last one */
+        float sum[TRANSPOSED_N / 2]; /* of the next plane; unused after the last one */
         multiply_transposed(round + 1, sum);
         if (values) {
             if (more) {
-                load_words(behind, &next);
+                load_words(next_plane, &next);
             }
             wg_sync();
             kept.add_loaded(by, sums);
@@ -266,7 +266,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_fence(sum);
         take_rows(sum, a);
     }
-    if (thread == 0) { /* shared memory is there until it has been read */
+    if (thread == 0) { /* keep shared memory until the copy has read it */
         sent_bulk();
     }
 }

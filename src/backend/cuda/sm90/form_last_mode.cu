@@ -1,13 +1,13 @@
-/* Forming a gradient and contracting its last mode in one kernel; see compress.cuh.
+/* Forms a gradient and contracts its last mode in one kernel; see compress.cuh.
  *
  * A block takes 4 indices of mode 0, one for each warpgroup, with 8 of mode 1 and 8 rows of their
- * planes, from which 64 rows of a product come: what a warpgroup forms of G stays in its registers,
- * as the first factor. x of these rows stays in shared memory for all of mode 1; dy comes there by
- * bulk copies, and from four more warps which entries of the rows are kept, while the warpgroups
- * multiply. Row g of warp w is row 4 (g % 2) + w of the plane g / 2 of mode 1, row g + 8 that of
- * the plane 4 behind it: rows have an odd number of entries, so that what half a warp reads lies in
- * different banks. SPLIT: numbers are sums of two in TF32, of which three products are taken; the
- * factor's second terms lie behind its first ones. */
+ * planes, which are 64 rows of a product: a warpgroup keeps its part of G in registers, as left
+ * factor. x of these rows stays in shared memory for all of mode 1. While the warpgroups multiply,
+ * bulk copies load dy into shared memory and four more warps look up the kept entries of the rows.
+ * Row g of warp w is row 4 (g % 2) + w of the plane g / 2 of mode 1, row g + 8 that of the fourth
+ * plane after it: rows have an odd number of entries, so half a warp then reads from different
+ * banks. SPLIT: numbers are sums of two in TF32 and three products are taken; the factor's second
+ * terms follow its first ones. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
@@ -17,12 +17,12 @@ enum {
     ROWS = 8,                   /* of a plane */
     HELPERS = 128,              /* threads */
     FORM_THREADS = GROUPS * WG_THREADS + HELPERS,
-    MOST_ENTRIES = 68, /* of a row */
-    FEW_STEPS = 9,     /* of 4 entries that registers have room for */
-    LONG_STEPS = 17    /* of 4 entries of the longest rows */
+    MAX_ROW_ENTRIES = 68, /* of a row */
+    SHORT_ROW_STEPS = 9,  /* steps of 4 entries whose products fit into registers */
+    LONG_ROW_STEPS = 17   /* steps of 4 entries of the longest rows */
 };
 
-/* Which entries of a row are kept, and how many before it. */
+/* Kept entries of a row, and how many before it. */
 struct alignas(16) kept_row {
     uint32_t word[3], before;
 };
@@ -44,10 +44,10 @@ struct form_task {
     int samples; /* of a stage; batch is a multiple of it */
 };
 
-/* Rows of the factor as it lies in shared memory. */
+/* Rows of the factor in shared memory. */
 static __host__ __device__ inline int factor_rows(int d3) {
     const int steps = (d3 + 3) / 4;
-    return ((steps > FEW_STEPS ? steps : FEW_STEPS) * 8 + 31) / 32 * 32;
+    return ((steps > SHORT_ROW_STEPS ? steps : SHORT_ROW_STEPS) * 8 + 31) / 32 * 32;
 }
 
 /* Bytes of shared memory. */
@@ -68,10 +68,10 @@ static __host__ __device__ inline form_layout layout_of(int n, bool split, int d
     return at;
 }
 
-/* Where a unit is. */
+/* Position of a unit. */
 struct form_unit {
     int i0, i1, i2; /* the first of mode 0, counted from task.begin, of mode 1, and of rows */
-    int x;          /* units with the same one have the same x */
+    int x;          /* units with the same x index share x */
 };
 
 static __device__ inline form_unit unit_of(const form_task &task, int unit) {
@@ -79,7 +79,7 @@ static __device__ inline form_unit unit_of(const form_task &task, int unit) {
     return {x / down * GROUPS, unit % across * PLANES, x % down * ROWS, x};
 }
 
-/* The plane of mode 1 and the row that row m of a product is. */
+/* The plane of mode 1 and the row of product row m. */
 static __device__ inline int plane_of_row(int m) {
     return m % 8 / 2 + m % 16 / 8 * 4;
 }
@@ -93,7 +93,7 @@ struct form_shared {
     uint64_t *x_full, *x_empty;
 };
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
 static __device__ inline kept_row find_row(const kept_set &set, int64_t entry, int d3) {
     const int64_t word = entry / 64;
@@ -104,7 +104,7 @@ static __device__ inline kept_row find_row(const kept_set &set, int64_t entry, i
     uint32_t before = set.ranks[entry / 512];
     before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
 #pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed number, so that the loads do not wait for each other */
+    for (int w = 1; w < 8; w++) { /* a fixed count, so that the loads overlap */
         before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
     }
     uint64_t low = here >> shift, high = next >> shift;
@@ -162,27 +162,26 @@ static __device__ void help(const form_task &task, const form_layout &at, const 
             const int64_t row = plane * task.d2 + now.i2 + row_of_row(e % 64);
             rows[e] = find_row(task.kept, row * task.d3, task.d3);
         }
-        barrier_arrive(to.full + stage); /* each for what it has found */
+        barrier_arrive(to.full + stage); /* each publishes its kept entries */
     }
 }
 
-/* ---- forming ---- */
+/* ---- forming G ---- */
 
-/* What a thread forms: entries 4 s + t of its two rows, s = 0, 1, .., as {Re of both rows, Im of
- * both}. */
+/* A thread's entries 4 s + t of its two rows, s = 0, 1, .., as {Re of both, Im of both}. */
 struct row_former {
     const float2 *x, *dy[2]; /* entry t */
     int next_x, next_dy;     /* from sample to sample */
     int samples, left;       /* left: entries of a row from t on */
     kept_row kept[2];        /* from the next word on */
-    kept_run run[2];         /* of the word at hand, from entry t on */
+    kept_run run[2];         /* of the current word, from entry t on */
     int t;
     float2 *values;
     float scale;
 
-    /* g and what the samples of a stage add to it; PAIRED: there are two, of long rows. */
+    /* Adds the samples of a stage to g; PAIRED: two samples, of long rows. */
     template <bool PAIRED> __device__ float4 form(int s, float4 g) const {
-        if ((PAIRED && s < LONG_STEPS - 1) || 4 * s < left) {
+        if ((PAIRED && s < LONG_ROW_STEPS - 1) || 4 * s < left) {
             const float2 *u = x + 4 * s, *v = dy[0] + 4 * s, *w = dy[1] + 4 * s;
 #pragma unroll 2
             for (int b = 0; b < (PAIRED ? 2 : samples); b++) {
@@ -202,7 +201,7 @@ struct row_former {
         }
         return g;
     }
-    /* Kept entries go to values and are 0 from then on; for s = 0, 1, .. one after the other. */
+    /* Writes kept entries to values and sets them to 0; for s = 0, 1, .. in this order. */
     __device__ void gather(int s, int h, float *re, float *im) {
         if (s % 8 == 0) {
             const uint32_t word = kept[h].word[0];
@@ -224,9 +223,10 @@ struct row_former {
     }
 };
 
-/* conj(U) as second factor: rows are the parts of 4 entries, real ones first. */
+/* conj(U) as right factor: rows are the parts of 4 entries, real ones first. */
 template <int N, bool SPLIT>
-static __device__ inline void lay_out(const form_task &task, const form_layout &at, char *factor) {
+static __device__ inline void store_factor(const form_task &task, const form_layout &at,
+                                           char *factor) {
     wg_zero<N>(factor, (SPLIT ? 2 : 1) * factor_rows(task.d3));
     __syncthreads();
     for_each_term<SPLIT>(task.u, [&](int i, int j, float2 u, int term) {
@@ -241,7 +241,7 @@ static __device__ inline void lay_out(const form_task &task, const form_layout &
     });
 }
 
-/* What a warpgroup has of its rows of out. */
+/* Stores a warpgroup's rows of out. */
 template <int N>
 static __device__ inline void store_rows(const form_task &task, const form_unit &now, int group,
                                          int m, int t, const float (&sum)[N / 2]) {
@@ -260,9 +260,9 @@ static __device__ inline void store_rows(const form_task &task, const form_unit 
     }
 }
 
-/* STEPS of 4 entries: all of them are formed before they are multiplied, stage by stage; 0: a stage
- * has all samples, and each step is multiplied while the next one is formed. PAIRED: there are two
- * samples, and LONG_STEPS. */
+/* STEPS of 4 entries: all are formed stage by stage before they are multiplied; 0: a stage has all
+ * samples, and each step is multiplied while the next one is formed. PAIRED: two samples, and
+ * LONG_ROW_STEPS. */
 template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __device__ void form(const form_task &task, const form_layout &at, const form_shared &from,
                             int first, int end) {
@@ -333,7 +333,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
             }
             wg_end();
             wg_wait<0>();
-            if constexpr (SPLIT) { /* in the same registers: there are no others */
+            if constexpr (SPLIT) { /* reuses the registers, as no others are free */
                 wg_fence(sum);
 #pragma unroll
                 for (int s = 0; s < STEPS; s++) {
@@ -353,10 +353,10 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             begin_pass(0);
             float4 next = former.gather(0, former.form<PAIRED>(0, none));
-#pragma unroll(PAIRED ? (int)LONG_STEPS : 1)
-            for (int s = 0; s < (PAIRED ? (int)LONG_STEPS : steps); s++) {
+#pragma unroll(PAIRED ? (int)LONG_ROW_STEPS : 1)
+            for (int s = 0; s < (PAIRED ? (int)LONG_ROW_STEPS : steps); s++) {
                 wg_hold(next);
-                /* in registers of their own, as the next ones are formed during the product */
+                /* in separate registers, as the next ones are formed during the product */
                 const float4 a = SPLIT ? cut(next) : to_tf32(next);
                 const float4 rest = SPLIT ? cut_off(next) : a;
                 wg_begin();
@@ -366,7 +366,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
                     wg_product(sum, rest, wg_rows<N>(factor, s), true);
                 }
                 wg_end();
-                if (s + 1 < (PAIRED ? (int)LONG_STEPS : steps)) {
+                if (s + 1 < (PAIRED ? (int)LONG_ROW_STEPS : steps)) {
                     next = former.gather(s + 1, former.form<PAIRED>(s + 1, none));
                 }
                 wg_wait<0>();
@@ -385,24 +385,24 @@ template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form_task task) {
     extern __shared__ char shared[];
     const form_layout at = layout_of(N, SPLIT, task.d3, task.batch, task.samples, task.stages);
-    form_shared lies;
-    lies.factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
-    lies.x = lies.factor + at.factor;
-    lies.stage = lies.x + at.x;
-    lies.full = reinterpret_cast<uint64_t *>(lies.stage + task.stages * at.stage);
-    lies.empty = lies.full + 2;
-    lies.x_full = lies.empty + 2;
-    lies.x_empty = lies.x_full + 1;
+    form_shared offsets;
+    offsets.factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
+    offsets.x = offsets.factor + at.factor;
+    offsets.stage = offsets.x + at.x;
+    offsets.full = reinterpret_cast<uint64_t *>(offsets.stage + task.stages * at.stage);
+    offsets.empty = offsets.full + 2;
+    offsets.x_full = offsets.empty + 2;
+    offsets.x_empty = offsets.x_full + 1;
     if (threadIdx.x == 0) {
         for (int s = 0; s < 2; s++) {
-            barrier_init(lies.full + s, 1 + HELPERS);
-            barrier_init(lies.empty + s, GROUPS * WG_THREADS);
+            barrier_init(offsets.full + s, 1 + HELPERS);
+            barrier_init(offsets.empty + s, GROUPS * WG_THREADS);
         }
-        barrier_init(lies.x_full, 1);
-        barrier_init(lies.x_empty, GROUPS * WG_THREADS);
+        barrier_init(offsets.x_full, 1);
+        barrier_init(offsets.x_empty, GROUPS * WG_THREADS);
         barriers_made();
     }
-    lay_out<N, SPLIT>(task, at, lies.factor);
+    store_factor<N, SPLIT>(task, at, offsets.factor);
     wg_publish();
     __syncthreads();
     if (!task.apart) {
@@ -413,10 +413,10 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     const int end = (int)((int64_t)task.units * (blockIdx.x + 1) / gridDim.x);
     if (threadIdx.x < GROUPS * WG_THREADS) {
         registers_increase<104>();
-        form<N, STEPS, SPLIT, PAIRED>(task, at, lies, first, end);
+        form<N, STEPS, SPLIT, PAIRED>(task, at, offsets, first, end);
     } else {
         registers_decrease<64>();
-        help(task, at, lies, first, end);
+        help(task, at, offsets, first, end);
     }
     if (task.apart) {
         pdl_wait();
@@ -430,11 +430,11 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
     using std::integral_constant;
     const auto none = integral_constant<int, 0>();
     const auto with_pairs = [&](auto n) {
-        return batch == 2 && s.d3 > 4 * (LONG_STEPS - 1) ? f(n, none, std::true_type())
-                                                         : f(n, none, std::false_type());
+        return batch == 2 && s.d3 > 4 * (LONG_ROW_STEPS - 1) ? f(n, none, std::true_type())
+                                                             : f(n, none, std::false_type());
     };
-    return s.right <= 24 && s.d3 <= 4 * FEW_STEPS
-               ? f(integral_constant<int, 48>(), integral_constant<int, FEW_STEPS>(),
+    return s.right <= 24 && s.d3 <= 4 * SHORT_ROW_STEPS
+               ? f(integral_constant<int, 48>(), integral_constant<int, SHORT_ROW_STEPS>(),
                    std::false_type())
            : s.right <= 24 ? f(integral_constant<int, 48>(), none, std::false_type())
            : s.right <= 32 ? f(integral_constant<int, 64>(), none, std::false_type())
@@ -442,7 +442,7 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
                            : with_pairs(integral_constant<int, 96>());
 }
 
-/* How dy is staged: stages and samples of them, 0 where there is no room. */
+/* Stages of dy and samples per stage, 0 if they do not fit. */
 static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
     const cuda_planes &s = plan->planes;
     int most = 0;
@@ -457,7 +457,7 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
             for (int stages = 2; stages >= 1 && task->stages == 0; stages--) {
                 const int samples = (int)batch / parts;
                 const bool can = parts == 1 || STEPS > 0;
-                /* a single stage keeps copies and products apart: only where nothing else helps */
+                /* a single stage does not overlap copies and products: last resort */
                 const bool wanted = stages == 2 || STEPS == 0 || parts == batch;
                 if (can && wanted && batch % parts == 0 &&
                     layout_of(N, plan->split, s.d3, (int)batch, samples, stages).all <= most) {
@@ -475,7 +475,7 @@ bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda
     form_task task = form_task();
     if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
-        s.d2 % ROWS != 0 || s.d3 > MOST_ENTRIES || s.d3 % 2 == 0 || s.right > 48) {
+        s.d2 % ROWS != 0 || s.d3 > MAX_ROW_ENTRIES || s.d3 % 2 == 0 || s.right > 48) {
         return false;
     }
     share_out(be, plan, source->batch, &task);

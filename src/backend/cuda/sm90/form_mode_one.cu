@@ -1,34 +1,34 @@
-/* Forming a gradient and contracting its mode 1 in one kernel; see compress.cuh.
+/* Forms a gradient and contracts its mode 1 in one kernel; see compress.cuh.
  *
  *     G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k],   out[i,j,k] = sum_o G'[i,o,k] conj(U[o,j]),
  *
- * where G' is G without its kept entries, which go to `values`. Contracted first, mode 1 costs more
- * products than the last two modes do, but these are then left with fewer planes, and G is never
- * written.
+ * where G' is G without its kept entries, which are written to `values`. Contracting mode 1 first
+ * costs more products than contracting the last two modes first, but leaves those with fewer
+ * planes, and G is never written.
  *
  * A block takes 16 frequencies of all channels of dy and up to 64 of x; a warp one of these
- * frequencies and 16 channels of x at a time. Both products run on tensor cores: what one of them
- * gives a thread, both parts of G for two i's and one o, is what it needs as first factor of the
- * other one, whose rows are the i's of four frequencies. The first one takes f32 as sums of two
- * numbers in TF32, and three of the four products, so that values have 21 bits. */
+ * frequencies and 16 channels of x at a time. Both products run on tensor cores: a thread's results
+ * of the first one, both parts of G for two i's and one o, are its left factor of the second one,
+ * whose rows are the i's of four frequencies. The first one splits f32 into sums of two numbers in
+ * TF32 and takes three of the four products, so values have 21 bits. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/core/pack.cuh"
-#include "backend/cuda/sm90/keep_order.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
+#include "backend/cuda/tile/warpgroup.cuh"
 
 enum {
     GROUPS = 4, /* warpgroups */
     BLOCK = GROUPS * WG_THREADS,
     WIDTH = 16,        /* frequencies of a block */
     ROW = 128,         /* bytes of them */
-    INDICES = 16,      /* channels of x at a time.. */
-    ROUNDS = 4,        /* ..so often with the same dy */
-    CHANNELS = 64,     /* of dy at most, a multiple of.. */
-    PART = 16,         /* ..these, which are multiplied in.. */
-    PART_STEPS = 4,    /* ..so many steps, 32 rows of the factor */
-    KEPT_ROW = 20,     /* runs of a channel of dy, four of which are there for the banks' sake */
-    MOST_WINDOWS = 144 /* of frequencies of a plane */
+    INDICES = 16,      /* channels of x per round.. */
+    ROUNDS_PER_DY = 4, /* ..and rounds per dy tile */
+    CHANNELS = 64,     /* of dy at most, a multiple of PART */
+    PART = 16,         /* channels of dy that are multiplied together, in.. */
+    PART_STEPS = 4,    /* ..this many steps, 32 rows of the factor */
+    KEPT_ROW = 20, /* runs of a channel of dy, four of which are padding against bank conflicts */
+    MAX_WINDOWS = 144 /* of WIDTH frequencies of a plane, at most */
 };
 
 struct mode_task {
@@ -36,16 +36,16 @@ struct mode_task {
     int batch, dim0, dim1, frequencies;
     int begin, count; /* of mode 0 */
     factor_reader u;
-    const kept_run *kept; /* as lay_out_runs gives them */
+    const kept_run *kept; /* in the layout of lay_out_runs */
     float2 *values;       /* scale G */
     float scale;
     float2 *out;     /* (count, rank, frequencies) */
-    uint32_t *guard; /* NULL: nothing is counted */
+    uint32_t *guard; /* NULL: do not count */
 };
 
 /* Units with the same frequencies. */
 static __host__ __device__ inline int units_across(const mode_task &task) {
-    return (task.count + ROUNDS * INDICES - 1) / (ROUNDS * INDICES);
+    return (task.count + ROUNDS_PER_DY * INDICES - 1) / (ROUNDS_PER_DY * INDICES);
 }
 
 /* Bytes of shared memory. */
@@ -59,12 +59,12 @@ template <int N, int SAMPLES> static __host__ __device__ inline mode_layout layo
     at.dy = dim1 * SAMPLES * ROW;
     at.x = INDICES * SAMPLES * ROW;
     at.out = INDICES / 2 * (N / 2) * ROW;
-    at.kept = ROUNDS * dim1 * KEPT_ROW * (int)sizeof(kept_run);
+    at.kept = ROUNDS_PER_DY * dim1 * KEPT_ROW * (int)sizeof(kept_run);
     at.all = 1024 + at.factor + at.dy + 2 * at.x + at.out + at.kept;
     return at;
 }
 
-/* ---- which entries are kept ---- */
+/* ---- kept entries ---- */
 
 struct runs_task {
     kept_set kept;
@@ -72,9 +72,9 @@ struct runs_task {
     kept_run *out;     /* (windows, dim0 / INDICES, dim1, INDICES) */
 };
 
-/* A warp has a plane of the index set, a block those of INDICES indices of mode 0. */
+/* A warp takes a plane of the index set, a block those of INDICES indices of mode 0. */
 static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task task) {
-    __shared__ kept_run runs[MOST_WINDOWS][INDICES + 1];
+    __shared__ kept_run runs[MAX_WINDOWS][INDICES + 1];
     const int lane = threadIdx.x % 32, index = (int)threadIdx.x / 32;
     const int o = (int)blockIdx.x % task.dim1, first = (int)blockIdx.x / task.dim1 * INDICES;
     const uint16_t *bits = reinterpret_cast<const uint16_t *>(task.kept.words);
@@ -84,14 +84,14 @@ static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task ta
     pdl_launch_dependents();
     const uint32_t earlier = block * 32 + lane < begin ? bits[block * 32 + lane] : 0;
     uint32_t before = task.kept.ranks[block];
-    uint32_t mask[(MOST_WINDOWS + 31) / 32];
+    uint32_t mask[(MAX_WINDOWS + 31) / 32];
 #pragma unroll
-    for (int w = 0; w < (MOST_WINDOWS + 31) / 32; w++) {
+    for (int w = 0; w < (MAX_WINDOWS + 31) / 32; w++) {
         mask[w] = 32 * w + lane < task.windows ? bits[begin + 32 * w + lane] : 0;
     }
     before += __reduce_add_sync(~0u, (uint32_t)__popc(earlier));
 #pragma unroll
-    for (int w = 0; w < (MOST_WINDOWS + 31) / 32; w++) {
+    for (int w = 0; w < (MAX_WINDOWS + 31) / 32; w++) {
         const uint32_t own = (uint32_t)__popc(mask[w]);
         uint32_t sum = own;
 #pragma unroll
@@ -112,16 +112,16 @@ static __global__ void __launch_bounds__(32 * INDICES) lay_out_runs(runs_task ta
     }
 }
 
-/* ---- what comes in ---- */
+/* ---- inputs ---- */
 
-/* Rows of frequencies lie channel after channel, sample after sample. Their pieces of 16 bytes are
- * exchanged so that what half a warp reads of one frequency lies in different banks. */
+/* Rows of frequencies, by sample, then by channel. Their 16-byte pieces are permuted so that half a
+ * warp reads one frequency from different banks. */
 static __device__ inline int exchanged(int channel, int sample) {
     return channel % 2 * 4 + sample % 4;
 }
 
-/* (batch, channels of which the first is `from`, ..) from frequency k on; samples beyond the last
- * one are 0. */
+/* Copies (batch, channels from `from` on, ..) from frequency k on; samples past the last one are
+ * 0. */
 template <int SAMPLES>
 static __device__ inline void fetch_rows(const mode_task &task, const float2 *from, int channels,
                                          int count, int k, char *to) {
@@ -134,7 +134,7 @@ static __device__ inline void fetch_rows(const mode_task &task, const float2 *fr
     }
 }
 
-/* How many numbers of a thread's share of such rows are not finite. */
+/* Non-finite numbers in a thread's share of such rows. */
 static __device__ inline uint32_t count_bad(const char *rows, int bytes) {
     uint32_t bad = 0;
     for (int at = (int)threadIdx.x * 16; at < bytes; at += BLOCK * 16) {
@@ -145,16 +145,16 @@ static __device__ inline uint32_t count_bad(const char *rows, int bytes) {
     return bad;
 }
 
-/* Which entries of a unit are kept, from where lay_out_runs has put it. */
+/* The kept entries of a unit, as stored by lay_out_runs. */
 static __device__ inline void fetch_runs(const kept_run *from, int rows, char *to) {
     for (int e = (int)threadIdx.x; e < rows * 8; e += BLOCK) {
         copy_async<16>(to + e / 8 * (KEPT_ROW * (int)sizeof(kept_run)) + e % 8 * 16, from + 2 * e);
     }
 }
 
-/* conj(U) as second factor: rows are the parts of 4 channels, real ones first, and columns the
- * parts of what comes out. */
-template <int N> static __device__ inline void lay_out(const mode_task &task, char *factor) {
+/* conj(U) as right factor: rows are the parts of 4 channels, real ones first; columns are the parts
+ * of the output. */
+template <int N> static __device__ inline void store_factor(const mode_task &task, char *factor) {
     for_each_number<4>(task.u, [&](int i, int j, float2 u) {
         const int k = i / 4 * 8 + i % 4;
 #pragma unroll
@@ -167,27 +167,27 @@ template <int N> static __device__ inline void lay_out(const mode_task &task, ch
     });
 }
 
-/* ---- forming ---- */
+/* ---- forming G ---- */
 
-/* What a thread forms: entries of channels 4 s + t of dy, of two channels of x at its frequency, as
- * {Re of both, Im of both}. */
+/* A thread's entries of channels 4 s + t of dy, of two channels of x at its frequency, as {Re of
+ * both, Im of both}. */
 template <int SAMPLES> struct former {
     static constexpr int FOURS = SAMPLES / 4;
     float4 first[FOURS], second[FOURS]; /* x, of sample t of four */
     const char *dy;                     /* of channel g / 2, sample t */
     const kept_run *kept;               /* of channel t, index g */
     uint32_t bit;                       /* of the frequency */
-    bool is_odd;                        /* g is */
+    bool is_odd;                        /* whether g is odd */
     float2 *values;
     float scale;
 
-    /* at: of channel g, sample t; 8 channels on it lies as here. */
+    /* at: of channel g, sample t; 8 channels further the permutation is the same. */
     __device__ void load(const char *at) {
 #pragma unroll
         for (int j = 0; j < FOURS; j++, at += 4 * ROW) {
             const float2 low = *reinterpret_cast<const float2 *>(at);
             const float2 high = *reinterpret_cast<const float2 *>(at + 8 * SAMPLES * ROW);
-            /* a product, as otherwise the compiler moves them together before each use */
+            /* a product, as otherwise the compiler recombines them before each use */
             first[j] = to_tf32(make_float4(low.x, high.x, low.y, high.y));
             const float4 is = cut(first[j]);
             second[j] = make_float4(low.x - is.x, high.x - is.y, low.y - is.z, high.y - is.w);
@@ -209,7 +209,7 @@ template <int SAMPLES> struct former {
         gather(kept + 4 * s * KEPT_ROW + 8, &g.y, &g.w);
         return g;
     }
-    /* A kept entry goes to values and is 0 from then on. */
+    /* Writes a kept entry to values and sets it to 0. */
     __device__ void gather(const kept_run *run, float *re, float *im) const {
         const uint2 mask_before = *reinterpret_cast<const uint2 *>(run); /* in one load */
         const bool keeps = mask_before.x & bit;
@@ -220,7 +220,7 @@ template <int SAMPLES> struct former {
     }
 };
 
-/* sum = what a thread has of the product. */
+/* sum = a thread's part of the product. */
 template <int N, int SAMPLES>
 static __device__ inline void multiply(former<SAMPLES> from, int parts, uint64_t factor,
                                        float (&sum)[N / 2]) {
@@ -229,7 +229,7 @@ static __device__ inline void multiply(former<SAMPLES> from, int parts, uint64_t
 #pragma unroll
         for (int s = 0; s < PART_STEPS; s++) {
             wg_hold(next);
-            /* in registers of their own, as the next ones are formed during the product */
+            /* in separate registers, as the next ones are formed during the product */
             const float4 a = to_tf32(next);
             wg_begin();
             wg_product(sum, a, wg_rows<N>(factor, PART_STEPS * part + s), part + s > 0);
@@ -248,8 +248,9 @@ static __device__ inline void multiply(former<SAMPLES> from, int parts, uint64_t
     wg_fence(sum);
 }
 
-/* What a block has of out, 16 indices from `to` on, by way of shared memory: 8 indices at a time,
- * the frequencies of a column together. Within a column they are exchanged for the banks' sake. */
+/* Stores a block's part of out, 16 indices from `to` on, via shared memory: 8 indices at a time,
+ * the frequencies of a column together. Within a column they are permuted against bank
+ * conflicts. */
 template <int N>
 static __device__ inline void store_out(const mode_task &task, float2 *to, float2 *through,
                                         const float (&sum)[N / 2]) {
@@ -265,14 +266,14 @@ static __device__ inline void store_out(const mode_task &task, float2 *to, float
 #pragma unroll
     for (int h = 0; h < 2; h++, to += next) {
         if (h > 0) {
-            __syncthreads(); /* what was put there has been taken */
+            __syncthreads(); /* the previous contents have been read */
         }
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             put[4 * WIDTH * j] = make_float2(sum[4 * j + 2 * h], sum[4 * j + 2 * h + 1]);
         }
         __syncthreads();
-        float2 all[N / 8]; /* on their way together */
+        float2 all[N / 8]; /* loaded together */
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             all[j] = take[4 * WIDTH * j];
@@ -311,9 +312,9 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
     wg_zero<N>(u, 2 * task.dim1);
     __syncthreads();
     for (int unit = (int)blockIdx.x; unit < units; unit += (int)gridDim.x) {
-        const int first = task.begin + unit % across * (ROUNDS * INDICES);
+        const int first = task.begin + unit % across * (ROUNDS_PER_DY * INDICES);
         const int window = unit / across, k0 = window * WIDTH;
-        const int rounds = min((int)ROUNDS, (task.begin + task.count - first) / INDICES);
+        const int rounds = min((int)ROUNDS_PER_DY, (task.begin + task.count - first) / INDICES);
         const auto fetch = [&](int round) {
             if (round < rounds) {
                 const int64_t i = first + round * INDICES;
@@ -323,8 +324,8 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
         };
         fetch_rows<SAMPLES>(task, task.dy, task.dim1, task.dim1, k0, dy);
         fetch(0);
-        if (unit == (int)blockIdx.x) { /* the kernel before writes none of this */
-            lay_out<N>(task, u);
+        if (unit == (int)blockIdx.x) { /* the previous kernel writes none of this */
+            store_factor<N>(task, u);
             wg_publish();
             pdl_wait();
             pdl_launch_dependents();
@@ -334,7 +335,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) form_mode_one(mode_task task)
                    reinterpret_cast<char *>(kept));
         for (int round = 0; round < rounds; round++) {
             copies_wait();
-            __syncthreads(); /* all is there, and what lies in the other place has been read */
+            __syncthreads(); /* all inputs are ready, and the other buffer has been read */
             fetch(round + 1);
             if (task.guard) {
                 bad += count_bad(x + round % 2 * at.x, at.x);
@@ -386,14 +387,14 @@ static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
            plan->step[2].dim == dim1 && plan->step[2].factor.rank <= 48 &&
            plan->dim0 % INDICES == 0 && dim1 % PART == 0 && dim1 <= CHANNELS &&
-           frequencies % WIDTH == 0 && frequencies <= MOST_WINDOWS * WIDTH && source->batch > 0 &&
+           frequencies % WIDTH == 0 && frequencies <= MAX_WINDOWS * WIDTH && source->batch > 0 &&
            source->batch <= 8 && (uintptr_t)op->workspace % 16 == 0 &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
            bytes_of(dim1, plan->step[2].factor.rank, source->batch) <= most;
 }
 
-/* Where lay_out_runs puts what it finds, in the workspace: at the end of the buffers. */
+/* Where lay_out_runs stores its result in the workspace: at the end of the buffers. */
 static int64_t runs_at(const cuda_plan *plan) {
     const int64_t runs = plan->dim0 * plan->unit / WIDTH;
     return (plan->middle - runs * (int64_t)(sizeof(kept_run) / sizeof(float))) / 4 * 4;

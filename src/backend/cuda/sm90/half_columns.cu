@@ -1,22 +1,21 @@
-/* A mode in front of others on the way back from a direction of Adam, whose numbers are so near 1
- * that f16 has as many bits of them as TF32; compress/mode_columns.cuh has the call.
+/* Expands a leading mode of a direction of Adam, whose numbers are so near 1 that f16 is as precise
+ * as TF32; compress/mode_columns.cuh has the call.
  *
  *     out[i][c] = sum over j of U[i][j] in[j][c]
  *
  * of complex numbers with both parts together (tile/warpgroup.cuh), half as many bytes as in f32
- * and one product instead of four. Rows of a product are columns of matrices, 64 for a warpgroup,
- * which makes all numbers of them; U stays in shared memory. What comes in is copied ahead into a
- * ring of the warp that multiplies it, where it lies as the product takes it: rows g and g + 8 of a
- * warp are neighbours in memory. The first of these modes has the core in f32 as its input (CORE).
- */
+ * and one product instead of four. Rows of a product are columns of matrices: a warpgroup takes 64
+ * columns and computes all their numbers; U stays in shared memory. Inputs are prefetched into a
+ * ring of the warp that multiplies them, in the layout of the product: rows g and g + 8 of a warp
+ * are neighbours in memory. The first of these modes reads the core in f32 (CORE). */
 #include "backend/cuda/sm90/mode_steps.cuh"
 
 enum {
-    RING = 8,         /* steps of 8 numbers, all but one of which are on their way */
-    NUMBER_BYTES = 96 /* of 16 columns; numbers in other banks */
+    RING = 8,         /* steps of 8 numbers, all but one in flight */
+    NUMBER_BYTES = 96 /* of 16 columns; padded so that numbers are in different banks */
 };
 
-/* Warpgroups that leave each other the registers for N sums of both parts. */
+/* Warpgroups per block, limited by the registers for N sums of both parts. */
 static constexpr __host__ __device__ int groups_of(int n) {
     return n <= 128 ? 4 : 3;
 }
@@ -29,7 +28,7 @@ template <int N, bool CORE> static int shared_bytes(int summed) {
     return 1024 + part_bytes<N>(summed) + groups_of(N) * 4 * RING * step_bytes(CORE);
 }
 
-/* The columns of a warp: where a lane copies from, and what it has of a step. */
+/* The columns of a warp: a lane's source address, and its part of a step. */
 template <bool CORE> struct half_reader;
 
 template <> struct half_reader<false> {
@@ -95,7 +94,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
 
     half_reader<CORE> reader;
-    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int64_t fetched = tile; /* the tile being fetched, and its next step */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
         if (fetched < tiles) {
@@ -123,12 +122,12 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
 
     float sum[N / 2];
     uint4 next;
-    const uint32_t zero = (uint32_t)(s.summed >> 31); /* which the compiler does not know */
+    const uint32_t zero = (uint32_t)(s.summed >> 31); /* opaque to the compiler */
     const auto take = [&] {
         copies_wait_all_but<RING - 2>();
         __syncwarp();
         next = reader.take(ring + slot * STEP, lane);
-        fetch((slot + RING - 1) % RING); /* what the step before was made from */
+        fetch((slot + RING - 1) % RING); /* the buffer of the previous step */
         slot = (slot + 1) % RING;
     };
     if (tile < tiles) {
@@ -137,12 +136,12 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     for (; tile < tiles; tile += stride) {
         for (int k = 0; k < steps; k++) {
             wg_hold(next);
-            /* in registers of its own, which a copy would not be in: products own them */
+            /* in separate registers, since products own theirs */
             const uint4 a = make_uint4(next.x ^ zero, next.y ^ zero, next.z ^ zero, next.w ^ zero);
             wg_begin();
             wg_half_product(sum, a, wg_rows<N>(matrix, k), k > 0);
             wg_end();
-            take(); /* beyond the last tile there is nothing, which does no harm */
+            take(); /* past the last tile: unused */
             wg_wait<0>();
         }
         wg_fence(sum);
@@ -152,7 +151,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
 
 /* ---- launches ---- */
 
-/* f(N) as a constant: both parts of as many numbers as there is a kernel for. */
+/* f(N) as a constant: both parts of the numbers, rounded up to a size that has a kernel. */
 template <class R, class F> static R with_sums(int made, F f) {
     using std::integral_constant;
     return made <= 32   ? f(integral_constant<int, 64>())

@@ -1,20 +1,20 @@
-/* A mode in front of others by the products of warpgroups; compress/mode_columns.cuh has the call.
+/* Multiplies a leading mode with warpgroup products; compress/mode_columns.cuh has the call.
  *
  *     out_re = in_re Re + in_im Im,   out_im = in_im Re - in_re Im,
  *
- * where rows of products are columns of matrices, 64 for a warpgroup, which makes all numbers of
- * them; Re and Im are the parts of U, or of its conjugate, and stay in shared memory. What comes in
- * is copied ahead into a ring of the warp that multiplies it. Rows g and g + 8 of a warp are
- * neighbours in memory. SPLIT: of numbers that are sums of two in TF32 three products are taken;
- * the second terms of U lie behind the first ones. */
+ * where rows of products are columns of matrices: a warpgroup takes 64 columns and computes all
+ * their numbers. Re and Im are the parts of U, or of its conjugate, and stay in shared memory.
+ * Inputs are prefetched into a ring of the warp that multiplies them. Rows g and g + 8 of a warp
+ * are neighbours in memory. SPLIT: numbers are sums of two in TF32 and three products are taken;
+ * the second terms of U follow the first ones. */
 #include "backend/cuda/sm90/mode_steps.cuh"
 
-/* Steps of 8 numbers in the ring of a warp, all but one of which are on their way. */
+/* Steps of 8 numbers in the ring of a warp, all but one in flight. */
 static constexpr __host__ __device__ int ring_of(int n, bool split) {
     return !split ? 8 : n <= 64 ? 4 : 3;
 }
 
-/* Warpgroups that leave each other the registers for N numbers. */
+/* Warpgroups per block, limited by the registers for N numbers. */
 static constexpr __host__ __device__ int groups_of(int n) {
     return n <= 64 ? 4 : n <= 96 ? 3 : 2;
 }
@@ -24,8 +24,9 @@ template <int N, bool SPLIT> static int shared_bytes(int summed) {
            groups_of(N) * 4 * ring_of(N, SPLIT) * STEP_BYTES;
 }
 
-/* U as second factor, real parts before imaginary ones; what fills it up is 0. */
-template <int N, bool SPLIT> static __device__ inline void lay_out(const mode_call &s, char *to) {
+/* U as right factor, real parts before imaginary ones, padded with 0. */
+template <int N, bool SPLIT>
+static __device__ inline void store_factor(const mode_call &s, char *to) {
     const int part = part_bytes<N>(s.summed), rows = (s.summed + 31) / 32 * 32;
     wg_zero<N>(to, (SPLIT ? 4 : 2) * rows);
     __syncthreads();
@@ -36,7 +37,7 @@ template <int N, bool SPLIT> static __device__ inline void lay_out(const mode_ca
     });
 }
 
-/* ---- what goes out ---- */
+/* ---- outputs ---- */
 
 template <int N>
 static __device__ inline void store_columns(const mode_call &s, int64_t first, int lane,
@@ -92,7 +93,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
 
     step_reader<CORE == CORE_IN || CORE == CORE_BOTH> reader;
-    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int64_t fetched = tile; /* the tile being fetched, and its next step */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
         if (fetched < tiles) {
@@ -105,7 +106,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         }
         copies_commit();
     };
-    lay_out<N, SPLIT>(s, u);
+    store_factor<N, SPLIT>(s, u);
     wg_publish();
     if (!s.apart) {
         pdl_wait();
@@ -116,7 +117,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     }
     __syncthreads();
     const uint64_t re_of_u = wg_matrix(u), im_of_u = wg_matrix(u + part);
-    const uint64_t behind = (uint64_t)(2 * part) >> 4; /* second terms, in a descriptor */
+    const uint64_t second_terms = (uint64_t)(2 * part) >> 4; /* second terms, in a descriptor */
 
     float re[N / 2], im[N / 2];
     float4 next_re, next_im;
@@ -124,7 +125,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         copies_wait_all_but<RING - 2>();
         __syncwarp();
         reader.take(ring + slot * STEP_BYTES, lane, &next_re, &next_im);
-        fetch((slot + RING - 1) % RING); /* what the step before was made from */
+        fetch((slot + RING - 1) % RING); /* the buffer of the previous step */
         slot = (slot + 1) % RING;
     };
     if (tile < tiles) {
@@ -134,12 +135,12 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         for (int k = 0; k < steps; k++) {
             const step_factor<SPLIT> x(next_re, 1.0f), y(next_im, 1.0f), minus(next_re, -1.0f);
             wg_begin();
-            x.multiply(re, wg_rows<N>(re_of_u, k), behind, k > 0);
-            y.multiply(im, wg_rows<N>(re_of_u, k), behind, k > 0);
-            y.multiply(re, wg_rows<N>(im_of_u, k), behind, true);
-            minus.multiply(im, wg_rows<N>(im_of_u, k), behind, true);
+            x.multiply(re, wg_rows<N>(re_of_u, k), second_terms, k > 0);
+            y.multiply(im, wg_rows<N>(re_of_u, k), second_terms, k > 0);
+            y.multiply(re, wg_rows<N>(im_of_u, k), second_terms, true);
+            minus.multiply(im, wg_rows<N>(im_of_u, k), second_terms, true);
             wg_end();
-            take(); /* beyond the last tile there is nothing, which does no harm */
+            take(); /* past the last tile: unused */
             wg_wait<0>();
         }
         wg_fence(re);
@@ -158,7 +159,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
 
 /* ---- launches ---- */
 
-/* f(N) as a constant: as many numbers as there is a kernel for. */
+/* f(N) as a constant: the numbers, rounded up to a size that has a kernel. */
 template <class R, class F> static R with_numbers(int64_t made, F f) {
     using std::integral_constant;
     return made <= 32   ? f(integral_constant<int, 32>())

@@ -1,5 +1,5 @@
-/* What kernels of a mode in front of others share (mode_columns.cu, core_adam.cu): numbers come in
- * steps of 8, through a ring of the warp that multiplies them, and become first factors. */
+/* Shared by kernels of a leading mode (mode_columns.cu, core_adam.cu): numbers are loaded in steps
+ * of 8, through a ring of the warp that multiplies them, and become left factors. */
 #ifndef TG_BACKEND_CUDA_SM90_MODE_STEPS_CUH
 #define TG_BACKEND_CUDA_SM90_MODE_STEPS_CUH
 
@@ -7,7 +7,8 @@
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
+    STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; padded so that rows are in
+                             different banks */
     PAIR_BYTES = 160      /* of a number of the core: 16 columns, parts together */
 };
 
@@ -16,7 +17,7 @@ template <int N> static __host__ __device__ inline int part_bytes(int summed) {
     return (summed + 31) / 32 * (N * 128);
 }
 
-/* The columns of a warp: where a lane copies from. */
+/* The columns of a warp: a lane's source address. */
 template <bool CORE> struct step_reader;
 
 template <> struct step_reader<false> {
@@ -92,8 +93,8 @@ template <> struct step_reader<true> {
     }
 };
 
-/* A lane's factors of a step, and their second terms; made when nothing is multiplied, as products
- * own registers, and in registers of their own. */
+/* A lane's factors of a step, and their second terms; computed while no product runs, as products
+ * own registers, and kept in separate registers. */
 template <bool SPLIT> struct step_factor {
     float4 first, second;
 
@@ -111,10 +112,11 @@ template <bool SPLIT> struct step_factor {
     }
     /* sum += its product with rows of U, or with both terms of them. */
     template <int D>
-    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t behind, bool adds) const {
+    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t second_terms,
+                             bool adds) const {
         wg_product(sum, first, rows, adds);
         if constexpr (SPLIT) {
-            wg_product(sum, first, rows + behind, true);
+            wg_product(sum, first, rows + second_terms, true);
             wg_product(sum, second, rows, true);
         }
     }

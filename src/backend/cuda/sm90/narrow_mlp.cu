@@ -1,5 +1,5 @@
-/* MLPs that are narrow at one end (narrow_mlp.cuh): which calls there are kernels for, what
- * these need of the workspace, and the calls. */
+/* MLPs that are narrow at one end (narrow_mlp.cuh): which calls are supported, their workspace, and
+ * the calls. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 #include "backend/cuda/sm90/narrow_mlp.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -12,8 +12,8 @@ struct wide_matrix {
     int hidden, by_hidden, by_channel;
 };
 
-/* The pieces for products that lead to the hidden layer, columns being hidden channels, and for
- * those that lead from it; NULL: not wanted. */
+/* The pieces for products into the hidden layer, whose columns are hidden channels, and for those
+ * out of it; NULL: not wanted. */
 template <int C>
 static __global__ void __launch_bounds__(256)
     make_pieces(wide_matrix m, float *to_hidden, float *to_wide) {
@@ -53,11 +53,11 @@ static int parts_of(const tg_backend *be, const tg_mlp *op) {
     return (int)(parts < 1 ? 1 : parts < tiles ? parts : tiles);
 }
 
-/* Whether there is a way for these sizes on this device. */
+/* Whether this device supports these sizes. */
 static bool fits(const tg_backend *be, const tg_mlp *op) {
     const int64_t c = channels_of(op), narrow = is_lifting(op) ? op->in : op->out;
     return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && (c == 64 || c == 128) &&
-           narrow <= FEW && op->hidden > 0 && op->hidden <= NARROW_HIDDEN &&
+           narrow <= MAX_INPUT_CHANNELS && op->hidden > 0 && op->hidden <= NARROW_HIDDEN &&
            op->hidden % (2 * CHUNK) == 0 && op->pixels % WG_PIXELS == 0 &&
            op->batch * op->pixels <= INT32_MAX && op->x_store == TG_STORE_FULL &&
            op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
@@ -75,8 +75,10 @@ bool mlp_narrow_supports(const tg_backend *be, const tg_mlp *op, bool backward) 
     return takes;
 }
 
-/* Lays the workspace out; its bytes. Forward and a lifting backward have one kind of pieces. */
-static size_t lay_out(const tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
+/* Assigns the workspace and returns its bytes. Forward and a lifting backward need only one kind of
+ * pieces. */
+static size_t plan_workspace(const tg_backend *be, const tg_mlp *op, bool backward,
+                             narrow_task *t) {
     const int64_t c = channels_of(op), parts = backward ? parts_of(be, op) : 0;
     float *const room = static_cast<float *>(op->workspace); /* NULL: only its size is wanted */
     int64_t used = 0;
@@ -94,10 +96,10 @@ static size_t lay_out(const tg_backend *be, const tg_mlp *op, bool backward, nar
     return (size_t)used * sizeof(float);
 }
 
-/* Whatever the call: dropout and activations may differ between calls. */
+/* An upper bound for all calls: dropout and activations may differ between calls. */
 size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
     narrow_task t = {};
-    return fits(be, op) ? lay_out(be, op, backward, &t) : 0;
+    return fits(be, op) ? plan_workspace(be, op, backward, &t) : 0;
 }
 
 /* ---- calls ---- */
@@ -107,13 +109,13 @@ template <class F> static tg_status with_channels(const tg_mlp *op, F f) {
                                  : f(std::integral_constant<int, 128>());
 }
 
-/* The task, with its pieces made. */
+/* The task, with its pieces written. */
 template <int C>
 static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
     *t = {};
     t->batch = (int)op->batch;
     t->hidden = (int)op->hidden;
-    t->few = (int)op->in;
+    t->input_channels = (int)op->in;
     t->pixels = op->pixels;
     t->w1 = static_cast<const float *>(op->w1);
     t->b1 = static_cast<const float *>(op->b1);
@@ -128,7 +130,7 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     t->y = static_cast<float *>(op->y);
     t->activated = static_cast<float *>(op->activated);
     t->dx = static_cast<float *>(op->dx);
-    lay_out(be, op, backward, t);
+    plan_workspace(be, op, backward, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
                                          : wide_matrix{t->w1, t->hidden, C, 1};
     return CUDA_CHECK(be,
@@ -148,7 +150,7 @@ tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
     });
 }
 
-/* The gradients += what the blocks have left. */
+/* Adds the blocks' partial sums to the gradients. */
 static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, int parts) {
     const bool lifts = is_lifting(op);
     const int hidden = t.hidden, in = (int)op->in, out = (int)op->out;
@@ -174,7 +176,7 @@ static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, in
     return status == TG_OK ? fold_partials(be, last) : status;
 }
 
-/* The weights first: dx may be x. */
+/* Weights first: dx may alias x. */
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
     return with_channels(op, [&](auto channels) {
         constexpr int C = decltype(channels)::value;

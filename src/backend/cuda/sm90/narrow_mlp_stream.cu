@@ -1,16 +1,17 @@
-/* MLPs that are narrow at one end, by tiles of pixels: forward, and the gradient of the
- * input of a projection (narrow_mlp.cuh).
+/* MLPs that are narrow at one end, by tiles of pixels: forward, and the input gradient of a
+ * projection (narrow_mlp.cuh).
  *
  * One warpgroup of a block only starts copies: pieces of M go through a ring in shared memory, and
- * each block of a cluster loads its share of a piece for all. The others have a tile each, without
- * a word to one another: while one waits for products, another one evaluates GELU. */
+ * each block of a cluster loads its share of a piece for all. Each of the other warpgroups has its
+ * own tile, without synchronization between them: while one waits for products, another one
+ * evaluates GELU. */
 #include "backend/cuda/sm90/narrow_mlp.cuh"
 
 enum { CLUSTER = 2, RING_BYTES = 192 << 10 };
 
 template <int C> constexpr int STAGES = RING_BYTES / PIECE_BYTES<C>;
 
-/* Warpgroups with a tile, as many as registers last for: 512 in all for each thread of one. */
+/* Warpgroups with a tile, limited by registers: their threads of one index share 512. */
 template <int PASS> struct crew {
     static constexpr int WORKERS = PASS == NARROW_DX ? 2 : 3;
     static constexpr int THREADS = (WORKERS + 1) * WG_THREADS;
@@ -23,9 +24,8 @@ template <int C> static size_t stream_shared(int hidden) {
            C * sizeof(float);
 }
 
-/* The shared memory of a block: the ring, its barriers, weights of the hidden channels as put_pair
- * and put_row lay them, and b2 of a lifting. Places are known to the compiler, which saves
- * registers. */
+/* The shared memory of a block: the ring, its barriers, weights of the hidden channels in the
+ * layout of put_pair and put_row, and b2 of a lifting. Constant addresses save registers. */
 template <int C> struct stream_room {
     static __device__ char *piece(int stage) {
         extern __shared__ __align__(1024) char room[];
@@ -47,7 +47,7 @@ template <int C> struct stream_room {
 
 /* ---- the ring ---- */
 
-/* Pieces in the order in which they are used, tile after tile; where all fit, they stay. */
+/* Pieces in the order of use, tile after tile; if all fit, they stay. */
 template <int C> struct piece_ring {
     using room = stream_room<C>;
     int per_tile, laps;
@@ -55,7 +55,7 @@ template <int C> struct piece_ring {
     __device__ bool stays() const {
         return per_tile <= STAGES<C>;
     }
-    /* `workers` warpgroups will be done with it. */
+    /* `workers` warpgroups will release it. */
     __device__ void init(int workers) const {
         for (int i = 0; i < STAGES<C>; i++) {
             barrier_init(room::full(i), 1);
@@ -63,10 +63,11 @@ template <int C> struct piece_ring {
         }
         barriers_made();
     }
-    /* One thread sends all; piece i of a tile lies at source(i). */
+    /* One thread sends all pieces; piece i of a tile is read from source(i). */
     template <class F> __device__ void send(F source) const {
-        constexpr int SHARE = PIECE_BYTES<C> / CLUSTER;
-        const int offset = cluster_rank() * SHARE, count = stays() ? per_tile : laps * per_tile;
+        constexpr int SHARE_BYTES = PIECE_BYTES<C> / CLUSTER;
+        const int offset = cluster_rank() * SHARE_BYTES,
+                  count = stays() ? per_tile : laps * per_tile;
         for (int i = 0; i < count; i++) {
             const int stage = i % STAGES<C>;
             if (i >= STAGES<C>) {
@@ -74,11 +75,10 @@ template <int C> struct piece_ring {
             }
             barrier_expect(room::full(stage), PIECE_BYTES<C>);
             copy_to_cluster<CLUSTER>(room::piece(stage) + offset, source(i % per_tile) + offset,
-                                     SHARE, room::full(stage));
+                                     SHARE_BYTES, room::full(stage));
         }
     }
-    /* Piece i of the tile of a lap: its matrix once it is there, and that a warp needs it no
-     * longer. */
+    /* Piece i of the tile of a lap: waits for its matrix, and releases it for a warp. */
     __device__ uint64_t await(int lap, int i) const {
         const int at = stays() ? i : lap * per_tile + i, stage = at % STAGES<C>;
         barrier_wait(room::full(stage), at / STAGES<C> & 1);
@@ -95,10 +95,10 @@ template <int C> struct piece_ring {
 template <int C> struct tile_work {
     piece_ring<C> ring;
     int lap, tile;
-    bool counts; /* otherwise the tile is another one's too, who writes it */
+    bool counts; /* false: a copy of another warpgroup's tile, which that one writes */
 };
 
-/* p = M u for the chunk whose piece is number i of the tile; runs on. */
+/* Starts p = M u for the chunk whose piece is number i of the tile. */
 template <int C>
 static __device__ inline void begin_hidden(const tile_work<C> &w, const float (&u)[C / 2], int i,
                                            float (&p)[CHUNK / 2]) {
@@ -112,7 +112,7 @@ static __device__ inline void begin_hidden(const tile_work<C> &w, const float (&
     wg_end();
 }
 
-/* wide += p M for the chunk of a piece; runs on. */
+/* Starts wide += p M for the chunk of a piece. */
 template <int C>
 static __device__ inline void begin_wide(uint64_t piece, float (&p)[CHUNK / 2],
                                          float (&wide)[C / 2]) {
@@ -139,7 +139,7 @@ static __device__ inline void load_input(const narrow_task &t, int tile, float (
     }
 }
 
-/* The input of a tile is brought into the second-level cache. */
+/* Prefetches the input of a tile into L2. */
 template <int C> static __device__ inline void prefetch_input(const narrow_task &t, int tile) {
     const int c = threadIdx.x % WG_THREADS;
     if (c < C && tile < tiles_of(t)) {
@@ -149,8 +149,8 @@ template <int C> static __device__ inline void prefetch_input(const narrow_task 
     }
 }
 
-/* f(p, other, chunk, more) for all chunks, which take turns in two arrays; more: there is a next
- * one, for which `other` is. */
+/* f(p, other, chunk, more) for all chunks, which alternate between two arrays; more: there is a
+ * next chunk, which uses `other`. */
 template <class F>
 static __device__ inline void each_chunk(int chunks, float (&p)[2][CHUNK / 2], F f) {
     int c = 0;
@@ -215,8 +215,9 @@ static __device__ inline void project(const narrow_task &t, const tile_work<C> &
 
 /* ---- the gradient of its input ---- */
 
-/* p becomes its gradient, f gelu'(p + b1) w2, f being that of the pixel's output. */
-static __device__ inline void turn_hidden(const float4 *pairs, float2 f, float (&p)[CHUNK / 2]) {
+/* Replaces p by its gradient, f gelu'(p + b1) w2, where f is the gradient of the pixel's output. */
+static __device__ inline void transpose_hidden(const float4 *pairs, float2 f,
+                                               float (&p)[CHUNK / 2]) {
 #pragma unroll
     for (int j = 0; j < CHUNK / 8; j++) {
         const float4 m = pairs[4 * j];
@@ -246,7 +247,7 @@ static __device__ inline void write_dx(const narrow_task &t, int tile, const flo
     }
 }
 
-/* Pieces of a chunk: to the hidden layer, and back. */
+/* Pieces of a chunk: into the hidden layer, and out of it. */
 template <int C>
 static __device__ inline void project_back(const narrow_task &t, const tile_work<C> &w,
                                            float (&p)[2][CHUNK / 2]) {
@@ -258,7 +259,7 @@ static __device__ inline void project_back(const narrow_task &t, const tile_work
     wg_fence(du);
     begin_hidden<C>(w, u, 0, p[0]);
     each_chunk(t.hidden / CHUNK, p, [&](auto &now, auto &other, int c, auto more) {
-        wg_wait<0>(); /* p of this chunk, and du of the one before, which is in `other` */
+        wg_wait<0>(); /* p of this chunk, and the previous chunk's du, which is in `other` */
         wg_fence(now);
         wg_fence(other);
         wg_fence(du);
@@ -267,7 +268,7 @@ static __device__ inline void project_back(const narrow_task &t, const tile_work
         if constexpr (decltype(more)::value) {
             begin_hidden<C>(w, u, 2 * c + 2, other);
         }
-        turn_hidden(stream_room<C>::small() + c * (CHUNK / 2) + threadIdx.x % 4, f, now);
+        transpose_hidden(stream_room<C>::small() + c * (CHUNK / 2) + threadIdx.x % 4, f, now);
         begin_wide<C>(w.ring.await(w.lap, 2 * c + 1), now, du);
     });
     wg_wait<0>();
@@ -281,7 +282,7 @@ static __device__ inline void project_back(const narrow_task &t, const tile_work
 /* ---- a lifting, forward ---- */
 
 /* p = gelu(w1 x + b1). */
-static __device__ inline void lift_hidden(const float4 *rows, const float2 (&x)[FEW],
+static __device__ inline void lift_hidden(const float4 *rows, const float2 (&x)[MAX_INPUT_CHANNELS],
                                           float (&p)[CHUNK / 2]) {
 #pragma unroll
     for (int j = 0; j < CHUNK / 8; j++) {
@@ -299,13 +300,13 @@ static __device__ inline void lift(const narrow_task &t, const tile_work<C> &w,
                                    float (&p)[2][CHUNK / 2]) {
     const int channel = threadIdx.x % 4 * 2, chunks = t.hidden / CHUNK;
     float y[C / 2];
-    float2 x[FEW];
-    load_few(t, w.tile, x);
+    float2 x[MAX_INPUT_CHANNELS];
+    load_inputs(t, w.tile, x);
     wg_clear(y);
     const auto step = [&](float(&now)[CHUNK / 2], int c) {
         lift_hidden(stream_room<C>::small() + c * CHUNK + channel, x, now);
         begin_wide<C>(w.ring.await(w.lap, c), now, y);
-        wg_wait<1>(); /* the one before is done: the other array is free */
+        wg_wait<1>(); /* the previous one is done: the other array is free */
         w.ring.release(w.lap, c - 1, c > 0);
     };
     for (int c = 0; c < chunks; c += 2) {
@@ -387,7 +388,7 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
             }
         }
     }
-    cluster_sync(); /* no block leaves while another one reaches into it */
+    cluster_sync(); /* no block exits while another one writes to its memory */
 }
 
 /* ---- host ---- */

@@ -1,40 +1,39 @@
-/* MLPs that are narrow at one end, the gradients of their weights (narrow_mlp.cuh).
+/* MLPs that are narrow at one end: the gradients of their weights (narrow_mlp.cuh).
  *
- * A thread block has two chunks of hidden channels, one for each of its warpgroups, and takes every
- * parts-th tile of pixels. What is wide, x of a projection or dy of a lifting, comes into shared
- * memory two tiles ahead, (C, pixels) as it lies in memory, and is a factor twice: of the product
- * that leads to the hidden layer, from registers, and of the sum over pixels. The other factor of
- * that sum, the "turned" hidden layer (CHUNK, pixels), goes through shared memory.
+ * A thread block has two chunks of hidden channels, one per warpgroup, and takes every parts-th
+ * tile of pixels. The wide array, x of a projection or dy of a lifting, is copied into shared
+ * memory two tiles ahead, (C, pixels) as in memory, and is a factor twice: of the product into the
+ * hidden layer, from registers, and of the sum over pixels. The other factor of that sum, the
+ * transposed hidden layer (CHUNK, pixels), goes through shared memory.
  *
- * While the hidden layer of a tile is evaluated, products for the next one and the sum of the one
- * before are under way: both are taken in SLICES.
+ * While the hidden layer of a tile is evaluated, products for the next one and the sum of the
+ * previous one run: both are taken in SLICES.
  *
- * Tensor cores cut what they read there as it is. That loses, on average, the factor to_tf32 would
- * have put in before; TF32_CUT puts it in behind the sum. */
+ * Tensor cores truncate the numbers they read there. On average that loses the factor that to_tf32
+ * would have applied before; TF32_CUT applies it after the sum. */
 #include "backend/cuda/sm90/narrow_mlp.cuh"
-#include "backend/cuda/sm90/tile_walk.cuh"
 
 enum {
     WEIGHT_THREADS = 2 * WG_THREADS,
     GROUP = 2 * CHUNK, /* hidden channels of a block */
-    TILES_AHEAD = 2,   /* of the one whose hidden layer is evaluated */
-    TILE_ROOMS = 4,    /* the one before is still multiplied when a copy begins */
+    TILES_AHEAD = 2,   /* relative to the tile whose hidden layer is evaluated */
+    TILE_BUFFERS = 4,  /* the previous tile is still multiplied when a copy begins */
     SLICES = 8
 };
 
-/* Sums over pixels that a thread has for each of its hidden channels: for b1, and w2 or w1. */
-template <bool LIFTS> constexpr int SUMS = LIFTS ? 1 + FEW : 2;
+/* Sums over pixels per hidden channel of a thread: for b1, and w2 or w1. */
+template <bool LIFTS> constexpr int SUMS = LIFTS ? 1 + MAX_INPUT_CHANNELS : 2;
 
 template <int C> struct weights_layout {
     static constexpr int TILE_BYTES = C * WG_PIXELS * (int)sizeof(float);
-    static constexpr int TURNED_BYTES = CHUNK * WG_PIXELS * (int)sizeof(float);
-    static constexpr int TILES = 2 * PIECE_BYTES<C>, TURNED = TILES + TILE_ROOMS * TILE_BYTES;
-    static constexpr int SMALL = TURNED + 2 * TURNED_BYTES;
+    static constexpr int TRANSPOSED_BYTES = CHUNK * WG_PIXELS * (int)sizeof(float);
+    static constexpr int TILES = 2 * PIECE_BYTES<C>, TRANSPOSED = TILES + TILE_BUFFERS * TILE_BYTES;
+    static constexpr int SMALL = TRANSPOSED + 2 * TRANSPOSED_BYTES;
     static constexpr int BYTES = SMALL + GROUP * (int)sizeof(float4);
 
-    /* Room of the block's n-th tile. */
+    /* Buffer of the block's n-th tile. */
     static __device__ char *tile(char *room, int n) {
-        return room + TILES + n % TILE_ROOMS * TILE_BYTES;
+        return room + TILES + n % TILE_BUFFERS * TILE_BYTES;
     }
 };
 
@@ -52,7 +51,7 @@ static __device__ inline bool exists(const narrow_task &t, const tile_walk &plac
     return place.sample < t.batch;
 }
 
-/* What a thread sums up over all tiles. */
+/* A thread's sums over all tiles. */
 template <int C, bool LIFTS> struct weight_sums {
     float dm[C / 2]; /* rows are hidden channels, columns the wide ones */
     float hidden[SUMS<LIFTS>][CHUNK / 4];
@@ -63,7 +62,7 @@ static __device__ inline void copy_16(void *to, const void *from) {
     copy_async<16>(to, from);
 }
 
-/* Starts to copy a tile; every call is a group of copies, also behind the last tile. */
+/* Starts to copy a tile; every call is a group of copies, also after the last tile. */
 template <int C>
 static __device__ inline void fetch_tile(const narrow_task &t, const float *wide,
                                          const tile_walk &place, char *to) {
@@ -81,7 +80,7 @@ static __device__ inline void fetch_tile(const narrow_task &t, const float *wide
     copies_commit();
 }
 
-/* A tile is brought into the second-level cache. */
+/* Prefetches a tile into L2. */
 template <int C>
 static __device__ inline void prefetch_tile(const narrow_task &t, const float *wide,
                                             const tile_walk &place) {
@@ -100,7 +99,7 @@ static __device__ inline void copy_numbers(const float (&from)[N], float (&to)[N
     }
 }
 
-/* A slice of p = M u, u being a tile in shared memory; runs on, with a for what it reads. */
+/* Starts a slice of p = M u, where u is a tile in shared memory; reads it into a. */
 template <int C>
 static __device__ inline void begin_slice(const char *tile, uint64_t piece, int slice,
                                           float (&a)[C / 2 / SLICES], float (&p)[CHUNK / 2]) {
@@ -127,23 +126,23 @@ static __device__ inline void begin_slice(const char *tile, uint64_t piece, int 
     wg_end();
 }
 
-/* ---- what p becomes ---- */
+/* ---- evaluating the hidden layer ---- */
 
-/* Of a thread's two pixels, the narrow end: dy of a projection, x of a lifting. */
+/* The narrow end of a thread's two pixels: dy of a projection, x of a lifting. */
 template <bool LIFTS> struct narrow_pixels {
-    float2 v[LIFTS ? FEW : 1];
+    float2 v[LIFTS ? MAX_INPUT_CHANNELS : 1];
 
-    /* Of a tile that exists. */
+    /* Loads from a tile that exists. */
     __device__ void load(const narrow_task &t, const tile_walk &place) {
         if constexpr (LIFTS) {
-            load_few_at(t, place.at(t.few, t.pixels) + pixel_of(), v);
+            load_inputs_at(t, place.at(t.input_channels, t.pixels) + pixel_of(), v);
         } else {
             v[0] = load_two(t.dy + place.at(1, t.pixels) + pixel_of());
         }
     }
 };
 
-/* Of a projection, a slice: its gradient without TF32_CUT, dy being that of the two pixels. */
+/* Projection, a slice: its gradient without TF32_CUT; dy is that of the two pixels. */
 static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], int slice,
                                    float (&p)[CHUNK / 2], float (&sum)[2][CHUNK / 4]) {
     const float2 f = dy[0];
@@ -156,16 +155,17 @@ static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], i
         float value[2];
         const float a = f.x * gelu_slope(fmaf(p[4 * j + e], TF32_CUT, bias), &value[0]);
         const float b = f.y * gelu_slope(fmaf(p[4 * j + 2 + e], TF32_CUT, bias), &value[1]);
-        sum[0][i] += a + b; /* times w2, in the end */
+        sum[0][i] += a + b; /* times w2 at the end */
         sum[1][i] = fmaf(f.x, value[0], fmaf(f.y, value[1], sum[1][i]));
         p[4 * j + e] = weight * a;
         p[4 * j + 2 + e] = weight * b;
     }
 }
 
-/* Of a lifting, a slice: the hidden layer itself, p having been its gradient without TF32_CUT. */
-static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], int slice,
-                                   float (&p)[CHUNK / 2], float (&sum)[1 + FEW][CHUNK / 4]) {
+/* Lifting, a slice: replaces p, its gradient without TF32_CUT, by the hidden layer itself. */
+static __device__ inline void turn(const float4 *rows, const float2 (&x)[MAX_INPUT_CHANNELS],
+                                   int slice, float (&p)[CHUNK / 2],
+                                   float (&sum)[1 + MAX_INPUT_CHANNELS][CHUNK / 4]) {
     constexpr int SHARE = CHUNK / 4 / SLICES;
 #pragma unroll
     for (int i = slice * SHARE; i < (slice + 1) * SHARE; i++) {
@@ -177,7 +177,7 @@ static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], i
             const float x2 = side ? x[2].y : x[2].x;
             float &v = p[4 * j + 2 * side + e], value;
             const float d =
-                v * gelu_slope(lifted(row, x0, x1, x2), &value); /* TF32_CUT in the end */
+                v * gelu_slope(lifted(row, x0, x1, x2), &value); /* TF32_CUT at the end */
             sum[0][i] += d;
             sum[1][i] = fmaf(d, x0, sum[1][i]);
             sum[2][i] = fmaf(d, x1, sum[2][i]);
@@ -187,7 +187,7 @@ static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], i
     }
 }
 
-/* Of each channel of dy of a lifting WEIGHT_THREADS / C threads sum up parts. */
+/* For each channel of a lifting's dy, WEIGHT_THREADS / C threads compute partial sums. */
 template <int C> static __device__ inline float sum_part(const char *tile) {
     constexpr int SHARES = WEIGHT_THREADS / C, RUNS = WG_PIXELS / 4 / SHARES;
     const int c = (int)threadIdx.x / SHARES, first = (int)threadIdx.x % SHARES * RUNS;
@@ -200,7 +200,7 @@ template <int C> static __device__ inline float sum_part(const char *tile) {
     return sum;
 }
 
-/* A slice of the turned hidden layer to shared memory. */
+/* Stores a slice of the transposed hidden layer to shared memory. */
 static __device__ inline void put_slice(const float (&p)[CHUNK / 2], int slice, char *to) {
     constexpr int SHARE = CHUNK / 4 / SLICES;
     const int thread = fresh_thread(), lane = thread % 4, pixel = pixel_of(thread);
@@ -212,7 +212,7 @@ static __device__ inline void put_slice(const float (&p)[CHUNK / 2], int slice, 
     }
 }
 
-/* ---- what a block leaves ---- */
+/* ---- partial sums of a block ---- */
 
 template <int C, bool LIFTS>
 static __device__ inline void store_dm(const narrow_task &t, const float (&dm)[C / 2], int part,
@@ -236,7 +236,7 @@ static __device__ inline void store_dm(const narrow_task &t, const float (&dm)[C
     }
 }
 
-/* Over the threads of a hidden channel, in a fixed order; room: (SUMS, 4 warps, GROUP). */
+/* Reduces over the threads of a hidden channel, in a fixed order; room: (SUMS, 4 warps, GROUP). */
 template <bool LIFTS>
 static __device__ inline void store_hidden(const narrow_task &t,
                                            const float (&sum)[SUMS<LIFTS>][CHUNK / 4], int part,
@@ -266,8 +266,8 @@ static __device__ inline void store_hidden(const narrow_task &t,
             t.db1[(int64_t)part * t.hidden + h] = v;
         } else if (!LIFTS) {
             t.dnarrow[(int64_t)part * t.hidden + h] = v;
-        } else if (s <= t.few) {
-            t.dnarrow[((int64_t)part * t.hidden + h) * t.few + s - 1] = v;
+        } else if (s <= t.input_channels) {
+            t.dnarrow[((int64_t)part * t.hidden + h) * t.input_channels + s - 1] = v;
         }
     }
 }
@@ -288,7 +288,7 @@ static __device__ inline void store_db2(const narrow_task &t, float db2, int par
     }
 }
 
-/* room: as both of these need it, one behind the other. */
+/* room: for both of these, one after the other. */
 template <int C, bool LIFTS>
 static __device__ inline void store_sums(const narrow_task &t, const block_share &share,
                                          const weight_sums<C, LIFTS> &sums, float *room) {
@@ -302,7 +302,7 @@ static __device__ inline void store_sums(const narrow_task &t, const block_share
 
 /* ---- the kernel ---- */
 
-/* Starts to copy the block's pieces and its first tiles, and waits for all but the second one. */
+/* Starts to copy the block's pieces and its first tiles, and waits for all but the second tile. */
 template <int C, bool LIFTS>
 static __device__ inline void begin_block(const narrow_task &t, const block_share &share,
                                           const float *wide, char *room) {
@@ -335,7 +335,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     const float4 *small = reinterpret_cast<const float4 *>(room + L::SMALL) +
                           (LIFTS ? chunk * CHUNK + 2 * lane : chunk * (CHUNK / 2) + lane);
     const uint64_t piece = wg_matrix(room + chunk * PIECE_BYTES<C>);
-    char *turned = room + L::TURNED + chunk * L::TURNED_BYTES;
+    char *transposed = room + L::TRANSPOSED + chunk * L::TRANSPOSED_BYTES;
     weight_sums<C, LIFTS> sums = {};
     float a[2][C / 2 / SLICES];
     float p[CHUNK / 2], next[CHUNK / 2]; /* hidden layers of this tile and the next */
@@ -355,12 +355,13 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     wg_fence(next);
     copy_numbers(next, p);
     wg_fence(sums.dm);
-    int whose = 0; /* group that sums up dy of a lifting's tile */
+    int whose = 0; /* group that sums dy of a lifting's tile */
     const int tiles = tiles_of(t);
     for (int tile = share.part, n = 0; tile < tiles; tile += share.parts, n++) {
         const char *now = L::tile(room, n);
         copies_wait_all_but<0>();
-        __syncthreads(); /* the next tile is there; the one before the last is no longer read */
+        __syncthreads(); /* the next tile has arrived; the one before the previous is no longer read
+                          */
         next_place.move(step, t.pixels);
         fetched.move(step, t.pixels);
         prefetched.move(step, t.pixels);
@@ -370,20 +371,20 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
         fetch_tile<C>(t, wide, fetched, L::tile(room, n + TILES_AHEAD));
         prefetch_tile<C>(t, wide, prefetched);
 #pragma unroll
-        for (int slice = 0; slice < SLICES; slice++) { /* behind the last tile: of any */
+        for (int slice = 0; slice < SLICES; slice++) { /* after the last tile: unused */
             begin_slice<C>(L::tile(room, n + 1), piece, slice, a[slice % 2], next);
             turn(small, pixels.v, slice, p, sums.hidden);
             if (slice > 0) {
                 wg_wait<1>();
                 wg_fence(a[1 - slice % 2]);
-                if (slice == 1) { /* that was the sum before, too: nobody reads on */
+                if (slice == 1) { /* also waits for the previous sum: its inputs are free */
                     wg_fence(sums.dm);
                     wg_sync();
                 }
-                put_slice(p, slice - 1, turned);
+                put_slice(p, slice - 1, transposed);
             }
         }
-        put_slice(p, SLICES - 1, turned);
+        put_slice(p, SLICES - 1, transposed);
         if constexpr (LIFTS) {
             sums.db2 += whose == share.group ? sum_part<C>(now) : 0.0f;
             whose = whose + 1 < share.groups ? whose + 1 : 0;
@@ -395,11 +396,11 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
         wg_begin();
 #pragma unroll
         for (int k = 0; k < WG_PIXELS / 8; k++) {
-            wg_product(sums.dm, wg_rows<CHUNK>(wg_matrix(turned), k), wg_rows<C>(wg_matrix(now), k),
-                       true);
+            wg_product(sums.dm, wg_rows<CHUNK>(wg_matrix(transposed), k),
+                       wg_rows<C>(wg_matrix(now), k), true);
         }
         wg_end();
-        wg_wait<1>(); /* for the next hidden layer: the sum runs on */
+        wg_wait<1>(); /* waits for the next hidden layer; the sum still runs */
         wg_fence(a[1]);
         wg_fence(next);
         copy_numbers(next, p);

@@ -25,6 +25,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "backend/cuda/tile/instructions.cuh"
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WG_ASM asm volatile
 #else
@@ -237,5 +239,42 @@ __device__ inline uint4 wg_half_factor(const float *d, int s) {
 __device__ inline void wg_hold(uint4 &a) {
     asm volatile("" : "+r"(a.x), "+r"(a.y), "+r"(a.z), "+r"(a.w)::"memory");
 }
+
+/* Keeps the order of the code before and after this call, in step n >= 0: otherwise the compiler
+ * evaluates after waits and loads after products. STRICT: an always-false branch that acts as a
+ * compiler barrier for everything. Otherwise an always-false barrier, which orders memory accesses
+ * only and is faster where registers are scarce. */
+template <bool STRICT = true> static __device__ inline void keep_order(int n) {
+    if constexpr (STRICT) {
+        asm volatile("{ .reg .pred never; setp.lt.s32 never, %0, 0;"
+                     "again: @never nanosleep.u32 1; @never bra again; }" ::"r"(fresh(n))
+                     : "memory");
+    } else if (fresh(n) < 0) {
+        wg_sync();
+    }
+}
+
+/* The position of a tile of pixels among those of all samples. Advances without divisions, which
+ * take as long as a product. */
+struct tile_walk {
+    int sample, tile; /* tile: within the sample */
+
+    __device__ tile_walk(int number, int64_t pixels) {
+        const int per_sample = (int)(pixels / WG_PIXELS);
+        sample = number / per_sample;
+        tile = number % per_sample;
+    }
+    /* Advances by a number of tiles, given as tile_walk(number, pixels). */
+    __device__ void move(const tile_walk &by, int64_t pixels) {
+        const int per_sample = (int)(pixels / WG_PIXELS);
+        const bool over = tile + by.tile >= per_sample;
+        sample += by.sample + over;
+        tile += by.tile - (over ? per_sample : 0);
+    }
+    /* Index of its first pixel in an array (samples, channels, pixels), channel 0. */
+    __device__ int64_t at(int channels, int64_t pixels) const {
+        return (int64_t)sample * channels * pixels + tile * WG_PIXELS;
+    }
+};
 
 #endif
