@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/run_settings.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 static struct {

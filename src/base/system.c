@@ -1,4 +1,5 @@
-/* Fixed partitions, usable cores, run-time libraries and available host memory. */
+/* Fixed partitions, usable cores, run-time libraries and available host memory; how this library
+ * was built. */
 #define _GNU_SOURCE
 #include "base/system.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tgrad/tgrad.h"
 
 tg_range tg_partition(int64_t n, int64_t grain, int parts, int index) {
     int64_t units = (n + grain - 1) / grain;
@@ -170,4 +173,19 @@ bool tg_host_memory_left(const char *root, size_t *left) {
     }
     *left = rest > 0.0 ? (size_t)rest : 0;
     return true;
+}
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+tg_build_info tg_build(void) {
+    return (tg_build_info){.version = TG_VERSION,
+                           .compiler = COMPILER,
+                           .build_type = TG_BUILD_TYPE,
+                           .features = TG_FEATURES};
 }

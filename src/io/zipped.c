@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/pickle.h"
+#include "io/formats.h"
 
 enum {
     NPY_START = 1 << 16,      /* bytes of a compressed npy file that include its header */

@@ -17,7 +17,6 @@
  * of rows. A dimension of awkward length is multiplied by a matrix instead. 16-bit numbers
  * are converted when read or written: the grid a block of rows at a time, the spectrum a group of
  * columns. */
-#include "backend/cpu/fft.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,10 +3,6 @@
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* ---- chunk by chunk ---- */
 
 /* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */

@@ -4,10 +4,6 @@
  * they have GELU inside, and any other activation goes the way of this file. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* ---- the workspace ---- */
 
 /* Matrices of a tile, n = its columns. */
