@@ -42,7 +42,7 @@ def to_numpy(value, what="the array"):
 
 
 def like(array, sample):
-    """A NumPy array as what `sample` is, on the device where that lies."""
+    """A NumPy array converted to the type and device of `sample`."""
     library = _library_of(sample)
     if library == "torch":
         import torch

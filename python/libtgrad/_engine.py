@@ -118,7 +118,7 @@ def check_param(param, name):
 
 
 def _is_array(weight):
-    """Whether it lies in memory as the library reads it."""
+    """Whether its memory layout is the one that the library reads."""
     return weight.is_contiguous() and not weight.is_conj() and not weight.is_neg()
 
 
@@ -134,7 +134,7 @@ def check_memory(weight, name):
         raise Error(f"weight of {name}: it is not contiguous (strides {tuple(weight.stride())} of "
                     f"{describe(weight)}); contiguous() makes a tensor of it")
     if weight.data_ptr() % _alignment(weight):
-        raise Error(f"weight of {name}: it lies at an address that is no multiple of {_alignment(weight)} "
+        raise Error(f"weight of {name}: its address is not a multiple of {_alignment(weight)} "
                     "bytes; clone() makes a tensor that does")
 
 

@@ -79,7 +79,7 @@ def without(keys, given):
 
 
 def check_keys(group):
-    """Refuses keys that nobody knows, by the library's own sentence."""
+    """Refuses unknown keys with the library's own message."""
     for key in group:
         if key in _REFUSED:
             if group[key]:

@@ -168,7 +168,7 @@ class Interrupt:
             self._error = self._error or error
 
     def end(self, sentence):
-        """Raises what has waited; `sentence` tells where the work stopped, None: it did not."""
+        """Raises a deferred exception; `sentence` says where the work stopped, None: it did not."""
         if self._error and not isinstance(self._error, KeyboardInterrupt):
             raise self._error
         if sentence and (self.stops or self._error):
