@@ -1,4 +1,4 @@
-"""Arrays of NumPy, PyTorch, JAX and CuPy: in as NumPy arrays on the host, out as what came in."""
+"""Arrays of NumPy, PyTorch, JAX and CuPy: in as NumPy arrays on the host, out as the type that came in."""
 import ctypes
 
 import numpy

@@ -135,10 +135,10 @@ class Notebook(_Throttled):
 
 
 class Interrupt:
-    """Ctrl-C during a call of the library: asks it to stop, so that it saves, and raises afterwards.
+    """Ctrl-C during a call of the library: asks it to save and stop, and raises afterwards.
 
-    Exceptions cannot pass through C: those of callbacks wait here, too. A second Ctrl-C does what it
-    always does, as soon as Python runs.
+    Exceptions cannot pass through C, so those of callbacks are deferred here, too. A second Ctrl-C has
+    its usual effect as soon as Python runs.
     """
 
     def __init__(self):
