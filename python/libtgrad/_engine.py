@@ -261,7 +261,7 @@ class Engine:
         self.context.own(self, lib.tg_optim_destroy, self.optim)
 
     def _bind(self, i):
-        """Binds the current weight, which may have moved within its device but must not have changed."""
+        """Binds the current weight: it may have moved within its device, with the same shape and dtype."""
         row = self.rows[i]
         param = row.param
         if param.device != self.device:

@@ -56,8 +56,10 @@ TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_ada
 void tg_rule_block(const tg_adam *op, int64_t first, int64_t n);
 bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding);
 
-/* ---- reports of which implementation a backend uses for a call, where a slot has several:
- * messages of level debug to the context's log; without a listener they cost a comparison ---- */
+/* ---- reports of paths ----
+ *
+ * Which implementation a backend uses for a call, where a slot has several: messages of level debug
+ * to the context's log. Without a listener they cost a comparison. */
 
 /* Begins every report; op, sizes, path and kernels follow, separated by tabs. */
 #define TG_PATH_MARK "path\t"

@@ -13,7 +13,7 @@
 
 /* ---- neighbours (neighbours.c) ----
  *
- * Neighbours within a radius, by cell lists: O(points + queries + neighbours), no matrix.
+ * Within a radius, by cell lists: O(points + queries + neighbours), no matrix.
  *
  * The box around the points is divided into cells no narrower than the radius, at most as many as
  * there are points; points are sorted by cell. The neighbours of a query are in the few cells that

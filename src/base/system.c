@@ -103,7 +103,7 @@ static const group_files versions[2] = {
      {"total_inactive_file ", "total_active_file "}},
 };
 
-/* Lowers *left to what one group has left, if that is less. */
+/* Lowers *left to the memory left in one group, if that is less. */
 static void look_at_group(const group_files *v, const char *folder, double swap, double *left) {
     double limit = 0.0, used = 0.0, cache = 0.0, most = 0.0, swapped = 0.0;
     char path[PATH];

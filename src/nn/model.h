@@ -16,8 +16,8 @@
 
 /* ---- factorized spectral weights (factors.c) ----
  *
- * The parameters that represent a weight (Cin, Cout, M1 .. Md), and
- * the product with it computed from them without forming it.
+ * The parameters that represent a weight (Cin, Cout, M1 .. Md), and the product with it, computed
+ * from them without forming it.
  *
  *   Tucker  core (r0, r1, s1 .. sd), factors (Cin, r0), (Cout, r1), (Mk, sk)
  *   CP      weights (R), factors (Cin, R), (Cout, R), (Mk, R)
@@ -67,6 +67,8 @@ void nn_factors_name(tg_factorization form, int param, char *text, size_t capaci
 
 /* Whether an optimizer may compress its gradients: the large ones. */
 bool nn_factors_compresses(tg_factorization form, const nn_factors *factors, int param);
+
+/* ---- settings and parameters ---- */
 
 /* Channels of the hidden layers. */
 int64_t nn_lifting_hidden(const tg_fno_config *config);

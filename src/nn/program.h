@@ -19,9 +19,9 @@
 
 /* ---- arenas (arena.c) ----
  *
- * Places buffers in one arena: two may share bytes if they are never alive together. Time is
- * counted in the ops of a step. Buffers are placed largest first, each at the lowest offset that is
- * free during its whole life, so the bytes of an arena follow from shapes alone. */
+ * Buffers of one arena share bytes only if they are never alive together. Time is counted in the
+ * ops of a step. Buffers are placed largest first, each at the lowest offset that is free during
+ * its whole life, so the bytes of an arena follow from shapes alone. */
 
 typedef struct nn_buffer {
     void **pointer; /* set when the arena is bound to memory */
