@@ -197,7 +197,7 @@ void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *co
 void nn_declare_conv(nn_model *model, const char *module, int64_t in, int64_t out,
                      const int64_t *n_modes, nn_conv *conv);
 
-/* A spectral weight from its factors, and factors for a spectral weight (factors.h). Tensors are
+/* A spectral weight from its factors, and factors for a spectral weight (factors.c). Tensors are
  * c64 or c128 on the host, where the backend must compute. */
 
 /* W (Cin, Cout, M1 .. Md) = the product of its factors, given in the model's order; creates

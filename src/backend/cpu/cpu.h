@@ -158,7 +158,7 @@ typedef struct cpu_state {
     const cpu_kernels *kernels;
     const struct cpu_tile_kernels *tiles;        /* see spectral_product.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
-    const struct cpu_lines_engine *lines;        /* transforms lines, see fft.h */
+    const struct cpu_lines_engine *lines;        /* transforms lines, see below */
     cpu_partial *partials;                       /* (threads) */
     char *scratch;                               /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;

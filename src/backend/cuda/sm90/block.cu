@@ -8,6 +8,11 @@
 #include "backend/cuda/sm90/block_skips_kernel.cuh"
 #include "backend/cuda/tile/stage.cuh"
 
+extern "C" {
+#include "backend/check.h"
+#include "tensor/element.h"
+}
+
 /* ---- sizes that have a kernel ---- */
 
 /* Steps of eight real numbers that a row's kept frequencies take, frequency 0 apart, as many as a
