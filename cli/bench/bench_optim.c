@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "bench.h"
+#include "common/input_files.h"
 #include "common/statistics.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 #include "common/workbench.h"
 

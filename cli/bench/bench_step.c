@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/statistics.h"
 #include "common/text.h"
 #include "common/workbench.h"

@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/statistics.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 static struct {

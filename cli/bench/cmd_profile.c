@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/run_settings.h"
 #include "common/text.h"
 #include "profile.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "model_file.h"
+#include "input_files.h"
 #include "options.h"
 #include "output.h"
 #include "tgrad/tgrad.h"

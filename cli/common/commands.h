@@ -25,7 +25,7 @@ enum {
     CLI_TAKES_DEVICE = 2,    /* --backend, --threads, --math */
     CLI_TAKES_SEED = 4,      /* --seed */
     CLI_TAKES_OVERRIDES = 8, /* --section.key value */
-    CLI_TAKES_MODEL = 16,    /* --config, --normalize (model_file.h) */
+    CLI_TAKES_MODEL = 16,    /* --config, --normalize (input_files.h) */
 };
 
 /* Values of the common options. */

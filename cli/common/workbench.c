@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model_file.h"
+#include "input_files.h"
 #include "text.h"
 
 /* Uniform in [-1, 1), from a small generator. */

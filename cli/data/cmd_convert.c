@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/output.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 /* ---- models with spectral weights in another form ---- */

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/screen_line.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 static struct {

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/input_files.h"
 #include "common/output.h"
-#include "common/tensor_file.h"
 #include "propose_settings.h"
 
 static struct {
@@ -93,7 +93,7 @@ static int run(const cli_call *call) {
     config.fields = opt.fields;
     config.group = opt.group;
     config.channels_last = opt.order && strcmp(opt.order, "nhwc") == 0;
-    config.cache_bytes = (size_t)1 << 40; /* whatever must be read whole */
+    config.cache_bytes = (size_t)1 << 40; /* enough for any array that must be read whole */
     config.history = opt.history;
     config.horizon = opt.horizon;
     const tg_status status = cli_propose(ctx, path, &config, opt.points, &proposal);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/input_files.h"
 #include "common/output.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 #include "propose_settings.h"
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/run_settings.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 enum { MAX_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
@@ -209,7 +209,7 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
 }
 
-/* TensorGRaD with what measured best at Adam's rate, which is the default (docs/choosing.md). */
+/* TensorGRaD with the best measured settings at Adam's rate, the default (docs/choosing.md). */
 static tg_status set_form(int form, tg_settings *settings) {
     const bool is_dense = strcmp(state_forms[form].name, "adam") == 0;
     const row rows[] = {

@@ -15,7 +15,7 @@
 typedef struct word {
     const char *name; /* without dashes */
     const char *help;
-    const char *value; /* what follows; NULL: nothing does */
+    const char *value; /* the value that follows; NULL: none */
     char choices[256]; /* of the value, with blanks between; "": any */
 } word;
 

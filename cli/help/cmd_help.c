@@ -129,7 +129,7 @@ static int print_keys_json(const char *section) {
  *
  * Lines of a description flow; those that begin with a space, and examples, are kept. */
 
-/* Text with what troff would read as its own escaped; a hyphen stays one that can be pasted. */
+/* Text with the characters of troff escaped; a hyphen stays one that can be pasted. */
 static void print_escaped(const char *text, size_t length) {
     static const struct {
         char character;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/run_folder.h"
 #include "common/text.h"
@@ -143,7 +143,7 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     if (status != TG_E_UNSUPPORTED) {
         return status;
     }
-    config.cache_bytes = SIZE_MAX; /* what must be read whole is */
+    config.cache_bytes = SIZE_MAX; /* no limit for arrays that must be read whole */
     return tg_dataset_open(ctx, file, NULL, &config, out);
 }
 

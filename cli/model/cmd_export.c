@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/run_settings.h"
 #include "common/text.h"

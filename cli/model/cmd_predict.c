@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/output.h"
 #include "common/run_settings.h"
-#include "common/tensor_file.h"
 #include "common/text.h"
 
 static struct {
@@ -82,7 +81,7 @@ static tg_status open_input(tg_context *ctx, const cli_model *model, const char 
     config->x_only = true;
     config->channels_last = opt.order ? strcmp(opt.order, "nhwc") == 0 : config->channels_last;
     config->n_frames = 0;           /* as many as there are */
-    config->cache_bytes = SIZE_MAX; /* what must be read whole is */
+    config->cache_bytes = SIZE_MAX; /* no limit for arrays that must be read whole */
     if (name) {
         return open_named(ctx, path, name, config, out);
     }
@@ -134,7 +133,7 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
     return cli_code(ctx, status);
 }
 
-/* Here an option says what a key of the settings says in a training. */
+/* An option here replaces a key of the training settings. */
 static int fail_input(const tg_context *ctx, tg_status status) {
     const char *sentence = tg_context_error(ctx), *key = strstr(sentence, "; data.x_name says");
     return key ? cli_fail("%.*s; --dataset says which one to take", (int)(key - sentence), sentence)

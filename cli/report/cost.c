@@ -58,7 +58,7 @@ static bool is_optimizer(int category) {
     return category == TG_MEM_OPTIMIZER || category == TG_MEM_FACTORS || category == TG_MEM_INDICES;
 }
 
-/* The state of the optimizer comes first: it is what compression is about. */
+/* The state of the optimizer comes first: compression is meant to shrink it. */
 static const tg_mem_category order[TG_MEM_CATEGORIES] = {
     TG_MEM_OPTIMIZER,   TG_MEM_FACTORS,   TG_MEM_INDICES, TG_MEM_WEIGHTS,       TG_MEM_GRADIENTS,
     TG_MEM_ACTIVATIONS, TG_MEM_WORKSPACE, TG_MEM_DATA,    TG_MEM_COMMUNICATION, TG_MEM_OTHER};

@@ -1,5 +1,5 @@
 /* Values out of tensors, and values into pixels. */
-#include "field.h"
+#include "report.h"
 
 #include <math.h>
 #include <png.h>

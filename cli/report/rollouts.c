@@ -6,7 +6,6 @@
 
 #include "chart.h"
 #include "common/output.h"
-#include "field.h"
 #include "report.h"
 
 /* A list of the file; NULL, and a count of 0, if it has none of that name. */

@@ -11,7 +11,6 @@
 #include "chart.h"
 #include "common/output.h"
 #include "common/text.h"
-#include "field.h"
 #include "report.h"
 
 /* ---- energy by wave number: shows the loss of small scales ---- */

@@ -243,8 +243,8 @@ static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
 
 /* ---- Markdown ---- */
 
-/* As it is, but for what would end a cell. cli_html escapes what %s brings in, so bytes go in one
- * by one where that is not wanted. */
+/* As it is, but for characters that would end a cell. cli_html escapes what %s brings in, so bytes
+ * go in one by one where that is not wanted. */
 static void add_plain(cli_html *out, const char *text) {
     for (; *text; text++) {
         const char byte[2] = {*text, '\0'};

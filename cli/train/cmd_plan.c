@@ -2,7 +2,7 @@
  * to change so that it does. */
 #include <stdlib.h>
 
-#include "common/model_file.h"
+#include "common/input_files.h"
 #include "common/text.h"
 #include "common/workbench.h"
 #include "plan_fit.h"

@@ -71,7 +71,7 @@ typedef struct tg_optim_config {
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
     double memory_budget; /* memory_budget: 0; > 0: instead of the rank of the settings, the largest
                              share for all projected parameters whose moments, factors and index
-                             sets fit into so many bytes, or (up to 1) into this share of their
+                             sets fit into this many bytes, or (up to 1) into this share of their
                              dense moments */
     int64_t min_entries;  /* min_entries: 1000; smaller parameters of the group stay dense */
 

@@ -21,10 +21,10 @@ try:
 
     __version__ = text(lib.tg_build().version)
 except ImportError:
-    if sys.argv[:1] != ["-m"]:  # so it is while `python -m libtgrad` imports this: it diagnoses
+    if sys.argv[:1] != ["-m"]:  # true while `python -m libtgrad` imports this, which diagnoses
         raise
 
-# Name -> module that has it, None if it is one itself; imported when it is first used.
+# Name -> module that defines it, None for a module; imported on first use.
 _LAZY = {
     "Model": "models", "TestErrors": "models",
     "Run": "training", "train": "training",
@@ -38,7 +38,7 @@ _LAZY = {
     "Normalized": "neuralop", "from_neuralop": "neuralop", "to_neuralop": "neuralop",
 }
 
-# Packages that a module needs: without them its names are not listed, and say so when they are used.
+# Packages that a module needs: without them its names are not listed, and using one is an error.
 _NEEDS = {"torch_optim": ["torch"], "torch_groups": ["torch"], "torch_neuralop": ["torch"], "nn": ["torch"],
           "neuralop": ["torch", "neuralop"]}
 _missing = {name for names in _NEEDS.values() for name in names if not importlib.util.find_spec(name)}
@@ -46,7 +46,7 @@ _missing = {name for names in _NEEDS.values() for name in names if not importlib
 __all__ = ["Error", "__version__",
            *[name for name, module in _LAZY.items() if not _missing.intersection(_NEEDS.get(module or name, []))]]
 
-if TYPE_CHECKING:  # the same for type checkers and editors, which do not run what is below
+if TYPE_CHECKING:  # the same for type checkers and editors, which do not run the code below
     from . import nn as nn
     from .generators import Samples as Samples, equations as equations, generate as generate
     from .models import Model as Model, TestErrors as TestErrors

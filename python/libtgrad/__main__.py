@@ -1,4 +1,4 @@
-"""`python -m libtgrad`: what this installation has, what it lacks, and how to get it.
+"""`python -m libtgrad`: checks this installation and says how to get what it lacks.
 
 `program` runs the program `tgrad` that is in the wheel; installed, it is the command `tgrad`.
 """
@@ -9,7 +9,7 @@ import sys
 
 from ._program import find_program
 
-# Packages that the library works with: what they are for, and how to get them.
+# Packages that the library works with: their purpose, and how to get them.
 PARTNERS = {
     "numpy": ("arrays", "pip install numpy"),
     "torch": ("libtgrad.TensorGRaD, to_neuralop", "pip install torch"),

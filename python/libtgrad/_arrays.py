@@ -1,4 +1,4 @@
-"""Arrays of NumPy, PyTorch, JAX and CuPy: in as NumPy arrays on the host, out as what came in."""
+"""Arrays of NumPy, PyTorch, JAX and CuPy: in as NumPy arrays on the host, out as the type that came in."""
 import ctypes
 
 import numpy
@@ -42,7 +42,7 @@ def to_numpy(value, what="the array"):
 
 
 def like(array, sample):
-    """A NumPy array as what `sample` is, on the device where that lies."""
+    """A NumPy array converted to the type and device of `sample`."""
     library = _library_of(sample)
     if library == "torch":
         import torch

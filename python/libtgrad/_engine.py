@@ -32,7 +32,7 @@ _LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO,
 
 
 def _mark_written(params):
-    """Tells autograd, which sees no writes of the library: what needed the old weights is refused."""
+    """Reports the library's writes to autograd, which then refuses graphs that need the old weights."""
     increment = torch.autograd.graph.increment_version
     if _MARKS_LISTS:
         increment(params)
@@ -58,7 +58,7 @@ class Moved(Exception):
 
 
 class Row:
-    """One parameter: what was seen of it, and the template of its gradient."""
+    """One parameter: its checked properties, and the template of its gradient."""
 
     def __init__(self, param, number, name, group):
         self.param, self.number, self.name, self.group = param, number, name, group
@@ -102,7 +102,7 @@ def describe(tensor):
 
 
 def check_param(param, name):
-    """Refuses what no optimizer state can be made for."""
+    """Refuses parameters that cannot have an optimizer state."""
     if any(hasattr(param, mark) for mark in ("_is_flat_param", "_fsdp_flattened")):
         raise Error(f"weight of {name}: FullyShardedDataParallel (FSDP 1) has flattened it, so that its "
                     "shape is lost; torch.distributed.fsdp.fully_shard (FSDP2) keeps it")
@@ -118,7 +118,7 @@ def check_param(param, name):
 
 
 def _is_array(weight):
-    """Whether it lies in memory as the library reads it."""
+    """Whether its memory layout is the one that the library reads."""
     return weight.is_contiguous() and not weight.is_conj() and not weight.is_neg()
 
 
@@ -134,7 +134,7 @@ def check_memory(weight, name):
         raise Error(f"weight of {name}: it is not contiguous (strides {tuple(weight.stride())} of "
                     f"{describe(weight)}); contiguous() makes a tensor of it")
     if weight.data_ptr() % _alignment(weight):
-        raise Error(f"weight of {name}: it lies at an address that is no multiple of {_alignment(weight)} "
+        raise Error(f"weight of {name}: its address is not a multiple of {_alignment(weight)} "
                     "bytes; clone() makes a tensor that does")
 
 
@@ -261,7 +261,7 @@ class Engine:
         self.context.own(self, lib.tg_optim_destroy, self.optim)
 
     def _bind(self, i):
-        """The weight as it is now; it may have moved within its device, but not changed."""
+        """Binds the current weight: it may have moved within its device, with the same shape and dtype."""
         row = self.rows[i]
         param = row.param
         if param.device != self.device:
@@ -285,7 +285,7 @@ class Engine:
             call.active = None
 
     def follow_settings(self):
-        """Learning rates and what else may change between steps."""
+        """Applies learning rates and other settings that may change between steps."""
         for i, (group, *kind) in enumerate(self._group_keys):
             now = _settings.fingerprint(self.groups[group])
             if now != self._seen[i]:
@@ -325,8 +325,8 @@ class Engine:
             self.context.check(lib.tg_optim_project_ahead(self.optim, self._largest))
 
     def collect(self):
-        """The gradients of all parameters, None where there is none. What cannot be used is refused
-        here, before anything moves."""
+        """The gradients of all parameters, or None. Unusable ones are refused here, before any
+        weight changes."""
         gradients = [param.grad for param in self._params]
         for param, gradient, dtype, weight, shape in zip(self._params, gradients, self._grad_dtype,
                                                          self._weights, self._shapes):
@@ -339,7 +339,7 @@ class Engine:
         return gradients
 
     def step(self, gradients):
-        """One update with what `collect` found."""
+        """One update with the result of `collect`."""
         for call in self._calls:
             copies = call.fill(self, gradients)
             if call.active:
@@ -358,7 +358,7 @@ class Engine:
             self.end_step()
 
     def lend(self, memory):
-        """It is free for updates, as long as it exists."""
+        """Lets updates use this memory while it exists."""
         self._lent = weakref.ref(memory)
 
     def _borrow(self, forms=False):
@@ -445,7 +445,7 @@ class Engine:
         return any(map(self.is_summing, range(len(self.rows))))
 
     def discard(self):
-        """Forgets what is accumulated."""
+        """Discards accumulated gradients."""
         if self.has_sums():
             with self.on_stream():
                 self.context.check(lib.tg_optim_discard(self.optim))
@@ -555,7 +555,7 @@ class Engine:
         view = c.tg_tensor(kind, shape_of(shape), tensor.data_ptr() or None, c.TG_HOST)
         self.context.check(lib.tg_archive_add_view(archive, name.encode(), view))
 
-    # ---- what it knows ----
+    # ---- queries ----
 
     def dense_bytes(self):
         """Of AdamW's moments."""

@@ -26,7 +26,7 @@ class Memory:
 
 class Factored(torch.Tensor):
     """The gradient of a weight, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], as x and dy in the memory of
-    activations. It goes through autograd as it is; any other operation forms it."""
+    activations. It passes through autograd unchanged; any other operation forms the dense gradient."""
 
     @staticmethod
     def __new__(cls, weight, factors, memory):

@@ -5,11 +5,11 @@ from itertools import count, takewhile
 from ._config import in_yaml
 from ._library import Context, Error, c, lib, shape_of, text
 
-# What a group has besides the library's keys: torch's own, and what schedulers and people add.
+# Keys of a group besides the library's: those of torch, schedulers and users.
 _OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
            "rank_counts_factors", "name", "initial_lr", "max_lr", "min_lr", "base_momentum",
            "max_momentum", "swa_lr"}
-_OTHERS |= {"real"}  # what differs for real tensors, by key
+_OTHERS |= {"real"}  # overrides for real tensors, by key
 _OF_ALL = {"in_backward", "accumulate", "max_grad_norm", "preset"}  # groups have none of their own
 # Options of torch's own optimizers, and why they are refused when they are set.
 _ONE_CALL = "its step is one call of the library for all parameters"
@@ -26,19 +26,19 @@ PRESETS = {
               "real": {"sparse_ratio": 0.05, "second_rank": 0.20}},
     # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
     "paper": {"method": "tensorgrad", "eps": 1e-6, "update_proj_gap": 1000, "n_iter_max_tucker": 1},
-    # As the package neuraloperator does it: low rank first, random entries of what that leaves.
+    # As in the package neuraloperator: low rank first, then random entries of the residual.
     "neuralop": {"method": "lowrank", "eps": 1e-6, "optimizer_type": "tensorgrad", "proj_type": "low_rank",
                  "rank": 0.20, "second_proj_type": "unstructured_sparse",
                  "second_sparse_ratio": 0.05, "second_sparse_type": "randk",
                  "update_proj_gap": 50, "n_iter_max_tucker": 10, "rank_counts_factors": True},
 }
 
-_voice = Context()  # of the sentences about settings
+_voice = Context()  # for error messages about settings
 KEYS = frozenset(map(text, takewhile(bool, map(lib.tg_optim_config_key, count()))))
 _KNOWN = KEYS | {"lambda_sparse"}
 
 
-# Settings that only a projection of its own kind has.
+# Settings of a projection, which fit its own kind only.
 SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
            "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
            "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
@@ -79,7 +79,7 @@ def without(keys, given):
 
 
 def check_keys(group):
-    """Refuses keys that nobody knows, by the library's own sentence."""
+    """Refuses unknown keys with the library's own message."""
     for key in group:
         if key in _REFUSED:
             if group[key]:

@@ -21,7 +21,7 @@ try:
 except ImportError:  # torch was built without torch.distributed
     DTensor = ()
 
-_ROUND = 16 << 20  # bytes of parameters per owner that travel together; a larger one goes alone
+_ROUND = 16 << 20  # bytes of parameters per owner sent together; a larger one is sent alone
 _ALIGNMENT = 16
 
 
@@ -168,7 +168,7 @@ class Shards:
             self._engine.follow_settings()
 
     def collect(self):
-        """The local gradients of all parameters, None where there is none."""
+        """The local gradients of all parameters, or None."""
         return [None if row.param.grad is None else self._look(row, row.param.grad) for row in self.rows]
 
     def _look(self, row, gradient):
@@ -187,7 +187,7 @@ class Shards:
 
     @torch.no_grad()
     def step(self, gradients):
-        """One update with what `collect` found."""
+        """One update with the result of `collect`."""
         for members in self._rounds:
             self._update(members, {i: gradient for i, gradient in enumerate(gradients) if gradient is not None},
                          lambda _: self._engine.step(self._engine.collect()))
@@ -356,7 +356,7 @@ class Shards:
                 kinds[self._owner[i]].append((row.number, part, tuple(tensor.shape), tensor.dtype))
         return kinds
 
-    # ---- what it knows: of the parameters that this rank owns ----
+    # ---- queries, about the parameters that this rank owns ----
 
     def dense_bytes(self):
         return sum(2 * shard.numel() * shard.element_size()

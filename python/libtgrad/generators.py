@@ -24,7 +24,7 @@ class Samples(NamedTuple):
 
 
 def equations() -> dict[str, str]:
-    """The equations there are, and what they are about."""
+    """The available equations and their descriptions."""
     result, info = {}, c.tg_pde_info()
     while lib.tg_pde_describe(len(result), info):
         result[text(info.name)] = text(info.summary)
@@ -85,8 +85,8 @@ def _run(context, config, display):
 
 
 def _with_channels(x, y, points):
-    """A dimension for the channel where there is one alone. Grids have as many points in all dimensions,
-    and those of x and y are the same."""
+    """Adds a channel dimension to arrays with one channel. Grids have the same number of points in all
+    dimensions, and x and y share a grid."""
     dims = 0
     while all(dims < array.ndim - 1 and array.shape[array.ndim - 1 - dims] == points for array in (x, y)):
         dims += 1

@@ -27,8 +27,8 @@ _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 def _is_exporting():
-    """Whether torch.export traces, whose programs predict. Within torch.compile the first call is always
-    True."""
+    """Whether torch.export is tracing: its programs only predict. Within torch.compile is_exporting() is
+    always True."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
@@ -41,8 +41,8 @@ class _Names(torch.nn.Module):
 
 
 class _Network(torch.nn.Module):
-    """A network of the library with these settings (section fno), whose parameters' names go without
-    the prefix."""
+    """A network of the library with these settings (section fno). Names of its parameters omit the
+    prefix."""
 
     def __init__(self, settings: Mapping[str, Any], prefix: str = ""):
         super().__init__()
@@ -91,7 +91,7 @@ class _Network(torch.nn.Module):
     def _weights(self):
         return [getattr(module, name) for module, name in self._slots]
 
-    # ---- what a module can be asked for ----
+    # ---- the interface of torch.nn.Module ----
 
     def _apply(self, fn, recurse=True):
         """dtypes of float32 and float64; complex weights follow, with their imaginary parts."""
@@ -108,7 +108,7 @@ class _Network(torch.nn.Module):
         return super()._apply(convert, recurse)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Of this module, or of neuraloperator's, whose dictionaries have an entry of their own."""
+        """Takes the dictionary of this module or of neuraloperator's, which has an extra entry."""
         state_dict = {name: value for name, value in state_dict.items() if name != "_metadata"}
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 

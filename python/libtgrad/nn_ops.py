@@ -27,7 +27,7 @@ from ._library import Context, Error, c, lib, shape_of, text
 if not hasattr(torch.compiler, "is_exporting"):
     raise ImportError(f"libtgrad.nn needs PyTorch 2.7 or later; this is {torch.__version__}")
 
-MOST_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest one goes
+MAX_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest is dropped
 _ALIGNMENT = 64
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
           c.TG_C128: torch.complex128}
@@ -140,7 +140,7 @@ class _Place:
         if found is None:
             found = _Function(self.context, config, sizes, training)
             self.functions[key] = found
-            while len(self.functions) > MOST_FUNCTIONS:
+            while len(self.functions) > MAX_FUNCTIONS:
                 self.functions.popitem(last=False)
         self.functions.move_to_end(key)
         return found

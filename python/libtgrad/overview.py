@@ -26,13 +26,13 @@ def _size(count):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run will hold in memory, before there is one."""
+    """The memory of a run, estimated before training."""
 
     parameters: int  # real numbers
-    peak: int  # bytes, where the backend computes
+    peak: int  # bytes, on the backend's device
     categories: dict[str, int]  # the peak of each by itself
     phases: dict[str, int]  # bytes at each time of the run, in order
-    missing: str  # a data file that is not there, whose samples are not counted
+    missing: str  # a missing data file, whose samples are not counted
 
     def __str__(self):
         lines = [f"{self.parameters} parameters, peak {_size(self.peak)}"]
@@ -80,8 +80,8 @@ def _program(*arguments):
 
 def analyze(gradient: Any, *, tensor: str | None = None, methods: str | list[str] | None = None,
             threads: int = 0) -> dict:
-    """What ways of compressing a gradient lose of it: an array, a file, or a run, whose gradient is that
-    of a spectral weight. `methods` are names of `tgrad analyze --help`, or "all"."""
+    """The reconstruction errors of compression methods on a gradient: an array, a file, or a run (a
+    gradient of its spectral weight). `methods` are names of `tgrad analyze --help`, or "all"."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(gradient, (str, os.PathLike)):
             path = _path(gradient)

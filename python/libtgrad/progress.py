@@ -135,10 +135,10 @@ class Notebook(_Throttled):
 
 
 class Interrupt:
-    """Ctrl-C during a call of the library: asks it to stop, so that it saves, and raises afterwards.
+    """Ctrl-C during a call of the library: asks it to save and stop, and raises afterwards.
 
-    Exceptions cannot pass through C: those of callbacks wait here, too. A second Ctrl-C does what it
-    always does, as soon as Python runs.
+    Exceptions cannot pass through C, so those of callbacks are deferred here, too. A second Ctrl-C has
+    its usual effect as soon as Python runs.
     """
 
     def __init__(self):
@@ -168,7 +168,7 @@ class Interrupt:
             self._error = self._error or error
 
     def end(self, sentence):
-        """Raises what has waited; `sentence` tells where the work stopped, None: it did not."""
+        """Raises a deferred exception; `sentence` says where the work stopped, None: it did not."""
         if self._error and not isinstance(self._error, KeyboardInterrupt):
             raise self._error
         if sentence and (self.stops or self._error):

@@ -17,8 +17,8 @@ def _takes_names():
 
 
 def sort_params(model, group_of, groups):
-    """The groups with the trainable parameters of a model, each in the one whose number `group_of`
-    gives; those that would be empty are left out."""
+    """Fills the groups with the trainable parameters of a model; `group_of` returns the index of a
+    parameter's group. Empty groups are left out."""
     params = [[] for _ in groups]
     for name, param in model.named_parameters():
         if param.requires_grad:

@@ -29,8 +29,8 @@ def _is_trained(param):
 
 
 def _with_hooks(step):
-    """As torch wraps a step by itself, in hooks and in a record for profilers, but only where there are
-    any: the record alone takes 20 us on some hosts, in which a GPU would have nothing to do."""
+    """Wraps a step in hooks and a profiler record, as torch does, but only if a hook or profiler is active:
+    the record alone takes 20 us on some hosts, during which a GPU would be idle."""
     whole = torch.optim.Optimizer.profile_hook_step(step)
     of_all = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
 
@@ -111,7 +111,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._options = {"in_backward": bool(in_backward), "max_grad_norm": max_grad_norm,
                          "accumulate": bool(accumulate) or max_grad_norm is not None,
                          "distributed": False,
-                         # what a group of another method does without
+                         # keys of the preset that groups of another method omit
                          "shares": _settings.shares(preset) - keys.keys()}
         self._begin()
         super().__init__(params, defaults)
@@ -154,7 +154,7 @@ class TensorGRaD(torch.optim.Optimizer):
 
     @staticmethod
     def _check_sharded(group, options):
-        """Refuses what DTensors are not updated with."""
+        """Refuses settings that DTensors do not support."""
         if not any(map(is_sharded, group["params"])):
             return
         if options["distributed"]:
@@ -238,12 +238,12 @@ class TensorGRaD(torch.optim.Optimizer):
         self._idle = [param for _, _, param, _ in self._named() if id(param) not in self._where]
 
     def _joins(self):
-        """Whether parameters that come later join the engine of the others, whose ranks a budget of
-        memory has set."""
+        """Whether parameters added later join the existing engine: not if a memory budget has set its
+        ranks."""
         return not any(group.get("memory_budget") for group in self.param_groups)
 
     def _export(self):
-        """{parameter: state} of everything there is."""
+        """{parameter: state} of all engines."""
         states = {id(row.param): parts for engine in self._engines
                   for row, parts in zip(engine.rows, engine.save().values())}
         states.update({key: parts for key, (_, parts) in self._pending.items()})
@@ -318,7 +318,7 @@ class TensorGRaD(torch.optim.Optimizer):
             engine.step(gradients)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops all gradients, also what was accumulated in the backward pass and not applied."""
+        """Drops all gradients, including those accumulated in the backward pass but not applied."""
         super().zero_grad(set_to_none)
         if self._options["accumulate"]:
             for engine in self._engines:
@@ -548,13 +548,13 @@ class TensorGRaD(torch.optim.Optimizer):
         if self._pending or any(map(is_sharded, params.values())):
             self._prepare()
 
-    # ---- what it knows ----
+    # ---- queries ----
 
     def memory(self) -> dict[str, int]:
-        """Bytes by category, and sums of them: "state" is what the optimizer keeps for each weight
+        """Bytes by category, and sums of them: "state" is kept for each weight
         (moments, factors, index sets), "total" adds its "workspace", which is shared by all weights
         and about as large as the largest gradient, and the fixed scratch of the "backend". "adamw" is
-        what AdamW of torch would keep."""
+        the state of torch's AdamW."""
         self._follow_groups()
         found: dict[str, int] = {}
         for engine in self._engines:

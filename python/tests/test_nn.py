@@ -142,12 +142,12 @@ def test_threads_take_turns():
 def test_batches_and_grids_vary_and_programs_are_dropped():
     model, _ = small()
     with torch.no_grad():
-        for size in range(1, nn_ops.MOST_FUNCTIONS + 8):
+        for size in range(1, nn_ops.MAX_FUNCTIONS + 8):
             x = torch.randn(size, 2, 12, 10 + size % 3)
             whole = model(x)
             assert difference(model(x[:1]), whole[:1]) < 1e-5
     with nn_ops.place_of(x) as place:
-        assert len(place.functions) == nn_ops.MOST_FUNCTIONS
+        assert len(place.functions) == nn_ops.MAX_FUNCTIONS
 
 
 @pytest.mark.parametrize("change", [

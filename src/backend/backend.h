@@ -479,7 +479,7 @@ struct tg_backend_ops {
 
     tg_status (*block_forward)(tg_backend *be, const tg_block *op);
     tg_status (*block_backward)(tg_backend *be, const tg_block_back *op);
-    /* Neighbours of queries among points, see backend/neighbours.h; in the same order on every
+    /* Neighbours of queries among points, see backend/gno.h; in the same order on every
      * backend. Coordinates may be on the host. */
     tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
                                   const tg_tensor *points, const tg_tensor *queries);

@@ -1,5 +1,5 @@
 /* Cell lists: see neighbours.h. */
-#include "backend/neighbours.h"
+#include "backend/gno.h"
 
 #include <math.h>
 #include <string.h>

@@ -18,6 +18,10 @@ static const registry_row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+/* All members but name, summary, place and stream. */
+_Static_assert((sizeof(tg_backend_ops) + sizeof(tg_stream_ops)) / sizeof(void (*)(void)) - 4 <= 75,
+               "a backend has at most 75 slots");
+
 static tg_backend_ops tables[ROWS + 1]; /* the first row is ref, the start of all others */
 static registry_row added;              /* by a test, after the others */
 

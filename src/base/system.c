@@ -1,4 +1,5 @@
-/* Fixed partitions, usable cores, run-time libraries and available host memory. */
+/* Fixed partitions, usable cores, run-time libraries and available host memory; how this library
+ * was built. */
 #define _GNU_SOURCE
 #include "base/system.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tgrad/tgrad.h"
 
 tg_range tg_partition(int64_t n, int64_t grain, int parts, int index) {
     int64_t units = (n + grain - 1) / grain;
@@ -100,7 +103,7 @@ static const group_files versions[2] = {
      {"total_inactive_file ", "total_active_file "}},
 };
 
-/* Lowers *left to what one group has left, if that is less. */
+/* Lowers *left to the memory left in one group, if that is less. */
 static void look_at_group(const group_files *v, const char *folder, double swap, double *left) {
     double limit = 0.0, used = 0.0, cache = 0.0, most = 0.0, swapped = 0.0;
     char path[PATH];
@@ -170,4 +173,19 @@ bool tg_host_memory_left(const char *root, size_t *left) {
     }
     *left = rest > 0.0 ? (size_t)rest : 0;
     return true;
+}
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+tg_build_info tg_build(void) {
+    return (tg_build_info){.version = TG_VERSION,
+                           .compiler = COMPILER,
+                           .build_type = TG_BUILD_TYPE,
+                           .features = TG_FEATURES};
 }

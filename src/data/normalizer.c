@@ -8,7 +8,6 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/normalizer.h"
 #include "tgrad/data.h"
 
 static const double FLOOR = 1e-7; /* added to the deviation */

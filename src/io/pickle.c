@@ -8,7 +8,7 @@
  *
  * Every opcode makes at most a few values and cells, so memory is bounded by the pickle's length.
  * Values refer to each other by number and may form cycles: walks over them must be bounded. */
-#include "io/pickle.h"
+#include "io/formats.h"
 
 #include <string.h>
 

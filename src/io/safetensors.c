@@ -1,4 +1,4 @@
-/* safetensors: named tensors behind a JSON header. The layout of a file is
+/* safetensors: named tensors after a JSON header. The layout of a file is
  *
  *   header length (8 bytes, little-endian), header, data to the end of the file;
  *   header: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..,

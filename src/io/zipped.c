@@ -1,7 +1,7 @@
 /* npz and torch files: zip files that hold arrays.
  *
  *   npz    a member NAME.npy for each array, an npy file
- *   torch  PREFIX/data.pkl, a pickle with names, shapes and strides (pickle.h), and the elements
+ *   torch  PREFIX/data.pkl, a pickle with names, shapes and strides (pickle.c), and the elements
  *          of storage K in PREFIX/data/K; PREFIX/byteorder says "little" or "big"
  *
  * Uncompressed arrays in C order can be read from the file in pieces; others are read whole. */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/pickle.h"
+#include "io/formats.h"
 
 enum {
     NPY_START = 1 << 16,      /* bytes of a compressed npy file that include its header */

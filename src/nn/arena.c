@@ -1,6 +1,6 @@
 /* First fit on lifetimes. Placed buffers are kept sorted by offset, so one pass over them finds the
  * lowest gap for the next one. */
-#include "nn/arena.h"
+#include "nn/program.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

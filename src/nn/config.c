@@ -418,7 +418,7 @@ static tg_status check_gino(tg_context *ctx, const tg_fno_config *config) {
                : TG_OK;
 }
 
-/* Their input and output are what blocks pass to each other. */
+/* Their input and output are the values passed between blocks. */
 static tg_status check_blocks_only(tg_context *ctx, const tg_fno_config *config,
                                    const nn_stores *stores) {
     const int64_t channels = config->hidden_channels;

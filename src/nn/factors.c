@@ -1,5 +1,5 @@
 /* Ranks, shapes and chains of factorized spectral weights. */
-#include "nn/factors.h"
+#include "nn/model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 
 #include "backend/quantize.h"
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
 
 /* Keeps the first failure. */
 static bool failed(nn_program *program, tg_status status) {
@@ -286,4 +285,14 @@ void nn_program_free(nn_program *program) {
         tg_mem_free(program->ctx, program->phases);
     }
     *program = (nn_program){0};
+}
+
+/* ---- kinds ---- */
+
+const nn_kind_row *nn_kind_of(nn_kind kind) {
+    static const nn_kind_row *const rows[NN_KINDS] = {
+#define NN_KIND(kind, row) [NN_##kind] = &row,
+#include "nn/ops.def"
+    };
+    return rows[kind];
 }

@@ -15,8 +15,49 @@
 #define TG_NN_PROGRAM_H
 
 #include "base/memory.h"
-#include "nn/arena.h"
 #include "nn/model.h"
+
+/* ---- arenas (arena.c) ----
+ *
+ * Buffers of one arena share bytes only if they are never alive together. Time is counted in the
+ * ops of a step. Buffers are placed largest first, each at the lowest offset that is free during
+ * its whole life, so the bytes of an arena follow from shapes alone. */
+
+typedef struct nn_buffer {
+    void **pointer; /* set when the arena is bound to memory */
+    size_t bytes;   /* a multiple of TG_ALIGNMENT */
+    int born, dies; /* alive in the ops born .. dies, both included */
+    int number;     /* in the order of requests */
+    bool stays;     /* placed first, alive all the time */
+    int rank;       /* order among buffers of one size */
+    size_t offset;
+} nn_buffer;
+
+typedef struct nn_arena {
+    tg_context *ctx;
+    nn_buffer *buffers; /* in the order of placement once solved */
+    int buffer_count;
+    int64_t buffer_capacity;
+    size_t bytes; /* of the arena, once solved */
+    int end;      /* a time that should have room: buffers alive then are placed side by side */
+    bool is_late; /* among buffers of one size, place those that die last first, not the oldest */
+} nn_arena;
+
+/* Requests bytes at *pointer. */
+TG_NODISCARD tg_status nn_arena_add(nn_arena *arena, void **pointer, size_t bytes, int born,
+                                    int dies);
+void nn_arena_solve(nn_arena *arena);
+/* One more buffer in a solved arena; the others stay in place. nn_arena_growth: the bytes by which
+ * the arena would grow. */
+size_t nn_arena_growth(const nn_arena *arena, size_t bytes, int born, int dies);
+TG_NODISCARD tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born,
+                                      int dies);
+/* Sets every pointer; `memory` has arena->bytes. */
+void nn_arena_bind(const nn_arena *arena, void *memory);
+void nn_arena_free(nn_arena *arena);
+
+/* Test hook, for the whole process: place all buffers apart, as if they lived all the time. */
+void nn_arena_test_apart(bool apart);
 
 /* ---- grids and transforms (geometry.c) ---- */
 
@@ -207,7 +248,7 @@ void nn_value_set_grid(nn_program *program, int value, nn_grid grid);
 int nn_transform_on(nn_program *program, nn_grid grid, const int64_t *modes, int64_t channels);
 /* That to a grid from a spectrum of another one, as neuraloperator computes it: it cuts or extends
  * the array of frequencies 0, 1, .. -2, -1 at its end, so that in all dimensions but the last
- * frequency -k of N points becomes N - k, if the grid has so many points. */
+ * frequency -k of N points becomes N - k, if the grid has that many points. */
 int nn_transform_between(nn_program *program, nn_grid from, nn_grid to, const int64_t *modes,
                          int64_t channels);
 
@@ -249,5 +290,31 @@ void nn_links_free(const nn_program *program, nn_links *links);
 
 /* The first op of a kind that reads a value at this input; NULL: none. */
 nn_op *nn_reader_of(const nn_program *program, int value, nn_kind kind, int input);
+
+/* ---- the passes between a builder and a program that can run, in their order (passes/) ---- */
+
+/* Backward ops after the loss, last layer first, and the hand-overs of factored gradients. */
+TG_NODISCARD tg_status nn_pass_differentiate(nn_program *program);
+
+/* Fuses ops that a backend computes in one call. */
+TG_NODISCARD tg_status nn_pass_fuse(nn_program *program);
+
+/* fno.activation_checkpoint: values that are not kept are recomputed in backward. */
+TG_NODISCARD tg_status nn_pass_checkpoint(nn_program *program);
+
+/* A hand-over after every op that completes gradients of parameters. */
+TG_NODISCARD tg_status nn_pass_hand_over(nn_program *program);
+
+/* The storage format of every value, from its role. */
+void nn_pass_choose_formats(nn_program *program);
+
+/* Fuses blocks that the backend computes in one call. */
+TG_NODISCARD tg_status nn_pass_fuse_blocks(nn_program *program, tg_backend *be);
+
+/* fno.saved_precision: values kept for backward are stored in less memory, and restored there. */
+TG_NODISCARD tg_status nn_pass_save_small(nn_program *program, tg_backend *be);
+
+/* Buffer lifetimes, writing in place, and offsets in the arenas. */
+TG_NODISCARD tg_status nn_pass_place(nn_program *program, tg_backend *be);
 
 #endif

@@ -226,3 +226,16 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
     TG_CALL(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
     return nn_backward(fno, sink, NULL);
 }
+
+int64_t nn_numbers(const tg_fno *fno, int value) {
+    const nn_value *v = &fno->run.program.values[value];
+    return v->planes * fno->run.batch * v->channels * v->points;
+}
+
+void *nn_plane(const tg_fno *fno, int value, int q) {
+    if (value < 0) {
+        return NULL;
+    }
+    const nn_value *v = &fno->run.program.values[value];
+    return nn_element(v->dtype, nn_data(fno, value), q * fno->run.batch * v->channels * v->points);
+}

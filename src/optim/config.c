@@ -56,7 +56,7 @@ static const tg_choice rounding_choices[] = {
     {"stochastic", TG_ROUND_STOCHASTIC}, {"nearest", TG_ROUND_NEAREST}, {NULL, 0}};
 static const tg_choice nonfinite_choices[] = {
     {"skip", TG_NONFINITE_SKIP}, {"error", TG_NONFINITE_ERROR}, {NULL, 0}};
-/* optimizer_type: what the published code calls the way two projections are combined. */
+/* optimizer_type: the published code's name for the combination of two projections. */
 static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
                                          {"tensorgrad", TG_SCHEME_COMPOSITE},
                                          {"tensorgrad_sum", TG_SCHEME_SUM},

@@ -1,5 +1,4 @@
 /* Generators: checks of the request, the files and their metadata, the run. */
-#include "pde/generator.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "pde/generator.h"
+#include "pde/pde.h"
 
 /* Its context has separate error text and shares the ledger, which is thread-safe. */
 typedef struct worker {

@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "io/file.h"
-#include "pde/generator.h"
+#include "pde/pde.h"
 
 #define MAGIC         "tgradS02"
 #define SAVE_INTERVAL 10.0 /* seconds */

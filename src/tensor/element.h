@@ -24,4 +24,7 @@ void tg_store_reals(tg_dtype dtype, void *x, int64_t first, int64_t n, const dou
  * of the stream (2i and 2i + 1 for a pair), see rng_math.h. rng NULL: as tg_store. */
 void tg_store_rounded(tg_dtype dtype, void *x, int64_t i, tg_scalar value, const tg_rng *rng);
 
+/* e^{-2 pi i j / n}, 0 <= j < n, rounded once: symmetries hold exactly. */
+tg_scalar tg_root_of_unity(int64_t j, int64_t n);
+
 #endif

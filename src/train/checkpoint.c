@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/normalizer.h"
+#include "data/dataset.h"
 #include "io/settings.h"
 #include "nn/network.h"
 #include "optim/optim.h"

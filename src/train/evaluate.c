@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "data/dataset.h"
-#include "data/normalizer.h"
 #include "nn/losses.h"
 #include "train/model.h"
 #include "train/run_datasets.h"

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/normalizer.h"
+#include "data/dataset.h"
 #include "io/formats.h"
 #include "nn/config.h"
-#include "nn/factors.h"
+#include "nn/model.h"
 #include "nn/network.h"
 #include "train/model.h"
 

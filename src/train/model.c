@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/context.h"
-#include "data/normalizer.h"
+#include "data/dataset.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
 #include "train/run_folder.h"

@@ -6,7 +6,6 @@
 
 #include "base/system.h"
 #include "data/dataset.h"
-#include "data/normalizer.h"
 
 enum { SLOTS = 2 };
 

@@ -16,7 +16,7 @@
 
 #include "backend/tensor.h"
 #include "base/memory.h"
-#include "data/normalizer.h"
+#include "data/dataset.h"
 #include "nn/network.h"
 #include "optim/optim.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/cpu/fft.h"
+#include "backend/cpu/cpu.h"
 #include "support/cmocka.h"
 
 static tg_backend *open_cpu(int threads, tg_context **ctx) {
@@ -119,7 +119,7 @@ static float *numbers(int64_t reals, double step) {
     return x;
 }
 
-/* Compresses and expands with so many threads; without a batch the gradient is dense. */
+/* Compresses and expands with `threads` threads; without a batch the gradient is dense. */
 static void compress_by_threads(int threads, const tg_multimode *modes, int64_t batch,
                                 compressed *out) {
     tg_context *ctx = NULL;
@@ -223,9 +223,9 @@ static bool is_among(long thread, int count, const long *threads) {
     return false;
 }
 
-/* A loop with work for two of four threads leaves the other two waiting for the next one: behind
- * the last loop, which has work for all, there is no thread that was not there before. (There may
- * have been more, which were ending: those of the tests above.) */
+/* A loop with work for two of four threads leaves the other two waiting for the next one: after
+ * the last loop, which has work for all, no new thread exists. (There may have been more before,
+ * which were ending: those of the tests above.) */
 TEST(threads_stay) {
     enum { LARGE = 1 << 20, SMALL = 1 << 14, MOST = 64, THREADS = 4 };
     tg_context *ctx = NULL;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/fft.h"
+#include "backend/cpu/cpu.h"
 #include "support/runner.h"
 
 /* ---- grids and windows ---- */

@@ -310,7 +310,7 @@ TEST(replayed_steps_are_counted) {
 
 /* ---- the device is kept busy ---- */
 
-/* Steps that neither record nor refresh: one wait each for the outcome, with work left behind it.
+/* Steps that neither record nor refresh: one wait each for the outcome, with work queued after it.
  */
 TEST(ordinary_steps_do_not_starve_the_device) {
     for (int way = 0; way < 4; way++) {

@@ -316,7 +316,7 @@ static void expand_values(t_side *s, const void *what) {
     t_keep_same(s, op.out);
 }
 
-/* Of a mode with so many columns that a block takes several chunks of them. */
+/* Of a mode with enough columns that a block takes several chunks of them. */
 static void gram(t_side *s, const void *what) {
     const int64_t *shape = what, left = shape[0], dim = shape[1], right = shape[2];
     s->aligned = true;
@@ -335,7 +335,7 @@ static void gram_of_many_columns(void **state) {
     }
 }
 
-/* In the first so many of four ways for every shape but the last ones. */
+/* In the first `ways` of four ways for every shape but the last ones. */
 static void compare(void (*script)(t_side *s, const void *what), int ways) {
     for (int i = 0; i < GENERAL * 4; i++) {
         const plane_case c = {.shape = i / 4,

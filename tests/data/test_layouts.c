@@ -189,7 +189,7 @@ TEST(test_every_layout) {
     }
 }
 
-/* Arrays of MATLAB are turned whatever tells which they are. */
+/* Arrays of MATLAB are transposed, however the settings name them. */
 TEST(test_matlab_by_name) {
     const char *path = write_matlab(true);
     tg_dataset_config config = tg_dataset_config_default();

@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/normalizer.h"
 #include "io/formats.h"
 #include "support/context.h"
 #include "support/files.h"

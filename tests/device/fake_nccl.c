@@ -1,5 +1,5 @@
-/* A library with NCCL's names for the device that is none: ranks are processes of one machine,
- * which meet in a file that all of them map. Work goes into the stream of the device, as NCCL's
+/* A library with NCCL's names for the fake device: ranks are processes of one machine that
+ * meet in a file mapped by all of them. Work goes into the stream of the device, as NCCL's
  * does.
  *
  * FAKE_NCCL, per process: "silent": it never comes to the meeting; "hang": it does not come to the

@@ -1,5 +1,5 @@
 /* A checkpoint of a small run, changed: each change is an operation, the number of an entry, a
- * length and so many bytes. The checksum is made good again, so that what follows it is
+ * length and that many bytes. The checksum is then corrected, so that the code after its check is
  * reached: settings, progress, state of the optimizer, weights and normalizers. Each loads or says
  * what is wrong. */
 #include <string.h>

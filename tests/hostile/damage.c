@@ -124,7 +124,7 @@ static double now(void) {
 }
 
 typedef struct outcome {
-    int status; /* as wait tells */
+    int status; /* as wait returns it */
     int hung;
     size_t spoken[2];
     char text[2][SPOKEN]; /* stdout and stderr */

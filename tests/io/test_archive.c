@@ -234,7 +234,7 @@ TEST(test_whole_file) {
 
 /* ---- no memory ---- */
 
-/* Builds an archive step by step; whatever fails, nothing may stay behind. */
+/* Builds an archive step by step; whichever call fails, no memory may leak. */
 static tg_status build(const tg_tensor *tensor) {
     tg_status status = TG_OK;
     tg_archive *archive = NULL;

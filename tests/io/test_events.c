@@ -63,7 +63,7 @@ static uint64_t varint(const unsigned char **at) {
     }
 }
 
-/* One message; `depth` tells which: 0 Event, 1 Summary, 2 Value. */
+/* One message, by depth: 0 Event, 1 Summary, 2 Value. */
 static void read_message(const unsigned char *at, const unsigned char *end, int depth,
                          scalar *out) {
     while (at < end) {

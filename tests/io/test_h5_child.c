@@ -38,8 +38,8 @@ static pid_t child_of(pid_t parent) {
         if (!file) {
             continue;
         }
-        const char *behind = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-        if (behind && sscanf(behind, ") %*c %d", &above) == 1 && above == (int)parent) {
+        const char *tail = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+        if (tail && sscanf(tail, ") %*c %d", &above) == 1 && above == (int)parent) {
             found = (pid_t)atoi(entry->d_name);
         }
         fclose(file);

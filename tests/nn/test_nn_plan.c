@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "nn/arena.h"
 #include "nn/network.h"
+#include "nn/program.h"
 #include "optim/optim.h"
 #include "support/network.h"
 #include "support/raw.h"

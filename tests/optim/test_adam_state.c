@@ -1,5 +1,5 @@
 /* Adam with moments kept in less, on every backend: bytes and their scales against the formulas in
- * double, 16-bit formats and the bits of their rounding; and the table behind the bytes. */
+ * double, 16-bit formats and the bits of their rounding; and the table that the bytes index. */
 #include <math.h>
 #include <string.h>
 

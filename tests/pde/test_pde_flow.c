@@ -261,7 +261,7 @@ TEST(test_velocity) {
 
 /* ---- time ---- */
 
-/* The state of a forced flow at t = 0.5 after so many steps (0: as long as they may be). */
+/* The state of a forced flow at t = 0.5 after `steps` steps (0: the longest that are stable). */
 static double *flow_after(int64_t steps) {
     tg_vorticity *v = open_flow(32, 1.0, 0.003);
     set_random(v);

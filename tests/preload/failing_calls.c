@@ -1,5 +1,5 @@
-/* A library to preload: lets the n-th call of one kind fail that the program itself makes (calls
- * inside of other libraries do not count), or tells in which order files are written, synced and
+/* A library to preload: makes the n-th call of one kind that the program itself makes fail (calls
+ * inside other libraries do not count), or reports the order in which files are written, synced and
  * renamed.
  *
  *     FAULT=malloc|write|fsync|rename|open  AT=n (1-based, 0: none)  COUNT=file (gets the calls
@@ -106,7 +106,7 @@ static void tell_fd(const char *what, int fd) {
 }
 
 #define CALLER __builtin_return_address(0)
-/* The function of that name behind this one. */
+/* The function of that name that this one replaces. */
 #define NEXT(name)                                                                                 \
     static __typeof__(&name) next;                                                                 \
     if (!next) {                                                                                   \

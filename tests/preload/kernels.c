@@ -1,4 +1,4 @@
-/* A library to preload: tells which kernels a program launches, and in which part of it.
+/* A library to preload: reports the kernels that a program launches, and in which part of it.
  *
  *     KERNELS=file  gets a line for each kernel of a part, "launches threads part kernel", where
  * launches and threads are those of the whole part; and one for each kernel that the program could

@@ -116,7 +116,7 @@ static size_t gradient_bytes(const tg_block_back *op) {
            tg_dtype_size(tg_stored(op->dtype, op->store));
 }
 
-/* What an x in bytes takes when it is restored. */
+/* Bytes of a quantized x once it is restored. */
 static size_t restored_bytes(bool quantized, size_t values) {
     return quantized ? whole(values * sizeof(float)) : 0;
 }

@@ -20,7 +20,7 @@ int t_run_tests(CMFixtureFunction begin, CMFixtureFunction end) {
     return _cmocka_run_group_tests(program_invocation_short_name, tests, count, begin, end);
 }
 
-/* Of programs without one. */
+/* For programs without a `main`. */
 __attribute__((weak)) int main(void) {
     return t_run_tests(NULL, NULL);
 }

@@ -1,10 +1,10 @@
-/* cmocka, the headers that it needs before it, and a list of tests that makes itself:
+/* cmocka, the headers that must precede it, and tests that register themselves:
  *
  *     TEST(sums_are_exact) {
  *         assert_int_equal(..);
  *     }
  *
- * declares a test of the program it stands in. They run in the order of the file; a program without
+ * declares a test of its program. They run in the order of the file; a program without
  * a `main` runs them all (cmocka.c). */
 #ifndef TEST_SUPPORT_CMOCKA_H
 #define TEST_SUPPORT_CMOCKA_H

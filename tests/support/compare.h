@@ -1,4 +1,4 @@
-/* How far two arrays are apart, and how far they may be: the tolerances of all tests in one table.
+/* Differences of arrays, and the tolerances of all tests in one table.
  */
 #ifndef TEST_SUPPORT_COMPARE_H
 #define TEST_SUPPORT_COMPARE_H

@@ -1,5 +1,5 @@
-/* Slots of factorized weights by their definition, entry by entry on the host: the oracle of those
- * that do it in one call, and what the fake device calls its own. */
+/* Slots of factorized weights by their definition, entry by entry on the host: the oracle of the
+ * fused slots, and their implementation on the fake device. */
 #ifndef TG_TESTS_SUPPORT_FACTORIZED_H
 #define TG_TESTS_SUPPORT_FACTORIZED_H
 

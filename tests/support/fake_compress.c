@@ -121,7 +121,7 @@ static tg_status fake_select(tg_backend *be, const tg_select *op) {
     return host ? fake_leave(be, host->ops->select(host, op)) : status;
 }
 
-/* What lies between is written over: nobody may read it. */
+/* Poisons the intermediate values, which no caller may read. */
 static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
                                       const tg_adam *adam, const tg_expand *back) {
     TG_CALL(fake_compress(be, project));

@@ -34,7 +34,7 @@ struct tg_stream_event {
     long recorded, reached; /* times */
 };
 
-/* A stretch of the arena. */
+/* A range of the arena. */
 typedef struct stretch {
     struct stretch *next;
     size_t begin, bytes;
@@ -556,7 +556,7 @@ static const tg_stream_ops stream_ops = {
 };
 
 static void fill(tg_backend_ops *ops) {
-    *ops = (tg_backend_ops){.summary = "the cpu backend behind closed memory and a stream",
+    *ops = (tg_backend_ops){.summary = "the cpu backend with inaccessible memory and a stream",
                             .place = TG_DEVICE,
                             .stream = &stream_ops,
                             .probe = fake_probe,

@@ -1,9 +1,9 @@
-/* A device that is none: what a GPU does to the host, on the host, so that everything above the
- * backends can be tested without one.
+/* An emulated device: the effects of a GPU on the host, so that everything above the backends can
+ * be tested without a GPU.
  *
- * Its memory cannot be touched by the host: the pages are closed except while its own work runs.
- * Its work is really queued: a call copies its arguments and returns; nothing happens before
- * somebody waits (synchronize, download, event_wait, a result on the host). Pinned memory is read
+ * Its memory cannot be touched by the host: its pages are protected except while its own work runs.
+ * Its work is really queued: a call copies its arguments and returns; nothing runs before
+ * the host waits (synchronize, download, event_wait, a result on the host). Pinned memory is read
  * and written when the stream comes to it. An upload on the copy stream spoils its target as early
  * as a real one could begin and fills it as late as a real one could end. Graphs run again what was
  * captured, and capture refuses what waits or allocates. Fresh memory holds NaN.
@@ -21,7 +21,7 @@ void fake_device_add(const char *name);
  * none. */
 void fake_device_factorized(bool has);
 
-/* What all devices of the process were asked to do since the start. */
+/* Counts of the calls to all devices of the process since the start. */
 typedef struct fake_counts {
     long waits;    /* of the host for the stream: downloads, event_wait, synchronize, results */
     long starved;  /* of them, those that left the stream empty */
@@ -34,7 +34,7 @@ fake_counts fake_device_counts(void);
 /* Bytes that can be allocated from now on before memory ends; 0: no limit. */
 void fake_device_limit(size_t bytes);
 
-/* What it says is left from now on; 0: the truth, as if it had no limit. */
+/* The free memory that it reports from now on; 0: the true one, as if it had no limit. */
 void fake_device_tell_left(size_t bytes);
 
 /* Lets the n-th graph from now on (1-based) fail when it is ended; 0: none. */

@@ -1,7 +1,7 @@
 /* The slots of the fake device: each copies its arguments into the stream, or answers the host
- * after the stream has run empty. Host structures behind pointers (bitmaps, random streams) are
- * copied too: a caller may change them as soon as the call has returned. Here those for arrays and
- * matrices; fake_layers.c and fake_compress.c have the others. */
+ * after the stream has run empty. Host structures that arguments point to (bitmaps, random streams)
+ * are copied too, since a caller may change them as soon as the call has returned. This file has
+ * the slots for arrays and matrices; fake_layers.c and fake_compress.c have the others. */
 #include "support/fake_device.h"
 
 /* ---- elementwise ---- */

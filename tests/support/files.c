@@ -104,7 +104,7 @@ uint64_t test_random(uint64_t *state) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
-/* A place in the file; every second time in its first part, where the header stands. */
+/* A place in the file; every second time in its first part, which has the header. */
 static size_t random_place(size_t size, uint64_t *state) {
     const size_t reach = test_random(state) % 2 ? size : size < 256 ? size : 256;
     return reach ? test_random(state) % reach : 0;

@@ -14,7 +14,7 @@ const char *test_path(const char *name);
 void test_folder_remove(void);
 int test_files_end(void **state); /* the same as the end of a group of tests */
 
-/* Number of files in the folder: shows temporary files that were left behind. */
+/* Number of files in the folder: shows leftover temporary files. */
 int test_folder_count(void);
 
 void test_write_bytes(const char *path, const void *bytes, size_t size);

@@ -1,5 +1,5 @@
-/* Scripts (side.h) on the GPU, against the cpu backend: that one is proved by ref in tests of its
- * own, and takes seconds where ref takes minutes. */
+/* Scripts (side.h) on the GPU, against the cpu backend, which is tested against ref elsewhere and
+ * takes seconds where ref takes minutes. */
 #ifndef TEST_SUPPORT_GPU_H
 #define TEST_SUPPORT_GPU_H
 

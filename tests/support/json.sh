@@ -1,7 +1,7 @@
 # Numbers out of JSON, for tests of a command. To be sourced after checks.sh.
 # shellcheck shell=bash
 
-# flat <file>: every number, word and text of a JSON value on a line of its own behind its place:
+# flat <file>: every number, word and text of a JSON value on a line of its own, after its path:
 # .results.0.l2_channels.2 0.0125
 flat() {
     awk '

@@ -6,7 +6,7 @@
 #include "support/cmocka.h"
 #include "tgrad/tgrad.h"
 
-/* The call succeeds; otherwise the test fails with the context's sentence. */
+/* The call succeeds; otherwise the test fails with the context's message. */
 #define net_ok(ctx, call) net_status_at((ctx), __FILE__, __LINE__, (call))
 void net_status_at(tg_context *ctx, const char *file, int line, tg_status status);
 

@@ -21,7 +21,7 @@ typedef struct test_walk {
 } test_walk;
 
 bool test_walk_next(test_walk *walk);
-/* What the call of this turn returned; from here on no allocation fails. Returns it. */
+/* Takes and returns the status of the call of this turn; no allocation fails from here on. */
 tg_status test_walk_called(test_walk *walk, tg_status status);
 
 #endif

@@ -1,6 +1,6 @@
-/* Parts of test programs, for tools that make programs slow: with TEST_PICKS=file in the
- * environment only those parts are run that a line of the file names, "program:test:number". The
- * part that begins is told in TEST_PART, where tests/preload/kernels.c reads it. */
+/* Parts of test programs, for slow tools: with TEST_PICKS=file in the environment only the parts
+ * that a line of the file names, "program:test:number", are run. TEST_PART has the name of the
+ * current part, for tests/preload/kernels.c. */
 #ifndef TEST_SUPPORT_PICKS_H
 #define TEST_SUPPORT_PICKS_H
 

@@ -1,5 +1,7 @@
-/* Transport between threads of one process. A collective is: everybody shows where its values are,
- * waits, works on its own part of the values of all, in the order of the ranks, and waits again. */
+/* Transport between threads of one process. In a collective, each rank publishes the address of
+ * its values, waits, works on its own part of all values in the order of the ranks, and waits
+ * again.
+ */
 #include "support/rank_threads.h"
 
 #include <pthread.h>

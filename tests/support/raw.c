@@ -4,7 +4,7 @@
 #include "backend/tensor.h"
 #include "optim/optim.h"
 
-/* Of a parameter that there is; else of none. */
+/* Empty if the parameter does not exist. */
 static tg_tensor of_param(const tg_optim *optim, int param, bool is_weight, const void *data) {
     if (param < 0 || param >= optim->slot_count) {
         return (tg_tensor){.data = (void *)(uintptr_t)data};

@@ -7,11 +7,11 @@
 #include "support/cmocka.h"
 #include "tgrad/data.h"
 
-/* The call succeeds; otherwise the test fails with the context's sentence. */
+/* The call succeeds; otherwise the test fails with the context's message. */
 #define set_ok(ctx, call) set_ok_at((ctx), __FILE__, __LINE__, (call))
 void set_ok_at(tg_context *ctx, const char *file, int line, tg_status status);
 
-/* The context's sentence has this part. */
+/* The context's message has this part. */
 void set_expect_sentence(tg_context *ctx, const char *part);
 
 /* Real and imaginary part of element i of x (side 0) or y (side 1); 16-bit integers are

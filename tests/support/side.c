@@ -153,7 +153,7 @@ void *t_host_random(t_side *s, tg_dtype dtype, int64_t n) {
 
 /* ---- arrays of the backend ---- */
 
-/* Bytes that an array begins behind the allocator's alignment. */
+/* Offset in bytes of an array from the allocator's alignment. */
 static size_t shift_of(const t_side *s, tg_dtype dtype) {
     return s->aligned ? 0 : tg_dtype_size(dtype);
 }
@@ -247,7 +247,7 @@ void t_release(t_side *s) {
         char *image = t_host_alloc(s, TG_U8, (int64_t)whole);
         t_ok(s, s->ops->download(s->be, image, block->base, whole));
         check_guard(s, image, block->before, "before");
-        check_guard(s, image + block->before + bytes, block->after, "behind");
+        check_guard(s, image + block->before + bytes, block->after, "after");
         if (block->sealed && memcmp(image + block->before, block->sealed, bytes) != 0) {
             t_fail(s, "an input of %lld %s was changed", (long long)block->n,
                    tg_dtype_name(block->dtype));

@@ -1,9 +1,9 @@
 /* One backend under test: arrays between guard zones, and the results that a script records.
  *
- * A script is a function that calls slots of s->ops and records what comes out. It runs on any
+ * A script is a function that calls slots of s->ops and records their results. It runs on any
  * backend, and draws the same random inputs each time; the runner (runner.h) compares the records
  * of two runs. Every array is one element off the allocator's alignment, as slices of a tensor are,
- * unless a script asks for alignment. Around it lie guard zones, checked when it is released;
+ * unless a script asks for alignment. Guard zones around it are checked when it is released;
  * outputs start as NaN; inputs must end as they began. Failures go through cmocka and carry the
  * script's last note. */
 #ifndef TEST_SUPPORT_SIDE_H
@@ -72,7 +72,7 @@ void *t_output(t_side *s, tg_dtype dtype, int64_t n); /* all bits set: NaN in ev
 void *t_workspace(t_side *s, size_t bytes); /* likewise, aligned as the allocator aligns */
 void *t_random(t_side *s, tg_dtype dtype, int64_t n); /* input, uniform in [-1, 1) */
 
-/* The content of an array of this side (its whole length) on the host, until t_release. */
+/* A copy of a whole array of this side on the host, until t_release. */
 void *t_download(t_side *s, const void *array);
 
 /* ---- host memory, until t_release ---- */

@@ -23,12 +23,12 @@ typedef struct run_record {
     int64_t stop_after; /* batches of this process after which to stop; 0: never */
     int64_t batches;    /* trained in this process */
     int epochs;
-    tg_train_epoch epoch[RUN_EPOCHS]; /* as told */
+    tg_train_epoch epoch[RUN_EPOCHS]; /* as reported */
     tg_train_end end;
 } run_record;
 
-/* Trains into the folder `name` of the test folder, resuming what is there if `resumes`. Keeps what
- * was told in *record, behind what is there already. */
+/* Trains into the folder `name` of the test folder, resuming what is there if `resumes`. Appends
+ * what the trainer reports to *record. */
 tg_status run_train(tg_context *ctx, const char *set, const char *name, const char *const *more,
                     bool resumes, run_record *record);
 

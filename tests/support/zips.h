@@ -1,4 +1,4 @@
-/* Small zip files in memory, members stored: for tests and fuzz targets of what lies in them. */
+/* Small zip files in memory, members stored: for tests and fuzz targets of their contents. */
 #ifndef TEST_SUPPORT_ZIPS_H
 #define TEST_SUPPORT_ZIPS_H
 

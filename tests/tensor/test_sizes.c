@@ -1,6 +1,5 @@
 /* Config structs of programs that were compiled with other headers: shorter ones get the defaults
- * of what they lack, sizes that cannot be are refused, and what lies behind a struct is never
- * touched.
+ * of missing fields, impossible sizes are refused, and memory after a struct is never touched.
  */
 #include <string.h>
 
@@ -122,7 +121,7 @@ TEST(test_sizes) {
         if (r->least > sizeof(size_t)) {
             expect(r, &config, r->least - 1, "without a default");
         }
-        /* an older struct: what stands behind it is not looked at */
+        /* an older struct: memory after it is not read */
         memset(config.bytes + r->least, SENTINEL, ROOM - r->least);
         expect(r, &config, r->least, NULL);
     }
@@ -198,7 +197,7 @@ TEST(test_groups_that_are_written) {
 TEST(test_set_by_name) {
     struct {
         tg_optim_config config;
-        char behind[64];
+        char after[64];
     } old;
     memset(&old, SENTINEL, sizeof old);
     tg_optim_config_init(&old.config, offsetof(tg_optim_config, nonfinite));
@@ -210,8 +209,8 @@ TEST(test_set_by_name) {
     assert_int_equal(tg_optim_config_set(ctx, &old.config, "nonfinite", "error"), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "nonfinite is not among its"));
     assert_memory_equal(&old.config.nonfinite, &untouched.nonfinite, sizeof untouched.nonfinite);
-    for (size_t i = 0; i < sizeof old.behind; i++) {
-        assert_int_equal((unsigned char)old.behind[i], SENTINEL);
+    for (size_t i = 0; i < sizeof old.after; i++) {
+        assert_int_equal((unsigned char)old.after[i], SENTINEL);
     }
     for (int i = 0; i < tg_optim_config_count(); i++) { /* the default of what is not there */
         if (strcmp(tg_optim_config_key(i), "nonfinite") == 0) {

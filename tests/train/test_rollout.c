@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/normalizer.h"
+#include "data/dataset.h"
 #include "nn/network.h"
 #include "support/files.h"
 #include "support/network.h"

@@ -25,7 +25,7 @@
 
 static pthread_t owner;
 static atomic_int steps;       /* reported to the watcher */
-static atomic_int held_until;  /* checkpoints are not written on before so many; 0: they are */
+static atomic_int held_until;  /* writing waits until `steps` has this value; 0: no wait */
 static atomic_int held;        /* pieces of another thread that were held so, .. */
 static atomic_int late;        /* .. and those that waited in vain */
 static atomic_int pieces_left; /* until the disk is full; negative: it never is */

@@ -3,7 +3,7 @@
  * is an array of twice as many reals. */
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
-#include "backend/cpu/stored.h"
+#include "backend/cpu/cpu.h"
 #include "backend/state8.h"
 #include "backend/state_codec.h"
 

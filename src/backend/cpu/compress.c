@@ -11,7 +11,6 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
-#include "backend/path.h"
 #include "base/minmax.h"
 
 /* The state of one thread. */

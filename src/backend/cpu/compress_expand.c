@@ -10,8 +10,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
-#include "backend/cpu/stored.h"
-#include "backend/path.h"
+#include "backend/cpu/cpu.h"
 #include "base/minmax.h"
 
 /* A set with less than one in this many entries is sampled by dot products: slower per entry, but

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "backend/cpu/compress.h"
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/spectral_product.h"
-#include "backend/cpu/stored.h"
 #include "base/minmax.h"
 
 /* __builtin_popcountll is a function call unless the instruction is known to exist. */

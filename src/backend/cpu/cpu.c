@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "backend/cpu/compress.h"
-#include "backend/cpu/fft.h"
 #include "backend/cpu/nn.h"
 #include "backend/cpu/spectral_product.h"
 

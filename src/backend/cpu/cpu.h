@@ -158,7 +158,7 @@ typedef struct cpu_state {
     const cpu_kernels *kernels;
     const struct cpu_tile_kernels *tiles;        /* see spectral_product.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
-    const struct cpu_lines_engine *lines;        /* transforms lines, see fft.h */
+    const struct cpu_lines_engine *lines;        /* transforms lines, see below */
     cpu_partial *partials;                       /* (threads) */
     char *scratch;                               /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
@@ -241,5 +241,85 @@ CPU_OTHER_SLOTS(CPU_SLOT)
 
 /* Fills ranks and count from words. */
 void cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
+
+/* ---- Transforms of contiguous lines, CPU_FFT_LINES at once: the basis of fft.c ----
+ *
+ * There are two engines: FFTW (fftw.c), if the library is linked to it or the system has it, and
+ * ours (fft_lines.c), which is always available. */
+
+/* Lines of n complex numbers. `from` and `to` are the buffers that plans will run on, or have their
+ * alignment: (CPU_FFT_LINES, pitch) each, pitch >= room(n). */
+typedef struct cpu_lines_desc {
+    tg_dtype real; /* f32 or f64 */
+    int64_t n;
+    int64_t rest; /* lines of an incomplete last group; 0: all groups are full */
+    int64_t pitch;
+    void *from, *to;
+} cpu_lines_desc;
+
+typedef struct cpu_lines_engine {
+    /* Capacity of a line in complex numbers. */
+    int64_t (*room)(int64_t n);
+    tg_status (*create)(tg_backend *be, const cpu_lines_desc *desc, void **plan);
+    void (*destroy)(tg_backend *be, void *plan); /* accepts NULL */
+    /* Unscaled transforms of `count` lines; returns the buffer of the results, `from` or `to`.
+     * Both are overwritten. */
+    void *(*run)(const void *plan, bool inverse, int64_t count, void *from, void *to);
+} cpu_lines_engine;
+
+/* NULL without FFTW. */
+const cpu_lines_engine *cpu_lines_fftw(void);
+extern const cpu_lines_engine cpu_lines_own;
+
+/* Writes "FFTW 3.3.10" or "own transforms" to text; returns the number of characters. */
+int cpu_lines_version(char *text, size_t capacity);
+
+/* ---- Arrays that may be stored in 16 bits ----
+ *
+ * f32 kernels access them piece by piece, in place if f32, else converted to a thread's buffer. No
+ * f32 copy of a whole array exists. */
+
+/* The address of real number `at`. */
+static inline void *cpu_stored_at(tg_storage store, const void *x, int64_t at) {
+    const size_t size = store == TG_STORE_FULL ? sizeof(float) : sizeof(uint16_t);
+    return (char *)(uintptr_t)x + (size_t)at * size;
+}
+
+/* Reals [at, at + n) of x as floats: x itself, or `room`. */
+static inline const float *cpu_read(const cpu_kernels *k, tg_storage store, const void *x,
+                                    int64_t at, int64_t n, float *room) {
+    const void *from = cpu_stored_at(store, x, at);
+    if (store == TG_STORE_FULL) {
+        return from;
+    }
+    k->load_f32(tg_stored(TG_F32, store), n, from, room);
+    return room;
+}
+
+/* Destination of a result for reals [at, ..) of x: x itself, or `room`, from which cpu_write then
+ * rounds it. */
+static inline float *cpu_result(tg_storage store, void *x, int64_t at, float *room) {
+    return store == TG_STORE_FULL ? cpu_stored_at(store, x, at) : room;
+}
+
+static inline void cpu_write(const cpu_kernels *k, tg_storage store, int64_t n, const float *room,
+                             void *x, int64_t at) {
+    if (store != TG_STORE_FULL) {
+        k->store_f32(tg_stored(TG_F32, store), n, room, cpu_stored_at(store, x, at));
+    }
+}
+
+/* The same with stochastic rounding to 16-bit formats by the stream `rounding` (NULL: to nearest).
+ */
+static inline void cpu_write_rounded(const cpu_kernels *k, tg_storage store, int64_t n,
+                                     const float *room, void *x, int64_t at,
+                                     const tg_rng *rounding) {
+    if (store != TG_STORE_FULL && rounding) {
+        (store == TG_STORE_BF16 ? k->round_bf16 : k->round_f16)(rounding, (uint64_t)at, n, room,
+                                                                cpu_stored_at(store, x, at));
+    } else {
+        cpu_write(k, store, n, room, x, at);
+    }
+}
 
 #endif

@@ -1,6 +1,6 @@
 /* Fourier transforms, pruned to the kept modes.
  *
- * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft.h), FFTW's best case.
+ * All transforms are complex and contiguous, CPU_FFT_LINES at once (cpu.h), FFTW's best case.
  * Rows (last dimension) of real data are transformed in pairs as one complex row; only their kept
  * columns are stored, as a partial spectrum (rows, columns). Its columns are gathered into lines
  * and transformed, and only kept frequencies are scattered. So no full spectrum exists, and the
@@ -17,7 +17,6 @@
  * of rows. A dimension of awkward length is multiplied by a matrix instead. 16-bit numbers
  * are converted when read or written: the grid a block of rows at a time, the spectrum a group of
  * columns. */
-#include "backend/cpu/fft.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,11 +6,11 @@
  *   X_k = b_k sum_j (x_j b_j) conj(b_{k-j}),
  *
  * by transforms of m >= 2 n - 1 points that are sequences of passes. */
-#include "backend/cpu/fft.h"
+#include "backend/cpu/cpu.h"
 
 #include <string.h>
 
-#include "backend/roots.h"
+#include "tensor/element.h"
 
 typedef struct own_plan {
     tg_dtype real;

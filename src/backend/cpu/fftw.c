@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cpu/fft.h"
+#include "backend/cpu/cpu.h"
 
 typedef void *plan_many_fn(int rank, const int *n, int howmany, void *in, const int *inembed,
                            int istride, int idist, void *out, const int *onembed, int ostride,

@@ -10,7 +10,6 @@
 static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
     return &cpu_state_of(be)->kernels->nn;
 }
-#include "backend/cpu/stored.h"
 
 /* Bytes of the workspaces of calls that the cpu backend tunes. */
 size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op);

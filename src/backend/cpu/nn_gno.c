@@ -10,8 +10,8 @@
  * the order of the threads and tiles. Gradients of weights are summed per thread. */
 #include <string.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
-#include "backend/cpu/stored.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/system.h"

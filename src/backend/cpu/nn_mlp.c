@@ -2,8 +2,8 @@
  * time, forward and backward. */
 #include <string.h>
 
+#include "backend/check.h"
 #include "backend/cpu/nn.h"
-#include "backend/path.h"
 #include "base/minmax.h"
 
 /* Scratch of one thread; n = pixels of a tile. */

@@ -2,8 +2,8 @@
  * numbers are converted a chunk at a time. */
 #include <math.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
-#include "backend/cpu/stored.h"
 
 /* One group: a run of whole channels of one sample. */
 typedef struct group {

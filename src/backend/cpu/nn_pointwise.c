@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "backend/check.h"
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
-#include "backend/cpu/stored.h"
 #include "base/minmax.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* Skip connections on tiles of pixels: linear ones as products with BLAS, the others row by row. */
 #include <string.h>
 
+#include "backend/check.h"
 #include "backend/cpu/nn.h"
-#include "backend/path.h"
 
 /* Scratch of one thread, in floats from its base. */
 typedef struct layout {

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
-#include "backend/cpu/stored.h"
 #include "base/minmax.h"
 
 enum {

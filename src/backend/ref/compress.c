@@ -3,7 +3,7 @@
  *
  * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
  * mode product reads one and writes the other. */
-#include "backend/path.h"
+#include "backend/check.h"
 #include "backend/ref/ref.h"
 #include "base/minmax.h"
 

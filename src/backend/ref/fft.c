@@ -6,7 +6,7 @@
  * symmetry: x[n] = Re sum_k w_k X[k] e^{2 pi i k n / N}, w = 1 at index 0 and Nyquist (their
  * imaginary parts dropped) and 2 elsewhere. The plan owns two buffers of one grid each. */
 #include "backend/ref/ref.h"
-#include "backend/roots.h"
+#include "tensor/element.h"
 
 struct tg_fft_plan {
     tg_fft_desc desc;

@@ -2,7 +2,7 @@
  * pixel at a time. Sums over pixels are accumulated in double and added to the gradients once. */
 #include <string.h>
 
-#include "backend/path.h"
+#include "backend/check.h"
 #include "backend/ref/ref.h"
 
 /* gradient[i] += sums[i]; gradient may be NULL. */

@@ -1,4 +1,4 @@
-/* The product with a factorized spectral weight (factors.h), and the gradients of its factors.
+/* The product with a factorized spectral weight (model.h), and the gradients of its factors.
  *
  *   FACTORIZED    y = map back (x' W'), x' = map(x), W' from the chain; or its adjoint
  *   FACTORS_BACK  at the end of backward, from x and dy: gradients of maps, core and chain

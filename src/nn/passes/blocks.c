@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 /* Whether a transform and a skip suit the slots: all of a spectrum, and a square linear map. */
 static bool suits(const nn_program *p, const nn_op *inverse, const nn_op *skip, int y) {

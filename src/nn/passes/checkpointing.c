@@ -9,7 +9,7 @@
  * read, back to values that are kept. Inputs of the first backward ops are kept in any case: there
  * would be no time in between to use their memory. */
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 typedef struct state {
     nn_program *p;

@@ -10,7 +10,7 @@
  *
  * Gradients of spectral weights are handed over at the end, as factors if they are dense. */
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 typedef struct reader {
     int op, input;
@@ -134,4 +134,26 @@ fail:
     tg_mem_free(p->ctx, s.needs);
     tg_mem_free(p->ctx, s.readers);
     return status == TG_OK ? p->status : status;
+}
+
+/* ---- shared by the rules of the kinds ---- */
+
+int nn_back_by_op(nn_program *program, const nn_op *op, nn_request ask) {
+    if (ask.input == NN_SUM) {
+        return ask.dy;
+    }
+    nn_op back = *op;
+    back.kind = nn_kind_of(op->kind)->backward;
+    back.in[NN_DY] = ask.dy;
+    back.in[NN_SUM] = ask.sum;
+    back.out[0] = ask.wanted ? nn_value_like(program, op->in[NN_X]) : -1;
+    nn_op_makes_gradients(&back, op);
+    return nn_op_add(program, back);
+}
+
+int nn_back_of_dy(nn_program *program, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(nn_kind_of(op->kind)->backward);
+    back.in[NN_X] = ask.dy;
+    back.out[0] = nn_value_like(program, op->in[NN_X]);
+    return nn_op_add(program, back);
 }

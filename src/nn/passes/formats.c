@@ -1,7 +1,7 @@
 /* Storage formats: of every value by its role, and smaller ones of values kept for backward. */
 #include "nn/ops.h"
 
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 /* Storage formats by the role of a value. Arithmetic is in the network's dtype in any case. */
 

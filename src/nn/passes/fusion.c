@@ -9,7 +9,7 @@
  *
  * Each pattern is one function below that takes one op and absorbs others into it. */
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 typedef struct fusion {
     nn_program *p;

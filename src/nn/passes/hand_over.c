@@ -2,7 +2,7 @@
  * next op's. A sink may change the parameter at once, so no later op may read it. Gradients that
  * are kept are handed over when backward has ended, before those that come as factors. */
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 static bool reads(const nn_op *op, int first, int count) {
     const int own = op->params > 0 ? op->param : op->reads;

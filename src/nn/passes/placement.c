@@ -8,7 +8,7 @@
  * works in the memory of the activations (tg_shared_workspace), so a step holds the larger of the
  * two, not their sum. */
 #include "nn/ops.h"
-#include "nn/passes/passes.h"
+#include "nn/program.h"
 
 typedef struct lifetimes {
     nn_program *p;

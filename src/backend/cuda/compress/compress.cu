@@ -2,10 +2,6 @@
  * rest. See compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* ---- chunk by chunk ---- */
 
 /* Whether G is stored like a chunk of all of it, aligned for 16-byte loads. */

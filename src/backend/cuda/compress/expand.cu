@@ -6,10 +6,6 @@
  * run p; without an index set a block is just 512 entries. */
 #include "backend/cuda/compress/compress.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* Entry (row, col) of a chunk. */
 template <bool INTERLEAVED, class R, int P>
 static __device__ inline number<R, P> chunk_entry(const R *chunk, const cuda_view &view,

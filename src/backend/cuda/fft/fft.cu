@@ -17,10 +17,6 @@
 #include "backend/cuda/fft/butterfly.cuh"
 #include "backend/cuda/sm90/block.cuh"
 
-extern "C" {
-#include "backend/roots.h"
-}
-
 enum {
     CHUNK_BYTES = 64 << 20, /* of workspace, unless one image needs more */
     ROW_UNIT = 4,           /* rows of kept columns are padded to a multiple of it: whole sectors */

@@ -4,10 +4,6 @@
  * as hidden activation. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* ---- the workspace ---- */
 
 /* Matrices of a tile, n = its columns. */

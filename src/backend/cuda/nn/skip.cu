@@ -3,10 +3,6 @@
  * (skip_tile.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
-extern "C" {
-#include "backend/path.h"
-}
-
 /* ---- within a channel ---- */
 
 /* y = beta y + factor[c] act(x) + bias[c]; x NULL: no such term. */

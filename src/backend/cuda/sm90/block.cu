@@ -9,8 +9,8 @@
 #include "backend/cuda/tile/stage.cuh"
 
 extern "C" {
-#include "backend/path.h"
-#include "backend/roots.h"
+#include "backend/check.h"
+#include "tensor/element.h"
 }
 
 /* ---- supported sizes ---- */
