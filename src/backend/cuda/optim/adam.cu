@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(SMALL_THREADS, 1)
     }
     const auto rates = read_rates<real_of<T>>(s);
     in_packs<per_step<T, P>>(s.packs, s.n, [&](int64_t first, auto part) {
-        move<P, decltype(part)>(rates, arrays, first);
+        update_span<P, decltype(part)>(rates, arrays, first);
     });
 }
 

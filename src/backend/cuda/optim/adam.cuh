@@ -108,8 +108,8 @@ __device__ inline pack<W, C> round_reals(const tg_rng &rng, bool stochastic, uin
 /* Updates the moments of N elements by their gradient and computes their direction u; an element is
  * P reals that share a second moment. */
 template <int P, class R, class G, int C, int N>
-__device__ inline void advance(const adam_rates<R> &r, const pack<G, C> &grad, R (&m)[C], R (&v)[N],
-                               R (&u)[C]) {
+__device__ inline void update_moments(const adam_rates<R> &r, const pack<G, C> &grad, R (&m)[C],
+                                      R (&v)[N], R (&u)[C]) {
     static_assert(C == N * P, "reals of the elements");
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -139,8 +139,8 @@ __device__ inline pack<W, C> read_weight(const adam_rates<R> &r, const W *weight
 
 /* Writes the direction u and updates the weight, whose old value is w. */
 template <bool VECTOR, int C, class R, class T, class M, class G, class W>
-__device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a, int64_t at,
-                           int count, const pack<W, C> &w, R (&u)[C]) {
+__device__ inline void apply_direction(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
+                                       int64_t at, int count, const pack<W, C> &w, R (&u)[C]) {
     if (a.direction) {
         pack<T, C> out;
 #pragma unroll
@@ -177,8 +177,8 @@ __device__ inline void widen_to(R (&out)[N], const pack<T, N> &in) {
 
 /* Updates the elements of a span; an element is P reals that share a second moment. */
 template <int P, class S, class R, class T, class M, class G, class W>
-__device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
-                            int64_t element) {
+__device__ inline void update_span(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
+                                   int64_t element) {
     constexpr int N = S::count, C = N * P;
     const int64_t at = element * P;
     const auto grad = load<C, S::vector>(a.grad + at);
@@ -186,10 +186,10 @@ __device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W
     widen_to(m, load<C, S::vector>(a.m + at));
     widen_to(v, load<N, S::vector>(a.v + element));
     const auto weight = read_weight<C, S::vector>(r, a.weight, at, C);
-    advance<P>(r, grad, m, v, u);
+    update_moments<P>(r, grad, m, v, u);
     store<C, S::vector>(a.m + at, round_moment<T, M>(r, 62, at, m));
     store<N, S::vector>(a.v + element, round_moment<T, M>(r, 63, element, v));
-    use<S::vector>(r, a, at, C, weight, u);
+    apply_direction<S::vector>(r, a, at, C, weight, u);
 }
 
 /* Elements of a pack: 16 bytes of the arithmetic's type. */

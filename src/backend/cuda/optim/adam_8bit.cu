@@ -134,13 +134,13 @@ __device__ inline void move_first(const adam_rates<float> &r, const byte_arrays<
             const float before = v_scale * values.root[in[k].v.at[i]];
             v[i] = before * before;
         }
-        advance<P>(r, in[k].grad, m[k], v, u);
+        update_moments<P>(r, in[k].grad, m[k], v, u);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             root[k][i] = sqrtf(v[i]);
         }
         most = largest(most, m[k]);
-        use<VECTOR>(r, a, part.element(k) * P, part.count(k) * P, in[k].weight, u);
+        apply_direction<VECTOR>(r, a, part.element(k) * P, part.count(k) * P, in[k].weight, u);
     }
     const float inverse = set_scale(most, m_scale);
 #pragma unroll

@@ -71,9 +71,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
     const auto rates = read_rates<float>(s);
     const int64_t first = (int64_t)(blockIdx.x - begin) * THREADS + threadIdx.x;
-    in_packs_from<per_step<float, 1>>(
-        first, (int64_t)(item.end - begin) * THREADS, s.packs, s.n,
-        [&](int64_t element, auto part) { move<1, decltype(part)>(rates, item.arrays, element); });
+    in_packs_from<per_step<float, 1>>(first, (int64_t)(item.end - begin) * THREADS, s.packs, s.n,
+                                      [&](int64_t element, auto part) {
+                                          update_span<1, decltype(part)>(rates, item.arrays,
+                                                                         element);
+                                      });
 }
 
 /* Whether an update can be batched: a real array in f32 throughout, whose gradient is not written

@@ -104,7 +104,7 @@ struct plane_runs {
     static __device__ int place_of(int64_t begin, int warp, int lane) {
         return 512 * (2 * warp + lane / 16) + 32 * (lane % 16) - (int)(begin % 512);
     }
-    __device__ void ask(const kept_set &kept, int64_t begin, int entries, int warp, int lane) {
+    __device__ void prefetch(const kept_set &kept, int64_t begin, int entries, int warp, int lane) {
         const int64_t block = begin / 512 + 2 * warp + lane / 16, word = 16 * block + lane % 16;
         const bool exists = block * 512 < begin + entries && word < 2 * kept.count;
         mask = exists ? reinterpret_cast<const uint32_t *>(kept.words)[word] : 0;
@@ -138,13 +138,13 @@ struct kept_places {
     uint32_t *bounds; /* the ends of the list, and the position of its beginning */
 
     /* One lane per run, since planes may be full of kept entries or have none. */
-    __device__ void fill(const plane_runs &asked, int64_t begin, int entries, int warp,
+    __device__ void fill(const plane_runs &loaded, int64_t begin, int entries, int warp,
                          int lane) const {
         const int place = plane_runs::place_of(begin, warp, lane);
-        const kept_run run = asked.find(begin, entries, warp, lane);
+        const kept_run run = loaded.find(begin, entries, warp, lane);
         if (place <= 0 && place + 32 > 0) {
             bounds[0] = run.before;
-            bounds[2] = asked.base;
+            bounds[2] = loaded.base;
         }
         if (place < entries && place + 32 >= entries) {
             bounds[1] = run.before + (uint32_t)__popc(run.mask);
@@ -346,7 +346,7 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
     };
     plane_runs runs[PLANES_PER_PASS];
     for (int h = 0; h < PLANES_PER_PASS && KEPT && first < pairs; h++) {
-        runs[h].ask(task.kept, begin_of(first, h), task.d2 * task.d3, warp, lane);
+        runs[h].prefetch(task.kept, begin_of(first, h), task.d2 * task.d3, warp, lane);
     }
     const uint64_t last_matrix = wg_matrix(last);
     const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
@@ -369,8 +369,8 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
             for (int h = 0; h < PLANES_PER_PASS; h++) {
                 places_of(h).fill(runs[h], begin_of(pair, h), task.d2 * task.d3, warp, lane);
                 if (more) {
-                    runs[h].ask(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
-                                lane);
+                    runs[h].prefetch(task.kept, begin_of(pair + stride, h), task.d2 * task.d3, warp,
+                                     lane);
                 }
             }
             wg_sync();

@@ -123,7 +123,7 @@ template <bool WIDE> struct moments_at {
     }
 };
 
-/* As `advance`, except that the direction is rounded to ten bits: the root and the inverse are
+/* As update_moments, except that the direction is rounded to ten bits: the root and the inverse are
  * single approximate instructions. */
 template <bool HALF>
 static __device__ inline void advance_pair(const adam_rates<float> &r, float re, float im,
@@ -316,7 +316,7 @@ static __device__ inline void move_values(const core_adam_task &task,
     if (2 * task.step.packs < min(begin + VALUES_PER_MOVE, task.step.n)) {
         for (int64_t e = begin + thread; e < min(begin + VALUES_PER_MOVE, task.step.n);
              e += WG_THREADS) {
-            move<2, span<1, false>>(rates, a, e);
+            update_span<2, span<1, false>>(rates, a, e);
         }
         return;
     }
@@ -335,7 +335,7 @@ static __device__ inline void move_values(const core_adam_task &task,
     for (int i = 0; i < PACKS_IN_FLIGHT; i++) {
         if (at(i) < task.step.n) {
             pack<float, 4> u;
-            advance<2>(rates, grad[i], old[i].at, squares[i].at, u.at);
+            update_moments<2>(rates, grad[i], old[i].at, squares[i].at, u.at);
             store<4, true>(a.m + 2 * at(i), old[i]);
             store<2, true>(a.v + at(i), squares[i]);
             store<4, true>(a.direction + 2 * at(i), u);
