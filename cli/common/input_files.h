@@ -8,8 +8,8 @@
 #include "output.h"
 #include "tgrad/tgrad.h"
 
-/* ---- tensors: npy and safetensors are read at once, HDF5 dataset by dataset, so that a file larger
- * than the memory can be inspected ---- */
+/* ---- tensors: npy and safetensors are read at once, HDF5 dataset by dataset, so that a file
+ * larger than the memory can be inspected ---- */
 
 typedef struct cli_source {
     tg_context *ctx;

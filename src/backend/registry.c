@@ -209,3 +209,23 @@ tg_status tg_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     const tg_select op = {.kind = TG_SELECT_GIVEN, .bitmap = bitmap};
     return be->ops->select(be, &op);
 }
+
+tg_gemm tg_whole_product(tg_dtype dtype, tg_op op_a, tg_op op_b, int64_t m, int64_t n, int64_t k,
+                         const void *a, const void *b, void *c) {
+    const bool is_transposed_a = op_a == TG_OP_T || op_a == TG_OP_H;
+    const bool is_transposed_b = op_b == TG_OP_T || op_b == TG_OP_H;
+    return (tg_gemm){.dtype = dtype,
+                     .op_a = op_a,
+                     .op_b = op_b,
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .alpha = {1.0, 0.0},
+                     .a = a,
+                     .lda = is_transposed_a ? m : k,
+                     .b = b,
+                     .ldb = is_transposed_b ? k : n,
+                     .c = c,
+                     .ldc = n,
+                     .batch = 1};
+}

@@ -103,8 +103,7 @@ tg_status tg_trainer_check_divergence(tg_trainer *t) {
         [TG_DIVERGED_LOSS] = "most batches of its last epoch had no finite loss",
         [TG_DIVERGED_WEIGHTS] = "its weights are not finite",
         [TG_DIVERGED_ERROR] = "its test error is not finite any more",
-        [TG_DIVERGED_UPDATES] = "most updates of its last epoch were skipped, as their gradients "
-                                "are not finite or too large"};
+        [TG_DIVERGED_UPDATES] = "most updates of its last epoch were skipped"};
     char good[TG_GOOD_TEXT];
     return !t->progress.diverged
                ? TG_OK
