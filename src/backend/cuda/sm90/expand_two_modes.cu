@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             }
             wg_sync();
             kept.add_loaded(by, sums);
-            for (int first = 32 * AHEAD; first < kept.total; first += 32 * AHEAD) {
+            for (int first = 32 * VALUES_AHEAD; first < kept.total; first += 32 * VALUES_AHEAD) {
                 kept.load_from(first, words, values, warp, lane);
                 kept.add_loaded(by, sums);
             }
