@@ -1,4 +1,4 @@
-/* Neighbours by cell lists on the GPU (backend/neighbours.h): a stable radix sort orders places by
+/* Neighbours by cell lists on the GPU (backend/gno.h): a stable radix sort orders places by
  * cell and keeps the order within a cell; one warp searches for each query. The host reads back the
  * corners of the box, which define the cells, and the number of neighbours. */
 #include <cub/cub.cuh>

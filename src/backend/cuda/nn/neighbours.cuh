@@ -1,4 +1,4 @@
-/* Cell lists (backend/neighbours.h) as kernels see them. Distances and cells are bit-identical to
+/* Cell lists (backend/gno.h) as kernels see them. Distances and cells are bit-identical to
  * the host's, without fused multiply-add, so that the same neighbours come in the same order. */
 #ifndef TG_BACKEND_CUDA_NN_NEIGHBOURS_CUH
 #define TG_BACKEND_CUDA_NN_NEIGHBOURS_CUH
