@@ -306,8 +306,6 @@ typedef struct tg_query {
     const tg_block *block;
     const tg_block_back *block_back;
     const tg_gno *gno;
-    const tg_two_modes *two_modes;
-    const tg_mapped *mapped;         /* and its gradients */
     const tg_multimode *compress;    /* or expand or sample; factors are only NULL or not */
     bool factored;                   /* the source of compress may be */
     const tg_neighbours *neighbours; /* its points and queries: bytes of the arrays laid out by
@@ -486,13 +484,6 @@ struct tg_backend_ops {
                                   const tg_tensor *points, const tg_tensor *queries);
     tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
     tg_status (*gno)(tg_backend *be, const tg_gno *op);
-
-    /* -- factorized weights; see backend/nn.h -- */
-    /* Fused kernels for sizes that the backend has them for; NULL: for none. Arrays of the latter
-     * two are aligned as in tg_block. */
-    tg_status (*two_modes)(tg_backend *be, const tg_two_modes *op);
-    tg_status (*mapped_contract)(tg_backend *be, const tg_mapped *op);
-    tg_status (*mapped_gradients)(tg_backend *be, const tg_map_gradients *op);
 };
 
 struct tg_backend {

@@ -224,50 +224,6 @@ typedef struct tg_spectral {
     tg_storage weight_store, store; /* of weight; of src and dst */
 } tg_spectral;
 
-/* The last two modes of a Tucker weight, all arrays complex: planes (d1, d2) of planes (r1, r2),
- *   weight[p] = left core[p] right^T;
- * and from the gradient at the weight, which is not changed,
- *   dcore[p] = left^H weight[p] conj(right),  dleft = sum_p weight[p] conj(right) core[p]^H,
- *   dright = sum_p weight[p]^T conj(left core[p]). */
-typedef struct tg_two_modes {
-    tg_dtype dtype;
-    bool backward;
-    int64_t planes, d1, d2, r1, r2;
-    const void *core;  /* (planes, r1, r2) */
-    const void *left;  /* (d1, r1) */
-    const void *right; /* (d2, r2) */
-    void *weight;      /* (planes, d1, d2): forward writes it, backward reads its gradient */
-    void *dcore, *dleft, *dright;
-} tg_two_modes;
-
-/* The spectral product between two maps of channels, for every sample and mode, all arrays complex;
- * a and b are intermediate:
- *   forward  a = map_in^T src,   b[o] = sum_i a[i] weight[i,o],        dst = map_out b
- *   adjoint  b = map_out^H src,  a[i] = sum_o b[o] conj(weight[i,o]),  dst = conj(map_in) a */
-typedef struct tg_mapped {
-    tg_dtype dtype;
-    bool adjoint;
-    int64_t batch, channels, in, out, modes;
-    const void *map_in, *map_out; /* (channels, in), (channels, out) */
-    const void *weight;           /* (in, out, modes) */
-    const void *src;              /* (batch, channels, modes) */
-    void *inner_in, *inner_out; /* (batch, in, modes) a, (batch, out, modes) b: both are written */
-    void *dst;                  /* like src */
-} tg_mapped;
-
-/* Its gradients, sums over samples, from the a and b of both directions:
- *   dmap_in = sum conj(x) da^T,  dmap_out = sum dy b^H,
- *   dweight[i,o,k] = sum conj(a[i,k]) db[o,k].
- */
-typedef struct tg_map_gradients {
-    tg_dtype dtype;
-    int64_t batch, channels, in, out, modes;
-    const void *x, *dy;                 /* (batch, channels, modes) */
-    const void *inner_in, *dinner_in;   /* (batch, in, modes): a, da */
-    const void *inner_out, *dinner_out; /* (batch, out, modes): b, db */
-    void *dmap_in, *dmap_out, *dweight;
-} tg_map_gradients;
-
 enum { TG_LOSS_WEIGHTS = 8 }; /* maximum number of weighted channels */
 
 typedef enum tg_loss_norm {

@@ -22,10 +22,7 @@ static int close_context(void **state) {
 static bool is_optional(size_t offset) {
     return offset == offsetof(tg_backend_ops, step_compressed) ||
            offset == offsetof(tg_backend_ops, block_forward) ||
-           offset == offsetof(tg_backend_ops, block_backward) ||
-           offset == offsetof(tg_backend_ops, mapped_contract) ||
-           offset == offsetof(tg_backend_ops, mapped_gradients) ||
-           offset == offsetof(tg_backend_ops, two_modes);
+           offset == offsetof(tg_backend_ops, block_backward);
 }
 
 /* From `probe` on the table holds only pointers: a slot that nobody filled is a NULL among them. */

@@ -1,8 +1,6 @@
 /* Factorized spectral weights: a network gives what the dense one with the same weight gives, and
  * each factor the gradient that follows from the dense one's by the definition; ranks from shares
  * of the parameters; other storage and checkpointing; what is refused. */
-#include "support/fake_device.h" /* before complex.h, whose `complex` is a word of its own */
-
 #include <complex.h>
 #include <math.h>
 #include <stdio.h>
@@ -309,13 +307,9 @@ static void other_ways(void **state) {
         net_gradients full = gradients_with("cpu", 2, c, "");
         net_gradients ref = gradients_with("ref", 1, c, "");
         expect_near(&full, &ref, 2e-5, cases[c].keys);
-        const int on_device = c == 0 ? T_COUNT(ways) : 0; /* it has calls of its own for Tucker */
-        for (int w = 0; w < T_COUNT(ways) + on_device; w++) {
-            const bool is_device = w >= T_COUNT(ways);
-            const int way = w % T_COUNT(ways);
-            net_gradients other = gradients_with(is_device ? "fake" : "cpu", 2, c, ways[way].keys);
-            expect_near(&other, &full, ways[way].tolerance + (is_device ? 2e-5 : 0.0),
-                        ways[way].keys);
+        for (int way = 0; way < T_COUNT(ways); way++) {
+            net_gradients other = gradients_with("cpu", 2, c, ways[way].keys);
+            expect_near(&other, &full, ways[way].tolerance, ways[way].keys);
             gradients_end(&other);
         }
         gradients_end(&full);
@@ -427,8 +421,6 @@ static void deviation(void **state) {
 }
 
 int main(void) {
-    fake_device_add("fake");
-    fake_device_factorized(true);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_dense), cmocka_unit_test(other_ways), cmocka_unit_test(shares),
         cmocka_unit_test(refused),  cmocka_unit_test(deviation),

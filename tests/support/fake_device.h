@@ -17,10 +17,6 @@
 /* Adds it to the process under that name, as the best backend. */
 void fake_device_add(const char *name);
 
-/* Whether it has calls of its own for factorized weights, which give other bits; at first it has
- * none. */
-void fake_device_factorized(bool has);
-
 /* What all devices of the process were asked to do since the start. */
 typedef struct fake_counts {
     long waits;    /* of the host for the stream: downloads, event_wait, synchronize, results */

@@ -1,6 +1,5 @@
-/* Slots of the fake device (fake_slots.c) for layers, graph kernels and factorized weights. */
+/* Slots of the fake device (fake_slots.c) for layers and graph kernels. */
 #include "support/block.h"
-#include "support/factorized.h"
 #include "support/fake_device.h"
 
 /* ---- blocks in one call ---- */
@@ -79,45 +78,6 @@ static tg_status fake_gno(tg_backend *be, const tg_gno *op) {
     return fake_submit(be, run_gno, &a, sizeof a);
 }
 
-/* ---- factorized weights, by their definition: other bits than by products one by one ---- */
-
-static bool has_factorized;
-
-void fake_device_factorized(bool has) {
-    has_factorized = has;
-}
-
-static tg_status run_two_modes(tg_backend *host, void *arguments) {
-    const tg_two_modes *op = arguments;
-    (void)host;
-    (op->backward ? t_two_modes_backward : t_two_modes_forward)(op);
-    return TG_OK;
-}
-
-static tg_status fake_two_modes(tg_backend *be, const tg_two_modes *op) {
-    return fake_submit(be, run_two_modes, op, sizeof *op);
-}
-
-static tg_status run_mapped_contract(tg_backend *host, void *arguments) {
-    (void)host;
-    t_mapped_contract(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_mapped_contract(tg_backend *be, const tg_mapped *op) {
-    return fake_submit(be, run_mapped_contract, op, sizeof *op);
-}
-
-static tg_status run_mapped_gradients(tg_backend *host, void *arguments) {
-    (void)host;
-    t_mapped_gradients(arguments);
-    return TG_OK;
-}
-
-static tg_status fake_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
-    return fake_submit(be, run_mapped_gradients, op, sizeof *op);
-}
-
 static tg_status run_mlp(tg_backend *host, void *arguments) {
     const tg_mlp *op = arguments;
     return op->backward ? t_mlp_back_by_parts(host, op) : host->ops->mlp(host, op);
@@ -143,12 +103,6 @@ static bool fake_workspace(tg_backend *be, const tg_query *query, size_t *bytes)
         *bytes = t_mlp_back_bytes(host, query->mlp);
         return !query->mlp->x_quantized || query->mlp->x_store == TG_STORE_FULL;
     }
-    if (query->two_modes) {
-        return has_factorized && query->two_modes->d1 <= 64 && query->two_modes->d2 <= 64;
-    }
-    if (query->mapped) {
-        return has_factorized && query->mapped->channels <= 64;
-    }
     const bool has = host->ops->workspace(host, query, bytes);
     *bytes += query->neighbours ? 64 : 0; /* scratch, as on a GPU */
     return has;
@@ -160,9 +114,6 @@ void fake_fill_layers(tg_backend_ops *ops) {
     ops->workspace = fake_workspace;
     ops->mlp = fake_mlp;
     ops->gno = fake_gno;
-    ops->two_modes = fake_two_modes;
-    ops->mapped_contract = fake_mapped_contract;
-    ops->mapped_gradients = fake_mapped_gradients;
     ops->neighbours_build = fake_neighbours_build;
     ops->neighbours_list = fake_neighbours_list;
 }

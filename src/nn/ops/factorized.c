@@ -45,43 +45,7 @@ typedef struct arrays {
     void *inner_dx, *inner_dy;     /* FACTORS_BACK has all four; y' and dx' share memory.. */
     bool is_mapped;                /* ..unless they were kept */
     void *gradient[2];             /* along the chain, taking turns */
-    int first;                     /* number of links in one call; 0: none */
-    bool in_one;                   /* both maps and the product between them are one call */
 } arrays;
-
-/* The arguments for the first two links, sizes only. */
-static tg_two_modes two_modes_of(const arrays *a) {
-    const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
-    return (tg_two_modes){.dtype = a->dtype,
-                          .planes = before->batch,
-                          .d1 = before->m,
-                          .d2 = last->n,
-                          .r1 = before->k,
-                          .r2 = last->k};
-}
-
-static bool takes_two(const arrays *a) {
-    const nn_link *last = &a->f->link[0], *before = &a->f->link[1];
-    const tg_two_modes call = two_modes_of(a);
-    return a->f->links > 1 && last->is_transposed && last->batch == 1 && before->is_left &&
-           tg_has(a->be, (tg_query){.two_modes = &call});
-}
-
-/* The arguments for the product and both maps, sizes only. */
-static tg_mapped mapped_of(const arrays *a) {
-    return (tg_mapped){.dtype = a->dtype,
-                       .batch = a->batch,
-                       .channels = a->in,
-                       .in = a->f->inner_in,
-                       .out = a->f->inner_out,
-                       .modes = a->modes};
-}
-
-static bool takes_mapped(const arrays *a) {
-    const tg_mapped call = mapped_of(a);
-    return a->in == a->out && a->f->in >= 0 && a->f->out >= 0 && !a->f->is_separable &&
-           tg_has(a->be, (tg_query){.mapped = &call});
-}
 
 static void take_chain(room *r, arrays *a) {
     const nn_op *op = a->op;
@@ -92,12 +56,11 @@ static void take_chain(room *r, arrays *a) {
     for (int i = 0; i < f->links; i++) {
         const int64_t numbers = nn_link_numbers(&f->link[i]);
         const bool is_last = i + 1 == f->links;
-        const bool needed = i + 1 >= a->first && !(is_last && a->is_mapped);
+        const bool needed = !(is_last && a->is_mapped);
         a->made[i] = needed ? take_plane(r, is_last ? inner : -1, 0, a->dtype, numbers) : NULL;
         largest = tg_max(largest, numbers);
     }
-    const int turns = f->links - (a->first > 0 ? a->first - 1 : 0);
-    for (int i = 0; i < 2 && i < turns && is_back; i++) {
+    for (int i = 0; i < 2 && i < f->links && is_back; i++) {
         a->gradient[i] = take(r, a->dtype, largest);
     }
 }
@@ -121,8 +84,6 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const int64_t most = tg_max(f->inner_in, f->inner_out);
     const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all micro-batches */
     const int64_t inner = samples * most * a.modes;
-    a.first = takes_two(&a) ? 2 : 0;
-    a.in_one = takes_mapped(&a);
     a.x = p->values[x].dtype != a.dtype
               ? take(r, a.dtype, samples * p->values[x].channels * a.modes)
               : NULL;
@@ -221,24 +182,9 @@ static const void *made_by(const arrays *a, int links) {
     return links > 0 ? a->made[links - 1] : weight_of(a, a->f->core);
 }
 
-/* The arguments for the first two links with their inputs, and W' or its gradient. */
-static tg_two_modes two_modes_at(const arrays *a, void *weight) {
-    const nn_factors *f = a->f;
-    tg_two_modes call = two_modes_of(a);
-    call.core = weight_of(a, f->core);
-    call.left = weight_of(a, f->link[1].param);
-    call.right = weight_of(a, f->link[0].param);
-    call.weight = weight;
-    return call;
-}
-
 /* Computes the first `links` of the chain. */
 static tg_status make_chain(const arrays *a, int links) {
-    if (a->first > 0 && links >= a->first) {
-        const tg_two_modes call = two_modes_at(a, a->made[1]);
-        TG_CALL(a->be->ops->two_modes(a->be, &call));
-    }
-    for (int i = a->first; i < links; i++) {
+    for (int i = 0; i < links; i++) {
         const nn_link *l = &a->f->link[i];
         const side factor = {l->is_transposed ? TG_OP_T : TG_OP_N, weight_of(a, l->param), l->ld,
                              l->stride};
@@ -287,21 +233,7 @@ static tg_status map_out_adjoint(const arrays *a, const void **dy) {
     return TG_OK;
 }
 
-static tg_status multiply_in_one(const arrays *a, const void *x, void *y) {
-    const nn_factors *f = a->f;
-    tg_mapped call = mapped_of(a);
-    call.adjoint = a->op->is_adjoint;
-    call.map_in = weight_of(a, f->in);
-    call.map_out = weight_of(a, f->out);
-    call.weight = made_by(a, f->links);
-    call.src = x;
-    call.inner_in = a->inner_x;
-    call.inner_out = a->inner_y;
-    call.dst = y;
-    return a->be->ops->mapped_contract(a->be, &call);
-}
-
-static tg_status multiply_by_parts(const arrays *a, const void *x, void *y) {
+static tg_status map_and_multiply(const arrays *a, const void *x, void *y) {
     const nn_factors *f = a->f;
     if (!a->op->is_adjoint) {
         void *to = f->out >= 0 ? a->inner_y : y;
@@ -326,7 +258,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
     const void *x = NULL;
     TG_CALL(op->in[NN_INNER] < 0 ? make_chain(&a, a.f->links) : TG_OK);
     TG_CALL(widen(&a, op->in[NN_X], a.x, &x));
-    TG_CALL((a.in_one ? multiply_in_one : multiply_by_parts)(&a, x, full));
+    TG_CALL(map_and_multiply(&a, x, full));
     return a.y ? a.be->ops->convert(a.be, a.batch * y->channels * a.modes, a.dtype, full, y->dtype,
                                     nn_data(fno, op->out[0]))
                : TG_OK;
@@ -392,24 +324,16 @@ static tg_status inner_back(const arrays *a, const void *x, const void *dy) {
 static tg_status chain_back(const arrays *a) {
     const nn_factors *f = a->f;
     void *core = gradient_of(a, f->core), *dnext = gradient_of_inner(a);
-    for (int i = f->links - 1; i >= a->first; i--) {
+    for (int i = f->links - 1; i >= 0; i--) {
         void *dmade = i > 0 ? a->gradient[(f->links - i) % 2] : core;
         TG_CALL(link_back(a, i, dnext, dmade));
         dnext = dmade;
-    }
-    if (a->first > 0) {
-        tg_two_modes call = two_modes_at(a, dnext);
-        call.dcore = core;
-        call.dleft = gradient_of(a, f->link[1].param);
-        call.dright = gradient_of(a, f->link[0].param);
-        call.backward = true;
-        TG_CALL(a->be->ops->two_modes(a->be, &call));
     }
     return TG_OK;
 }
 
 /* y' and dx' may share memory, so the gradient of a map follows at once. */
-static tg_status maps_back_by_parts(const arrays *a, const void *x, const void *dy) {
+static tg_status maps_back(const arrays *a, const void *x, const void *dy) {
     const nn_factors *f = a->f;
     const void *inner_x = x, *inner_dy = dy;
     if (!a->is_mapped) {
@@ -429,33 +353,13 @@ static tg_status maps_back_by_parts(const arrays *a, const void *x, const void *
     return inner_back(a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy);
 }
 
-static tg_status maps_back_in_one(const arrays *a, const void *x, const void *dy) {
-    const nn_factors *f = a->f;
-    const tg_map_gradients call = {.dtype = a->dtype,
-                                   .batch = a->batch,
-                                   .channels = a->in,
-                                   .in = f->inner_in,
-                                   .out = f->inner_out,
-                                   .modes = a->modes,
-                                   .x = x,
-                                   .dy = dy,
-                                   .inner_in = a->inner_x,
-                                   .dinner_in = a->inner_dx,
-                                   .inner_out = a->inner_y,
-                                   .dinner_out = a->inner_dy,
-                                   .dmap_in = gradient_of(a, f->in),
-                                   .dmap_out = gradient_of(a, f->out),
-                                   .dweight = gradient_of_inner(a)};
-    return a->be->ops->mapped_gradients(a->be, &call);
-}
-
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
     const arrays a = arrays_at(fno, op);
     const void *x = NULL, *dy = NULL;
     TG_CALL(make_chain(&a, a.is_mapped ? a.f->links - 1 : a.f->links));
     TG_CALL(widen(&a, op->in[NN_X], a.x, &x));
     TG_CALL(widen(&a, op->in[NN_DY], a.y, &dy));
-    TG_CALL((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(&a, x, dy));
+    TG_CALL(maps_back(&a, x, dy));
     return chain_back(&a);
 }
 

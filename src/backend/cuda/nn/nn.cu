@@ -17,11 +17,8 @@ static bool cuda_workspace(tg_backend *be, const tg_query *query, size_t *bytes)
              : query->neighbours
                  ? cuda_neighbours_bytes(be, query->neighbours->points, query->neighbours->queries)
                  : 0;
-    return query->two_modes ? cuda_two_modes_takes(be, query->two_modes)
-           : query->mapped  ? cuda_mapped_takes(be, query->mapped)
-           : query->mlp && query->mlp->x_quantized
-               ? cuda_mlp_accepts_quantized_input(be, query->mlp)
-               : true;
+    return !query->mlp || !query->mlp->x_quantized ||
+           cuda_mlp_accepts_quantized_input(be, query->mlp);
 }
 
 void cuda_fill_nn(tg_backend_ops *ops) {
@@ -30,8 +27,6 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_mlp(ops);
     cuda_fill_nn_norm(ops);
     cuda_fill_nn_spectral(ops);
-    cuda_fill_nn_two_modes(ops);
-    cuda_fill_nn_mapped(ops);
     cuda_fill_nn_loss(ops);
     cuda_fill_nn_neighbours(ops);
     cuda_fill_nn_gno(ops);

@@ -15,8 +15,6 @@ void cuda_fill_nn_skip(tg_backend_ops *ops);
 void cuda_fill_nn_mlp(tg_backend_ops *ops);
 void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
-void cuda_fill_nn_two_modes(tg_backend_ops *ops);
-void cuda_fill_nn_mapped(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
 /* For the workspace slot: bytes, and whether a kernel takes the sizes. */
@@ -25,8 +23,6 @@ size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward);
 size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward);
 size_t cuda_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries);
 bool cuda_mlp_accepts_quantized_input(tg_backend *be, const tg_mlp *op);
-bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op);
-bool cuda_mapped_takes(tg_backend *be, const tg_mapped *op);
 
 /* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu),
  * for shapes that fit one: whether that is so for a call, the call, and what backward needs of the

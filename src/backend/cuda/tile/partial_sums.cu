@@ -19,7 +19,7 @@ static __device__ inline double sum_of_slice(const fold_job &job, int parts, int
     return sum;
 }
 
-static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, bool sets) {
+static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
     __shared__ double of_slice[SLICES][ENTRIES];
     int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
     double sum = 0.0, scale = 0.0;
@@ -44,11 +44,11 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs, b
         for (int s = 0; s < SLICES; s++) {
             sum += of_slice[s][threadIdx.x];
         }
-        *out = (float)((sets ? 0.0 : (double)*out) + scale * sum);
+        *out = (float)((double)*out + scale * sum);
     }
 }
 
-static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
+tg_status fold_partials(tg_backend *be, const fold_jobs &wanted) {
     fold_jobs jobs = {};
     int64_t entries = 0;
     jobs.parts = wanted.parts;
@@ -64,16 +64,8 @@ static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
     }
     return CUDA_CHECK(be,
                       launch_early(be, fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
-                                   dim3(ENTRIES, SLICES), 0, jobs, sets),
+                                   dim3(ENTRIES, SLICES), 0, jobs),
                       "summing gradients");
-}
-
-tg_status fold_partials(tg_backend *be, const fold_jobs &jobs) {
-    return fold_all(be, jobs, false);
-}
-
-tg_status set_partials(tg_backend *be, const fold_jobs &jobs) {
-    return fold_all(be, jobs, true);
 }
 
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,

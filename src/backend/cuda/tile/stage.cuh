@@ -356,8 +356,6 @@ struct fold_jobs {
 };
 
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs);
-/* The same, but out is written over. */
-tg_status set_partials(tg_backend *be, const fold_jobs &jobs);
 
 /* ---- launches ---- */
 
