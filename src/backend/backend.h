@@ -162,6 +162,7 @@ typedef struct tg_expand {
     const tg_rng *rounding; /* 16-bit out: stochastic, as tg_store_rounded; NULL: to nearest */
     const tg_rates *rates;  /* replaces alpha, beta and the rounding's step; may be NULL */
     const uint32_t *guard;  /* if not 0, the call does nothing; NULL: none */
+    bool is_direction;      /* core and values are of size 1, as Adam's: f16 has enough digits */
 } tg_expand;
 
 /* Evaluates the expanded core at an index set only: values += alpha (core x_n U_n)[kept]. */
@@ -461,11 +462,6 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* compress, adam on its values and core, and expand, in turn, with the same modes, index set
-     * and workspace. Values and core, which are grad and direction of adam, need not be written.
-     * NULL: the three calls are as good. */
-    tg_status (*step_compressed)(tg_backend *be, const tg_compress *project, const tg_adam *adam,
-                                 const tg_expand *back);
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);

@@ -174,6 +174,12 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
     return adam;
 }
 
+/* Whether entries of the direction are about 1: Adam's are, unless gradients are as small as eps.
+ */
+static bool has_unit_size(const tg_optim *optim, const tg_slot *slot) {
+    return slot->moments.rule == &tg_rule_adam && optim->groups[slot->group].eps <= 1e-6;
+}
+
 static tg_back back_of(const tg_optim *optim, const tg_slot *slot, const tg_update *call,
                        const tg_rates *rates, const tg_rng *rounding) {
     return (tg_back){.alpha = rates->alpha,
@@ -181,7 +187,8 @@ static tg_back back_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                      .store = slot->weight_store,
                      .rounding = rounding,
                      .rates = late_rates(optim, slot),
-                     .guard = call->guard};
+                     .guard = call->guard,
+                     .is_direction = has_unit_size(optim, slot)};
 }
 
 /* A dense update whose gradient nothing has to read before the rule. */
@@ -253,24 +260,6 @@ tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_g
     return note_error(optim, slot, gradient, small);
 }
 
-/* Projects, runs Adam and expands in one call. */
-static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                tg_update *call) {
-    const tg_rates rates = plain_rates(optim, slot);
-    const tg_rng rounding = rounding_of(slot, &rates);
-    call->values = optim->small;
-    const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
-    const tg_back back = back_of(optim, slot, call, &rates, &rounding);
-    uint32_t *counter = call->count == TG_COUNT_BY_PROJECTION ? call->guard : NULL;
-    TG_CALL(run_batch(optim));
-    const double start = read_clock(optim, false);
-    TG_CALL(tg_projector_step(slot->projector, gradient, counter, &adam, &back, optim->small,
-                              call->weight));
-    optim->times.update += read_clock(optim, false) - start;
-    tg_update_end(optim, slot);
-    return TG_OK;
-}
-
 /* ---- the cases ---- */
 
 static tg_status step_dense(tg_optim *optim, tg_slot *slot, const tg_gradient *dense,
@@ -282,10 +271,6 @@ static tg_status step_dense(tg_optim *optim, tg_slot *slot, const tg_gradient *d
 
 static tg_status step_projected(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                 tg_update *call) {
-    if (!optim->times_parts && slot->moments.rule == &tg_rule_adam &&
-        tg_projector_steps_at_once(slot->projector)) {
-        return update_at_once(optim, slot, gradient, call);
-    }
     uint32_t *counter = call->count == TG_COUNT_BY_PROJECTION ? call->guard : NULL;
     TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, counter, optim->small));
     call->values = optim->small;

@@ -434,7 +434,8 @@ static tg_expand expand_of(const tg_projector *p, const void *small, back_weight
                     .out_store = back->store,
                     .rounding = back->rounding,
                     .rates = back->rates,
-                    .guard = back->guard};
+                    .guard = back->guard,
+                    .is_direction = back->is_direction};
     if (weights.low_rank != 0.0) {
         op.core = values_of(p, p->low_rank, small);
         op.lambda = weights.sparse / weights.low_rank;
@@ -446,18 +447,6 @@ tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back
     TG_CALL(require_ready(p));
     const tg_expand op = expand_of(p, small, weights_of(p), back, out);
     return p->be->ops->expand(p->be, &op);
-}
-
-bool tg_projector_steps_at_once(const tg_projector *p) {
-    return p->be->ops->step_compressed && !is_low_rank_first(p);
-}
-
-tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,
-                            const tg_adam *adam, const tg_back *back, void *small, void *out) {
-    TG_CALL(check_gradient(p, gradient));
-    const tg_compress project = compress_of(p, gradient, 1.0, 0.0, guard, small);
-    const tg_expand expand = expand_of(p, small, weights_of(p), back, out);
-    return p->be->ops->step_compressed(p->be, &project, adam, &expand);
 }
 
 double tg_projector_rate(const tg_projector *p, double alpha) {

@@ -48,17 +48,11 @@ typedef struct tg_back {
     const tg_rng *rounding; /* of a bf16 weight; NULL: to nearest */
     const tg_rates *rates;  /* if not NULL, replaces alpha (made by tg_projector_rate) and beta */
     const uint32_t *guard;  /* nothing is written if it is not 0; NULL: none */
+    bool is_direction;      /* of Adam: see tg_expand */
 } tg_back;
 
 TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
                                             void *out);
-
-/* Projects into `small`, runs Adam on it and expands into `out` in one backend call, if the backend
- * has one for this projector (tg_projector_steps_at_once). `small` is undefined afterwards. */
-bool tg_projector_steps_at_once(const tg_projector *p);
-TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient,
-                                         uint32_t *guard, const tg_adam *adam, const tg_back *back,
-                                         void *small, void *out);
 
 /* The value of alpha in the rates. */
 double tg_projector_rate(const tg_projector *p, double alpha);

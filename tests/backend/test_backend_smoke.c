@@ -20,8 +20,7 @@ static int close_context(void **state) {
 
 /* Slots that a backend may be without: callers look, and go another way. */
 static bool is_optional(size_t offset) {
-    return offset == offsetof(tg_backend_ops, step_compressed) ||
-           offset == offsetof(tg_backend_ops, block_forward) ||
+    return offset == offsetof(tg_backend_ops, block_forward) ||
            offset == offsetof(tg_backend_ops, block_backward);
 }
 

@@ -179,8 +179,8 @@ static void expand(t_side *s, const void *what) {
     t_keep_close(s, op.out, z.growth);
 }
 
-/* A projected step: compress, Adam and expand, by one call where the backend has it; nothing moves
- * where the gradient is not finite. */
+/* A projected step: compress, Adam, and its direction expanded; nothing moves where the gradient is
+ * not finite. */
 static void step(t_side *s, const void *what) {
     static const tg_rng rounding = {.seed = 5, .purpose = TG_RNG_ROUNDING, .step = 3};
     const plane_case *c = what;
@@ -234,14 +234,11 @@ static void step(t_side *s, const void *what) {
                             .out_store = c->rounds ? TG_STORE_BF16 : TG_STORE_FULL,
                             .rounding = c->rounds ? &rounding : NULL,
                             .workspace = z.workspace,
-                            .guard = project.guard};
-    if (s->ops->step_compressed) {
-        t_ok(s, s->ops->step_compressed(s->be, &project, &adam, &back));
-    } else {
-        t_ok(s, s->ops->compress(s->be, &project));
-        t_ok(s, s->ops->update(s->be, 1, &adam));
-        t_ok(s, s->ops->expand(s->be, &back));
-    }
+                            .guard = project.guard,
+                            .is_direction = true};
+    t_ok(s, s->ops->compress(s->be, &project));
+    t_ok(s, s->ops->update(s->be, 1, &adam));
+    t_ok(s, s->ops->expand(s->be, &back));
     t_keep_same(s, project.guard);
     t_keep_close(s, adam.m, z.growth);
     t_keep_close(s, adam.v, z.growth);

@@ -121,22 +121,11 @@ static tg_status fake_select(tg_backend *be, const tg_select *op) {
     return host ? fake_leave(be, host->ops->select(host, op)) : status;
 }
 
-/* What lies between is written over: nobody may read it. */
-static tg_status fake_step_compressed(tg_backend *be, const tg_compress *project,
-                                      const tg_adam *adam, const tg_expand *back) {
-    TG_CALL(fake_compress(be, project));
-    TG_CALL(fake_update(be, 1, adam));
-    TG_CALL(fake_expand(be, back));
-    return be->ops->fill(be, adam->dtype, adam->n, (tg_scalar){(double)NAN, (double)NAN},
-                         adam->direction);
-}
-
 void fake_fill_compress(tg_backend_ops *ops) {
     ops->select = fake_select;
     ops->bitmap_clear = fake_bitmap_clear;
     ops->compress = fake_compress;
     ops->expand = fake_expand;
-    ops->step_compressed = fake_step_compressed;
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
     ops->update = fake_update;

@@ -320,23 +320,6 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     return plan.dim0 * plan.unit == 0 ? TG_OK : compress_by(be, op, &plan);
 }
 
-static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
-                                      const tg_expand *back) {
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
-    plan.half = cuda_expand_half_fits(be, adam, back, &plan);
-    if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
-        TG_CALL(cuda_compress(be, op));
-        TG_CALL(be->ops->update(be, 1, adam));
-        return plan.half ? cuda_expand_by(be, back, &plan) : cuda_expand(be, back);
-    }
-    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
-    TG_CALL(tg_check_adam(be->ctx, adam));
-    TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
-    plan.adam = adam;
-    TG_CALL(compress_by(be, op, &plan));
-    return cuda_expand_by(be, back, &plan);
-}
-
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
     const cuda_plan plan = cuda_plan_of(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
@@ -345,7 +328,6 @@ size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
 void cuda_fill_compress(tg_backend_ops *ops) {
     ops->compress = cuda_compress;
     ops->expand = cuda_expand;
-    ops->step_compressed = cuda_step_compressed;
     ops->sample = cuda_sample;
     ops->grad_dense = cuda_grad_dense;
 }

@@ -103,8 +103,6 @@ struct cuda_plan {
                             never */
     bool half; /* the way back from a direction of Adam is in f16, both parts of a number together;
                   mode 0 goes to the buffers and mode 1 to `middle` then (expand.cu) */
-    const tg_adam *adam; /* moves the core between both products of mode 0, without the core in
-                            memory; NULL: nothing does */
     bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
     bool apart;   /* it neither writes what this one reads nor touches what this one writes, so that
                      this one waits for it at its end only */
@@ -175,7 +173,7 @@ tg_status cuda_mode_half(tg_backend *be, const cuda_plan *plan, void *workspace,
                          int64_t count);
 
 /* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle, or the
- * buffers where the way back is `half`; to the core and back, if Adam moves it. */
+ * buffers where the way back is `half`. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core);
 
@@ -568,18 +566,7 @@ tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool ro
  * from what mode 0 gives. */
 bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core);
 
-/* core_adam.cu (sm90/): whether Adam moves the core between both products of mode 0. */
-bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const tg_adam *adam,
-                              const cuda_plan *plan);
-
-/* The largest eps with which f16 has enough of Adam's directions: they are about 1 unless gradients
- * are smaller than it. And whether the way back from one is in f16: see cuda_plan. */
-static constexpr double CUDA_HALF_EPS = 1e-6;
-bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
-                           const cuda_plan *plan);
-
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
-tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);
 
 #endif

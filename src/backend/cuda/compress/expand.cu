@@ -303,11 +303,11 @@ static int64_t half_chunk(const cuda_plan *plan) {
     return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
 
-bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
-                           const cuda_plan *plan) {
+/* Whether the update is expanded in f16: see cuda_plan. */
+static bool half_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    if (!op->core || !op->values || !op->bitmap || adam->eps > CUDA_HALF_EPS || plan->split ||
-        plan->real != TG_F32 || plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
+    if (!op->is_direction || !op->values || !op->bitmap || plan->split || plan->real != TG_F32 ||
+        plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
         plan->first.own != CUDA_OWN_DIRECT || plan->step[2].kind != CUDA_STEP_LEFT ||
         plan->step[2].factor.own != CUDA_OWN_DIRECT || plan->planes.tiles == 0 ||
         plan->step[2].right % 4 != 0 || half_chunk(plan) == 0 ||
@@ -321,8 +321,7 @@ bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_e
                 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds) > 0);
 }
 
-/* Mode 0 from the core, if Adam has not taken it there, mode 1, and both last ones with the update;
- * O: f32 or bf16. */
+/* Mode 0 from the core, mode 1, and both last ones with the update; O: f32 or bf16. */
 template <class O>
 static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
@@ -358,7 +357,8 @@ static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t at_once) 
                                     : tg_path{"general", "a product for each mode, finish"};
 }
 
-tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
+static tg_status expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
+    plan->half = half_fits(be, op, plan);
     if (plan->half) {
         tg_path_report_modes(be, "expand",
                              cuda_sm90_expand_fits(be, op, plan)
@@ -399,7 +399,7 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
         return TG_OK;
     }
     if (op->core) {
-        return cuda_expand_by(be, op, &plan);
+        return expand_by(be, op, &plan);
     }
     tg_path_report_modes(be, "expand", {"values alone", "finish"}, &op->modes);
     return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);

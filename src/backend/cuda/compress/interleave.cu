@@ -142,9 +142,6 @@ tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *
 
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core) {
-    if (plan->adam) { /* it has been there */
-        return TG_OK;
-    }
     if (plan->first.own != CUDA_OWN_NONE) {
         const void *middle = cuda_plan_at(plan, workspace, plan->middle);
         return cuda_mode_core(be, plan, workspace, false, middle, 1.0, 0.0, core);

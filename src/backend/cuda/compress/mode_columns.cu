@@ -381,9 +381,6 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.scale = (float)scale;
     s.beta = (float)beta;
     s.half_out = plan->half ? half_buffer(plan, workspace) : NULL;
-    if (plan->adam) {
-        return cuda_sm90_core_adam(be, &s, plan->adam);
-    }
     if (plan->half && !forward) {
         return cuda_sm90_half_mode(be, &s, true);
     }

@@ -72,8 +72,4 @@ tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
  * half_out; columns are a multiple of 4. */
 tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core);
 
-/* sm90/core_adam.cu: the call of mode 0 towards the core, Adam on it and on the kept entries beside
- * it, and mode 0 back to where it came from. */
-tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_adam *adam);
-
 #endif

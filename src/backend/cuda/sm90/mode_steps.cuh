@@ -1,5 +1,5 @@
-/* What kernels of a mode in front of others share (mode_columns.cu, core_adam.cu): numbers come in
- * steps of 8, through a ring of the warp that multiplies them, and become first factors. */
+/* What kernels of a mode in front of others share (mode_columns.cu, half_columns.cu): numbers come
+ * in steps of 8, through a ring of the warp that multiplies them, and become first factors. */
 #ifndef TG_BACKEND_CUDA_SM90_MODE_STEPS_CUH
 #define TG_BACKEND_CUDA_SM90_MODE_STEPS_CUH
 

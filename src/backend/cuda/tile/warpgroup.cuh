@@ -158,22 +158,20 @@ __device__ inline float4 wg_factor(const float *d, int k) {
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define WG_SUMS_128 WG_SUMS_64, WG_8(64), WG_8(72), WG_8(80), WG_8(88), WG_8(96), WG_8(104), WG_8(112), WG_8(120)
-#define WG_MULTIPLY(count, columns, first, matrix, does_add, sign, ...)                            \
-    WG_INSTRUCTION("k8.f32.tf32.tf32", count, columns, first, matrix, does_add, sign ", 1",        \
-                   __VA_ARGS__)
+#define WG_MULTIPLY(count, columns, first, matrix, does_add, ...)                                  \
+    WG_INSTRUCTION("k8.f32.tf32.tf32", count, columns, first, matrix, does_add, "1, 1", __VA_ARGS__)
 #define WG_INSTRUCTION(kind, count, columns, first, matrix, does_add, scales, ...)                 \
     WG_ASM("{ .reg .pred adds; setp.ne.b32 adds, %" #does_add ", 0;"                               \
            "wgmma.mma_async.sync.aligned.m64n" #columns kind " {" WG_NAMES_##count                 \
            "}, " first ", %" #matrix ", adds, " scales "; }"                                       \
            : WG_SUMS_##count                                                                       \
            : __VA_ARGS__)
-#define WG_SIGNED_PRODUCT(name, sign, count, columns, a0, a1, a2, a3, matrix, does_add)            \
-    __device__ inline void name(float (&d)[count], float4 a, uint64_t b, bool adds) {              \
+#define WG_PRODUCT(count, columns, a0, a1, a2, a3, matrix, does_add)                               \
+    __device__ inline void wg_product(float (&d)[count], float4 a, uint64_t b, bool adds) {        \
         WG_MULTIPLY(count, columns, "{%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}", matrix, does_add,  \
-                    sign, "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)),                    \
+                    "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)),                          \
                     "r"(__float_as_uint(a.z)), "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds)); \
     }
-#define WG_PRODUCT(...) WG_SIGNED_PRODUCT(wg_product, "1", __VA_ARGS__)
 WG_PRODUCT(16, 32, 16, 17, 18, 19, 20, 21)
 WG_PRODUCT(24, 48, 24, 25, 26, 27, 28, 29)
 WG_PRODUCT(32, 64, 32, 33, 34, 35, 36, 37)
@@ -182,13 +180,10 @@ WG_PRODUCT(44, 88, 44, 45, 46, 47, 48, 49)
 WG_PRODUCT(48, 96, 48, 49, 50, 51, 52, 53)
 WG_PRODUCT(64, 128, 64, 65, 66, 67, 68, 69)
 WG_PRODUCT(68, 136, 68, 69, 70, 71, 72, 73)
-/* d -= a b, or d = -a b. */
-WG_SIGNED_PRODUCT(wg_minus_product, "-1", 16, 32, 16, 17, 18, 19, 20, 21)
-WG_SIGNED_PRODUCT(wg_minus_product, "-1", 32, 64, 32, 33, 34, 35, 36, 37)
 /* The same with A in shared memory, its rows as those of B: element (m, k) at wg_at<64>(m, k). */
 #define WG_SHARED_PRODUCT(count, columns, first, matrix, does_add)                                 \
     __device__ inline void wg_product(float (&d)[count], uint64_t a, uint64_t b, bool adds) {      \
-        WG_MULTIPLY(count, columns, "%" #first, matrix, does_add, "1", "l"(a), "l"(b), "r"((int)adds)); \
+        WG_MULTIPLY(count, columns, "%" #first, matrix, does_add, "l"(a), "l"(b), "r"((int)adds)); \
     }
 WG_SHARED_PRODUCT(16, 32, 16, 17, 18)
 WG_SHARED_PRODUCT(32, 64, 32, 33, 34)
@@ -209,7 +204,6 @@ WG_HALF_PRODUCT(128, 256, 128, 129, 130, 131, 132, 133)
 #undef WG_HALF_PRODUCT
 #undef WG_SHARED_PRODUCT
 #undef WG_PRODUCT
-#undef WG_SIGNED_PRODUCT
 #undef WG_MULTIPLY
 #undef WG_INSTRUCTION
 #undef WG_8
