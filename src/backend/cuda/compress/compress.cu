@@ -126,9 +126,7 @@ fail:
 /* A gradient formed in chunks, step by step. */
 static tg_path chunked_path(const tg_backend *be, const cuda_plan *plan) {
     return cuda_sm90_contract_fits(be, &plan->planes) ? tg_path{"resident", "form, contract_planes"}
-           : cuda_planes_contract_fits(be, &plan->planes)
-               ? tg_path{"planes, factors in shared memory", "form, contract_resident"}
-           : plan->planes.tiles > 0 ? tg_path{"planes", "form, contract"}
+           : plan->planes.tiles > 0                   ? tg_path{"planes", "form, contract"}
                                     : tg_path{"general", "form, a product for each mode"};
 }
 

@@ -444,13 +444,6 @@ int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
 
-/* last_two_modes_contract.cu: the same with factors that stay in shared memory, in fragments of
- * their own, where they fit. */
-bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s);
-tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
-tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                        int64_t count, const void *in, void *out);
-
 /* The same steps back, from `in`, and what finish_call says, its chunk and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);

@@ -366,9 +366,6 @@ static tg_status allow(const tg_backend *be, const void *kernel, const plane_gri
 
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out) {
-    if (cuda_planes_contract_fits(be, &plan->planes)) {
-        return cuda_planes_contract_resident(be, plan, workspace, count, in, out);
-    }
     const plane_grid grid = grid_of(plan, count);
     const auto kernel = plan->planes.tiles == 3 ? contract_planes<3> : contract_planes<6>;
     const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);

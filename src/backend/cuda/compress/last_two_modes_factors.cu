@@ -92,9 +92,6 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
     if (s.tiles == 0 || (forward && cuda_sm90_contract_fits(be, &s))) {
         return TG_OK;
     }
-    if (forward && cuda_planes_contract_fits(be, &s)) {
-        return cuda_planes_contract_factors(be, plan, workspace);
-    }
     if (!forward && cuda_planes_resident(be, &s, TG_STORE_FULL, false) > 0) {
         return cuda_planes_expand_factors(be, plan, workspace);
     }
