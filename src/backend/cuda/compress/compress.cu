@@ -7,23 +7,13 @@ extern "C" {
 #include "backend/path.h"
 }
 
-/* ---- chunk by chunk ---- */
+/* ---- streamed: formed and contracted by one kernel, in large chunks, on Hopper GPUs ---- */
 
-/* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */
-static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
-    const cuda_view &view = plan->view;
-    return op->source.dense && op->source.store == TG_STORE_FULL && !(op->masked && op->bitmap) &&
-           view.ld == plan->parts * view.cols && (view.part == 1 || plan->parts == 1) &&
-           (uintptr_t)op->source.dense % 16 == 0;
-}
-
-/* Large chunks, which are formed and contracted by one kernel. */
-static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+static tg_status project_streamed(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool rows = cuda_sm90_contract_rows_fits(be, plan);
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, true, op->workspace));
+    TG_TRY(cuda_plan_factors(be, plan, 1, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
@@ -46,39 +36,34 @@ fail:
     return status;
 }
 
-/* Whether what is kept is taken out of planes where they are contracted, if anything is. */
-static bool suits_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+/* ---- resident: planes of the last two modes in shared memory, on Hopper GPUs ---- */
+
+static bool has_planes(const tg_backend *be, const tg_compress *, const cuda_plan *plan) {
+    return cuda_sm90_contract_fits(be, &plan->planes);
+}
+
+/* Whether kept entries are taken out of planes where these are contracted, if any are. */
+static bool takes_out_late(const tg_compress *op) {
     const bool masked = op->masked && op->bitmap, gathers = op->values && op->bitmap;
     return masked == gathers &&
-           (!gathers || (op->beta == 0.0 && (uintptr_t)op->values % sizeof(float2) == 0)) &&
-           cuda_sm90_contract_fits(be, &plan->planes);
+           (!gathers || (op->beta == 0.0 && (uintptr_t)op->values % sizeof(float2) == 0));
 }
 
-/* Whether planes are contracted where a dense gradient lies. */
+/* A dense gradient is contracted where it lies. */
 static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
-           plan->steps <= 3 && (uintptr_t)op->source.dense % 16 == 0 && suits_planes(be, op, plan);
-}
-
-/* Whether the kernel that forms a gradient counts what is not finite in its factors. */
-static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (!op->core || op->source.dense || !op->masked || !op->bitmap ||
-        cuda_sm90_form_fits(be, op, plan)) {
-        return false;
-    }
-    return cuda_sm90_mode_one_chunk(be, op, plan) > 0 ||
-           (suits_planes(be, op, plan) && plan->dim0 % plan->chunk == 0 &&
-            cuda_form_array_fits(&op->source, &op->modes, plan->chunk));
+           plan->steps <= 3 && (uintptr_t)op->source.dense % 16 == 0 && takes_out_late(op) &&
+           has_planes(be, op, plan);
 }
 
 /* As many indices of mode 0 at a time as the room of both buffers is enough for. */
-static tg_status project_planes(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+static tg_status project_in_place(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
     const int64_t most = plan->steps == 2 ? plan->dim0 : shorter(room, plan->dim0);
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_TRY(cuda_plan_factors(be, plan, 2, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += most) {
         const int64_t count = shorter(most, plan->dim0 - begin);
         const char *in =
@@ -99,16 +84,20 @@ fail:
     return status;
 }
 
+static bool forms_mode_one(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    return cuda_sm90_mode_one_chunk(be, op, plan) > 0;
+}
+
 /* Mode 1 first, where the gradient is formed, then the planes of what that gives. */
-static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                                  int64_t chunk) {
+static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const int64_t chunk = cuda_sm90_mode_one_chunk(be, op, plan);
     char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
     tg_compress formed = *op; /* nothing is masked or counted any more */
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
     formed.guard = NULL;
     chain.chained = true;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_TRY(cuda_plan_factors(be, plan, 2, op->workspace));
     TG_TRY(cuda_sm90_mode_one_runs(be, op, &chain));
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
         const int64_t count = shorter(chunk, plan->dim0 - begin);
@@ -123,69 +112,84 @@ fail:
     return status;
 }
 
-/* A gradient formed in chunks, step by step. */
-static tg_path chunked_path(const tg_backend *be, const cuda_plan *plan) {
-    return cuda_sm90_contract_fits(be, &plan->planes) ? tg_path{"resident", "form, contract_planes"}
-           : plan->planes.tiles > 0                   ? tg_path{"planes", "form, contract"}
-                                    : tg_path{"general", "form, a product for each mode"};
+/* Whether what is not finite is counted where the planes of a gradient are formed. */
+static bool counts_planes(const tg_backend *, const tg_compress *op, const cuda_plan *plan) {
+    return !op->source.dense && op->masked && op->bitmap && takes_out_late(op) &&
+           plan->dim0 % plan->planes_chunk == 0 &&
+           cuda_form_array_fits(&op->source, &op->modes, plan->planes_chunk);
 }
 
-static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (cuda_sm90_form_fits(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"streamed", "form_and_contract, contract_rows"},
-                             &op->modes);
-        return project_large(be, op, plan);
-    }
-    const int64_t mode_one = cuda_sm90_mode_one_chunk(be, op, plan);
-    if (mode_one > 0) {
-        tg_path_report_modes(be, "project",
-                             {"resident, mode 1 first", "form_mode_one, contract_planes"},
-                             &op->modes);
-        return project_mode_one(be, op, plan, mode_one);
-    }
-    tg_path_report_modes(be, "project", chunked_path(be, plan), &op->modes);
-    const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
-    const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
-    const bool late = !ready && suits_planes(be, op, plan);
+/* Planes are formed in memory, with rows that follow each other. */
+static tg_status project_planes(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool gathers = op->values && op->bitmap, late = takes_out_late(op);
+    const int64_t chunk = plan->planes_chunk;
     tg_compress whole = *op, formed = *op; /* nothing is masked yet; nothing is counted any more */
-    whole.bitmap = late ? NULL : op->bitmap;
-    formed.guard = NULL;
-    const int64_t chunk = plan->chunk;
-    const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    if (tight) {
-        chain.view.ld = 2 * chain.view.cols;
-        chain.chained = true;
+    whole.bitmap = late ? NULL : op->bitmap;
+    formed.guard = NULL;
+    chain.view.ld = 2 * chain.view.cols;
+    chain.chained = true;
+    TG_TRY(cuda_plan_factors(be, plan, 2, op->workspace));
+    for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
+        const int64_t count = shorter(chunk, plan->dim0 - begin);
+        char *now = cuda_plan_planes_state(plan, op->workspace, 0, begin);
+        char *next = cuda_plan_planes_state(plan, op->workspace, 2, begin);
+        chain.apart = begin > 0 && plan->steps == 3; /* mode 1 reads another state */
+        TG_TRY(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
+        chain.apart = false;
+        TG_TRY(cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late, false, now,
+                                  next));
+        now = next;
+        for (int q = 2; q < plan->steps; q++) {
+            next = cuda_plan_planes_state(plan, op->workspace, q + 1, begin);
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            now = next;
+        }
+        if (!plan->gathers) {
+            TG_TRY(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
+                                           op->core));
+        }
     }
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
-    TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
+    if (plan->gathers) {
+        TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
+                                        cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                        op->beta, op->core));
+    }
+fail:
+    return status;
+}
+
+/* ---- general: chunk by chunk, one mode after the other ---- */
+
+/* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */
+static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
+    const cuda_view &view = plan->view;
+    return op->source.dense && op->source.store == TG_STORE_FULL && !(op->masked && op->bitmap) &&
+           view.ld == plan->parts * view.cols && (view.part == 1 || plan->parts == 1) &&
+           (uintptr_t)op->source.dense % 16 == 0;
+}
+
+static tg_status project_general(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
+    const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, 0, op->workspace));
     if (ready && gathers) {
         TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
-    for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
-        const int64_t count = shorter(chunk, plan->dim0 - begin);
+    for (int64_t begin = 0; begin < plan->dim0; begin += plan->chunk) {
+        const int64_t count = shorter(plan->chunk, plan->dim0 - begin);
         char *now = cuda_plan_state(plan, op->workspace, 0, begin);
         if (ready) {
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
         } else {
-            chain.apart = tight && begin > 0 && plan->steps > 2; /* mode 1 reads another state */
-            TG_TRY(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
-            chain.apart = false;
+            TG_TRY(cuda_form_chunk(be, op, plan, begin, count, gathers, now));
         }
-        int q = 0;
-        if (plan->planes.tiles > 0) {
-            q = 2;
-            char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
-                                              false, now, next)
-                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
-            now = next;
-        }
-        for (; q < plan->steps; q++) {
+        for (int q = 0; q < plan->steps; q++) {
             char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_TRY(cuda_plan_step(be, plan, op->workspace, q, true, count, now, next));
             now = next;
         }
         if (!plan->gathers) {
@@ -197,14 +201,14 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         const void *middle = ready && plan->steps == 0
                                  ? op->source.dense
                                  : cuda_plan_at(plan, op->workspace, plan->middle);
-        TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
+        TG_TRY(cuda_plan_middle_to_core(be, plan, op->workspace, middle, op->scale, op->beta,
                                         op->core));
     }
 fail:
     return status;
 }
 
-/* ---- modes 0 and 1 before the gradient ---- */
+/* ---- channels first: modes 0 and 1 are contracted before the gradient is formed ---- */
 
 /* Without a mask the two channels of a factored gradient can be contracted first,
  *   (G x_0 U0^H x_1 U1^H)[i,o,k] = sum_b conj(x'[b,i,k]) dy'[b,o,k], x' = U0^T x, dy' = U1^H dy,
@@ -263,59 +267,105 @@ static tg_status contract_channels(tg_backend *be, const tg_compress *op, int d,
     return modes->factor[d] ? cuda_gemm(be, &gemm) : TG_OK;
 }
 
-static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                               const tg_compress *small) {
+static bool has_fewer_channels(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    tg_compress small;
+    return shrinks(be, op, plan, &small);
+}
+
+static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+
+static tg_status project_channels(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const int64_t frequencies = plan->unit / op->modes.dim[1];
-    const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
+    tg_compress small;
+    (void)shrinks(be, op, plan, &small);
+    const cuda_plan small_plan = cuda_plan_of(be, &small.modes);
     tg_status status = TG_OK;
-    tg_path_report_modes(be, "project", {"channels first", "cuBLAS, then the smaller call"},
-                         &op->modes);
     if (op->values && op->bitmap) {
         TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
-    TG_TRY(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small->source.x));
-    TG_TRY(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small->source.dy));
-    TG_TRY(project(be, small, &small_plan));
+    TG_TRY(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small.source.x));
+    TG_TRY(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small.source.dy));
+    TG_TRY(project(be, &small, &small_plan));
 fail:
     return status;
 }
 
-/* ---- slots ---- */
+/* ---- the paths ---- */
 
-/* By passes that count nothing. */
-static tg_status compress_counted(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (!op->core) {
-        const bool gathers = op->values && op->bitmap;
-        tg_path_report_modes(be, "project", {"values alone", "form"}, &op->modes);
-        return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
-    }
-    if (cuda_dense_mode_fits(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"one mode", "one product"}, &op->modes);
-        return cuda_dense_mode(be, op, plan);
-    }
-    tg_compress small;
-    return shrinks(be, op, plan, &small) ? project_small(be, op, plan, &small)
-                                         : project(be, op, plan);
+static bool has_no_core(const tg_backend *, const tg_compress *op, const cuda_plan *) {
+    return !op->core;
 }
 
-static tg_status compress_by(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (op->core && lies_in_planes(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"resident, in place", "contract_planes"}, &op->modes);
-        return project_planes(be, op, plan);
+static tg_status gather(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool gathers = op->values && op->bitmap;
+    return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
+}
+
+static bool always(const tg_backend *, const tg_compress *, const cuda_plan *) {
+    return true;
+}
+
+/* A way to compress a gradient: the first one whose condition holds is taken. */
+struct project_path {
+    tg_path path;
+    bool (*fits)(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+    /* whether it counts what is not finite; NULL: a pass of its own does so before it */
+    bool (*counts)(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+    tg_status (*run)(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+};
+
+static const project_path paths[] = {
+    {{"values alone", "form_factored"}, has_no_core, NULL, gather},
+    {{"resident, in place", "contract_planes, multiply_columns"},
+     lies_in_planes,
+     always,
+     project_in_place},
+    {{"one mode", "multiply_columns, or cuBLAS"}, cuda_dense_mode_fits, NULL, cuda_dense_mode},
+    {{"channels first", "cuBLAS, and another path"}, has_fewer_channels, NULL, project_channels},
+    {{"streamed", "form_and_contract, contract_rows, multiply_columns"},
+     cuda_sm90_form_fits,
+     NULL,
+     project_streamed},
+    {{"resident, mode 1 first", "form_mode_one, contract_planes, multiply_columns"},
+     forms_mode_one,
+     always,
+     project_mode_one},
+    {{"resident", "form_array or form_factored, contract_planes, multiply_columns"},
+     has_planes,
+     counts_planes,
+     project_planes},
+    {{"general", "form_factored, cuBLAS or multiply_columns, weave"},
+     always,
+     NULL,
+     project_general},
+};
+
+static const project_path *path_of(const tg_backend *be, const tg_compress *op,
+                                   const cuda_plan *plan) {
+    const project_path *path = paths;
+    while (!path->fits(be, op, plan)) {
+        path++;
     }
-    if (counts_in_forming(be, op, plan)) {
-        return project(be, op, plan);
-    }
+    return path;
+}
+
+static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const project_path *path = path_of(be, op, plan);
     tg_compress counted = *op;
-    counted.guard = NULL;
-    TG_CALL(tg_compress_count(be, op));
-    return compress_counted(be, &counted, plan);
+    tg_path_report_modes(be, "project", path->path, &op->modes);
+    if (!path->counts || !path->counts(be, op, plan)) {
+        TG_CALL(tg_compress_count(be, op));
+        counted.guard = NULL;
+    }
+    return path->run(be, &counted, plan);
 }
+
+/* ---- slots ---- */
 
 static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
     const cuda_plan plan = cuda_plan_of(be, &op->modes);
-    return plan.dim0 * plan.unit == 0 ? TG_OK : compress_by(be, op, &plan);
+    return plan.dim0 * plan.unit == 0 ? TG_OK : project(be, op, &plan);
 }
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {

@@ -22,11 +22,12 @@
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (last_two_modes.cuh), and on the way back the update is made in it. On Hopper GPUs mode 1
- * may come before them on the way to the core, by the kernel that forms the gradient from its
- * factors, whose kept entries rule out contracting these instead. Where they are not rounded,
- * the kernels for Hopper GPUs take a number as the sum of two in TF32, and three of the four
- * products: 21 bits of each are right, and tensor cores are seven times as fast as f32.
+ * instead (last_two_modes.cuh): on Hopper GPUs on the way to the core, and away from it, with the
+ * update. On Hopper GPUs mode 1 may come before them on the way to the core, by the kernel that
+ * forms the gradient from its factors, whose kept entries rule out contracting these instead. Where
+ * products are not rounded, the kernels for Hopper GPUs take a number as the sum of two in TF32,
+ * and three of the four products: 21 bits of each are right, and tensor cores are seven times as
+ * fast as f32.
  *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */
@@ -48,17 +49,13 @@ extern "C" {}
  * one, which need not stay there: fewer launches are worth more. */
 enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 320 << 20 };
 
-/* By which kernel of ours a mode is multiplied, if any (mode_columns.cu): one that reads fragments
- * of its factor from the workspace, or the factor itself. */
-enum cuda_own_kernel { CUDA_OWN_NONE, CUDA_OWN_FRAGMENTS, CUDA_OWN_DIRECT };
-
 /* S of one factor: (parts * rows, ld), rows >= rank and ld >= parts * dim filled up with 0. */
 struct cuda_factor {
     const void *u; /* (dim, rank) */
     int64_t dim, rank;
     int64_t rows, ld;
-    int64_t at; /* in the workspace, in reals */
-    cuda_own_kernel own;
+    int64_t at;  /* in the workspace, in reals */
+    bool direct; /* a kernel for Hopper GPUs multiplies it, from u itself (mode_columns.cu) */
 };
 
 enum cuda_step_kind {
@@ -88,16 +85,18 @@ struct cuda_plan {
     int steps;
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
-    bool split;                     /* own kernels multiply f32 as sums of two in TF32 */
+    bool split;                     /* kernels for Hopper multiply f32 as sums of two in TF32 */
     cuda_planes planes;             /* steps 0 and 1 in one pass, without what lies between */
     bool gathers;                   /* mode 0 has a factor: chunks end in `middle` */
     cuda_factor first;              /* of mode 0 */
     int64_t lead;                   /* without it: rows of the core per index of mode 0 */
     int64_t columns;                /* of the core behind the parts: blocks of `padded` reals.. */
     int64_t block, padded;          /* ..of which `block` count */
-    int64_t chunk;                  /* indices of mode 0 at a time */
+    int64_t chunk;                  /* indices of mode 0 at a time, step by step */
+    int64_t planes_chunk;           /* likewise where steps 0 and 1 are one pass */
     int64_t width;                  /* columns of mode 0's product at a time */
     int64_t buffer[2], middle;      /* in the workspace, in reals */
+    int64_t planes_behind;          /* the second buffer of a planes_chunk */
     int64_t size;                   /* of the workspace */
     int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
                             never */
@@ -126,14 +125,16 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
     return static_cast<char *>(workspace) + reals * (int64_t)tg_dtype_size(plan->real);
 }
 
-/* Where the chunk from `first` on lies before step q (behind the last one for q == steps). */
+/* Where the chunk from `first` on lies before step q (after the last one for q == steps). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* The same for large chunks, before step 1, 2 or behind the last one. */
+/* The same where steps 0 and 1 are one pass, and for large chunks before step 1, 2 or after the
+ * last one. */
+char *cuda_plan_planes_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* Writes S of every factor that is used one by one, or its fragments for one direction. */
-tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
+/* Writes S of every factor of the steps from `begin` on, and of mode 0, that cuBLAS multiplies. */
+tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, int begin, void *workspace);
 
 /* Step q on `count` indices of mode 0, towards the core (forward) or away from it. */
 tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace, int q,
@@ -145,25 +146,18 @@ tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out);
 
-/* ---- modes before the last in TF32 (mode_columns.cu) ---- */
+/* ---- modes before the last on Hopper GPUs (mode_columns.cu) ---- */
 
-/* Tiles of 16 rows that so many numbers come out in: as many as there are kernels for. */
-static __host__ __device__ inline int cuda_mode_tiles(int made) {
-    const int tiles = (made + 15) / 16;
-    return tiles == 5 ? 6 : tiles == 7 ? 8 : tiles;
-}
-
-/* Which kernel takes the factor of one, before `columns` reals; `split`: see cuda_plan. */
-cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
-                                 bool split);
+/* Whether they have a kernel for the factor of one, before `columns` reals; `split`: see cuda_plan.
+ */
+bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns, bool split);
 
 /* (dim, part, n) -> (part, rank, n) for matrices that follow each other, or back. */
-tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
-                             const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
-                             const void *in, void *out);
+tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, const cuda_factor *factor,
+                             bool forward, int64_t matrices, int64_t n, const void *in, void *out);
 
 /* core = beta core + scale of a mode's product, of matrices (dim, n) that follow each other with
- * their parts together, on Hopper GPUs. */
+ * their parts together. */
 tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
                           int64_t n, const void *in, double scale, double beta, void *core);
 
@@ -428,30 +422,10 @@ static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
     }
 }
 
-/* Writes the fragments of the plan's planes, for the way to the core (forward) or from it. */
-tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
-
-/* Where they lie: of the last mode, and of the one before it. */
-const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
-const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
-
-/* Indices of mode 0 at a time where planes begin or end the way without a chunk in memory: the room
- * of both buffers is left for what lies on their other side. `at_once`: how many planes a device
- * takes, 0: chunks as they are. */
-int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
-
-/* Steps 0 and 1 on `count` indices of mode 0. */
-tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
-                               int64_t count, const void *in, void *out);
-
-/* The same steps back, from `in`, and what finish_call says, its chunk and view aside. */
-tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
-                             const finish_call<float, 2> *call);
-
-/* last_two_modes_resident.cu: the same with factors that stay in shared memory, and out stored as
- * anything, also rounded at random (`rounds`). How many planes a device takes at once, 0 where it
- * cannot; the fragments that it wants, where planes of f32 are taken so; and the pass, of which
- * cuda_planes_expand makes use, for f32, bf16 and f16. */
+/* last_two_modes_resident.cu: steps 0 and 1 away from the core in one pass, with the update, whose
+ * weight is stored as f32, bf16 or f16 and may be rounded at random (`rounds`). How many planes a
+ * device takes at once, 0 where it cannot; the fragments that the pass wants; and the pass, from
+ * `in`, with what finish_call says, its chunk and view aside. */
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
                              bool rounds);
 int64_t cuda_planes_resident_half(const tg_backend *be, const cuda_planes *s, tg_storage store,
@@ -461,6 +435,10 @@ template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                       int64_t at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call);
+
+/* Indices of mode 0 at a time on that way: the room of both buffers is left for what lies on the
+ * other side of the pass. */
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
 
 /* dense_mode.cu: a single mode of a dense tensor, from the tensor itself to the core. */
 bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);

@@ -104,8 +104,7 @@ bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cud
     if (mode.right > 1) {
         const int64_t most = longer(mode.factor.dim, mode.factor.rank);
         return mode.left * mode.right * most <= INT32_MAX &&
-               cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
-                   CUDA_OWN_DIRECT;
+               cuda_mode_fits(be, &mode.factor, mode.right / 4 * 4, plan->split);
     }
     return mode.left % products_of(&mode) == 0 &&
            products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;

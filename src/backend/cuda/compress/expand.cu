@@ -203,31 +203,25 @@ static tg_status read_chunk_off(tg_backend *be, const tg_sample *op, const cuda_
     });
 }
 
-/* ---- both ---- */
+/* ---- general: chunk by chunk, one mode after the other ---- */
 
-/* Calls use(chunk, first, count) with every chunk of core x_n U_n, `most` indices of mode 0 at a
- * time; where the plan has planes, with what their steps begin from. Behind the factors' fragments
- * all kernels are a chain, if products are. */
+/* Calls use(chunk, first, count) with every chunk of core x_n U_n. */
 template <class F>
-static tg_status expand_core(tg_backend *be, cuda_plan *plan, void *workspace, const void *core,
-                             int64_t most, F use) {
-    const int stop = plan->planes.tiles > 0 ? 2 : 0;
+static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const void *core, F use) {
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, false, workspace));
-    TG_TRY(cuda_planes_factors(be, plan, false, workspace));
-    plan->chained = cuda_state_of(be)->is_hopper && stop > 0 && plan->gathers;
+    TG_TRY(cuda_plan_factors(be, plan, 0, workspace));
     if (plan->gathers) {
         TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
     }
-    for (int64_t first = 0; first < plan->dim0; first += most) {
-        const int64_t count = shorter(most, plan->dim0 - first);
+    for (int64_t first = 0; first < plan->dim0; first += plan->chunk) {
+        const int64_t count = shorter(plan->chunk, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
             TG_TRY(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
         }
-        for (int q = plan->steps - 1; q >= stop; q--) {
-            char *next = most > plan->chunk ? cuda_plan_at(plan, workspace, plan->buffer[0])
-                                            : cuda_plan_state(plan, workspace, q, first);
+        for (int q = plan->steps - 1; q >= 0; q--) {
+            char *next = cuda_plan_state(plan, workspace, q, first);
             TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
             now = next;
         }
@@ -237,47 +231,70 @@ fail:
     return status;
 }
 
-/* The last two modes of a chunk without more: `chunk` and `view` become what they give. */
-static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *workspace,
-                                       int64_t first, int64_t count, const void **chunk) {
-    if (plan->planes.tiles == 0) {
-        return TG_OK;
+static tg_status expand_general(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return expand_core(be, plan, op->workspace, op->core,
+                       [&](const void *chunk, int64_t first, int64_t count) {
+                           return finish_chunk_of(be, op, plan, chunk, first, count);
+                       });
+}
+
+/* ---- resident: the last two modes and the update in one pass ---- */
+
+static bool rounds_to_16_bits(const tg_expand *op) {
+    return op->rounding && op->out_store != TG_STORE_FULL;
+}
+
+static int64_t planes_at_once(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return cuda_planes_resident(be, &plan->planes, op->out_store, rounds_to_16_bits(op));
+}
+
+static bool is_resident(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return planes_at_once(be, op, plan) > 0;
+}
+
+/* After the factors' fragments all kernels are a chain, if products are. */
+static tg_status expand_resident(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    const int64_t at_once = planes_at_once(be, op, plan), most = cuda_planes_chunk(plan, at_once);
+    const bool one_buffer = plan->gathers && plan->steps == 3; /* what lies behind is `middle` */
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, 2, op->workspace));
+    TG_TRY(cuda_planes_expand_factors(be, plan, op->workspace));
+    chain.chained = cuda_state_of(be)->is_hopper && plan->gathers;
+    if (plan->gathers) {
+        TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     }
-    char *plain = cuda_plan_state(plan, workspace, 0, first);
-    finish_call<float, 2> call = finish_call<float, 2>();
-    call.end = count * plan->unit;
-    call.alpha = 1.0;
-    call.out = reinterpret_cast<number<float, 2> *>(plain);
-    call.whole = true;
-    const void *in = *chunk;
-    *chunk = plain;
-    plan->view = {plan->view.cols, 2 * plan->view.cols, 1, 2};
-    return cuda_planes_expand(be, plan, workspace, in, &call);
-}
-
-/* The last two modes of a chunk and the update in one pass. */
-static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                  int64_t at_once, bool rounds, const void *chunk, int64_t first,
-                                  int64_t count) {
-    return with_storage(op->out_store, [&](auto tag) {
-        using O = typename decltype(tag)::type;
-        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        if constexpr (std::is_same_v<O, float>) {
-            return cuda_planes_expand(be, plan, op->workspace, chunk, &call);
-        } else {
-            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, chunk,
-                                               &call);
+    for (int64_t first = 0; first < plan->dim0; first += most) {
+        const int64_t count = shorter(most, plan->dim0 - first);
+        char *now = cuda_plan_planes_state(plan, op->workspace, plan->steps, first);
+        if (!plan->gathers) {
+            TG_TRY(cuda_plan_chunk_of_core(be, plan, op->core, first, count, now));
         }
-    });
+        for (int q = plan->steps - 1; q >= 2; q--) {
+            char *next = one_buffer ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
+                                    : cuda_plan_planes_state(plan, op->workspace, q, first);
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
+            now = next;
+        }
+        TG_TRY(with_storage(op->out_store, [&](auto tag) {
+            using O = typename decltype(tag)::type;
+            const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+            return cuda_planes_expand_resident(be, &chain, op->workspace, at_once,
+                                               rounds_to_16_bits(op), now, &call);
+        }));
+    }
+fail:
+    return status;
 }
 
-/* Large chunks, whose last mode and update are one kernel; O: f32 or bf16. */
+/* ---- streamed: large chunks, whose last mode and update are one kernel, on Hopper GPUs ---- */
+
+/* O: f32 or bf16. */
 template <class O>
 static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
+    TG_TRY(cuda_plan_factors(be, plan, 1, op->workspace));
     chain.chained = true;
     TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
@@ -296,35 +313,38 @@ fail:
     return status;
 }
 
-/* ---- in f16 ---- */
+static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
+                                          : expand_large<__nv_bfloat16>(be, op, plan);
+}
+
+/* ---- in f16: from a direction of Adam, resident or streamed ---- */
 
 /* Indices of mode 0 whose numbers behind mode 1 there is room for where `middle` was. */
 static int64_t half_chunk(const cuda_plan *plan) {
     return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
 
-/* Whether the update is expanded in f16: see cuda_plan. */
-static bool half_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    if (!op->is_direction || !op->values || !op->bitmap || plan->split || plan->real != TG_F32 ||
-        plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
-        plan->first.own != CUDA_OWN_DIRECT || plan->step[2].kind != CUDA_STEP_LEFT ||
-        plan->step[2].factor.own != CUDA_OWN_DIRECT || plan->planes.tiles == 0 ||
-        plan->step[2].right % 4 != 0 || half_chunk(plan) == 0 ||
-        plan->dim0 * plan->columns > plan->middle - plan->buffer[0]) {
+static bool suits_f16(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    if (!op->is_direction || !op->core || !op->values || !op->bitmap || plan->split ||
+        plan->real != TG_F32 || plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
+        !plan->first.direct || plan->step[2].kind != CUDA_STEP_LEFT ||
+        !plan->step[2].factor.direct || plan->planes.tiles == 0 || plan->step[2].right % 4 != 0 ||
+        half_chunk(plan) == 0 || plan->dim0 * plan->columns > plan->middle - plan->buffer[0]) {
         return false;
     }
     return cuda_sm90_half_mode_fits(be, &plan->first, true) &&
            cuda_sm90_half_mode_fits(be, &plan->step[2].factor, false) &&
            (cuda_sm90_expand_fits(be, op, plan)
                 ? cuda_sm90_expand_planes_fits(be, op, plan)
-                : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds) > 0);
+                : cuda_planes_resident_half(be, &plan->planes, op->out_store,
+                                            rounds_to_16_bits(op)) > 0);
 }
 
 /* Mode 0 from the core, mode 1, and both last ones with the update; O: f32 or bf16. */
 template <class O>
-static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
+static tg_status expand_in_f16(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = rounds_to_16_bits(op);
     const int64_t at_once =
         large ? 0 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds);
     const int64_t chunks = (plan->dim0 + half_chunk(plan) - 1) / half_chunk(plan);
@@ -349,76 +369,80 @@ fail:
     return status;
 }
 
-/* Products of chunks, and the update. */
-static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t at_once) {
-    return fused && at_once > 0 ? tg_path{"resident", "a product for each mode, expand_resident"}
-           : fused              ? tg_path{"planes", "a product for each mode, expand_planes"}
-           : plan->planes.tiles > 0 ? tg_path{"planes, then update", "expand_planes, finish"}
-                                    : tg_path{"general", "a product for each mode, finish"};
+static bool is_half(const tg_backend *, const tg_expand *, const cuda_plan *plan) {
+    return plan->half;
 }
 
-static tg_status expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
-    plan->half = half_fits(be, op, plan);
-    if (plan->half) {
-        tg_path_report_modes(be, "expand",
-                             cuda_sm90_expand_fits(be, op, plan)
-                                 ? tg_path{"f16, streamed", "multiply_half, expand_planes"}
-                                 : tg_path{"f16, resident", "multiply_half, expand_resident"},
-                             &op->modes);
-        return op->out_store == TG_STORE_FULL ? expand_half<float>(be, op, plan)
-                                              : expand_half<__nv_bfloat16>(be, op, plan);
-    }
-    if (cuda_sm90_expand_fits(be, op, plan)) {
-        tg_path_report_modes(be, "expand", {"streamed", "expand_and_update"}, &op->modes);
-        return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
-                                              : expand_large<__nv_bfloat16>(be, op, plan);
-    }
-    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
-    const bool fused = plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
-    tg_path_report_modes(be, "expand", chunked_path(plan, fused, at_once), &op->modes);
-    return expand_core(
-        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, at_once),
-        [&](const void *chunk, int64_t first, int64_t count) {
-            if (fused) {
-                return finish_planes_of(be, op, plan, at_once, rounds, chunk, first, count);
-            }
-            const tg_status made =
-                expand_planes_plainly(be, plan, op->workspace, first, count, &chunk);
-            return made == TG_OK ? finish_chunk_of(be, op, plan, chunk, first, count) : made;
-        });
+static bool is_half_streamed(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return plan->half && cuda_sm90_expand_fits(be, op, plan);
 }
+
+static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return op->out_store == TG_STORE_FULL ? expand_in_f16<float>(be, op, plan)
+                                          : expand_in_f16<__nv_bfloat16>(be, op, plan);
+}
+
+/* ---- the paths ---- */
+
+static bool has_no_core(const tg_backend *, const tg_expand *op, const cuda_plan *) {
+    return !op->core;
+}
+
+static tg_status scatter(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return finish_chunk_of(be, op, plan, NULL, 0, plan->dim0);
+}
+
+static bool always(const tg_backend *, const tg_expand *, const cuda_plan *) {
+    return true;
+}
+
+/* A way to expand an update: the first one whose condition holds is taken. */
+struct expand_path {
+    tg_path path;
+    bool (*fits)(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
+    tg_status (*run)(tg_backend *be, const tg_expand *op, const cuda_plan *plan);
+};
+
+static const expand_path paths[] = {
+    {{"values alone", "finish"}, has_no_core, scatter},
+    {{"f16, streamed", "multiply_half, expand_planes"}, is_half_streamed, expand_half},
+    {{"f16, resident", "multiply_half, expand_resident"}, is_half, expand_half},
+    {{"streamed", "multiply_columns, expand_and_update"}, cuda_sm90_expand_fits, expand_streamed},
+    {{"resident", "multiply_columns, expand_resident"}, is_resident, expand_resident},
+    {{"general", "weave, cuBLAS or multiply_columns, finish"}, always, expand_general},
+};
+
+static const expand_path *path_of(const tg_backend *be, const tg_expand *op,
+                                  const cuda_plan *plan) {
+    const expand_path *path = paths;
+    while (!path->fits(be, op, plan)) {
+        path++;
+    }
+    return path;
+}
+
+/* ---- slots ---- */
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
-    const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(cuda_check_modes(be, "expand", op->modes.dtype, op->out_store));
     cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    if (op->core) {
-        return expand_by(be, op, &plan);
-    }
-    tg_path_report_modes(be, "expand", {"values alone", "finish"}, &op->modes);
-    return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
+    plan.half = suits_f16(be, op, &plan);
+    const expand_path *path = path_of(be, op, &plan);
+    tg_path_report_modes(be, "expand", path->path, &op->modes);
+    return path->run(be, op, &plan);
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
-    const tg_status status = cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL);
-    if (status != TG_OK) {
-        return status;
-    }
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    TG_CALL(cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL));
+    const cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return expand_core(be, &plan, op->workspace, op->core, plan.chunk,
+    return expand_core(be, &plan, op->workspace, op->core,
                        [&](const void *chunk, int64_t first, int64_t count) {
-                           const tg_status made = expand_planes_plainly(be, &plan, op->workspace,
-                                                                        first, count, &chunk);
-                           return made == TG_OK ? read_chunk_off(be, op, &plan, chunk, first, count)
-                                                : made;
+                           return read_chunk_off(be, op, &plan, chunk, first, count);
                        });
 }

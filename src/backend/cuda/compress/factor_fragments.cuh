@@ -116,16 +116,14 @@ __device__ inline float2 back_to(float2 u, int to) {
     return to == 0 ? make_float2(u.x, -u.y) : make_float2(u.y, u.x);
 }
 
-/* conj(U)^T (FORWARD) or U as left factor of what gives real parts: per tile of 16 rows and step of
- * 4 numbers, 8 k's, {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
-template <bool FORWARD>
+/* U as left factor of what gives real parts: per tile of 16 rows and step of 4 numbers, 8 k's,
+ * {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
 __device__ inline float4 left_fragment(const factor_reader &f, int steps, int e) {
     const int lane = e % 32, g = lane / 4, t = lane % 4;
     const int k = e / 32 % steps * 4 + t, tile = e / 32 / steps;
     float2 row[2];
     for (int h = 0; h < 2; h++) {
-        const int m = tile * 16 + g + 8 * h;
-        row[h] = FORWARD ? towards(factor_at(f, k, m), 0) : back_to(factor_at(f, m, k), 0);
+        row[h] = back_to(factor_at(f, tile * 16 + g + 8 * h, k), 0);
     }
     return make_float4(row[0].x, row[1].x, row[0].y, row[1].y);
 }

@@ -121,7 +121,7 @@ static weave_shape piece_shape(const cuda_plan *plan, int64_t first, int64_t wid
 
 tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *middle, double scale, double beta, void *core) {
-    if (plan->first.own != CUDA_OWN_NONE) {
+    if (plan->first.direct) {
         return cuda_mode_core(be, plan, workspace, true, middle, scale, beta, core);
     }
     const int64_t real_size = (int64_t)tg_dtype_size(plan->real);
@@ -142,7 +142,7 @@ tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *
 
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core) {
-    if (plan->first.own != CUDA_OWN_NONE) {
+    if (plan->first.direct) {
         const void *middle = cuda_plan_at(plan, workspace, plan->middle);
         return cuda_mode_core(be, plan, workspace, false, middle, 1.0, 0.0, core);
     }

@@ -1,12 +1,11 @@
 /* The last two modes of a complex tensor in one pass each way, where products are rounded to TF32.
  *
  * One by one these modes are bound by bytes: the tensor is read, a little less of it written, read
- * and written again, and on the way back the update is one more pass. Here a block takes the planes
- * (d2, d3) of a few leading indices into shared memory and both products follow there; on the way
- * back it ends with writing the update itself. See compress.cuh for the rest of the chain.
- *
- * The factors are laid out as the fragments of tensor cores (tile/instructions.cuh) and read
- * through the L1. */
+ * and written again, and the update is one more pass. Here a block takes the planes (d2, d3) of a
+ * few leading indices into shared memory and both products follow there: towards the core on Hopper
+ * GPUs (sm90/contract_planes.cu), and away from it, up to the update itself, where the factors of
+ * both modes fit into shared memory (last_two_modes_resident.cu). See compress.cuh for the rest of
+ * the chain. */
 #ifndef TG_BACKEND_CUDA_COMPRESS_LAST_TWO_MODES_CUH
 #define TG_BACKEND_CUDA_COMPRESS_LAST_TWO_MODES_CUH
 
@@ -18,16 +17,13 @@ struct cuda_planes {
     int d2, d3; /* of a plane */
     int r2, r3; /* what it becomes: (part, r2, right) */
     int right;
-    int rows;    /* d2, filled up to a multiple of 16 */
-    int wide;    /* reals of a row, 2 d3, filled up: 8 modulo 16, so that fragments of 8 rows lie in
-                    different banks */
-    int at_once; /* planes of a block */
-    int64_t at;  /* of the fragments in the workspace, in reals */
+    int rows;   /* d2, filled up to a multiple of 16 */
+    int64_t at; /* of the factors' fragments in the workspace, in reals */
 };
 
 enum {
-    PLANES_ROWS = 128, /* of all planes of a block */
-    PLANES_D3 = 68     /* at most: `wide` is two halves */
+    PLANES_ROWS = 128, /* of a plane at most */
+    PLANES_D3 = 68     /* at most */
 };
 
 /* The planes of a network with 64 x 64 modes and a last rank of 21 to 24: kernels made for them
@@ -36,21 +32,5 @@ enum { USUAL_D2 = 64, USUAL_D3 = 33, USUAL_RIGHT = 24 };
 static inline bool are_usual(const cuda_planes &s) {
     return s.tiles == 3 && s.d2 == USUAL_D2 && s.d3 == USUAL_D3 && s.right == USUAL_RIGHT;
 }
-
-/* Tiles of half a row of a plane, for `tiles` of the last rank. */
-static constexpr __host__ __device__ int half_tiles(int tiles) {
-    return tiles == 3 ? 5 : 9;
-}
-
-/* Reals from row to row of what the first product gives, for which the same holds as for `wide`. */
-static constexpr __host__ __device__ int stride_of_tiles(int tiles) {
-    return 16 * tiles + 8;
-}
-
-/* Whether this pass can do it, and its sizes but `at`. */
-cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right);
-
-/* Reals of the fragments; not less for larger ranks. */
-int64_t cuda_planes_size(const cuda_planes *planes);
 
 #endif

@@ -1,5 +1,7 @@
-/* The way back of the last two modes where the factors of both fit into shared memory;
- * last_two_modes.cuh and last_two_modes.cu have the products.
+/* The way back of the last two modes where the factors of both fit into shared memory: for a plane
+ * C (part, r2, right) of the core's side, with factors U2 (d2, r2) and U3 (d3, r3), T[i2][(part,
+ * j3)]  = sum over (j2, part) of C,    G[i2][(i3, part)] = sum over (part, j3) of T, and the update
+ * of the weight by G.
  *
  * As many blocks as run at once keep the factors; resident_products.cuh has the numbers in which C
  * comes and is multiplied (IN). A block is two teams of warps that walk over
@@ -115,14 +117,13 @@ static __global__ void write_fragments(cuda_planes s, factor_reader last, factor
     }
 }
 
-/* Where they lie. */
+/* Where they lie: of the last mode, and of the one before it. */
 template <class IN> static typename IN::last *last_of(const cuda_plan *plan, void *workspace) {
-    return reinterpret_cast<typename IN::last *>(
-        const_cast<float2 *>(cuda_planes_last(plan, workspace)));
+    return reinterpret_cast<typename IN::last *>(cuda_plan_at(plan, workspace, plan->planes.at));
 }
 template <class IN> static typename IN::before *before_of(const cuda_plan *plan, void *workspace) {
-    return reinterpret_cast<typename IN::before *>(
-        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
+    return reinterpret_cast<typename IN::before *>(cuda_plan_at(plan, workspace, plan->planes.at) +
+                                                   layout_of<IN>(plan->planes, false).before);
 }
 
 template <class IN>

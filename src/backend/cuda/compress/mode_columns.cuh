@@ -1,5 +1,5 @@
-/* A mode in front of others where products are rounded to TF32: what its two kernels are told
- * (mode_columns.cu, and sm90/mode_columns.cu for Hopper GPUs). */
+/* A mode in front of others on Hopper GPUs: what its kernels (sm90/) are told by mode_columns.cu.
+ */
 #ifndef TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
 #define TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
 
@@ -15,12 +15,7 @@ struct mode_call {
     bool chained, apart, split; /* as in cuda_plan */
     int summed, made;           /* numbers: dim and rank, or rank and dim */
     int64_t matrices;
-    int64_t n;              /* columns of a matrix */
-    struct {                /* what the kernel for Hopper does without */
-        const float4 *left; /* fragments of U */
-        int steps;          /* of 4 numbers that are summed, rounded up */
-        int64_t per, all;   /* tiles: of a matrix, and of all of them */
-    } tiles;
+    int64_t n;       /* columns of a matrix */
     const float *in; /* rows of matrices, numbers and parts are so many reals apart */
     float *out;
     const uint32_t *half_in; /* in f16 instead, (matrix, number, n).. */

@@ -5,7 +5,6 @@
  * The product of `middle` with that factor comes out in pieces of `width` columns, small enough for
  * the L2, which lie over the two buffers until they are woven into the core. */
 #include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 
 enum {
@@ -56,8 +55,7 @@ static int collect_modes(const tg_multimode *modes, mode *list) {
 
 static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *used) {
     const int64_t rows = padded ? pad(m->rank) : m->rank;
-    cuda_factor factor = {m->factor,           m->dim, m->rank,      rows,
-                          pad(parts * m->dim), *used,  CUDA_OWN_NONE};
+    cuda_factor factor = {m->factor, m->dim, m->rank, rows, pad(parts * m->dim), *used, false};
     *used += parts * factor.rows * factor.ld;
     *used = (*used + 63) / 64 * 64;
     return factor;
@@ -105,32 +103,47 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
-/* Steps 0 and 1 in one pass, where that can be; of split numbers the sizes alone, which kernels for
- * the last mode go by. */
-static void plan_planes(cuda_plan *plan) {
-    const cuda_step *last = &plan->step[0], *before = &plan->step[1];
-    if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
-        return;
-    }
-    plan->planes = cuda_planes_of(before->dim, before->factor.rank, last->dim, last->factor.rank,
-                                  before->right);
-    if (plan->split) {
-        plan->planes.tiles = 0;
-        return;
-    }
-    plan->planes.at = plan->size;
-    plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
+/* Reals of the fragments of both factors (last_two_modes_resident.cu), 16 bytes of a lane in every
+ * tile. Where only the rank is too large there is room all the same: lower ranks must not need
+ * more. */
+static int64_t fragments_of(const cuda_planes *s) {
+    const int64_t last = (s->d3 + 7) / 8 * (s->tiles > 0 ? s->tiles : 6);
+    const int64_t before = s->rows / 16 * ((s->r2 + 3) / 4);
+    return (last + before) * 32 * 4;
 }
 
-/* Which modes are multiplied by own kernels; the others by cuBLAS. */
-static void plan_own_kernels(const tg_backend *be, cuda_plan *plan) {
+/* Sizes of steps 0 and 1 in one pass, where that can be; of split numbers those that kernels for
+ * the last mode go by. */
+static void plan_planes(cuda_plan *plan) {
+    enum { FEW_ENTRIES = 36 }; /* of a row, for three tiles */
+    const cuda_step *last = &plan->step[0], *before = &plan->step[1];
+    cuda_planes *s = &plan->planes;
+    if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT ||
+        before->dim > PLANES_ROWS || last->dim < 8 || last->dim > PLANES_D3) {
+        return;
+    }
+    s->d2 = (int)before->dim;
+    s->d3 = (int)last->dim;
+    s->r2 = (int)before->factor.rank;
+    s->r3 = (int)last->factor.rank;
+    s->right = (int)before->right;
+    s->rows = (s->d2 + 15) / 16 * 16;
+    if (!plan->split) {
+        s->tiles = s->r3 <= 24 && s->d3 <= FEW_ENTRIES ? 3 : s->r3 <= 48 ? 6 : 0;
+        s->at = plan->size;
+        plan->size += (fragments_of(s) + 63) / 64 * 64;
+    }
+}
+
+/* Which modes are multiplied by kernels for Hopper GPUs; the others by cuBLAS. */
+static void plan_mode_kernels(const tg_backend *be, cuda_plan *plan) {
     if (plan->gathers) {
-        plan->first.own = cuda_mode_kernel(be, &plan->first, plan->columns, plan->split);
+        plan->first.direct = cuda_mode_fits(be, &plan->first, plan->columns, plan->split);
     }
     for (int q = 0; q < plan->steps; q++) {
         cuda_step *step = &plan->step[q];
         if (step->kind == CUDA_STEP_LEFT) {
-            step->factor.own = cuda_mode_kernel(be, &step->factor, step->right, plan->split);
+            step->factor.direct = cuda_mode_fits(be, &step->factor, step->right, plan->split);
         }
     }
 }
@@ -146,8 +159,8 @@ static void plan_large_chunk(cuda_plan *plan) {
     enum { SHORT_ROW = 36 };
     const bool suits =
         plan->split ? plan->planes.d3 > 0 : plan->planes.tiles > 0 && plan->planes.d3 > SHORT_ROW;
-    if (!suits || !plan->gathers || plan->steps > 3 ||
-        plan->step[1].factor.own != CUDA_OWN_DIRECT || plan->dim0 % CUDA_FORM_INDICES != 0) {
+    if (!suits || !plan->gathers || plan->steps > 3 || !plan->step[1].factor.direct ||
+        plan->dim0 % CUDA_FORM_INDICES != 0) {
         return;
     }
     const int64_t bytes = in_large_chunk(plan) * (int64_t)sizeof(float) * CUDA_FORM_INDICES;
@@ -156,9 +169,42 @@ static void plan_large_chunk(cuda_plan *plan) {
     plan->large_chunk = (parts + chunks - 1) / chunks * CUDA_FORM_INDICES;
 }
 
-/* The buffer in which a chunk lies before step q. */
-static int buffer_of(const cuda_plan *plan, int q) {
-    return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
+/* Reals that lie in either buffer of a chunk, per index of mode 0. In `planes` steps 0 and 1 are
+ * one pass, without what lies between them. */
+static void buffers_of(const cuda_plan *plan, bool planes, int64_t need[2]) {
+    need[0] = need[1] = 0;
+    for (int q = 0; q < plan->steps + !plan->gathers; q++) {
+        if (q != 1 || !planes) {
+            int64_t *most = &need[(planes && q > 1 ? q - 1 : q) % 2];
+            *most = longer(*most, plan->state[q]);
+        }
+    }
+}
+
+static int64_t whole_units(int64_t reals) {
+    return (reals + 63) / 64 * 64;
+}
+
+/* Chunks, and both buffers; the room of the latter is what is returned. Where planes go in one pass
+ * there is room for that, and chunks of other ways are as large as this allows. */
+static int64_t plan_chunks(cuda_plan *plan) {
+    const int64_t real_size = (int64_t)tg_dtype_size(plan->real);
+    const int64_t most = longer(CUDA_CHUNK_BYTES / (plan->state[0] * real_size), 1);
+    const int64_t chunks = (plan->dim0 + most - 1) / most;
+    int64_t need[2], room;
+    plan->chunk = plan->planes_chunk = (plan->dim0 + chunks - 1) / chunks;
+    buffers_of(plan, plan->planes.tiles > 0, need);
+    plan->planes_behind = plan->size + whole_units(plan->chunk * need[0]);
+    room = whole_units(plan->chunk * need[0]) + whole_units(plan->chunk * need[1]);
+    if (plan->planes.tiles > 0) {
+        buffers_of(plan, false, need);
+        plan->chunk = longer(shorter(plan->chunk, (room - 128) / longer(need[0] + need[1], 1)), 1);
+        room =
+            longer(room, whole_units(plan->chunk * need[0]) + whole_units(plan->chunk * need[1]));
+    }
+    plan->buffer[0] = plan->size;
+    plan->buffer[1] = plan->size + whole_units(plan->chunk * need[0]);
+    return room;
 }
 
 cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
@@ -181,36 +227,25 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     plan.split = be->math == TG_MATH_FP32;
     if (plan.real == TG_F32 && plan.parts == 2) {
         plan_planes(&plan);
-        plan_own_kernels(be, &plan);
+        plan_mode_kernels(be, &plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {
         return plan;
     }
     plan_large_chunk(&plan);
-    const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
-    const int64_t most = longer(CUDA_CHUNK_BYTES / (plan.state[0] * real_size), 1);
-    const int64_t chunks = (plan.dim0 + most - 1) / most;
-    plan.chunk = (plan.dim0 + chunks - 1) / chunks;
-    int64_t need[2] = {0, 0};
-    for (int q = 0; q < plan.steps + !plan.gathers; q++) {
-        if (q != 1 || plan.planes.tiles == 0) {
-            int64_t *most_yet = &need[buffer_of(&plan, q)];
-            *most_yet = longer(*most_yet, (plan.chunk * plan.state[q] + 63) / 64 * 64);
-        }
-    }
-    plan.buffer[0] = plan.size;
-    plan.buffer[1] = plan.size + need[0];
+    const int64_t room = plan_chunks(&plan);
     if (!plan.gathers) {
-        plan.size += need[0] + need[1];
+        plan.size += room;
         return plan;
     }
     /* the room for a piece does not shrink as ranks grow, unlike its width */
+    const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
     const int64_t rows = plan.parts * plan.first.rank;
     const int64_t most_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
     plan.width = shorter(plan.columns, longer(most_reals / rows / 4 * 4, PIECE_COLUMNS));
-    const int64_t piece = (shorter(rows * plan.columns, most_reals) + 63) / 64 * 64;
-    const int64_t large = (plan.large_chunk * in_large_chunk(&plan) + 127) / 64 * 64;
-    plan.middle = plan.size + longer(longer(need[0] + need[1], large), piece);
+    const int64_t piece = whole_units(shorter(rows * plan.columns, most_reals));
+    const int64_t large = whole_units(plan.large_chunk * in_large_chunk(&plan) + 64);
+    plan.middle = plan.size + longer(longer(room, large), piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
     return plan;
 }
@@ -218,8 +253,15 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
     const bool gathered = q == plan->steps && plan->gathers;
     return cuda_plan_at(plan, workspace,
-                        gathered ? plan->middle + first * plan->state[q]
-                                 : plan->buffer[buffer_of(plan, q)]);
+                        gathered ? plan->middle + first * plan->state[q] : plan->buffer[q % 2]);
+}
+
+char *cuda_plan_planes_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
+    if (q == plan->steps && plan->gathers) {
+        return cuda_plan_state(plan, workspace, q, first);
+    }
+    return cuda_plan_at(plan, workspace,
+                        q > 0 && q % 2 == 0 ? plan->planes_behind : plan->buffer[0]);
 }
 
 char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
@@ -232,8 +274,8 @@ char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64
 /* Of all counts that stay in the L2 the one for which the fewest planes follow each other on a
  * multiprocessor. */
 int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
-    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
-        return plan->chunk;
+    if (!plan->gathers || plan->steps > 3) {
+        return plan->planes_chunk;
     }
     if (plan->steps == 2) { /* from `middle` itself */
         return plan->dim0;
@@ -259,32 +301,11 @@ struct factor_list {
     cuda_factor factor[TG_MAX_NDIM];
 };
 
-/* A factor as fragments; see mode_columns.cu. */
-template <bool FORWARD>
-static __device__ inline void write_fragments(const cuda_factor &f, float4 *out) {
-    const factor_reader from = {static_cast<const float *>(f.u), (int)f.dim, (int)f.rank};
-    const int made = FORWARD ? from.rank : from.dim, summed = FORWARD ? from.dim : from.rank;
-    const int steps = (summed + 3) / 4, size = cuda_mode_tiles(made) * steps * 32;
-    for (int e = (int)(blockIdx.x * blockDim.x + threadIdx.x); e < size;
-         e += (int)(gridDim.x * blockDim.x)) {
-        out[e] = left_fragment<FORWARD>(from, steps, e);
-    }
-}
-
 /* One row of the grid per factor. */
-template <class R, int P>
-static __global__ void write_factors(factor_list list, bool forward, R *workspace) {
+template <class R, int P> static __global__ void write_factors(factor_list list, R *workspace) {
     const cuda_factor &f = list.factor[blockIdx.y];
     const R *u = static_cast<const R *>(f.u); /* parts, as any array may be aligned to them only */
     R *out = workspace + f.at;
-    if (f.own == CUDA_OWN_FRAGMENTS && forward) {
-        write_fragments<true>(f, reinterpret_cast<float4 *>(out));
-        return;
-    }
-    if (f.own == CUDA_OWN_FRAGMENTS) {
-        write_fragments<false>(f, reinterpret_cast<float4 *>(out));
-        return;
-    }
     const int64_t size = P * f.rows * f.ld, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; e < size; e += stride) {
         const int64_t row = e / f.ld, col = e % f.ld;
@@ -299,12 +320,12 @@ static __global__ void write_factors(factor_list list, bool forward, R *workspac
     }
 }
 
-tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace) {
+tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, int begin, void *workspace) {
     factor_list list = factor_list();
     int64_t largest = 0;
-    for (int q = plan->planes.tiles > 0 ? 2 : 0; q <= plan->steps; q++) {
+    for (int q = begin; q <= plan->steps; q++) {
         const cuda_factor *factor = q < plan->steps ? &plan->step[q].factor : &plan->first;
-        if (factor->u && factor->own != CUDA_OWN_DIRECT) {
+        if (factor->u && !factor->direct) {
             list.factor[list.count++] = *factor;
             largest = longer(largest, plan->parts * factor->rows * factor->ld);
         }
@@ -318,7 +339,7 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward,
         return with_parts(plan->parts, [&](auto parts) {
             constexpr int P = decltype(parts)::value;
             R *reals = static_cast<R *>(workspace);
-            write_factors<R, P><<<grid, 256, 0, cuda_stream(be)>>>(list, forward, reals);
+            write_factors<R, P><<<grid, 256, 0, cuda_stream(be)>>>(list, reals);
             return CUDA_LAUNCHED(be, "laying out factors");
         });
     });
@@ -404,9 +425,9 @@ tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace,
     case CUDA_STEP_RIGHT:
         return multiply_right(be, plan, workspace, step, forward, count, in, out);
     case CUDA_STEP_LEFT:
-        if (step->factor.own != CUDA_OWN_NONE) {
-            return cuda_mode_multiply(be, plan, workspace, &step->factor, forward,
-                                      count * step->left, step->right, in, out);
+        if (step->factor.direct) {
+            return cuda_mode_multiply(be, plan, &step->factor, forward, count * step->left,
+                                      step->right, in, out);
         }
         return cuda_plan_multiply(be, plan, workspace, &step->factor, forward, count * step->left,
                                   step->right, in, step->right, out, step->right);

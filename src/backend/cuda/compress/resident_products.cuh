@@ -42,7 +42,7 @@ struct in_tf32 {
         return make_float4(u0.x, u1.x, u0.y, u1.y);
     }
     static __device__ before before_fragment(const factor_reader &f, int steps, int e) {
-        return left_fragment<false>(f, steps, e);
+        return left_fragment(f, steps, e);
     }
 };
 
