@@ -54,7 +54,7 @@ static bool is_fp32; /* products are those of f32 */
 typedef struct plane_case {
     int shape;
     bool kept, adds, aligned;
-    bool apart;  /* Adam does not move the core where it is made */
+    bool scaled; /* the gradient is */
     bool rounds; /* a weight in bf16, at random */
 } plane_case;
 
@@ -70,7 +70,7 @@ static sizes begin(t_side *s, const plane_case *c, bool factored) {
     sizes z = {.modes = {.dtype = s->dtype, .ndim = shapes[c->shape].ndim}, .numel = 1, .count = 1};
     s->aligned = c->aligned;
     t_note(s, "shape %d%s%s%s%s%s", c->shape, c->kept ? ", kept" : "", c->adds ? ", adds" : "",
-           c->aligned ? ", aligned" : "", c->apart ? ", apart" : "", c->rounds ? ", rounds" : "");
+           c->aligned ? ", aligned" : "", c->scaled ? ", scaled" : "", c->rounds ? ", rounds" : "");
     double widths = 0.0;
     for (int d = 0; d < z.modes.ndim; d++) {
         const int64_t dim = shapes[c->shape].dim[d], rank = shapes[c->shape].rank[d];
@@ -197,7 +197,7 @@ static void step(t_side *s, const void *what) {
     tg_compress project = {.modes = z.modes,
                            .bitmap = &z.bitmap,
                            .masked = true,
-                           .scale = c->apart ? 1.5 : 1.0,
+                           .scale = c->scaled ? 1.5 : 1.0,
                            .values = small,
                            .core = small + kept * (int64_t)tg_dtype_size(s->dtype),
                            .workspace = z.workspace,
@@ -367,8 +367,8 @@ static void and_back(void **state) {
     compare(expand_otherwise, 4);
 }
 
-/* Of shapes with factors of all modes; not aligned, with what is not finite, with the core in
- * memory, and weights in bf16. */
+/* Of shapes with factors of all modes; not aligned, with what is not finite, scaled, and
+ * weights in bf16. */
 static void there_and_back(void **state) {
     static const int of[] = {0, 6, 12, 15, 17, 29, 32, 35, 36, 37, 38, 39, 42, 46};
     (void)state;
@@ -377,7 +377,7 @@ static void there_and_back(void **state) {
                               .kept = true,
                               .adds = i % 5 == 2,
                               .aligned = i % 5 != 1,
-                              .apart = i % 5 == 3,
+                              .scaled = i % 5 == 3,
                               .rounds = i % 5 == 4};
         t_gpu_compare(TG_C64, step, &c);
     }
@@ -394,6 +394,36 @@ static void back_with_values_alone(void **state) {
     }
 }
 
+/* The shapes above take every path, which of them depends on the GPU. */
+static void by_every_path(void **state) {
+    static const char *const on_all[][2] = {{"project", "general"},
+                                            {"project", "channels first"},
+                                            {"project", "one mode"},
+                                            {"expand", "general"},
+                                            {"expand", "resident"}};
+    static const char *const on_hopper[][2] = {{"project", "resident, in place"},
+                                               {"project", "resident, mode 1 first"},
+                                               {"project", "resident"},
+                                               {"project", "streamed"},
+                                               {"expand", "streamed"},
+                                               {"expand", "f16, resident"},
+                                               {"expand", "f16, streamed"}};
+    (void)state;
+    if (getenv("TEST_PICKS")) {
+        skip(); /* only some of them run */
+    }
+    for (int i = 0; i < (int)(sizeof on_all / sizeof on_all[0]); i++) {
+        if (!t_gpu_took(on_all[i][0], on_all[i][1])) {
+            fail_msg("nothing to %s by path '%s'", on_all[i][0], on_all[i][1]);
+        }
+    }
+    for (int i = 0; i < (int)(sizeof on_hopper / sizeof on_hopper[0]); i++) {
+        if (t_gpu_took(on_hopper[i][0], on_hopper[i][1]) != t_gpu_is_hopper()) {
+            fail_msg("to %s by path '%s' is for Hopper GPUs", on_hopper[i][0], on_hopper[i][1]);
+        }
+    }
+}
+
 static int begin_fp32(void **state) {
     is_fp32 = true;
     return t_gpu_begin_fp32(state);
@@ -405,7 +435,8 @@ int main(void) {
                                       cmocka_unit_test(and_back),
                                       cmocka_unit_test(gram_of_many_columns),
                                       cmocka_unit_test(back_with_values_alone),
-                                      cmocka_unit_test(there_and_back)};
+                                      cmocka_unit_test(there_and_back),
+                                      cmocka_unit_test(by_every_path)};
     const struct CMUnitTest fp32[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back)};
     if (!t_gpu_here()) {
         return EXIT_SUCCESS;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/path.h"
 #include "support/picks.h"
 
 static tg_context *contexts[2];
@@ -21,6 +22,33 @@ typedef struct script_calls {
 static script_calls scripts[16];
 static int script_count, group;
 
+/* The ops and paths that the GPU reported, "op\tpath\n" each. */
+static char taken[4096];
+
+static void note_path(void *user, tg_log_level level, const char *message) {
+    char op[64], path[64], line[132];
+    (void)user, (void)level;
+    if (sscanf(message, TG_PATH_MARK "%63[^\t]\t%*[^\t]\t%63[^\t]", op, path) == 2) {
+        snprintf(line, sizeof line, "%s\t%s\n", op, path);
+        if (!strstr(taken, line)) {
+            assert_true(strlen(taken) + strlen(line) < sizeof taken);
+            strcat(taken, line);
+        }
+    }
+}
+
+bool t_gpu_took(const char *op, const char *path) {
+    char line[132];
+    snprintf(line, sizeof line, "%s\t%s\n", op, path);
+    return strstr(taken, line) != NULL;
+}
+
+static bool is_hopper;
+
+bool t_gpu_is_hopper(void) {
+    return is_hopper;
+}
+
 bool t_gpu_here(void) {
     tg_backend_info info = {0};
     for (int i = 0; i < tg_backend_count(); i++) {
@@ -31,16 +59,20 @@ bool t_gpu_here(void) {
     if (!info.available) {
         print_message("skipped: no GPU here: %s\n", info.reason);
     }
+    is_hopper = info.available && strstr(info.device, "compute capability 9.0");
     return info.available;
 }
 
 static int begin(tg_math math) {
-    const tg_context_config config = {
+    tg_context_config config = {
         .size = sizeof(tg_context_config), .device = -1, .threads = 1, .math = math};
-    const bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK &&
-                         tg_context_create(&config, &contexts[1]) == TG_OK &&
-                         tg_backend_open(contexts[0], "cpu", &oracle) == TG_OK &&
-                         tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
+    bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK;
+    config.log = note_path;
+    config.log_level = TG_LOG_DEBUG;
+    taken[0] = '\0';
+    is_open = is_open && tg_context_create(&config, &contexts[1]) == TG_OK &&
+              tg_backend_open(contexts[0], "cpu", &oracle) == TG_OK &&
+              tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
     script_count = 0;
     group++;
     return is_open ? 0 : -1;

@@ -5,8 +5,13 @@
 
 #include "support/side.h"
 
-/* Whether there is one; says why not. */
+/* Whether there is one; says why not. And whether it is a Hopper GPU, which has paths of its own.
+ */
 bool t_gpu_here(void);
+bool t_gpu_is_hopper(void);
+
+/* Whether a call since the beginning of the group took that path of an op (backend/path.h). */
+bool t_gpu_took(const char *op, const char *path);
 
 /* Begin and end of a group of tests; products are rounded to TF32, or are those of f32. */
 int t_gpu_begin(void **state);
