@@ -21,10 +21,11 @@
 enum {
     GROUPS = 4, /* warpgroups, and one more, whose warps fetch */
     BLOCK = (GROUPS + 1) * WG_THREADS,
-    TOGETHER = 2, /* planes */
-    PLACES = 64,  /* rows of a plane at most */
-    STEPS = 9,    /* of 4 entries of a row */
-    N = 48,       /* columns of either product */
+    TOGETHER = 2,             /* planes */
+    PLACES = 64,              /* rows of a plane at most */
+    FEWEST_ROWS = PLACES / 4, /* for fewer, products are mostly of what fills up planes */
+    STEPS = 9,                /* of 4 entries of a row */
+    N = 48,                   /* columns of either product */
     T_BYTES = PLACES * N * (int)sizeof(float),
     LIST = T_BYTES / TOGETHER / (int)sizeof(uint16_t) /* places of a rank block more than a plane */
 };
@@ -453,9 +454,9 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
     int most = 0;
-    return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > PLACES / 2 && s->d2 <= PLACES &&
-           s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N && 2 * s->right <= N &&
-           s->right % 4 == 0 &&
+    return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 >= FEWEST_ROWS &&
+           s->d2 <= PLACES && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
+           2 * s->right <= N && s->right % 4 == 0 &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
            layout_of(s->d2, s->d3).all <= most;
