@@ -2,8 +2,7 @@
  * both directions share.
  *
  * Channels are rounded up to IN and OUT, the hidden layer is taken in chunks of CHUNK channels: a
- * tile's hidden activations only ever exist in shared memory. 16-bit activations are multiplied in
- * their own format where the hidden layer is one chunk, else they are widened to tf32. */
+ * tile's hidden activations only ever exist in shared memory. */
 #ifndef TG_BACKEND_CUDA_NN_MLP_TILE_CUH
 #define TG_BACKEND_CUDA_NN_MLP_TILE_CUH
 
@@ -27,7 +26,6 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk);
 template <class F_, int IN_, int CHUNK_, int OUT_> struct mlp_shape {
     using F = F_;
     static constexpr int IN = IN_, CHUNK = CHUNK_, OUT = OUT_;
-    static constexpr int BACK_WARPS = F::HALF ? OUT / 8 : 8;
     using W1 = shared_weights<F, CHUNK, IN>;
     using W2 = shared_weights<F, OUT, CHUNK>;
 };
@@ -39,77 +37,61 @@ static inline int mlp_chunks(const tg_mlp *op, int chunk) {
 /* ---- weights of a chunk in shared memory: w1 (CHUNK, IN), scale w2 (OUT, CHUNK), b1 (CHUNK) ----
  */
 
-template <class S, class W2> struct mlp_weights {
-    static constexpr size_t BYTES = S::W1::template bytes<8> + W2::template bytes<8> +
-                                    S::CHUNK * sizeof(float); /* of a chunk, W2 of 8 warps */
+template <class S> struct mlp_weights {
+    static constexpr size_t BYTES =
+        S::W1::BYTES + S::W2::BYTES + S::CHUNK * sizeof(float); /* of a chunk */
     typename S::W1 w1;
-    W2 w2;
+    typename S::W2 w2;
     float *b1;
 
-    template <int WARPS>
     __device__ void load(shared_room &room, const mlp_task &t, int chunk, float scale) {
         const int first = chunk * S::CHUNK, left = t.hidden - first;
-        w1.template load<WARPS>(room, {1.0f, t.w1 + (int64_t)first * t.in, left, t.in, t.in});
-        w2.template load<WARPS>(room, {scale, t.w2 + first, t.out, left, t.hidden});
+        w1.load(room, TENSOR_THREADS, {1.0f, t.w1 + (int64_t)first * t.in, left, t.in, t.in});
+        w2.load(room, TENSOR_THREADS, {scale, t.w2 + first, t.out, left, t.hidden});
         b1 = room.take<float>(S::CHUNK);
-        for (int j = threadIdx.x; j < S::CHUNK; j += 32 * WARPS) {
+        for (int j = threadIdx.x; j < S::CHUNK; j += TENSOR_THREADS) {
             b1[j] = j < left ? t.b1[first + j] : 0.0f;
         }
     }
     /* Those of a chunk that was loaded so many after this one. */
     __device__ mlp_weights after(int chunks) const {
         mlp_weights w = *this;
-        if constexpr (!S::F::HALF) { /* else there is only one */
-            const int step = chunks * (int)(BYTES / sizeof(float));
-            w.w1.w += step, w.w2.w += step, w.b1 += step;
-        }
+        const int step = chunks * (int)(BYTES / sizeof(float));
+        w.w1.w += step, w.w2.w += step, w.b1 += step;
         return w;
     }
 };
 
 /* ---- shared memory of the kernels ---- */
 
-/* Forward the w2 of 16-bit formats stay in registers. */
 template <class S> using mlp_result = warp_tile<typename S::F, S::OUT, TILE>;
-template <class S, bool HELD> struct forward_w2 { using type = typename S::W2; };
-template <class S> struct forward_w2<S, true> {
-    using type = held_weights<mlp_result<S>, S::CHUNK>;
-};
-template <class S> using forward_weights = mlp_weights<S, typename forward_w2<S, S::F::HALF>::type>;
 
 /* Where there are few inputs there is room for two hidden tiles, so that warps may be a chunk
- * apart. Else, in tf32, the hidden tile takes the place of the input where that is used up by one
- * chunk. */
+ * apart. Else the hidden tile takes the place of the input where that is used up by one chunk. */
 template <class S> constexpr bool has_two_tiles = S::IN == 16;
-template <class S> constexpr bool may_overlay = !S::F::HALF && !has_two_tiles<S>;
 
 template <class S> size_t mlp_forward_shared(int chunks) {
     const int most = S::IN > S::CHUNK ? S::IN : S::CHUNK;
-    const int rows = has_two_tiles<S>                ? S::IN + 2 * S::CHUNK
-                     : may_overlay<S> && chunks == 1 ? most
-                                                     : S::IN + S::CHUNK;
-    return (size_t)chunks * forward_weights<S>::BYTES + tile_bytes<typename S::F>(rows);
+    const int rows = has_two_tiles<S> ? S::IN + 2 * S::CHUNK
+                     : chunks == 1    ? most
+                                      : S::IN + S::CHUNK;
+    return (size_t)chunks * mlp_weights<S>::BYTES + tile_bytes(rows);
 }
 
 /* Whether the slopes of act(x) are kept in shared memory from when it is made, which pays where
  * there is room for them. */
 template <class S, bool DX, bool DW> constexpr bool keeps_slopes = DX &&DW && (S::CHUNK < S::IN);
 
-template <class S> using backward_weights = mlp_weights<S, typename S::W2>;
-
 /* Chunks whose weights a block holds: its own, or all. */
 template <class S, bool DX, bool DW> size_t mlp_backward_shared(int chunks) {
     const int rows = S::IN * (keeps_slopes<S, DX, DW> ? 2 : 1) + S::OUT + S::CHUNK * (DW ? 2 : 1);
-    return (size_t)(DW ? 1 : chunks) * backward_weights<S>::BYTES + tile_bytes<typename S::F>(rows);
+    return (size_t)(DW ? 1 : chunks) * mlp_weights<S>::BYTES + tile_bytes(rows);
 }
 
 /* ---- which kernel ---- */
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
 bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op);
-
-/* Whether such a call is on 16-bit activations that are multiplied as they are. */
-bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward);
 
 /* Calls f(mlp_shape) with the smallest shape there is for these channels; `dx`: backward needs the
  * gradient of the input, for which no shape with few inputs is made. */
@@ -127,16 +109,9 @@ template <class F, class G> auto with_shape_of(const tg_mlp *op, bool dx, G f) {
 }
 
 template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, bool backward, G f) {
-    if (!mlp_is_half_call(be, op, backward)) {
-        const bool dx = backward && op->dx;
-        return be->math == TG_MATH_TF32 ? with_shape_of<tf32>(op, dx, f)
-                                        : with_shape_of<split_f32>(op, dx, f);
-    }
-    const bool small = op->in <= 64 && op->out <= 64;
-    if (op->x_store == TG_STORE_BF16) {
-        return small ? f(mlp_shape<bf16, 64, 32, 64>()) : f(mlp_shape<bf16, 128, 64, 128>());
-    }
-    return small ? f(mlp_shape<f16, 64, 32, 64>()) : f(mlp_shape<f16, 128, 64, 128>());
+    const bool dx = backward && op->dx;
+    return be->math == TG_MATH_TF32 ? with_shape_of<tf32>(op, dx, f)
+                                    : with_shape_of<split_f32>(op, dx, f);
 }
 
 /* X: what is known of x and dx, Y: of the others. */
@@ -152,29 +127,25 @@ template <int X, int Y> __device__ inline void assume_all(mlp_task &t) {
 /* f(X, Y) of a call of shape S. Storages differ where an MLP leads into the network or out of it:
  * from few full numbers to 16-bit ones, or the other way round. */
 template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
-    if constexpr (S::F::HALF) {
-        return f(known<S::F::STORE>(), known<S::F::STORE>());
+    const bool whole = is_whole(t.x) && is_whole(t.dx) && is_whole(t.y) && is_whole(t.add) &&
+                       is_whole(t.activated) && is_whole(t.dy);
+    const tg_storage x = t.x.store, y = t.y.store;
+    if constexpr (S::F::SPLIT) { /* full storage alone is taken */
+        return whole ? f(known<TG_STORE_FULL>(), known<TG_STORE_FULL>())
+                     : f(known<LOOSE>(), known<LOOSE>());
     } else {
-        const bool whole = is_whole(t.x) && is_whole(t.dx) && is_whole(t.y) && is_whole(t.add) &&
-                           is_whole(t.activated) && is_whole(t.dy);
-        const tg_storage x = t.x.store, y = t.y.store;
-        if constexpr (S::F::SPLIT) { /* full storage alone is taken */
-            return whole ? f(known<TG_STORE_FULL>(), known<TG_STORE_FULL>())
-                         : f(known<LOOSE>(), known<LOOSE>());
-        } else {
-            if (x == y) {
-                return with_known(x, whole, [&](auto both) { return f(both, both); });
-            }
-            if constexpr (S::IN == 16) {
-                if (x == TG_STORE_FULL) {
-                    return with_known(y, whole, [&](auto of_y) {
-                        using Y = decltype(of_y);
-                        return f(known<(Y::value == LOOSE ? LOOSE : (int)TG_STORE_FULL)>(), of_y);
-                    });
-                }
-            }
-            return f(known<LOOSE>(), known<LOOSE>());
+        if (x == y) {
+            return with_known(x, whole, [&](auto both) { return f(both, both); });
         }
+        if constexpr (S::IN == 16) {
+            if (x == TG_STORE_FULL) {
+                return with_known(y, whole, [&](auto of_y) {
+                    using Y = decltype(of_y);
+                    return f(known<(Y::value == LOOSE ? LOOSE : (int)TG_STORE_FULL)>(), of_y);
+                });
+            }
+        }
+        return f(known<LOOSE>(), known<LOOSE>());
     }
 }
 
@@ -194,29 +165,24 @@ template <class P> struct row_terms {
     }
 };
 
-template <class P>
-__device__ inline void fetch_start(const mlp_task &t, prefetched<P> &start, P &y,
-                                   tile_place place) {
-    const activation from = t.add.data ? t.add : t.y;
-    start.fetch(y, from, t.tiles, place, t.add.data || t.beta != 0.0f);
+template <class P> __device__ inline void fetch_start(const mlp_task &t, P &y, tile_place place) {
+    fetch_part(y, t.add.data ? t.add : t.y, t.tiles, place, t.add.data || t.beta != 0.0f);
 }
 
-/* y = gate add + beta y + alpha b2, the first of these being `start`. Rounded one by one: the same
+/* y = gate add + beta y + alpha b2, y being the first of these so far. Rounded one by one: the same
  * bits in every kernel. */
 template <class P>
-__device__ inline void start_y(const mlp_task &t, const row_terms<P> &terms,
-                               const prefetched<P> &start, P &y, tile_place place) {
-    start.start(y, t.y.store, [&](int m, int h, float v) {
+__device__ inline void start_y(const mlp_task &t, const row_terms<P> &terms, P &y,
+                               tile_place place) {
+    y.each([&](int m, int h, float v) {
         return __fadd_rn(__fmul_rn(terms.scale[m][h], v), terms.bias[m][h]);
     });
     if (t.add.data && t.beta != 0.0f) {
-        prefetched<P> old;
         P more;
-        old.fetch(more, t.y, t.tiles, place, true);
-        old.start(more, t.y.store, [&](int, int, float v) { return t.beta * v; });
+        fetch_part(more, t.y, t.tiles, place, true);
         for (int i = 0; i < P::MT * P::NT * 4; i++) {
             y.acc[i / (P::NT * 4)][i / 4 % P::NT][i % 4] +=
-                more.acc[i / (P::NT * 4)][i / 4 % P::NT][i % 4];
+                t.beta * more.acc[i / (P::NT * 4)][i / 4 % P::NT][i % 4];
         }
     }
 }

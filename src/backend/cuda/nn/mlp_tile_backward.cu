@@ -11,7 +11,7 @@
 
 /* p becomes gelu'(p + b1); h, if there is room for it, gelu(p + b1). */
 template <bool KEEPS, class P>
-static __device__ inline void hidden_slopes(P &p, const float *b1, typename P::F::number *h) {
+static __device__ inline void hidden_slopes(P &p, const float *b1, float *h) {
     float bias[P::MT][2];
     for (int i = 0; i < 2 * P::MT; i++) {
         bias[i / 2][i % 2] = b1[P::row(i / 2, i % 2)];
@@ -33,28 +33,21 @@ static __device__ inline void hidden_slopes(P &p, const float *b1, typename P::F
 
 /* dh = slope dp to shared memory, its sums to `sums` of the thread's rows. */
 template <class P>
-static __device__ inline void put_hidden_gradient(const P &slope, const P &dp,
-                                                  typename P::F::number *dh,
+static __device__ inline void put_hidden_gradient(const P &slope, const P &dp, float *dh,
                                                   double (&sums)[P::MT][2]) {
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
         const int m = i / 2, h = i % 2;
         float sum = 0.0f;
 #pragma unroll
-        for (int q = 0; q < P::PIECES; q++) {
-            float v[P::PIECE];
+        for (int r = 0; r < P::RUNS; r++) {
+            float v[P::RUN];
 #pragma unroll
-            for (int e = 0; e < P::PIECE; e++) {
-                v[e] = slope.piece(m, h, q, e) * dp.piece(m, h, q, e);
+            for (int e = 0; e < P::RUN; e++) {
+                v[e] = slope.at(m, h, r, e) * dp.at(m, h, r, e);
+                sum += v[e];
             }
-            if constexpr (P::F::HALF) {
-                sum += v[0] + v[1];
-            } else {
-                for (int e = 0; e < P::PIECE; e++) {
-                    sum += v[e];
-                }
-            }
-            put_piece<typename P::F>(dh + P::row(m, h) * P::F::LD + P::piece_column(q), v);
+            put_run<typename P::F>(dh + P::row(m, h) * TILE_LD + P::pixel(r), v);
         }
         sums[m][h] += (double)sum;
     }
@@ -62,12 +55,11 @@ static __device__ inline void put_hidden_gradient(const P &slope, const P &dp,
 
 /* DW: blocks are (part, chunk), chunks next to each other. */
 template <class S, bool DX, bool DW, int X, int Y>
-static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 192 ? 1 : 2)
+static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 1 : 2)
     mlp_backward(mlp_task t) {
     kernel_begins();
     using F = typename S::F;
-    using number = typename F::number;
-    constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT, WARPS = S::BACK_WARPS;
+    constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT, WARPS = TENSOR_THREADS / 32;
     using H = warp_tile<F, CHUNK, TILE, WARPS>;
     using D = warp_tile<F, DX ? IN : OUT, TILE, WARPS>;
     constexpr bool KEEPS = keeps_slopes<S, DX, DW>;
@@ -79,19 +71,19 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
     const float ratio = t.beta / t.alpha;
     const auto scaled = [&](int, int, float v) { return ratio * v; };
     shared_room room = dynamic_shared();
-    backward_weights<S> weights, later;
-    weights.template load<WARPS>(room, t, chunk, 1.0f);
+    mlp_weights<S> weights, later;
+    weights.load(room, t, chunk, 1.0f);
     for (int c = 1; c < held; c++) {
-        later.template load<WARPS>(room, t, c, 1.0f);
+        later.load(room, t, c, 1.0f);
     }
-    number *u = room.take<number>(IN * F::LD), *d = room.take<number>(OUT * F::LD);
-    number *dh = room.take<number>(CHUNK * F::LD), *h = room.take<number>(CHUNK * F::LD);
-    number *slopes = KEEPS && through != TG_ACT_NONE ? room.take<number>(IN * F::LD) : NULL;
-    tile_share<F, IN, 32 * WARPS> x;
-    tile_share<F, OUT, 32 * WARPS> dy;
+    float *u = room.take<float>(IN * TILE_LD), *d = room.take<float>(OUT * TILE_LD);
+    float *dh = room.take<float>(CHUNK * TILE_LD), *h = room.take<float>(CHUNK * TILE_LD);
+    float *slopes = KEEPS && through != TG_ACT_NONE ? room.take<float>(IN * TILE_LD) : NULL;
+    tile_share<F, IN, TENSOR_THREADS> x;
+    tile_share<F, OUT, TENSOR_THREADS> dy;
     warp_tile<F, OUT, DW ? CHUNK : (int)TILE, WARPS> dw2; /* not used without DW */
     warp_tile<F, CHUNK, DW ? IN : (int)TILE, WARPS> dw1;
-    row_sums<F, OUT, 32 * WARPS> db2;
+    row_sums<F, OUT, TENSOR_THREADS> db2;
     double db1[H::MT][2] = {};
     if (DW) {
         dw1.clear();
@@ -102,11 +94,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
     dy.fetch(t.dy, t.tiles, place_of(t.tiles, part));
     for (int tile = part; tile < t.tiles.count; tile += parts) {
         const tile_place place = place_of(t.tiles, tile);
-        prefetched<D> old;
         D dx;
-        if (DX && F::HALF) { /* has the registers for it */
-            old.fetch(dx, t.dx, t.tiles, place, ratio != 0.0f);
-        }
         __syncthreads(); /* the tile before is done with shared memory */
         x.put(t.x.store, t.act, u, slopes);
         dy.put(t.dy.store, TG_ACT_NONE, d);
@@ -119,13 +107,13 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
             dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile + parts));
         }
         if (DX && !DW) {
-            old.fetch(dx, t.dx, t.tiles, place, ratio != 0.0f);
+            fetch_part(dx, t.dx, t.tiles, place, ratio != 0.0f);
             if (ratio != 1.0f) { /* else it arrives later */
-                old.start(dx, t.dx.store, scaled);
+                dx.each(scaled);
             }
         }
         for (int c = 0; c < held; c++) {
-            const backward_weights<S> w = weights.after(c);
+            const mlp_weights<S> w = weights.after(c);
             H slope, dp;
             slope.clear();
             dp.clear();
@@ -141,15 +129,15 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
                 add_adjoint_product(dx, w.w1, dh);
             }
         }
-        if (DX && DW && !F::HALF) {
-            old.fetch(dx, t.dx, t.tiles, place, ratio != 0.0f);
+        if (DX && DW) {
+            fetch_part(dx, t.dx, t.tiles, place, ratio != 0.0f);
         }
         if constexpr (DW) {
             add_correlation(dw2, d, h);
             add_correlation(dw1, dh, u);
         }
         if constexpr (DX && DW) {
-            old.start(dx, t.dx.store, scaled);
+            dx.each(scaled);
             add_adjoint_product(dx, weights.w1, dh);
         }
         if constexpr (KEEPS) {
@@ -237,7 +225,7 @@ bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op) {
            });
 }
 
-/* Enough whether or not dx is wanted, and for 16-bit formats, whose parts are not larger. */
+/* Enough whether or not dx is wanted. */
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
     if (!mlp_tile_takes(be, op)) {
         return 0;
@@ -258,17 +246,16 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
 
 template <class S, bool DX>
 static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
-    constexpr int THREADS = 32 * S::BACK_WARPS;
     const size_t shared = mlp_backward_shared<S, DX, true>(t.chunks);
     const mlp_sizes size = sizes_of<S>(t.chunks);
     return with_known<S>(t, [&](auto of_x, auto of_y) {
         const auto kernel = mlp_backward<S, DX, true, decltype(of_x)::value, decltype(of_y)::value>;
         int blocks = 0, parts = 0;
         tg_status status = TG_OK;
-        TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
+        TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks));
         parts = parts_of(t.tiles.count, blocks, t.chunks);
         lay_out(op->workspace, parts, size, &t);
-        kernel<<<parts * t.chunks, THREADS, shared, cuda_stream(be)>>>(t);
+        kernel<<<parts * t.chunks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
         TG_TRY(CUDA_LAUNCHED(be, "an MLP backwards"));
         TG_TRY(fold(be, op, t, parts, size));
     fail:
@@ -295,7 +282,7 @@ tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op) {
             }
         }
         tg_status status = sum_weights<S, false>(be, op, t);
-        if constexpr (S::IN > 16 && S::CHUNK > 32 && !S::F::HALF) { /* else it is there already */
+        if constexpr (S::IN > 16 && S::CHUNK > 32) { /* else it is there already */
             status = status == TG_OK && op->dx ? write_dx<S>(be, t) : status;
         }
         return status;

@@ -7,57 +7,46 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
     using F = typename S::F;
     using P = warp_tile<F, S::CHUNK, TILE>;
     using R = mlp_result<S>;
-    using number = typename F::number;
     kernel_begins();
     assume_all<X, Y>(t);
-    const int chunks = F::HALF ? 1 : t.chunks;
+    const int chunks = t.chunks;
     shared_room room = dynamic_shared();
-    forward_weights<S> weights, later;
-    weights.template load<8>(room, t, 0, t.alpha);
+    mlp_weights<S> weights, later;
+    weights.load(room, t, 0, t.alpha);
     for (int c = 1; c < chunks; c++) {
-        later.template load<8>(room, t, c, t.alpha);
+        later.load(room, t, c, t.alpha);
     }
-    number *u = room.take<number>(S::IN * F::LD);
-    const bool overlaid = may_overlay<S> && chunks == 1; /* the hidden tile on u */
-    number *h = overlaid ? u : u + S::IN * F::LD;
+    float *u = room.take<float>(S::IN * TILE_LD);
+    const bool overlaid = !has_two_tiles<S> && chunks == 1; /* the hidden tile on u */
+    float *h = overlaid ? u : u + S::IN * TILE_LD;
     tile_share<F, S::IN, TENSOR_THREADS> x;
     row_terms<R> terms;
-    if (F::HALF) {
-        terms.load(t);
-    }
     x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
     for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
         const tile_place place = place_of(t.tiles, tile);
-        prefetched<R> start;
         R y;
-        if (F::HALF) { /* has the registers for it; and the barrier below was behind the use of u */
-            fetch_start(t, start, y, place);
-        } else {
-            __syncthreads(); /* the tile before is done with h, which may be u */
-        }
+        __syncthreads(); /* the tile before is done with h, which may be u */
         x.put(t.x.store, t.act, u);
         __syncthreads();
         if (tile + (int)gridDim.x < t.tiles.count) {
             x.fetch(t.x, t.tiles, place_of(t.tiles, tile + gridDim.x));
         }
         for (int c = 0; c < chunks; c++) {
-            const forward_weights<S> w = weights.after(c);
-            number *to = has_two_tiles<S> ? h + c % 2 * S::CHUNK * F::LD : h;
+            const mlp_weights<S> w = weights.after(c);
+            float *to = has_two_tiles<S> ? h + c % 2 * S::CHUNK * TILE_LD : h;
             P p;
             p.clear();
             add_product(p, w.w1, u);
-            if (!F::HALF && c == 0) {
-                fetch_start(t, start, y, place); /* arrives during the next lines */
+            if (c == 0) {
+                fetch_start(t, y, place); /* arrives during the next lines */
             }
-            if (may_overlay<S>) {
+            if (!has_two_tiles<S>) {
                 __syncthreads(); /* all are done with u, or with the h before */
             }
             put_tile(p, to, [&](int m, int k, float v) { return gelu(v + w.b1[P::row(m, k)]); });
             if (c == 0) {
-                if (!F::HALF) {
-                    terms.load(t);
-                }
-                start_y(t, terms, start, y, place);
+                terms.load(t);
+                start_y(t, terms, y, place);
             }
             __syncthreads();
             add_product(y, w.w2, to);
@@ -98,25 +87,6 @@ bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op) {
     return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || is_full) && op->dropout == 0.0 &&
            op->alpha != 0.0 && op->in <= 128 && op->out <= 128 && op->hidden >= 1 &&
            op->hidden <= 1024 && tiles_countable(op->batch, op->pixels);
-}
-
-bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward) {
-    using small_shape = mlp_shape<bf16, 64, 32, 64>;
-    using large_shape = mlp_shape<bf16, 128, 64, 128>;
-    const bool small = op->in <= 64 && op->out <= 64;
-    if (op->x_store == TG_STORE_FULL || op->y_store != op->x_store || op->in <= 16 ||
-        op->out <= 16 || op->hidden > (small ? 32 : 64)) {
-        return false;
-    }
-    const mlp_task t = mlp_task_of(op, (int)op->hidden);
-    const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
-                                  : has_octets(t.y, op->pixels) && has_octets(t.add, op->pixels) &&
-                                        has_octets(t.activated, op->pixels);
-    const size_t shared = small ? (backward ? mlp_backward_shared<small_shape, true, true>(1)
-                                            : mlp_forward_shared<small_shape>(1))
-                                : (backward ? mlp_backward_shared<large_shape, true, true>(1)
-                                            : mlp_forward_shared<large_shape>(1));
-    return aligned && has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
 bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op) {

@@ -1,9 +1,7 @@
 /* Linear skip connections in one pass over the activations, on tensor cores (tile/):
  *   y = beta y + alpha W act(x) + bias,
  * and backward the gradients of weight, bias and input together. C channels in and out, or fewer.
- *
- * 16-bit activations are multiplied in their own format. Their tiles are half as large, so two of
- * them take turns and one barrier per tile is enough; forward their weights stay in registers. */
+ */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/stage.cuh"
 
@@ -20,35 +18,24 @@ struct skip_task {
     double *dbias;  /* likewise (blocks, C) */
 };
 
-/* Tiles of an activation in shared memory. */
-template <class F> constexpr int TURNS = F::HALF ? 2 : 1;
-
 /* ---- forward ---- */
 
-enum { FORWARD_WARPS = 8 };
-
-template <class F, int C> using result_tile = warp_tile<F, C, TILE, FORWARD_WARPS>;
-
-template <class F, int C> struct forward_weights { using type = shared_weights<F, C, C>; };
-template <int STORE, int C> struct forward_weights<half_format<STORE>, C> {
-    using type = held_weights<result_tile<half_format<STORE>, C>, C>;
-};
+enum { WARPS = TENSOR_THREADS / 32 };
 
 template <class F, int C> constexpr size_t forward_shared() {
-    return forward_weights<F, C>::type::template bytes<FORWARD_WARPS> + TURNS<F> * tile_bytes<F>(C);
+    return shared_weights<F, C, C>::BYTES + tile_bytes(C);
 }
 
 template <class F, int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_task t) {
-    using P = result_tile<F, C>;
-    using number = typename F::number;
+    using P = warp_tile<F, C, TILE, WARPS>;
     kernel_begins();
     assume<KNOWN>(t.x);
     assume<KNOWN>(t.y);
     shared_room room = dynamic_shared();
-    typename forward_weights<F, C>::type w;
-    w.template load<FORWARD_WARPS>(room, {t.alpha, t.weight, t.out, t.in, t.in});
-    number *u = room.take<number>(C * F::LD), *other = TURNS<F> == 2 ? u + C * F::LD : u;
+    shared_weights<F, C, C> w;
+    w.load(room, TENSOR_THREADS, {t.alpha, t.weight, t.out, t.in, t.in});
+    float *u = room.take<float>(C * TILE_LD);
     tile_share<F, C, TENSOR_THREADS> x;
     float bias[P::MT][2];
     for (int i = 0; i < 2 * P::MT; i++) {
@@ -58,49 +45,39 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
     x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
     for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
         const tile_place place = place_of(t.tiles, tile);
-        prefetched<P> y;
         P p;
-        y.fetch(p, t.y, t.tiles, place, t.beta != 0.0f);
-        if (TURNS<F> == 1) {
-            __syncthreads(); /* the tile before is done with u */
-        }
+        fetch_part(p, t.y, t.tiles, place, t.beta != 0.0f);
+        __syncthreads(); /* the tile before is done with u */
         x.put(t.x.store, t.act, u);
         __syncthreads();
         if (tile + (int)gridDim.x < t.tiles.count) {
             x.fetch(t.x, t.tiles, place_of(t.tiles, tile + gridDim.x));
         }
-        y.start(p, t.y.store, [&](int, int, float v) { return t.beta * v; });
+        p.each([&](int, int, float v) { return t.beta * v; });
         add_product(p, w, u);
         write_tile(p, NULL, t.y, t.tiles, place,
                    [&](int m, int h, float v, float) { return v + bias[m][h]; });
-        number *used = u;
-        u = other;
-        other = used;
     }
 }
 
 /* ---- backward ---- */
 
-template <class F, int C> constexpr int back_warps = F::HALF ? C / 8 : 8;
-
 template <class F, int C> constexpr size_t backward_shared() {
-    return shared_weights<F, C, C>::template bytes<back_warps<F, C>> +
-           2 * TURNS<F> * tile_bytes<F>(C);
+    return shared_weights<F, C, C>::BYTES + 2 * tile_bytes(C);
 }
 
 template <class F, int C, int KNOWN>
-static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
+static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2)
     skip_backward(skip_task t) {
-    constexpr int WARPS = back_warps<F, C>, THREADS = 32 * WARPS, SIZE = C * F::LD;
+    constexpr int THREADS = TENSOR_THREADS;
     using P = warp_tile<F, C, TILE, WARPS>;
-    using number = typename F::number;
     assume<KNOWN>(t.x);
     assume<KNOWN>(t.dy);
     assume<KNOWN>(t.dx);
     shared_room room = dynamic_shared();
     shared_weights<F, C, C> w;
-    w.template load<WARPS>(room, {1.0f, t.weight, t.out, t.in, t.in});
-    number *tiles = room.take<number>(2 * TURNS<F> * SIZE);
+    w.load(room, THREADS, {1.0f, t.weight, t.out, t.in, t.in});
+    float *u = room.take<float>(C * TILE_LD), *d = room.take<float>(C * TILE_LD);
     tile_share<F, C, THREADS> x, dy;
     row_sums<F, C, THREADS> sums;
     warp_tile<F, C, C, WARPS> dweight;
@@ -111,17 +88,10 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
         x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
     }
     dy.fetch(t.dy, t.tiles, place_of(t.tiles, blockIdx.x));
-    for (int tile = blockIdx.x, turn = 0; tile < t.tiles.count; tile += gridDim.x, turn ^= 1) {
+    for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
         const tile_place place = place_of(t.tiles, tile);
-        number *u = TURNS<F> == 2 ? tiles + turn * 2 * SIZE : tiles, *d = u + SIZE;
-        prefetched<P> old;
         P p;
-        if (F::HALF) { /* has the registers for it */
-            old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
-        }
-        if (TURNS<F> == 1) {
-            __syncthreads(); /* the tile before is done with u and d */
-        }
+        __syncthreads(); /* the tile before is done with u and d */
         dy.put(t.dy.store, TG_ACT_NONE, d);
         sums.add(dy, t.dy.store);
         if (t.dweight) {
@@ -135,14 +105,12 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
                 x.fetch(t.x, t.tiles, next);
             }
         }
-        if (!F::HALF) {
-            old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
-        }
+        fetch_part(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
         if (t.dweight) {
             add_correlation(dweight, d, u);
         }
         if (t.dx.data) {
-            old.start(p, t.dx.store, [&](int, int, float v) { return ratio * v; });
+            p.each([&](int, int, float v) { return ratio * v; });
             add_adjoint_product(p, w, d);
             write_input_gradient(p, t.through ? t.act : TG_ACT_NONE, t.alpha, t.x, t.dx, t.tiles,
                                  place);
@@ -180,17 +148,6 @@ static int channels_of(const tg_skip *op) {
     return op->in <= 64 && op->out <= 64 ? 64 : 128;
 }
 
-/* Whether 16-bit activations are multiplied in their own format; else they are widened. */
-static bool is_half_call(const tg_backend *be, const tg_skip *op, const skip_task &t,
-                         bool backward) {
-    const size_t shared = channels_of(op) == 64 ? backward_shared<bf16, 64>() //
-                                                : backward_shared<bf16, 128>();
-    const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
-                                  : has_octets(t.y, op->pixels);
-    return be->math == TG_MATH_TF32 && op->store != TG_STORE_FULL && aligned &&
-           has_octets(t.x, op->pixels) && tensor_fits(be, shared);
-}
-
 /* f(format, C, KNOWN) of a call. */
 template <class G>
 static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip_task &t,
@@ -199,11 +156,6 @@ static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip
         return channels_of(op) == 64 ? f(format, std::integral_constant<int, 64>(), how)
                                      : f(format, std::integral_constant<int, 128>(), how);
     };
-    if (is_half_call(be, op, t, backward)) {
-        return with_half_format(op->store, [&](auto format) {
-            return with_channels(format, known<decltype(format)::STORE>());
-        });
-    }
     const bool whole = is_whole(t.x) && (backward ? is_whole(t.dy) && is_whole(t.dx) //
                                                   : is_whole(t.y));
     if (be->math != TG_MATH_TF32) { /* full storage alone is taken */
@@ -245,7 +197,7 @@ tg_status skip_tile_backward(tg_backend *be, const tg_skip *op) {
     skip_task t = task_of(op);
     return with_kernel(be, op, t, true, [&](auto format, auto size, auto how) {
         using F = decltype(format);
-        constexpr int C = decltype(size)::value, THREADS = 32 * back_warps<F, C>;
+        constexpr int C = decltype(size)::value, THREADS = TENSOR_THREADS;
         const auto kernel = skip_backward<F, C, decltype(how)::value>;
         const size_t shared = backward_shared<F, C>();
         fold_jobs jobs = {};

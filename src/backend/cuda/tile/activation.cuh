@@ -23,12 +23,6 @@ static inline bool is_whole(const activation &x) {
     return !x.data || x.whole;
 }
 
-/* Whether runs of eight 16-bit numbers that start at a multiple of eight are complete and aligned.
- */
-static inline bool has_octets(const activation &x, int64_t pixels) {
-    return !x.data || (pixels % 8 == 0 && (uintptr_t)x.data % 16 == 0);
-}
-
 /* Calls whose activations are all whole have kernels of their own, one for each storage, in which
  * loads do not hide behind branches and so overlap. KNOWN is a storage, or LOOSE: then only the
  * activation says how it lies. */
@@ -76,8 +70,7 @@ __device__ inline tile_place place_of(const pixel_tiles &tiles, int tile) {
     return {sample, (int64_t)(tile - sample * tiles.per_sample) * TILE};
 }
 
-/* ---- runs of 2, 4 or 8 (16-bit and whole only) pixels, the first one at a multiple of that ----
- */
+/* ---- runs of 2 or 4 pixels, the first one at a multiple of that ---- */
 
 /* As they lie in memory; what is not used of the words is 0. */
 struct raw_run {
@@ -90,10 +83,7 @@ __device__ inline raw_run load_pixels(const activation &x, int64_t at, int64_t l
     const uint32_t *full = static_cast<const uint32_t *>(x.data) + at;
     const uint16_t *half = static_cast<const uint16_t *>(x.data) + at;
     raw_run r = {};
-    if constexpr (RUN == 8) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(half);
-        r = {{v.x, v.y, v.z, v.w}};
-    } else if (!x.whole) {
+    if (!x.whole) {
         for (int j = 0; j < RUN && j < left; j++) {
             if (x.store == TG_STORE_FULL) {
                 r.word[j] = full[j];
@@ -116,10 +106,10 @@ __device__ inline raw_run load_pixels(const activation &x, int64_t at, int64_t l
 
 template <int RUN>
 __device__ inline void numbers_of(tg_storage store, const raw_run &r, float (&v)[RUN]) {
-    if (RUN < 8 && store == TG_STORE_FULL) {
+    if (store == TG_STORE_FULL) {
 #pragma unroll
         for (int e = 0; e < RUN; e++) {
-            v[e] = __uint_as_float(r.word[e % 4]);
+            v[e] = __uint_as_float(r.word[e]);
         }
     } else {
 #pragma unroll
@@ -141,9 +131,7 @@ __device__ inline void store_pixels(const activation &x, int64_t at, int64_t lef
     for (int j = 0; j < RUN / 2; j++) {
         word[j] = halves_to_word(x.store, {v[2 * j], v[2 * j + 1]});
     }
-    if constexpr (RUN == 8) {
-        *reinterpret_cast<uint4 *>(half) = {word[0], word[1], word[2], word[3]};
-    } else if (!x.whole) {
+    if (!x.whole) {
         for (int j = 0; j < RUN && j < left; j++) {
             if (x.store == TG_STORE_FULL) {
                 full[j] = v[j];

@@ -82,40 +82,16 @@ __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
           "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
-/* C (16 x 8) += A (16 x 16) B (16 x 8), 16-bit factors, sums in f32. Lane 4 g + t holds pairs of
+/* C (16 x 8) += A (16 x 16) B (16 x 8), factors in f16, sums in f32. Lane 4 g + t holds pairs of
  * neighbouring k's, the lower one in the low half of a word: k = 2 t and 2 t + 8 being the first of
  * two,
  *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},  b0 = B[2t][g],  b1 = B[2t +
  * 8][g], and c as above. */
-__device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 __device__ inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Four matrices (8, 8) of 16-bit numbers from shared memory, lane 8 i + j giving the address of row
- * j of matrix i, 16 bytes and aligned. Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each;
- * turned: rows 2 t and 2 t + 1 of column g. */
-__device__ inline void load_matrices(uint32_t (&m)[4], const void *row) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(at)
-                 : "memory");
-}
-__device__ inline void load_turned_matrices(uint32_t (&m)[4], const void *row) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(at)
-                 : "memory");
 }
 
 /* Numbers to global memory, aligned, in one access: compilers split some such stores. */

@@ -1,17 +1,14 @@
 /* Number formats of the tile layer, and how the warps of a block share a product.
  *
- * Activations of a tile (channels, TILE pixels) and weights lie in shared memory in one of four
- * formats and are multiplied by tensor cores, with sums in f32:
+ * Activations of a tile (channels, TILE pixels) and weights lie in shared memory as f32 numbers,
+ * whatever they are stored as, and are multiplied by tensor cores, with sums in f32, in one of two
+ * formats:
  *
- *   tf32       f32 numbers, rounded to TF32 as they are written, whatever they are stored as.
- *   split_f32  f32 numbers. Each is the sum of two in TF32 when it is multiplied, and of the four
- *              products the three largest are taken: 21 bits of a product are right.
- *   bf16, f16  16-bit numbers as they are stored; what a function makes of them is rounded as if it
- *              were stored. A weight is the sum of terms: one of f16, which keeps as many bits as
- *              TF32, two of bfloat16.
+ *   tf32       rounded to TF32 as they are written to shared memory.
+ *   split_f32  each number is the sum of two in TF32 when it is multiplied, and of the four
+ * products the three largest are taken: 21 bits of a product are right.
  *
- * A format decides how numbers lie in shared memory and how fragments are read from there
- * (products.cuh); all else is the same code. No access to shared memory meets a bank conflict. */
+ * No access to shared memory meets a bank conflict. */
 #ifndef TG_BACKEND_CUDA_TILE_MMA_CUH
 #define TG_BACKEND_CUDA_TILE_MMA_CUH
 
@@ -22,36 +19,18 @@
 
 enum { TILE = 64 }; /* pixels of a tile */
 
-struct tf32 {
-    using number = float; /* in shared memory */
-    static constexpr bool HALF = false, SPLIT = false;
-    static constexpr int STEP = 8; /* k's of an instruction */
-    static constexpr int TERMS = 1;
-    static constexpr int RUN = 4;       /* pixels that move at once between memory and registers */
-    static constexpr int LD = TILE + 4; /* numbers from row to row of a tile */
+enum {
+    K_STEP = 8,        /* k's of an instruction */
+    TILE_LD = TILE + 4 /* numbers from row to row of a tile in shared memory */
 };
 
-struct split_f32 : tf32 {
+struct tf32 {
+    static constexpr bool SPLIT = false;
+};
+
+struct split_f32 {
     static constexpr bool SPLIT = true;
 };
-
-template <int STORE_> struct half_format {
-    using number = uint16_t;
-    static constexpr bool HALF = true, SPLIT = false;
-    static constexpr int STORE = STORE_;
-    static constexpr int STEP = 16;
-    static constexpr int TERMS = STORE == TG_STORE_BF16 ? 2 : 1;
-    static constexpr int RUN = 8;
-    static constexpr int LD = TILE + 8;
-};
-
-using bf16 = half_format<TG_STORE_BF16>;
-using f16 = half_format<TG_STORE_F16>;
-
-/* f(format) of 16-bit activations. */
-template <class G> tg_status with_half_format(tg_storage store, G f) {
-    return store == TG_STORE_BF16 ? f(bf16()) : f(f16());
-}
 
 /* ---- two 16-bit numbers in a word, the first one low ---- */
 
@@ -72,17 +51,9 @@ __device__ inline uint32_t halves_to_word(tg_storage store, float2 v) {
     return word;
 }
 
-template <class F> __device__ inline uint32_t to_word(float a, float b) {
-    return halves_to_word((tg_storage)F::STORE, {a, b});
-}
-
-template <class F> __device__ inline float2 of_word(uint32_t word) {
-    return halves_of((tg_storage)F::STORE, word);
-}
-
 /* ---- fragments ---- */
 
-/* c (16 x 8) += a (16 x STEP) b (STEP x 8); who holds what: instructions.cuh. */
+/* c (16 x 8) += a (16 x 8) b (8 x 8); who holds what: instructions.cuh. */
 template <class F>
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (F::SPLIT) { /* small terms before large ones */
@@ -92,25 +63,17 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t
         mma_tf32(c, {a0.second, a1.second, a2.second, a3.second}, b0.first, b1.first);
         mma_tf32(c, first, b0.second, b1.second);
         mma_tf32(c, first, b0.first, b1.first);
-    } else if constexpr (!F::HALF) {
+    } else {
         mma_tf32(c,
                  {__uint_as_float(a[0]), __uint_as_float(a[1]), __uint_as_float(a[2]),
                   __uint_as_float(a[3])},
                  __uint_as_float(b[0]), __uint_as_float(b[1]));
-    } else if constexpr (F::STORE == TG_STORE_BF16) {
-        mma_bf16(c, a, b[0], b[1]);
-    } else {
-        mma_f16(c, a, b[0], b[1]);
     }
 }
 
 /* Warps of a block one below the other, each with a part of the rows of a product (M, N); the
- * others share its columns. 16-bit warps have 16 rows, whose weights may stay in registers, but
- * more where both sides are long: fewer fragments are read then. */
-template <class F, int M, int N> constexpr int warps_down() {
-    if (F::HALF) {
-        return M > TILE && N > TILE ? 4 : M / 16;
-    }
+ * others share its columns. */
+template <int M, int N> constexpr int warps_down() {
     return M >= N ? (M >= 64 ? 4 : M / 16) : (M >= 32 ? 2 : 1);
 }
 
@@ -118,20 +81,15 @@ template <class F, int M, int N> constexpr int warps_down() {
  * (h = 0, 1) of each fragment (16, 8) and columns 2 t and 2 t + 1.
  *
  * Where N are pixels, lanes have RUN of them in a row, from INTERLEAVE fragments next to each
- * other. tf32: column j of fragments 2 r and 2 r + 1 are pixels 16 r + 2 j and 16 r + 2 j + 1,
- * while a tile in shared memory has its pixels in order. 16-bit: a tile has them permuted within
- * groups of 32; word t of fragment j is pair 4 t + j. */
+ * other: column j of fragments 2 r and 2 r + 1 are pixels 16 r + 2 j and 16 r + 2 j + 1. A tile in
+ * shared memory has its pixels in order. */
 template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     using F = F_;
     static constexpr int M = M_, N = N_;
-    static constexpr int DOWN = warps_down<F, M, N>(), ACROSS = WARPS / DOWN;
+    static constexpr int DOWN = warps_down<M, N>(), ACROSS = WARPS / DOWN;
     static constexpr int MT = M / 16 / DOWN, NT = N / 8 / ACROSS; /* fragments */
     static_assert(MT * DOWN * 16 == M && NT * ACROSS * 8 == N, "whole fragments only");
-    static_assert(!F::HALF || NT % 2 == 0, "16-bit fragments are read in pairs");
-    static constexpr int INTERLEAVE = F::HALF  ? 4
-                                      : NT > 1 ? 2
-                                               : 1,
-                         RUN = 2 * INTERLEAVE, RUNS = NT / INTERLEAVE;
+    static constexpr int INTERLEAVE = NT > 1 ? 2 : 1, RUN = 2 * INTERLEAVE, RUNS = NT / INTERLEAVE;
     float acc[MT][NT][4];
 
     /* number = f(m, h, number) */
@@ -164,23 +122,10 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
         return first_column() + 8 * INTERLEAVE * r + (int)threadIdx.x % 4 * RUN;
     }
     __device__ float &at(int m, int h, int r, int e) {
-        return F::HALF ? acc[m][r * INTERLEAVE + e / 2][2 * h + e % 2]
-                       : acc[m][r * INTERLEAVE + e % INTERLEAVE][2 * h + e / INTERLEAVE];
+        return acc[m][r * INTERLEAVE + e % INTERLEAVE][2 * h + e / INTERLEAVE];
     }
     __device__ float at(int m, int h, int r, int e) const {
         return const_cast<warp_tile *>(this)->at(m, h, r, e);
-    }
-    /* Pieces: numbers of a row that lie next to each other in a tile in shared memory; the first
-     * one's column there, and number e. */
-    static constexpr int PIECE = F::HALF ? 2 : RUN, PIECES = 2 * NT / PIECE;
-    static __device__ int piece_column(int q) {
-        return F::HALF ? column(q) : pixel(q);
-    }
-    __device__ float &piece(int m, int h, int q, int e) {
-        return F::HALF ? acc[m][q][2 * h + e] : at(m, h, q, e);
-    }
-    __device__ float piece(int m, int h, int q, int e) const {
-        return const_cast<warp_tile *>(this)->piece(m, h, q, e);
     }
 };
 
@@ -202,42 +147,37 @@ __device__ inline shared_room dynamic_shared() {
     return {reinterpret_cast<char *>(shared_memory)};
 }
 
-template <class F> constexpr size_t tile_bytes(int channels) {
-    return (size_t)channels * F::LD * sizeof(typename F::number);
+constexpr size_t tile_bytes(int channels) {
+    return (size_t)channels * TILE_LD * sizeof(float);
 }
 
-/* A number as a format has it in shared memory, 16-bit ones apart. */
+/* A number as a format has it in shared memory. */
 template <class F> __device__ inline float rounded(float v) {
     return F::SPLIT ? v : to_tf32(v);
 }
 
 /* Numbers next to each other, rounded to the format. */
-template <class F> __device__ inline void put_piece(typename F::number *to, const float (&v)[2]) {
-    if constexpr (F::HALF) {
-        *reinterpret_cast<uint32_t *>(to) = to_word<F>(v[0], v[1]);
-    } else {
-        *reinterpret_cast<float2 *>(to) = {rounded<F>(v[0]), rounded<F>(v[1])};
-    }
+template <class F> __device__ inline void put_run(float *to, const float (&v)[2]) {
+    *reinterpret_cast<float2 *>(to) = {rounded<F>(v[0]), rounded<F>(v[1])};
 }
-template <class F> __device__ inline void put_piece(float *to, const float (&v)[4]) {
+template <class F> __device__ inline void put_run(float *to, const float (&v)[4]) {
     *reinterpret_cast<float4 *>(to) = {rounded<F>(v[0]), rounded<F>(v[1]), rounded<F>(v[2]),
                                        rounded<F>(v[3])};
 }
 
 /* tile = f(m, h, number) of every number of a product (M, TILE); rows of h with the warp's own. */
-template <class P, class G>
-__device__ inline void put_tile(P &p, typename P::F::number *tile, G f) {
+template <class P, class G> __device__ inline void put_tile(P &p, float *tile, G f) {
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
         const int m = i / 2, h = i % 2;
 #pragma unroll
-        for (int q = 0; q < P::PIECES; q++) {
-            float v[P::PIECE];
+        for (int r = 0; r < P::RUNS; r++) {
+            float v[P::RUN];
 #pragma unroll
-            for (int e = 0; e < P::PIECE; e++) {
-                v[e] = f(m, h, p.piece(m, h, q, e));
+            for (int e = 0; e < P::RUN; e++) {
+                v[e] = f(m, h, p.at(m, h, r, e));
             }
-            put_piece<typename P::F>(tile + P::row(m, h) * P::F::LD + P::piece_column(q), v);
+            put_run<typename P::F>(tile + P::row(m, h) * TILE_LD + P::pixel(r), v);
         }
     }
 }

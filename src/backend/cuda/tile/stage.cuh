@@ -2,13 +2,13 @@
  *
  * The warps of a block take tiles of TILE pixels of a sample. While they multiply a tile in shared
  * memory, the next one is on the way from memory into registers (tile_share), and so is what a
- * result is added to (prefetched). A kernel holds its weights, asks for its first tile, and then
+ * result is added to (fetch_part). A kernel holds its weights, asks for its first tile, and then
  * for each tile
  *
- *     old.fetch(p, y, ..);                what the result is added to
+ *     fetch_part(p, y, ..);               what the result is added to
  *     x.put(act, u);  barrier;            act(x) in shared memory, in the kernel's format
  *     x.fetch(the next tile);
- *     old.start(p, ..);  add_product(p, w, u);
+ *     p.each(..);  add_product(p, w, u);
  *     write_tile(p, .., y, f);            or put_tile(p, h, f): the input of the next product
  *
  * (nn/skip_tile.cu is the shortest one). Sums over all tiles of a block stay in registers; blocks
@@ -28,14 +28,14 @@ enum {
 
 /* ---- from memory to shared memory ---- */
 
-/* A thread's share of a tile (ROWS, TILE): run q is at row threadIdx.x / PER_ROW + STEP q. */
+/* A thread's share of a tile (ROWS, TILE): run q is at row threadIdx.x / PER_ROW + DOWN q. */
 template <class F, int ROWS, int THREADS> struct tile_share {
-    static constexpr int RUN = F::RUN, PER_ROW = TILE / RUN, STEP = THREADS / PER_ROW;
-    static constexpr int RUNS = ROWS / STEP;
+    static constexpr int RUN = 4, PER_ROW = TILE / RUN, DOWN = THREADS / PER_ROW;
+    static constexpr int RUNS = ROWS / DOWN;
     raw_run run[RUNS];
 
     static __device__ int row(int q) {
-        return (int)threadIdx.x / PER_ROW + STEP * q;
+        return (int)threadIdx.x / PER_ROW + DOWN * q;
     }
     static __device__ int column() {
         return (int)threadIdx.x % PER_ROW * RUN;
@@ -53,8 +53,7 @@ template <class F, int ROWS, int THREADS> struct tile_share {
         }
     }
     /* act of it to a tile in shared memory; its slope, if wanted, to another one. */
-    __device__ void put(tg_storage store, tg_act act, typename F::number *tile,
-                        typename F::number *slopes = NULL) const {
+    __device__ void put(tg_storage store, tg_act act, float *tile, float *slopes = NULL) const {
         switch (act) {
         case TG_ACT_GELU:
             return slopes ? put_as<TG_ACT_GELU, true>(store, tile, slopes)
@@ -71,117 +70,67 @@ template <class F, int ROWS, int THREADS> struct tile_share {
   private:
     /* Nothing branches between the numbers, so that their chains of instructions overlap. */
     template <tg_act ACT, bool SLOPED>
-    __device__ void put_as(tg_storage store, typename F::number *tile,
-                           typename F::number *slopes) const {
+    __device__ void put_as(tg_storage store, float *tile, float *slopes) const {
 #pragma unroll
         for (int q = 0; q < RUNS; q++) {
-            const int at = row(q) * F::LD;
-            if constexpr (F::HALF) {
-                put_words<ACT, SLOPED>(run[q], reinterpret_cast<uint32_t *>(tile + at),
-                                       reinterpret_cast<uint32_t *>(slopes + at));
-            } else {
-                float v[4], value[4], slope[4];
-                numbers_of(store, run[q], v);
+            const int at = row(q) * TILE_LD + column();
+            float v[4], value[4], slope[4];
+            numbers_of(store, run[q], v);
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    slope[e] = act_both(ACT, v[e], &value[e]);
-                }
-                put_piece<F>(tile + at + column(), value);
-                if (SLOPED) { /* not a factor: not rounded */
-                    *reinterpret_cast<float4 *>(slopes + at + column()) = {slope[0], slope[1],
-                                                                           slope[2], slope[3]};
-                }
+            for (int e = 0; e < 4; e++) {
+                slope[e] = act_both(ACT, v[e], &value[e]);
             }
-        }
-    }
-    template <tg_act ACT, bool SLOPED>
-    static __device__ void put_words(const raw_run &from, uint32_t *tile, uint32_t *slopes) {
-        const int eighth = threadIdx.x % 8;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int at = eighth / 4 * 16 + 4 * j + eighth % 4;
-            uint32_t word = from.word[j];
-            if (ACT != TG_ACT_NONE) {
-                const float2 v = of_word<F>(word);
-                float2 value, slope;
-                slope.x = act_both(ACT, v.x, &value.x);
-                slope.y = act_both(ACT, v.y, &value.y);
-                word = to_word<F>(value.x, value.y);
-                if (SLOPED) {
-                    slopes[at] = to_word<F>(slope.x, slope.y);
-                }
+            put_run<F>(tile + at, value);
+            if (SLOPED) { /* not a factor: not rounded */
+                *reinterpret_cast<float4 *>(slopes + at) = {slope[0], slope[1], slope[2], slope[3]};
             }
-            tile[at] = word;
         }
     }
 };
 
 /* ---- what a result is made of beside products ---- */
 
-/* What a warp's part of a product (M, TILE) starts from, on its way from memory: 16-bit numbers
- * wait as they are stored, others in the registers of the product. */
-template <class P> struct prefetched {
+/* What a warp's part of a product (M, TILE) starts from, on its way from memory in its registers; 0
+ * where nothing is, or is not wanted. */
+template <class P>
+__device__ inline void fetch_part(P &p, const activation &x, const pixel_tiles &tiles,
+                                  tile_place place, bool wanted) {
+    const int channels = wanted ? x.channels : 0;
     raw_run run[P::MT][2][P::RUNS];
-
-    /* Only asks for it; 0 where nothing is, or is not wanted. */
-    __device__ void fetch(P &p, const activation &x, const pixel_tiles &tiles, tile_place place,
-                          bool wanted) {
-        const int channels = wanted ? x.channels : 0;
 #pragma unroll
-        for (int i = 0; i < 2 * P::MT; i++) {
-            const int m = i / 2, h = i % 2;
+    for (int i = 0; i < 2 * P::MT; i++) {
+        const int m = i / 2, h = i % 2;
 #pragma unroll
-            for (int r = 0; r < P::RUNS; r++) {
-                run[m][h][r] = {};
-            }
-            each_run<P>(m, h, channels, tiles, place, [&](int r, int64_t at, int64_t left) {
-                run[m][h][r] = load_pixels<P::RUN>(x, at, left);
-            });
+        for (int r = 0; r < P::RUNS; r++) {
+            run[m][h][r] = {};
         }
-        if (!P::F::HALF) {
-            widen(p, x.store);
+        each_run<P>(m, h, channels, tiles, place, [&](int r, int64_t at, int64_t left) {
+            run[m][h][r] = load_pixels<P::RUN>(x, at, left);
+        });
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * P::MT * P::RUNS; i++) {
+        const int m = i / (2 * P::RUNS), h = i / P::RUNS % 2, r = i % P::RUNS;
+        float v[P::RUN];
+        numbers_of(x.store, run[m][h][r], v);
+#pragma unroll
+        for (int e = 0; e < P::RUN; e++) {
+            p.at(m, h, r, e) = v[e];
         }
     }
-    /* p = f(m, h, number) of it. */
-    template <class G> __device__ void start(P &p, tg_storage store, G f) const {
-        if (P::F::HALF) {
-            widen(p, store);
-        }
-        p.each(f);
-    }
-
-  private:
-    __device__ void widen(P &p, tg_storage store) const {
-#pragma unroll
-        for (int i = 0; i < 2 * P::MT * P::RUNS; i++) {
-            const int m = i / (2 * P::RUNS), h = i / P::RUNS % 2, r = i % P::RUNS;
-            float v[P::RUN];
-            numbers_of(store, run[m][h][r], v);
-#pragma unroll
-            for (int e = 0; e < P::RUN; e++) {
-                p.at(m, h, r, e) = v[e];
-            }
-        }
-    }
-};
+}
 
 /* ---- results to memory ---- */
 
 /* Run r of row (m, h) of a tile in shared memory; NULL: ones. */
 template <class P>
-__device__ inline void read_run(const typename P::F::number *tile, int m, int h, int r,
-                                float (&v)[P::RUN]) {
-    const auto *row = tile + P::row(m, h) * P::F::LD;
+__device__ inline void read_run(const float *tile, int m, int h, int r, float (&v)[P::RUN]) {
 #pragma unroll
     for (int e = 0; e < P::RUN; e += 2) {
         float2 pair = {1.0f, 1.0f};
-        if constexpr (P::F::HALF) {
-            if (tile) {
-                const auto *word = row + P::column(P::INTERLEAVE * r + e / 2);
-                pair = of_word<typename P::F>(*reinterpret_cast<const uint32_t *>(word));
-            }
-        } else if (tile) {
-            pair = *reinterpret_cast<const float2 *>(row + P::pixel(r) + e);
+        if (tile) {
+            pair =
+                *reinterpret_cast<const float2 *>(tile + P::row(m, h) * TILE_LD + P::pixel(r) + e);
         }
         v[e] = pair.x;
         v[e + 1] = pair.y;
@@ -191,9 +140,8 @@ __device__ inline void read_run(const typename P::F::number *tile, int m, int h,
 /* to = f(m, h, number of p, x) of every number of a product; x: what a tile in shared memory has
  * there, 1 if that is NULL. */
 template <class P, class G>
-__device__ inline void write_tile(const P &p, const typename P::F::number *tile,
-                                  const activation &to, const pixel_tiles &tiles, tile_place place,
-                                  G f) {
+__device__ inline void write_tile(const P &p, const float *tile, const activation &to,
+                                  const pixel_tiles &tiles, tile_place place, G f) {
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
         const int m = i / 2, h = i % 2;
@@ -214,7 +162,7 @@ template <class P>
 __device__ inline void write_input_gradient(const P &p, tg_act act, float alpha,
                                             const activation &x, const activation &dx,
                                             const pixel_tiles &tiles, tile_place place) {
-    constexpr int ROWS = P::F::HALF ? 1 : 2; /* at once: as many as registers are left for */
+    constexpr int ROWS = 2; /* at once: as many as registers are left for */
 #pragma unroll
     for (int first = 0; first < 2 * P::MT; first += ROWS) {
         raw_run from[ROWS][P::RUNS];
@@ -250,18 +198,6 @@ __device__ inline void write_input_gradient(const P &p, tg_act act, float alpha,
 
 /* ---- sums over pixels ---- */
 
-template <int N> __device__ inline float sum_in_pairs(const float (&v)[N]) {
-    float sum[N / 2];
-    for (int i = 0; i < N / 2; i++) {
-        sum[i] = v[2 * i] + v[2 * i + 1];
-    }
-    if constexpr (N == 2) {
-        return sum[0];
-    } else {
-        return sum_in_pairs(sum);
-    }
-}
-
 /* Sums of the rows of tiles, each thread those of its share. */
 template <class F, int ROWS, int THREADS> struct row_sums {
     using share = tile_share<F, ROWS, THREADS>;
@@ -277,12 +213,12 @@ template <class F, int ROWS, int THREADS> struct row_sums {
     __device__ void add(const share &from, tg_storage store) {
 #pragma unroll
         for (int q = 0; q < share::RUNS; q++) {
-            float v[F::RUN];
+            float v[share::RUN];
             numbers_of(store, from.run[q], v);
-            if constexpr (ROWS <= 16 && F::RUN == 4) {
+            if constexpr (ROWS <= 16) {
                 sum[q] += ((double)v[0] + (double)v[1]) + ((double)v[2] + (double)v[3]);
             } else {
-                sum[q] += (double)sum_in_pairs(v);
+                sum[q] += (double)((v[0] + v[1]) + (v[2] + v[3]));
             }
         }
     }
