@@ -288,24 +288,6 @@ struct kept_run {
     uint32_t mask, before;
 };
 
-/* The run that begins at any entry. */
-static __device__ inline kept_run kept_run_at(const kept_set &set, int64_t entry) {
-    const int64_t word = entry / 64;
-    const int shift = (int)(entry % 64);
-    const uint64_t here = set.words[word];
-    uint64_t bits = here >> shift;
-    if (shift > 32 && word + 1 < set.count) {
-        bits |= set.words[word + 1] << (64 - shift);
-    }
-    uint32_t before = set.ranks[entry / 512];
-    before += (uint32_t)__popcll(here & ((UINT64_C(1) << shift) - 1));
-#pragma unroll
-    for (int w = 1; w < 8; w++) { /* a fixed number, so that the loads do not wait for each other */
-        before += w <= word % 8 ? (uint32_t)__popcll(set.words[word - w]) : 0;
-    }
-    return {(uint32_t)bits, before};
-}
-
 /* A rank block, 512 entries, by a whole warp: lane p < 16 gets its run p. */
 static __device__ inline kept_run kept_runs_of_block(const kept_set &set, int64_t block, int lane) {
     const int64_t word = block * 8 + lane / 2;
