@@ -1,7 +1,8 @@
 /* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a
- * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
- * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32;
- * they have GELU inside, and any other activation goes the way of this file. */
+ * time, forward and backward. One output goes another way (mlp_single.cu), shapes that fit go by
+ * one kernel on tensor cores (mlp_tile_forward.cu), and other f32 goes by wide.cu where products
+ * may be rounded to TF32. Those have GELU inside; any other activation, dropout and wide 16-bit
+ * activations go the way of this file. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
 extern "C" {
@@ -219,8 +220,10 @@ fail:
 /* ---- the slots ---- */
 
 size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+    const size_t ways[] = {columns_workspace(op, backward),
+                           mlp_single_workspace(op, backward),
                            mlp_narrow_workspace(be, op, backward),
+                           mlp_wide_workspace(be, op, backward),
                            backward ? mlp_channel_workspace(be, op) : 0,
                            backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
@@ -247,7 +250,7 @@ static bool is_empty(const tg_mlp *op) {
     return op->batch == 0 || op->pixels == 0 || op->out == 0;
 }
 
-enum mlp_path { NARROW, CHANNELS, ONE_OUTPUT, TILES, COLUMNS };
+enum mlp_path { NARROW, CHANNELS, ONE_OUTPUT, TILES, WIDE, COLUMNS };
 
 static const struct {
     const char *name, *kernels[2]; /* forward, backward */
@@ -261,6 +264,9 @@ static const struct {
      {"cuBLAS, reduce_hidden", "cuBLAS, turn_hidden"},
      {mlp_single_forward, mlp_single_backward}},
     {"tiles", {"mlp_forward", "mlp_backward"}, {mlp_tile_forward, mlp_tile_backward}},
+    {"wide",
+     {"channel_product", "channel_product, weight_gradient"},
+     {mlp_wide_forward, mlp_wide_backward}},
     {"columns",
      {"cuBLAS, hidden_layer, output_layer", "cuBLAS, hidden_layer, times_slope"},
      {forward_by_columns, backward_by_columns}},
@@ -273,12 +279,13 @@ static mlp_path path_of(const tg_backend *be, const tg_mlp *op, bool backward) {
     if (backward && op->x_quantized) { /* the workspace slot has said so */
         return CHANNELS;
     }
+    const bool fits = backward ? mlp_tile_backward_takes(be, op) : mlp_tile_forward_takes(be, op);
     return mlp_narrow_takes(be, op, backward)      ? NARROW
            : backward && mlp_channel_takes(be, op) ? CHANNELS
            : mlp_single_takes(op)                  ? ONE_OUTPUT
-           : (backward ? mlp_tile_backward_takes(be, op) : mlp_tile_forward_takes(be, op))
-               ? TILES
-               : COLUMNS;
+           : mlp_wide_takes(be, op)                ? WIDE
+           : fits                                  ? TILES
+                                                   : COLUMNS;
 }
 
 static tg_status cuda_mlp(tg_backend *be, const tg_mlp *op) {

@@ -41,6 +41,16 @@ tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
 size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 
+/* The same for other numbers of channels, in f32 with products in TF32 (wide.cu). */
+bool skip_wide_takes(const tg_backend *be, const tg_skip *op);
+tg_status skip_wide_forward(tg_backend *be, const tg_skip *op);
+tg_status skip_wide_backward(tg_backend *be, const tg_skip *op);
+size_t skip_wide_workspace(const tg_backend *be, const tg_skip *op);
+bool mlp_wide_takes(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_wide_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_wide_backward(tg_backend *be, const tg_mlp *op);
+size_t mlp_wide_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+
 /* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
 template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {
     return tg_dtype_real(dtype) == TG_F64 ? f(type_tag<double>()) : with_storage(store, f);

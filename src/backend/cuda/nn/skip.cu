@@ -1,6 +1,6 @@
 /* Skip connections. What keeps to its channel (gates, identity, a bias alone) is one pass over the
- * activations; linear ones are matrix products on tiles of columns, or one kernel on tensor cores
- * (skip_tile.cu) where products may be rounded to TF32. */
+ * activations; linear ones are matrix products on tiles of columns, or kernels on tensor cores
+ * (skip_tile.cu, wide.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
 extern "C" {
@@ -319,26 +319,36 @@ size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     if (op->kind != TG_SKIP_MAP_LINEAR) {
         return 0;
     }
-    const size_t columns = columns_workspace(op);
-    const size_t tensor = backward ? skip_tile_workspace(be, op) : 0;
-    return columns > tensor ? columns : tensor;
+    const size_t ways[] = {columns_workspace(op), backward ? skip_tile_workspace(be, op) : 0,
+                           backward ? skip_wide_workspace(be, op) : 0};
+    size_t most = 0;
+    for (size_t bytes : ways) {
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
-    return op->kind == TG_SKIP_MAP_LINEAR && is_on_tiles(op->act) && skip_tile_takes(be, op);
+enum skip_path { TILES, WIDE, COLUMNS, CHANNELS };
+
+static skip_path path_of(const tg_backend *be, const tg_skip *op) {
+    return op->kind != TG_SKIP_MAP_LINEAR ? CHANNELS
+           : !is_on_tiles(op->act)        ? COLUMNS
+           : skip_wide_takes(be, op)      ? WIDE
+           : skip_tile_takes(be, op)      ? TILES
+                                          : COLUMNS;
 }
 
 static void report_path(const tg_backend *be, const tg_skip *op, bool backward) {
-    const tg_path path = goes_by_tiles(be, op)
-                             ? tg_path{"tiles", backward ? "skip_backward" : "skip_forward"}
-                         : op->kind == TG_SKIP_MAP_LINEAR
-                             ? tg_path{"columns", "cuBLAS, passes over columns"}
-                             : tg_path{"channels", backward ? "skip_back_pass" : "skip_pass"};
-    tg_path_report_skip(be, op, backward, path);
+    const tg_path paths[][2] = {
+        {{"tiles", "skip_forward"}, {"tiles", "skip_backward"}},
+        {{"wide", "channel_product"}, {"wide", "channel_product, weight_gradient"}},
+        {{"columns", "cuBLAS, passes over columns"}, {"columns", "cuBLAS, passes over columns"}},
+        {{"channels", "skip_pass"}, {"channels", "skip_back_pass"}}};
+    tg_path_report_skip(be, op, backward, paths[path_of(be, op)][backward]);
 }
 
 static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
@@ -347,8 +357,9 @@ static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
         return status;
     }
     report_path(be, op, false);
-    if (goes_by_tiles(be, op)) {
-        return skip_tile_forward(be, op);
+    const skip_path path = path_of(be, op);
+    if (path == TILES || path == WIDE) {
+        return path == TILES ? skip_tile_forward(be, op) : skip_wide_forward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -363,8 +374,9 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
         return status;
     }
     report_path(be, op, true);
-    if (goes_by_tiles(be, op)) {
-        return skip_tile_backward(be, op);
+    const skip_path path = path_of(be, op);
+    if (path == TILES || path == WIDE) {
+        return path == TILES ? skip_tile_backward(be, op) : skip_wide_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;

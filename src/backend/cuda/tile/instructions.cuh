@@ -172,6 +172,11 @@ template <int N> __device__ inline void copies_wait_but() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/* The line around `at` to the L2. */
+__device__ inline void prefetch_line(const void *at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
+}
+
 /* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
  * waits for it; GPUs that cannot do it leave it. */
 __device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {
