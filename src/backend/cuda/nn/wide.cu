@@ -159,12 +159,20 @@ static bool wide_fits(const tg_backend *be, tg_dtype dtype, int64_t batch, int64
            tensor_fits(be, product_operands<OUTPUT, 4>::BYTES);
 }
 
+/* Whether to go before kernels that take channels in steps of 64: where these would compute much
+ * in vain, on as many bytes that more launches do not matter. */
+static bool outruns_tiles(int64_t batch, int64_t pixels, int64_t in, int64_t out) {
+    const int64_t channels = in > out ? in : out;
+    return batch * pixels * channels * (int64_t)sizeof(float) >= 32 << 20 &&
+           ((channels > 32 && channels <= 56) || (channels > 64 && channels <= 112));
+}
+
 /* ---- linear skips ---- */
 
 bool skip_wide_takes(const tg_backend *be, const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR && op->store == TG_STORE_FULL && op->in >= 1 &&
            op->alpha != 0.0 && wide_fits(be, op->dtype, op->batch, op->pixels) &&
-           !skip_tile_takes(be, op);
+           (outruns_tiles(op->batch, op->pixels, op->in, op->out) || !skip_tile_takes(be, op));
 }
 
 size_t skip_wide_workspace(const tg_backend *be, const tg_skip *op) {
@@ -209,7 +217,8 @@ bool mlp_wide_takes(const tg_backend *be, const tg_mlp *op) {
     return op->x_store == TG_STORE_FULL && op->y_store == TG_STORE_FULL && op->dropout == 0.0 &&
            op->in >= 1 && op->hidden >= 1 && op->out > 1 && op->alpha != 0.0 &&
            wide_fits(be, op->dtype, op->batch, op->pixels) &&
-           !(mlp_tile_forward_takes(be, op) && mlp_tile_backward_takes(be, op));
+           (outruns_tiles(op->batch, op->pixels, op->in, op->out) ||
+            !(mlp_tile_forward_takes(be, op) && mlp_tile_backward_takes(be, op)));
 }
 
 struct mlp_rooms {
