@@ -6,12 +6,12 @@ enum { HIDDEN_BYTES = 40 << 20 /* of a hidden layer, and backward its gradient *
 
 /* ---- launches ---- */
 
-/* The fragments of a warp, 2 to 4, for which least is computed in vain: of a gradient, or of a
- * product, where columns is 0. */
+/* The fragments of a warp for which least is computed in vain: 1 to 4 of a product, where columns
+ * is 0, and 2 to 4 of a gradient. */
 static int fragments_for(int64_t rows, int64_t columns) {
     int best = 0;
     int64_t least = INT64_MAX;
-    for (int m = 4; m >= 2; m--) {
+    for (int m = 4; m >= (columns == 0 ? 1 : 2); m--) {
         const int64_t side = 32 * m, down = (rows + side - 1) / side;
         const int64_t cost = columns == 0
                                  ? down * (side + 32)
@@ -31,12 +31,14 @@ template <class G> static tg_status with_fragments(int m, G f) {
 }
 
 template <int KIND> static tg_status launch_product(tg_backend *be, const product_task &t) {
-    return with_fragments(fragments_for(t.rows, 0), [&](auto m) {
+    const auto launch = [&](auto m) {
         constexpr int MT = decltype(m)::value;
         const int items = t.tiles.count * ((t.rows + 32 * MT - 1) / (32 * MT));
         return launch_tiles(be, channel_product<KIND, MT>, product_operands<KIND, MT>::BYTES,
                             THREADS, items, "a product of channels", t);
-    });
+    };
+    const int m = fragments_for(t.rows, 0);
+    return m == 1 ? launch(fragments<1>()) : with_fragments(m, launch);
 }
 
 /* A gradient (rows, columns) with its parts in the workspace. */
