@@ -88,9 +88,9 @@ class _Function:
         activations, workspace = ctypes.c_size_t(), ctypes.c_size_t()
         context.check(lib.tg_function_sizes(self.handle, activations, workspace))
         self.activations, self.workspace = activations.value, workspace.value
-
-    def sends_factors(self, number):
-        return lib.tg_function_sends_factors(self.handle, number)
+        # numbers of the weights, from 1, whose gradients arise as factors
+        self.factored = {number for number in range(1, 1 + len(parameters_of(config)))
+                         if lib.tg_function_sends_factors(self.handle, number - 1)}
 
     def call(self, weights, saved, seed, gradients=None):
         """The arrays of a call, and its workspace, which must live until it has returned."""
@@ -232,7 +232,7 @@ def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines
     weights = _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
-        factored = {number for number in engines if function.sends_factors(number - 1)}
+        factored = function.factored & engines.keys()
         dense = [number for number in wanted if number not in factored]
         for number, gradient in zip(dense, _empty_gradients(x, inputs[1:], dense)):
             slots[number] = gradient

@@ -12,6 +12,21 @@ from nn_cases import difference, gradients  # noqa: E402
 from test_neuralop import NETWORKS, pair  # noqa: E402
 
 
+def compare(ours, theirs, x, of_outputs, of_gradients):
+    """Outputs and all gradients of two networks, with bounds of their differences. Returns the output."""
+    x.requires_grad_()
+    y = theirs(x)
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    of_input, x.grad = x.grad, None
+    found = ours(x)
+    found.backward(dy)
+    assert difference(found, y) < of_outputs
+    assert difference(x.grad, of_input) < of_gradients
+    assert difference(gradients(ours), gradients(theirs)) < of_gradients
+    return y
+
+
 @pytest.mark.parametrize("modes, arguments, grid", NETWORKS)
 def test_numbers_and_names(modes, arguments, grid):
     theirs, x = pair(modes, arguments, grid)
@@ -20,15 +35,7 @@ def test_numbers_and_names(modes, arguments, grid):
     ours.load_state_dict(theirs.state_dict())
     expected = {name: value.shape for name, value in theirs.named_parameters()}
     assert {name: value.shape for name, value in ours.named_parameters()} == expected
-    x.requires_grad_()
-    y = theirs(x)
-    dy = torch.randn_like(y)
-    y.backward(dy)
-    of_input, of_weights, x.grad = x.grad, gradients(theirs), None
-    found = ours(x)
-    found.backward(dy)
-    assert difference(found, y) < 1e-6
-    assert difference(x.grad, of_input) < 3e-6 and difference(gradients(ours), of_weights) < 3e-6
+    y = compare(ours, theirs, x, 1e-6, 3e-6)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.zero_()
@@ -48,15 +55,7 @@ def test_unos(arguments):
     theirs = UNO(2, 3, 8, **UNO_LAYERS, **arguments)
     ours = libtgrad.nn.UNO(2, 3, 8, **UNO_LAYERS, **arguments)
     ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(2, 2, 16, 16, requires_grad=True)
-    y = theirs(x)
-    dy = torch.randn_like(y)
-    y.backward(dy)
-    of_input, of_weights, x.grad = x.grad, gradients(theirs), None
-    found = ours(x)
-    found.backward(dy)
-    assert difference(found, y) < 1e-5
-    assert difference(x.grad, of_input) < 1e-5 and difference(gradients(ours), of_weights) < 1e-5
+    compare(ours, theirs, torch.randn(2, 2, 16, 16), 1e-5, 1e-5)
     theirs.load_state_dict(ours.state_dict())
 
 

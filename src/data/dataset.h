@@ -194,9 +194,7 @@ TG_NODISCARD tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *d
                                                   tg_data_side side, int64_t channels,
                                                   tg_normalizer **out);
 
-/* Converts a value of a channel from the units of `from` to those of `to` (NULL: raw): scale *
- * value
- * + shift. */
+/* From the units of `from` to those of `to` (NULL: raw), for a channel: scale * value + shift. */
 void tg_normalizer_between(const tg_normalizer *from, int64_t from_channel, const tg_normalizer *to,
                            int64_t to_channel, double *scale, tg_scalar *shift);
 

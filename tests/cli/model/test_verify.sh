@@ -24,24 +24,25 @@ for file in "$source_tree"/tests/fixtures/{fno,tfno,uno,gno,gino,optim,tucker}_*
     esac
 done
 
+# change_last FILE BYTES: makes wrong.safetensors of it, whose last float, an expected one, is these bytes.
+change_last() {
+    head -c -4 "$1" >wrong.safetensors
+    printf %b "$2" >>wrong.safetensors
+}
+
 golden=$source_tree/tests/fixtures/optim_tg_us_lr.safetensors
-# The last float of the file belongs to the expected weights: change it.
-cp "$golden" wrong.safetensors
-size=$(stat -c %s wrong.safetensors)
-printf '\x00\x00\x20\x41' | dd of=wrong.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null
+change_last "$golden" '\x00\x00\x20\x41'
 "$tgrad" verify optim wrong.safetensors >log 2>&1
 [ $? -eq 1 ] || complain "a wrong expected number must exit 1"
 grep -q FAILED log || complain "a wrong expected number must be named"
 
 # So does one that is not a number, which is neither below nor above a tolerance.
-printf '\x00\x00\xc0\x7f' | dd of=wrong.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null
+change_last "$golden" '\x00\x00\xc0\x7f'
 "$tgrad" verify optim wrong.safetensors >log 2>&1
 [ $? -eq 1 ] || complain "an expected number that is NaN must exit 1"
 
 golden_fno=$source_tree/tests/fixtures/fno_2d.safetensors
-cp "$golden_fno" wrong.safetensors
-size=$(stat -c %s wrong.safetensors)
-printf '\x00\x00\x20\x41' | dd of=wrong.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null
+change_last "$golden_fno" '\x00\x00\x20\x41'
 "$tgrad" verify fno wrong.safetensors >log 2>&1
 [ $? -eq 1 ] || complain "a network that gives something else must exit 1"
 grep -q FAILED log || complain "what differs must be named"
