@@ -6,8 +6,11 @@
  *     tg_function_forward(function, &call, &x, &y);      activations hold what backward needs
  *     tg_function_backward(function, &call, &dy, &dx);   and are overwritten by it
  *
- * A function keeps nothing between calls: one serves any number of networks of the same config, and
- * any number of forwards before their backwards, each with activations of its own. */
+ * A function keeps no numbers between calls: one serves any number of networks of the same config,
+ * and any number of forwards before their backwards, each with activations of its own. On a GPU,
+ * passes of small networks whose arrays are where they were before are captured as graphs and
+ * replayed: the last four of each direction, without dropout. Where the owner of the stream
+ * captures a graph of its own, they become parts of it. */
 #ifndef TGRAD_FUNCTION_H
 #define TGRAD_FUNCTION_H
 
