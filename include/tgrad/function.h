@@ -27,7 +27,9 @@ typedef struct tg_function tg_function;
 typedef struct tg_function_call {
     const void **weights; /* one for each parameter, in the order of tg_fno_get_param */
     void **gradients; /* backward: likewise, overwritten, of tg_dtype_wide of the parameter; NULL:
-                         not wanted */
+                         not wanted. Where all that do not arise as factors are in one block, each
+                         at the next multiple of 64 bytes after the one before, they are computed
+                         in place, which is faster; the padding is overwritten */
     tg_gradient *factors; /* backward: likewise; those of spectral weights that are NULL in
                              `gradients`, as factors in `activations` and `workspace`. The others
                              stay as they are. NULL: not wanted */

@@ -30,6 +30,7 @@ if not hasattr(torch.compiler, "is_exporting"):
 
 MAX_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest is dropped
 _ALIGNMENT = 64
+_SMALL = 1 << 20  # bytes of gradients that the library computes together
 _CPU = torch.device("cpu")
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
@@ -99,6 +100,29 @@ class _Function:
         self._weights, self._gradients = (ctypes.c_void_p * count)(), (ctypes.c_void_p * count)()
         self._addresses, self._tensors = None, {}  # of the weights; templates of tensors, by use, shape and dtype
         self._call = c.tg_function_call(weights=self._weights, gradients=self._gradients)
+
+        self._small, self._size = self._small_gradients(config) if self.place == c.TG_DEVICE else ({}, 0)
+
+    def _small_gradients(self, config):
+        """(shape, strides, offset) in one memory by number, and its size; none if they are too large for it."""
+        found, size = {}, 0
+        params = [(number, kind, shape) for number, (_, kind, shape) in enumerate(parameters_of(config), 1)
+                  if number not in self.factored]
+        self._kind = params[0][1]
+        step = _ALIGNMENT // self._kind.itemsize
+        for number, _, shape in params:
+            found[number] = shape, torch.empty(shape, device="meta").stride(), size
+            size += -(-shape.numel() // step) * step
+        is_one = size * self._kind.itemsize <= _SMALL and all(kind is self._kind for _, kind, _ in params)
+        return (found, size) if is_one else ({}, 0)
+
+    def share_gradients(self, x, wanted):
+        """Small gradients in one memory, by number, where backward computes them in place; empty if none of them
+        is wanted."""
+        if self._small.keys().isdisjoint(wanted):
+            return {}
+        memory = x.new_empty(self._size, dtype=self._kind)
+        return {number: memory.as_strided(*place) for number, place in self._small.items()}
 
     def _fill(self, weights, saved, seed):
         """The arrays of a call, and its workspace, which must live until it has returned."""
@@ -266,15 +290,19 @@ def _empty_gradients(x, weights, wanted):
     return [torch.empty_like(inputs[i], memory_format=torch.contiguous_format) for i in wanted]
 
 
-def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines):
-    """The gradients that are wanted: Factored for weights that have an engine, where they arise so."""
+def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines, shares=True):
+    """The gradients that are wanted: Factored for weights that have an engine, where they arise so. `shares`: small
+    ones may be in one memory."""
     inputs, slots = [x, *weights], [None] * (1 + len(weights))
     weights = _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
         factored = function.factored & engines.keys()
-        dense = [number for number in wanted if number not in factored]
-        for number, gradient in zip(dense, _empty_gradients(x, weights, dense)):
+        small = function.share_gradients(x, wanted) if shares else {}
+        for number, gradient in small.items():
+            slots[number] = gradient
+        others = [number for number in wanted if number not in factored and number not in small]
+        for number, gradient in zip(others, _empty_gradients(x, weights, others)):
             slots[number] = gradient
         if not is_fresh.item():
             function.forward(_array(x), weights, saved, seed, _empty_output(x, config))
@@ -286,12 +314,12 @@ def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines
     return [slots[number] for number in wanted]
 
 
-def _dense_gradients(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
-                     is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
-    return _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, {})
+def _form_gradients(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
+                    is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
+    return _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, {}, shares=False)
 
 
-fno_backward = torch.library.custom_op("libtgrad::fno_backward", _dense_gradients, mutates_args=())
+fno_backward = torch.library.custom_op("libtgrad::fno_backward", _form_gradients, mutates_args=())
 
 
 @fno_backward.register_fake
@@ -325,7 +353,7 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(x, saved, is_fresh, *([seed] if ctx.has_seed else []), *weights)
 
 
-def _gradients_of(ctx, dy, run_backward):
+def _gradients_of(ctx, dy, is_watched):
     """Of x and the weights, None where they are not wanted."""
     x, saved, is_fresh, *weights = ctx.saved_tensors
     seed = weights.pop(0) if ctx.has_seed else None
@@ -333,14 +361,15 @@ def _gradients_of(ctx, dy, run_backward):
     if dy is not None:
         arguments = dy, x, weights, seed, saved, is_fresh, ctx.config, ctx.wanted
         is_last = not (torch.is_grad_enabled() or torch._C._autograd._get_current_graph_task_keep_graph())
-        found = _run_backward(*arguments, ctx.engines) if ctx.engines and is_last else run_backward(*arguments)
+        engines = ctx.engines if is_last else {}
+        found = fno_backward(*arguments) if is_watched and not engines else _run_backward(*arguments, engines)
         for number, gradient in zip(ctx.wanted, found):
             gradients[number] = gradient
     return gradients
 
 
 def _backward(ctx, dy, *_):
-    gradients = _gradients_of(ctx, dy, fno_backward)
+    gradients = _gradients_of(ctx, dy, True)
     return gradients[0], gradients[1:], None, None, None
 
 
@@ -359,12 +388,13 @@ class _Train(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy):
         is_watched = torch.is_grad_enabled() or not is_eager(dy)
-        return None, None, None, *_gradients_of(ctx, dy, fno_backward if is_watched else _dense_gradients)
+        return None, None, None, *_gradients_of(ctx, dy, is_watched)
 
 
 def train(x, weights, seed, config, wanted):
     """y of fno_train."""
-    return _Train.apply(seed, config, wanted, x, *weights)
+    # Function.apply looks for wrappers of torch.func first, which is_eager has excluded
+    return super(torch.autograd.Function, _Train).apply(seed, config, wanted, x, *weights)
 
 
 def is_eager(*tensors):

@@ -131,6 +131,23 @@ def test_captured_by_the_caller():
         assert difference(found, value) < 1e-5
 
 
+def test_frozen_weights():
+    model, x = small()
+    for parameter in list(model.parameters())[::2]:
+        parameter.requires_grad_(False)
+
+    def step(model, x):
+        model(x).square().sum().backward()
+        found = [parameter.grad.cpu() for parameter in model.parameters() if parameter.requires_grad]
+        model.zero_grad()
+        return found
+
+    expected, model, x = step(model, x), model.cuda(), x.cuda()
+    for _ in range(4):
+        for found, value in zip(step(model, x), expected, strict=True):
+            assert difference(found, value) < 1e-5
+
+
 def test_streams():
     model, x = small()
     model, x = model.cuda(), x.cuda()

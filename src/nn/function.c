@@ -218,9 +218,31 @@ tg_status tg_function_forward(tg_function *function, const tg_function_call *cal
     return unbind(function->fno, run(&function->forward, &pass, run_forward));
 }
 
+/* The block that the gradients are in, if they are as the program stores them: it then writes them
+ * there. NULL: they are not. */
+static void *block_of(const tg_fno *fno, void *const *gradients) {
+    uintptr_t block = 0;
+    for (int i = 0; i < fno->model.param_count; i++) {
+        const nn_param *param = &fno->model.params[i];
+        const uintptr_t begin = (uintptr_t)gradients[i] - param->dense_offset;
+        if (param->factored) {
+            continue;
+        }
+        if (!gradients[i] || (block && block != begin) || begin % TG_ALIGNMENT != 0 ||
+            param->dtype != tg_dtype_wide(param->dtype)) {
+            return NULL;
+        }
+        block = begin;
+    }
+    return fno->run.program.keeps_gradients ? (void *)block : NULL;
+}
+
 static tg_status receive(void *user, const tg_gradient *gradient) {
     const function_pass *pass = user;
     void *out = pass->call->gradients[gradient->param];
+    if (out && out == gradient->dense) {
+        return TG_OK;
+    }
     if (!out && !gradient->dense && pass->factors) {
         pass->factors[gradient->param] = *gradient;
     }
@@ -245,8 +267,12 @@ static tg_status run_backward(void *user) {
         return tg_fail(fno->ctx, TG_E_SHAPE, "dy: %lld samples; the function is for 1 .. %lld",
                        (long long)batch, (long long)fno->run.program.whole);
     }
+    void *const own = fno->run.gradients, *const block = block_of(fno, pass->call->gradients);
+    fno->run.gradients = block ? block : own;
     nn_forward_replayed(fno, batch);
-    return nn_backward_from(fno, dy, &sink, dx);
+    const tg_status status = nn_backward_from(fno, dy, &sink, dx);
+    fno->run.gradients = own;
+    return status;
 }
 
 tg_status tg_function_backward(tg_function *function, const tg_function_call *call,

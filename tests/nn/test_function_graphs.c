@@ -316,6 +316,64 @@ TEST(one_pointer_makes_a_key) {
     end(b);
 }
 
+/* ---- gradients in one block ---- */
+
+/* They are computed there, with the padding that they are cleared with. */
+TEST(gradients_in_one_block) {
+    side *a = begin("cpu", network, NULL), *b = begin("fake", network, NULL);
+    arrays *set = &b->set[0];
+    size_t bytes = 0, sum = 0;
+    for (int i = 0; i < b->params; i++) {
+        const size_t own = tg_tensor_bytes(&set->gradient[i]);
+        const bool is_small = !tg_function_sends_factors(b->function, i);
+        bytes += is_small ? (own + 63) / 64 * 64 : 0;
+        sum += is_small ? own : 0;
+    }
+    tg_tensor block = bytes_of(b->ctx, bytes), host;
+    net_ok(b->ctx, tg_tensor_create(b->ctx, TG_MEM_OTHER, TG_U8, &block.shape, &host));
+    assert_true(sum < bytes);                    /* there is padding */
+    for (int padded = 0; padded < 2; padded++) { /* the last one elsewhere: no block */
+        size_t at = 0, zeros = 0, expected = 0;
+        memset(host.data, 0xFF, bytes);
+        net_ok(b->ctx, tg_backend_copy(b->ctx, &host, &block));
+        for (int i = 0; i < b->params; i++) {
+            const size_t own = tg_tensor_bytes(&set->gradient[i]);
+            if (!tg_function_sends_factors(b->function, i) && (padded || i < b->params - 1)) {
+                set->gradients[i] = (char *)block.data + at;
+                at += (own + 63) / 64 * 64;
+                expected += padded && i < b->params - 1 ? (own + 63) / 64 * 64 - own : 0;
+            }
+        }
+        for (uint64_t round = 0; round < 3; round++) {
+            forward(a, 0, round);
+            backward(a, 0);
+            forward(b, 0, round);
+            backward(b, 0);
+            for (int i = 0; i < b->params; i++) {
+                tg_tensor found = set->gradient[i];
+                found.data = set->gradients[i];
+                assert_same(a, &a->set[0].gradient[i], b, &found);
+            }
+        }
+        net_ok(b->ctx, tg_backend_copy(b->ctx, &block, &host));
+        at = 0;
+        for (int i = 0; i < b->params - 1; i++) {
+            const size_t own = tg_tensor_bytes(&set->gradient[i]);
+            if (!tg_function_sends_factors(b->function, i)) {
+                for (size_t k = at + own; k < at + (own + 63) / 64 * 64; k++) {
+                    zeros += ((const unsigned char *)host.data)[k] == 0;
+                }
+                at += (own + 63) / 64 * 64;
+            }
+        }
+        assert_int_equal(zeros, expected);
+    }
+    tg_tensor_destroy(&block);
+    tg_tensor_destroy(&host);
+    end(a);
+    end(b);
+}
+
 /* ---- factors ---- */
 
 TEST(factors_are_reported_on_replay) {
