@@ -31,6 +31,7 @@ typedef struct side {
     tg_fno *fno; /* its weights */
     tg_function *function;
     int params, sets;
+    size_t blocks; /* of memory before it was made */
     arrays set[SETS];
 } side;
 
@@ -75,6 +76,7 @@ static side *begin(const char *backend, const char *json, const tg_shared_worksp
     s->config.input_gradient = true;
     s->sets = SETS;
     net_ok(s->ctx, tg_fno_create(s->ctx, &s->config, 3, &s->fno));
+    s->blocks = tg_context_memory(s->ctx, TG_HOST).blocks;
     net_ok(s->ctx, tg_function_create(s->ctx, &s->config, BATCH, grid, true, shared, &s->function));
     s->params = tg_fno_param_count(s->fno);
     assert_in_range(s->params, 1, MOST_PARAMS);
@@ -97,6 +99,7 @@ static void end(side *s) {
         }
     }
     tg_function_destroy(&s->function);
+    assert_int_equal(tg_context_memory(s->ctx, TG_HOST).blocks, s->blocks); /* with its graphs */
     tg_fno_destroy(&s->fno);
     assert_int_equal(tg_context_memory(s->ctx, TG_DEVICE).current[TG_MEM_DATA], 0);
     tg_context_destroy(&s->ctx);
