@@ -6,8 +6,11 @@
  *     tg_function_forward(function, &call, &x, &y);      activations hold what backward needs
  *     tg_function_backward(function, &call, &dy, &dx);   and are overwritten by it
  *
- * A function keeps nothing between calls: one serves any number of networks of the same config, and
- * any number of forwards before their backwards, each with activations of its own. */
+ * A function keeps no numbers between calls: one serves any number of networks of the same config,
+ * and any number of forwards before their backwards, each with activations of its own. On a GPU,
+ * passes of small networks whose arrays are where they were before are captured as graphs and
+ * replayed: the last four of each direction, without dropout. Where the owner of the stream
+ * captures a graph of its own, they become parts of it. */
 #ifndef TGRAD_FUNCTION_H
 #define TGRAD_FUNCTION_H
 
@@ -24,7 +27,9 @@ typedef struct tg_function tg_function;
 typedef struct tg_function_call {
     const void **weights; /* one for each parameter, in the order of tg_fno_get_param */
     void **gradients; /* backward: likewise, overwritten, of tg_dtype_wide of the parameter; NULL:
-                         not wanted */
+                         not wanted. Where all that do not arise as factors are in one block, each
+                         at the next multiple of 64 bytes after the one before, they are computed
+                         in place, which is faster; the padding is overwritten */
     tg_gradient *factors; /* backward: likewise; those of spectral weights that are NULL in
                              `gradients`, as factors in `activations` and `workspace`. The others
                              stay as they are. NULL: not wanted */

@@ -89,7 +89,11 @@ class _Network(torch.nn.Module):
                 weight.copy_(value)
 
     def _weights(self):
-        return [getattr(module, name) for module, name in self._slots]
+        if torch.compiler.is_compiling():
+            return [getattr(module, name) for module, name in self._slots]
+        # as getattr, which takes longer; parametrizations keep them elsewhere
+        return [module._parameters[name] if name in module._parameters else getattr(module, name)
+                for module, name in self._slots]
 
     # ---- the interface of torch.nn.Module ----
 
@@ -139,8 +143,9 @@ class _Network(torch.nn.Module):
         wanted = []
         if torch.is_grad_enabled() and not _is_exporting():
             wanted = [i for i, tensor in enumerate([x, *weights]) if tensor.requires_grad]
+        is_eager = nn_ops.is_eager(x, *weights)
         if not wanted and not is_dropping:
-            return nn_ops.fno(x, weights, config)
+            return (nn_ops.run if is_eager else nn_ops.fno)(x, weights, config)
         seed = None
         if is_dropping:
             config += self._dropout
@@ -149,6 +154,8 @@ class _Network(torch.nn.Module):
             config += "input_gradient: true\n"
         if wanted and not torch.compiler.is_compiling():
             config += nn_ops.room_for_updates(weights)
+        if is_eager:
+            return nn_ops.train(x, weights, seed, config, wanted)
         return nn_ops.fno_train(x, weights, seed, config, wanted)[0]
 
     def _check(self, x, kind):
@@ -163,8 +170,9 @@ class _Network(torch.nn.Module):
     def _check_device(self, x, weights):
         if x.device.type not in ("cpu", "cuda"):
             raise Error(f"x: it is on device {x.device}; cpu and cuda are possible")
+        device = x.device
         for weight in weights:
-            if weight.device != x.device:
+            if weight.device != device:
                 raise Error(f"x: it is on {x.device}, a weight on {weight.device}; "
                             "module.to(device) and x.to(device) bring them together")
 

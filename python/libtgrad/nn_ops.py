@@ -6,7 +6,8 @@
 
 All arrays are torch's: weights, activations (`saved`), workspace, gradients. The operators keep
 nothing but prepared programs, which depend on sizes alone, so that a graph may hold any number of
-calls. Backward overwrites `saved` and clears `is_fresh`; a second one through the same graph
+calls. Where nothing watches operators (`is_eager`), `run` and `train` compute the same at less cost on
+the host. Backward overwrites `saved` and clears `is_fresh`; a second one through the same graph
 (retain_graph=True) computes the forward pass again first.
 """
 import collections
@@ -29,6 +30,9 @@ if not hasattr(torch.compiler, "is_exporting"):
 
 MAX_FUNCTIONS = 32  # prepared programs of a device and stream; the oldest is dropped
 _ALIGNMENT = 64
+_SMALL = 1 << 20  # bytes of gradients that the library computes together
+_CPU = torch.device("cpu")
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _KINDS = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_C64: torch.complex64,
           c.TG_C128: torch.complex128}
 
@@ -79,6 +83,7 @@ class _Function:
 
     def __init__(self, context, config, sizes, training):
         self.context, self.handle = context, ctypes.c_void_p()
+        self.place = lib.tg_backend_place(context)
         grid = (ctypes.c_int64 * len(sizes[1:]))(*sizes[1:])
         _, _, room = config.partition("shared: ")
         shared = c.tg_shared_workspace(*map(int, room.partition("\n")[0].split()))
@@ -88,34 +93,71 @@ class _Function:
         activations, workspace = ctypes.c_size_t(), ctypes.c_size_t()
         context.check(lib.tg_function_sizes(self.handle, activations, workspace))
         self.activations, self.workspace = activations.value, workspace.value
+        count = len(parameters_of(config))
         # numbers of the weights, from 1, whose gradients arise as factors
-        self.factored = {number for number in range(1, 1 + len(parameters_of(config)))
+        self.factored = {number for number in range(1, 1 + count)
                          if lib.tg_function_sends_factors(self.handle, number - 1)}
+        self._weights, self._gradients = (ctypes.c_void_p * count)(), (ctypes.c_void_p * count)()
+        self._addresses, self._tensors = None, {}  # of the weights; templates of tensors, by use, shape and dtype
+        self._call = c.tg_function_call(weights=self._weights, gradients=self._gradients)
 
-    def call(self, weights, saved, seed, gradients=None):
+        self._small, self._size = self._small_gradients(config) if self.place == c.TG_DEVICE else ({}, 0)
+
+    def _small_gradients(self, config):
+        """(shape, strides, offset) in one memory by number, and its size; none if they are too large for it."""
+        found, size = {}, 0
+        params = [(number, kind, shape) for number, (_, kind, shape) in enumerate(parameters_of(config), 1)
+                  if number not in self.factored]
+        self._kind = params[0][1]
+        step = _ALIGNMENT // self._kind.itemsize
+        for number, _, shape in params:
+            found[number] = shape, torch.empty(shape, device="meta").stride(), size
+            size += -(-shape.numel() // step) * step
+        is_one = size * self._kind.itemsize <= _SMALL and all(kind is self._kind for _, kind, _ in params)
+        return (found, size) if is_one else ({}, 0)
+
+    def share_gradients(self, x, wanted):
+        """Small gradients in one memory, by number, where backward computes them in place; empty if none of them
+        is wanted."""
+        if self._small.keys().isdisjoint(wanted):
+            return {}
+        memory = x.new_empty(self._size, dtype=self._kind)
+        return {number: memory.as_strided(*place) for number, place in self._small.items()}
+
+    def _fill(self, weights, saved, seed):
         """The arrays of a call, and its workspace, which must live until it has returned."""
+        addresses = [weight.data_ptr() for weight in weights]
+        if addresses != self._addresses:
+            self._weights[:] = self._addresses = addresses
         workspace = torch.empty(self.workspace, dtype=torch.uint8, device=saved.device)
-        pointers = ctypes.c_void_p * len(weights)
-        call = c.tg_function_call(activations=saved.data_ptr(), workspace=workspace.data_ptr(),
-                                  seed=0 if seed is None else int(seed))
-        call.weights = pointers(*[weight.data_ptr() for weight in weights])
-        if gradients:
-            call.gradients = pointers(*[None if gradient is None else gradient.data_ptr()
-                                        for gradient in gradients])
+        call = self._call
+        call.activations, call.workspace = saved.data_ptr(), workspace.data_ptr()
+        call.seed = 0 if seed is None else int(seed)
         return call, workspace
 
-    def forward(self, place, x, weights, saved, seed, y):
-        call, workspace = self.call(weights, saved, seed)
-        self.context.check(lib.tg_function_forward(self.handle, call, place.tensor(x), place.tensor(y)))
+    def _tensor(self, use, tensor):
+        key = use, tensor.shape, tensor.dtype
+        found = self._tensors.get(key)
+        if found is None:
+            found = self._tensors[key] = c.tg_tensor(_engine.DTYPES[tensor.dtype], shape_of(tensor.shape), None,
+                                                     self.place)
+        found.data = tensor.data_ptr()
+        return found
+
+    def forward(self, x, weights, saved, seed, y):
+        call, workspace = self._fill(weights, saved, seed)
+        self.context.check(lib.tg_function_forward(self.handle, call, self._tensor(0, x), self._tensor(1, y)))
         del workspace
 
-    def backward(self, place, dy, weights, saved, seed, dx, gradients):
+    def backward(self, dy, weights, saved, seed, dx, gradients, has_factors):
         """Returns the factors of gradients without room, by parameter, and the memory that they are in."""
-        call, workspace = self.call(weights, saved, seed, gradients)
-        call.factors = factors = (c.tg_gradient * len(weights))()
-        self.context.check(lib.tg_function_backward(self.handle, call, place.tensor(dy),
-                                                    None if dx is None else place.tensor(dx)))
-        return factors, Memory((saved, workspace), lib.tg_function_shared(self.handle))
+        call, workspace = self._fill(weights, saved, seed)
+        self._gradients[:] = [None if gradient is None else gradient.data_ptr() for gradient in gradients]
+        factors = (c.tg_gradient * len(weights))() if has_factors else None
+        call.factors = factors
+        self.context.check(lib.tg_function_backward(self.handle, call, self._tensor(0, dy),
+                                                    None if dx is None else self._tensor(1, dx)))
+        return factors, Memory((saved, workspace), lib.tg_function_shared(self.handle)) if has_factors else None
 
 
 class _Place:
@@ -123,35 +165,50 @@ class _Place:
 
     def __init__(self, device, stream, math):
         self.device, self.lock = device, threading.Lock()
-        self.functions = collections.OrderedDict()
+        self.functions, self.captured = collections.OrderedDict(), set()  # by graphs of the user
+        self.guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
         self.context = _engine.make_context(device, stream, math)
-        self.place = lib.tg_backend_place(self.context)
 
-    @contextlib.contextmanager
-    def taken(self):
-        is_cuda = self.device.type == "cuda"
-        with self.lock, torch.cuda.device(self.device) if is_cuda else contextlib.nullcontext():
-            yield self
+    def __enter__(self):
+        self.lock.acquire()
+        try:
+            self.guard.__enter__()
+        except BaseException:
+            self.lock.release()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        try:
+            self.guard.__exit__(*error)
+        finally:
+            self.lock.release()
 
     def function(self, config, x, training):
-        sizes = tuple(int(size) for size in (x.shape[0], *x.shape[2:]))
-        key = (config, sizes, training)
+        shape = tuple(map(int, x.shape))
+        key = config, shape, training
         found = self.functions.get(key)
         if found is None:
-            found = _Function(self.context, config, sizes, training)
-            self.functions[key] = found
+            _refuse_capture(self.device)
+            found = self.functions[key] = _Function(self.context, config, (shape[0], *shape[2:]), training)
             while len(self.functions) > MAX_FUNCTIONS:
                 self.functions.popitem(last=False)
         self.functions.move_to_end(key)
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self.captured.add(found)
         return found
 
-    def tensor(self, tensor):
-        return c.tg_tensor(_engine.DTYPES[tensor.dtype], shape_of(tensor.shape), tensor.data_ptr(),
-                           self.place)
+
+def _refuse_capture(device):
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise Error("libtgrad.nn: torch.cuda.graph captures a network that has not run on its stream with these "
+                    "sizes; run it in torch.cuda.stream(s) before torch.cuda.graph(g, stream=s)",
+                    c.TG_E_UNSUPPORTED)
 
 
 @functools.lru_cache(maxsize=64)
 def _make_place(device, stream, math, threads):
+    _refuse_capture(device)
     return _Place(device, stream, math)
 
 
@@ -159,12 +216,15 @@ def place_of(tensor):
     device = tensor.device
     if device.type == "cuda":
         math = c.TG_MATH_TF32 if torch.backends.cuda.matmul.allow_tf32 else c.TG_MATH_FP32
-        return _make_place(device, torch.cuda.current_stream(device).cuda_stream, math, 0).taken()
-    return _make_place(torch.device("cpu"), None, None, torch.get_num_threads()).taken()
+        return _make_place(device, torch.cuda.current_stream(device).cuda_stream, math, 0)
+    return _make_place(_CPU, None, None, torch.get_num_threads())
 
 
 def _array(tensor):
     """As the library reads it: itself, or a copy of a view, or of one at an odd address."""
+    if (tensor.data_ptr() % _ALIGNMENT == 0 and tensor.is_contiguous() and not tensor.is_neg()
+            and not tensor.is_conj()):
+        return tensor
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
 
@@ -186,14 +246,16 @@ def _empty_output(x, config):
     return x.new_empty((x.shape[0], network_config(config).out_channels, *x.shape[2:]))
 
 
-@torch.library.custom_op("libtgrad::fno", mutates_args=())
-def fno(x: Tensor, weights: List[Tensor], config: str) -> Tensor:
+def run(x: Tensor, weights: List[Tensor], config: str) -> Tensor:
     y, weights = _empty_output(x, config), _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, False)
         work = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
-        function.forward(place, _array(x), weights, work, None, y)
+        function.forward(_array(x), weights, work, None, y)
     return y
+
+
+fno = torch.library.custom_op("libtgrad::fno", run, mutates_args=())
 
 
 @fno.register_fake
@@ -201,15 +263,17 @@ def _(x, weights, config):
     return _empty_output(x, config)
 
 
-@torch.library.custom_op("libtgrad::fno_train", mutates_args=())
-def fno_train(x: Tensor, weights: List[Tensor], seed: Optional[Tensor], config: str,
-              wanted: List[int]) -> Tuple[Tensor, Tensor, Tensor]:
+def _run_train(x: Tensor, weights: List[Tensor], seed: Optional[Tensor], config: str,
+               wanted: List[int]) -> Tuple[Tensor, Tensor, Tensor]:
     y, weights = _empty_output(x, config), _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
         saved = torch.empty(function.activations, dtype=torch.uint8, device=x.device)
-        function.forward(place, _array(x), weights, saved, seed, y)
+        function.forward(_array(x), weights, saved, seed, y)
     return y, saved, torch.ones(1, dtype=torch.int64, device="cpu")
+
+
+fno_train = torch.library.custom_op("libtgrad::fno_train", _run_train, mutates_args=())
 
 
 @fno_train.register_fake
@@ -226,30 +290,36 @@ def _empty_gradients(x, weights, wanted):
     return [torch.empty_like(inputs[i], memory_format=torch.contiguous_format) for i in wanted]
 
 
-def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines):
-    """The gradients that are wanted: Factored for weights that have an engine, where they arise so."""
+def _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, engines, shares=True):
+    """The gradients that are wanted: Factored for weights that have an engine, where they arise so. `shares`: small
+    ones may be in one memory."""
     inputs, slots = [x, *weights], [None] * (1 + len(weights))
     weights = _arrays(weights, config)
     with place_of(x) as place:
         function = place.function(config, x, True)
         factored = function.factored & engines.keys()
-        dense = [number for number in wanted if number not in factored]
-        for number, gradient in zip(dense, _empty_gradients(x, inputs[1:], dense)):
+        small = function.share_gradients(x, wanted) if shares else {}
+        for number, gradient in small.items():
             slots[number] = gradient
-        if not is_fresh[0]:
-            function.forward(place, _array(x), weights, saved, seed, _empty_output(x, config))
-        is_fresh.data[0] = 0
-        factors, memory = function.backward(place, _array(dy), weights, saved, seed, slots[0], slots[1:])
+        others = [number for number in wanted if number not in factored and number not in small]
+        for number, gradient in zip(others, _empty_gradients(x, weights, others)):
+            slots[number] = gradient
+        if not is_fresh.item():
+            function.forward(_array(x), weights, saved, seed, _empty_output(x, config))
+        is_fresh.data.zero_()
+        factors, memory = function.backward(_array(dy), weights, saved, seed, slots[0], slots[1:], bool(factored))
     for number in factored:
         slots[number] = Factored(inputs[number], factors[number - 1], memory)
         engines[number].lend(memory)
     return [slots[number] for number in wanted]
 
 
-@torch.library.custom_op("libtgrad::fno_backward", mutates_args=())
-def fno_backward(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
-                 is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
-    return _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, {})
+def _form_gradients(dy: Tensor, x: Tensor, weights: List[Tensor], seed: Optional[Tensor], saved: Tensor,
+                    is_fresh: Tensor, config: str, wanted: List[int]) -> List[Tensor]:
+    return _run_backward(dy, x, weights, seed, saved, is_fresh, config, wanted, {}, shares=False)
+
+
+fno_backward = torch.library.custom_op("libtgrad::fno_backward", _form_gradients, mutates_args=())
 
 
 @fno_backward.register_fake
@@ -283,21 +353,54 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(x, saved, is_fresh, *([seed] if ctx.has_seed else []), *weights)
 
 
-def _backward(ctx, dy, *_):
+def _gradients_of(ctx, dy, is_watched):
+    """Of x and the weights, None where they are not wanted."""
     x, saved, is_fresh, *weights = ctx.saved_tensors
     seed = weights.pop(0) if ctx.has_seed else None
     gradients = [None] * (1 + len(weights))
     if dy is not None:
         arguments = dy, x, weights, seed, saved, is_fresh, ctx.config, ctx.wanted
         is_last = not (torch.is_grad_enabled() or torch._C._autograd._get_current_graph_task_keep_graph())
-        found = (_run_backward(*arguments, ctx.engines) if ctx.engines and is_last
-                 else fno_backward(*arguments))
+        engines = ctx.engines if is_last else {}
+        found = fno_backward(*arguments) if is_watched and not engines else _run_backward(*arguments, engines)
         for number, gradient in zip(ctx.wanted, found):
             gradients[number] = gradient
+    return gradients
+
+
+def _backward(ctx, dy, *_):
+    gradients = _gradients_of(ctx, dy, True)
     return gradients[0], gradients[1:], None, None, None
 
 
 fno_train.register_autograd(_backward, setup_context=_save)
+
+
+class _Train(torch.autograd.Function):
+    """fno_train of operators that nothing watches."""
+
+    @staticmethod
+    def forward(ctx, seed, config, wanted, x, *weights):
+        output = _run_train(x, weights, seed, config, wanted)
+        _save(ctx, (x, weights, seed, config, wanted), output)
+        return output[0]
+
+    @staticmethod
+    def backward(ctx, dy):
+        is_watched = torch.is_grad_enabled() or not is_eager(dy)
+        return None, None, None, *_gradients_of(ctx, dy, is_watched)
+
+
+def train(x, weights, seed, config, wanted):
+    """y of fno_train."""
+    # Function.apply looks for wrappers of torch.func first, which is_eager has excluded
+    return super(torch.autograd.Function, _Train).apply(seed, config, wanted, x, *weights)
+
+
+def is_eager(*tensors):
+    """Whether nothing traces or intercepts operators: compilers, modes, transforms, classes of tensors."""
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack()
+                or torch._C._are_functorch_transforms_active()) and _PLAIN.issuperset(map(type, tensors))
 
 
 def _refuse_twice(ctx, *_):

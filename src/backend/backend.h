@@ -346,6 +346,8 @@ typedef struct tg_stream_ops {
     tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, capture ends */
     void (*graph_destroy)(tg_backend *be, tg_graph **graph);
     tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
+    /* Whether calls now become part of a graph that the owner of the stream captures. */
+    bool (*is_capturing)(tg_backend *be);
     /* The native handle, for libraries that queue work themselves. */
     void *(*handle)(tg_backend *be, tg_stream_id stream);
 } tg_stream_ops;

@@ -22,7 +22,6 @@
 typedef struct nccl_state {
     const tg_nccl *nccl;
     tg_backend *be;
-    void *stream, *side_stream;
     tg_stream_event *event; /* after the last operation */
     pthread_t watchdog;
     bool has_watchdog;
@@ -249,8 +248,9 @@ static int op_of(tg_comm_op op) {
     return op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
 }
 
+/* While a graph is captured it may be another one. */
 static void *stream_of(const nccl_state *s, const collective *q) {
-    return q->is_begun ? s->side_stream : s->stream;
+    return s->be->ops->stream->handle(s->be, q->is_begun ? TG_STREAM_SIDE : TG_STREAM_MAIN);
 }
 
 static int run_reduce(const nccl_state *s, void *comm, const collective *q) {
@@ -346,10 +346,7 @@ static tg_status create(tg_comm *comm, const tg_nccl *nccl, tg_backend *be, nccl
     pthread_condattr_t attributes;
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, s, 1));
-    *s = (nccl_state){.nccl = nccl,
-                      .be = be,
-                      .stream = be->ops->stream->handle(be, TG_STREAM_MAIN),
-                      .side_stream = be->ops->stream->handle(be, TG_STREAM_SIDE)};
+    *s = (nccl_state){.nccl = nccl, .be = be};
     TG_TRY(be->ops->stream->event_create(be, &s->event));
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_condattr_init(&attributes);

@@ -71,6 +71,13 @@ static void take_part(nn_run *run, int64_t first) {
     run->batch = left < run->program.batch ? left : run->program.batch;
 }
 
+/* Before the first backward op of a step. */
+static tg_status clear_gradients(tg_fno *fno) {
+    return fno->run.program.keeps_gradients
+               ? nn_gradient_begin(fno, 0, fno->model.param_count, true)
+               : TG_OK;
+}
+
 /* Begins the step with the first samples of x. */
 static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     nn_run *run = &fno->run;
@@ -89,8 +96,7 @@ static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     TG_CALL(nn_places_check(fno));
     run->saved = run->has_dout = false;
     take_part(run, 0);
-    return run->program.keeps_gradients ? nn_gradient_begin(fno, 0, fno->model.param_count, true)
-                                        : TG_OK;
+    return nn_in_parts(&run->program) ? clear_gradients(fno) : TG_OK;
 }
 
 static tg_status check_in_one(const tg_fno *fno, const char *what) {
@@ -126,6 +132,7 @@ tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx) {
     run->saved = run->has_dout = false; /* backward overwrites the saved activations */
     run->call = (nn_call){.sink = sink, .dx = dx};
     take_part(run, (run->whole - 1) / program->batch * program->batch); /* the last one */
+    TG_CALL(nn_in_parts(program) ? TG_OK : clear_gradients(fno));
     TG_CALL(run_ops(fno, program->backward_begin, program->backward_end));
     run->first = 0;
     run->batch = run->whole;

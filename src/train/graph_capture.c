@@ -1,23 +1,12 @@
-/* Captures passes, and replays them. */
+/* Captures the passes of a step, and replays them. */
 #include "train/step.h"
 
 enum { WARM_UP = 1 }; /* steps before the first capture */
 
-/* Activations with fewer elements than this are bound by launches: the host takes longer to queue a
- * layer than a GPU to compute it. */
-static const int64_t launch_bound = (int64_t)64 << 20;
-
-/* A graph replays the same neighbours, but those of a GINO differ from sample to sample. */
 static bool is_wanted(const tg_capture *c) {
-    const nn_program *program = &c->fno->run.program;
-    int64_t elements = 0; /* of the largest activation */
-    for (int i = 0; i < program->value_count; i++) {
-        const nn_value *v = &program->values[i];
-        const int64_t size = v->planes * program->batch * v->channels * v->points;
-        elements = v->role == NN_ACTIVATION && size > elements ? size : elements;
-    }
-    return !c->has_failed && c->fno->model.gno[NN_TO_GRID].layers == 0 &&
-           (c->graphs == TG_GRAPHS_ON || (c->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
+    return !c->has_failed && nn_can_capture(c->fno) &&
+           (c->graphs == TG_GRAPHS_ON ||
+            (c->graphs == TG_GRAPHS_AUTO && nn_is_launch_bound(c->fno)));
 }
 
 static void forget(tg_capture *c) {
@@ -32,28 +21,14 @@ void tg_capture_destroy(tg_capture *c) {
     forget(c);
 }
 
-/* Captures a pass; *out stays NULL, with a note in the log, if the backend cannot. */
-static tg_status capture(tg_capture *c, const tg_captured_pass *pass, tg_graph **out) {
-    const tg_stream_ops *stream = c->be->ops->stream;
-    tg_status status = stream->graph_begin(c->be);
-    if (status == TG_OK) {
-        const tg_status ran = pass->run(pass->user);
-        status = stream->graph_end(c->be, out);
-        status = ran != TG_OK ? ran : status;
-    }
-    if (status == TG_OK || status == TG_E_MEMORY) {
-        return status;
-    }
-    stream->graph_destroy(c->be, out);
-    c->has_failed = true;
-    tg_log(c->be->ctx, TG_LOG_WARN,
-           "a step cannot be captured as a graph and is run part by part: %s",
-           tg_context_error(c->be->ctx));
-    return TG_OK;
+static tg_status capture(tg_capture *c, const nn_captured_pass *pass, tg_graph **out) {
+    const tg_status status = nn_capture(c->be, pass, out);
+    c->has_failed = status == TG_OK && !*out;
+    return status;
 }
 
 tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor *target,
-                             double scale, const tg_captured_pass *pass, bool *fits) {
+                             double scale, const nn_captured_pass *pass, bool *fits) {
     const int64_t batch = x->shape.dim[0];
     *fits = is_wanted(c) && batch == c->fno->run.program.whole && x->place == c->be->ops->place &&
             target->place == c->be->ops->place;
@@ -81,7 +56,7 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
     return TG_OK;
 }
 
-static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
+static tg_status capture_backward(tg_capture *c, const nn_captured_pass *pass) {
     const uint64_t step = c->fno->step;
     const tg_status status = capture(c, pass, &c->backward);
     if (status == TG_OK) { /* captured or not, nothing has run */
@@ -93,7 +68,7 @@ static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
     return status;
 }
 
-tg_status tg_capture_backward(tg_capture *c, const tg_captured_pass *pass, bool fits) {
+tg_status tg_capture_backward(tg_capture *c, const nn_captured_pass *pass, bool fits) {
     const bool is_known = c->backward != NULL;
     if (fits && !c->backward && c->seen >= WARM_UP) {
         TG_CALL(capture_backward(c, pass));

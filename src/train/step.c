@@ -211,7 +211,7 @@ tg_status tg_step_set_rollout_steps(tg_step *s, int64_t steps) {
 tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, x, target);
-    const tg_captured_pass pass = {run_forward, s};
+    const nn_captured_pass pass = {run_forward, s};
     s->x = *x;
     s->target = *target;
     s->scale = s->config.optim
@@ -287,7 +287,7 @@ static tg_status backward_later(tg_step *s) {
     }
     TG_CALL(s->exchange ? tg_exchange_begin_stream(s->exchange) : TG_OK);
     const tg_status ran = tg_capture_backward(
-        &s->capture, &(tg_captured_pass){run_whole_backward, s}, s->fits_capture);
+        &s->capture, &(nn_captured_pass){run_whole_backward, s}, s->fits_capture);
     TG_CALL(s->exchange ? tg_exchange_end_stream(s->exchange, ran) : ran);
     if (s->config.optim) {
         TG_CALL(tg_optim_send_round(s->config.optim));

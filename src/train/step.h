@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "dist/comm.h"
-#include "nn/network.h"
+#include "nn/graph_capture.h"
 #include "optim/optim.h"
 #include "tgrad/step.h"
 #include "train/config.h"
@@ -80,22 +80,16 @@ typedef struct tg_capture {
     tg_graph *forward, *backward;
 } tg_capture;
 
-/* Runs a pass without a graph. */
-typedef struct tg_captured_pass {
-    tg_status (*run)(void *user);
-    void *user;
-} tg_captured_pass;
-
 void tg_capture_destroy(tg_capture *capture);
 
 /* Runs the forward pass of a step on these arrays, by its graph if that fits; *fits reports whether
  * the backward pass may use one, too. */
 TG_NODISCARD tg_status tg_capture_forward(tg_capture *capture, const tg_tensor *x,
                                           const tg_tensor *target, double scale,
-                                          const tg_captured_pass *pass, bool *fits);
+                                          const nn_captured_pass *pass, bool *fits);
 
 /* The backward pass, in a round planned by the optimizer. */
-TG_NODISCARD tg_status tg_capture_backward(tg_capture *capture, const tg_captured_pass *pass,
+TG_NODISCARD tg_status tg_capture_backward(tg_capture *capture, const nn_captured_pass *pass,
                                            bool fits);
 
 /* Rollouts in training: applies a network to its own predictions within a step (see rollout.c). */

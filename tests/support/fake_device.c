@@ -66,6 +66,7 @@ typedef struct fake_state {
 static fake_counts counts;
 static size_t limit, told_left;
 static long graph_to_fail;
+static bool caller_captures;
 
 static fake_state *state_of(const tg_backend *be) {
     return be->state;
@@ -85,6 +86,10 @@ void fake_device_tell_left(size_t bytes) {
 
 void fake_device_fail_graph(long n) {
     graph_to_fail = n;
+}
+
+void fake_device_set_capturing(bool captures) {
+    caller_captures = captures;
 }
 
 tg_backend *fake_host(const tg_backend *be) {
@@ -480,6 +485,12 @@ static tg_status fake_graph_end(tg_backend *be, tg_graph **out) {
     return *out ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "no graph was begun");
 }
 
+/* By the caller, not by fake_graph_begin. */
+static bool fake_is_capturing(tg_backend *be) {
+    (void)be;
+    return caller_captures;
+}
+
 static tg_status fake_graph_launch(tg_backend *be, tg_graph *graph) {
     tg_status status = state_of(be)->capture ? refuse_capture(be) : TG_OK;
     for (const item *i = graph->items.first; i && status == TG_OK; i = i->next) {
@@ -552,6 +563,7 @@ static const tg_stream_ops stream_ops = {
     .graph_end = fake_graph_end,
     .graph_destroy = fake_graph_destroy,
     .graph_launch = fake_graph_launch,
+    .is_capturing = fake_is_capturing,
     .handle = fake_handle,
 };
 

@@ -40,6 +40,9 @@ void fake_device_tell_left(size_t bytes);
 /* Lets the n-th graph from now on (1-based) fail when it is ended; 0: none. */
 void fake_device_fail_graph(long n);
 
+/* Whether it says from now on that the owner of the stream captures a graph. */
+void fake_device_set_capturing(bool captures);
+
 /* There are two, and streams of each: they all wait for one another, as one queue. */
 enum { FAKE_DEVICES = 2 };
 void *fake_device_stream(int device);

@@ -37,6 +37,7 @@ struct cuda_state {
     cusolverDnHandle_t solver; /* NULL until it is needed */
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, valid within one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
+    cudaStream_t capture_stream; /* of graphs of a caller's stream; NULL until it is needed */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -46,6 +47,9 @@ static inline cuda_state *cuda_state_of(const tg_backend *be) {
 static inline cudaStream_t cuda_stream(const tg_backend *be) {
     return cuda_state_of(be)->stream;
 }
+
+/* Later calls are queued there. */
+tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream); /* device.cu */
 
 /* Returns TG_OK, or TG_E_BACKEND with a message: what was tried and the CUDA error. */
 #define CUDA_CHECK(be, call, what) cuda_check((be), (call), __FILE__, __LINE__, (what))

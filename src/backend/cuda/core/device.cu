@@ -153,6 +153,9 @@ static void cuda_close(tg_backend *be) {
     if (cuda->side_stream) {
         cudaStreamDestroy(cuda->side_stream);
     }
+    if (cuda->capture_stream) {
+        cudaStreamDestroy(cuda->capture_stream);
+    }
     if (cuda->stream && !be->stream) {
         cudaStreamDestroy(cuda->stream);
     }
@@ -161,18 +164,23 @@ static void cuda_close(tg_backend *be) {
     be->state = NULL;
 }
 
-/* cuBLAS on the backend's stream, with memory that the ledger counts. */
+tg_status cuda_set_stream(tg_backend *be, cudaStream_t stream) {
+    cuda_state *cuda = cuda_state_of(be);
+    cuda->stream = stream;
+    TG_CALL(BLAS_CHECK(be, cuda_libraries.cublasSetStream(cuda->blas, stream), "setting a stream"));
+    return BLAS_CHECK(
+        be, cuda_libraries.cublasSetWorkspace(cuda->blas, cuda->blas_workspace, CUDA_BLAS_BYTES),
+        "setting a stream"); /* a new stream resets it */
+}
+
+/* cuBLAS on the backend's stream, with memory that the ledger counts: as much as NVIDIA recommends
+ * for compute capability 9. */
 static tg_status open_blas(tg_backend *be) {
-    const size_t workspace = CUDA_BLAS_BYTES; /* recommended by NVIDIA for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
     TG_CALL(BLAS_CHECK(be, cuda_libraries.cublasCreate(&cuda->blas), "opening cuBLAS"));
-    TG_CALL(
-        BLAS_CHECK(be, cuda_libraries.cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
-    cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, workspace);
+    cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_BLAS_BYTES);
     TG_CALL(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
-    return BLAS_CHECK(
-        be, cuda_libraries.cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
-        "opening cuBLAS");
+    return cuda_set_stream(be, cuda->stream);
 }
 
 static tg_status find_hopper(tg_backend *be) {

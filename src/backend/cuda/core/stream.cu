@@ -109,9 +109,28 @@ struct tg_graph {
     cudaGraphExec_t work;
 };
 
+/* Graphs of a caller's stream are captured on one of our own: the default stream cannot be
+ * captured, and other threads may queue on any of the caller's. */
+static tg_status leave_capture(tg_backend *be, tg_status status) {
+    const tg_status left =
+        be->stream ? cuda_set_stream(be, static_cast<cudaStream_t>(be->stream)) : TG_OK;
+    return status == TG_OK ? left : status;
+}
+
 static tg_status cuda_graph_begin(tg_backend *be) {
-    return CUDA_CHECK(be, cudaStreamBeginCapture(cuda_stream(be), cudaStreamCaptureModeThreadLocal),
-                      "recording a graph");
+    tg_status status = TG_OK;
+    cuda_state *cuda = cuda_state_of(be);
+    if (be->stream && !cuda->capture_stream) {
+        TG_TRY(CUDA_CHECK(be,
+                          cudaStreamCreateWithFlags(&cuda->capture_stream, cudaStreamNonBlocking),
+                          "making a stream"));
+    }
+    TG_TRY(be->stream ? cuda_set_stream(be, cuda->capture_stream) : TG_OK);
+    TG_TRY(CUDA_CHECK(be, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),
+                      "recording a graph"));
+    return TG_OK;
+fail:
+    return leave_capture(be, status);
 }
 
 static void cuda_graph_destroy(tg_backend *be, tg_graph **graph) {
@@ -129,7 +148,8 @@ static tg_status cuda_graph_end(tg_backend *be, tg_graph **out) {
     tg_status status = TG_OK;
     cudaGraph_t recorded = NULL;
     *out = NULL;
-    TG_TRY(CUDA_CHECK(be, cudaStreamEndCapture(cuda_stream(be), &recorded), "recording a graph"));
+    status = CUDA_CHECK(be, cudaStreamEndCapture(cuda_stream(be), &recorded), "recording a graph");
+    TG_TRY(leave_capture(be, status));
     *out = static_cast<tg_graph *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out));
     TG_TRY(*out ? TG_OK : TG_E_MEMORY);
     TG_TRY(CUDA_CHECK(be, cudaGraphInstantiate(&(*out)->work, recorded, 0), "recording a graph"));
@@ -143,6 +163,16 @@ fail:
     return status;
 }
 
+/* A capture of the process that forbids work on the default stream is one, too. */
+static bool cuda_is_capturing(tg_backend *be) {
+    cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(cuda_stream(be), &found) != cudaSuccess) {
+        cudaGetLastError();
+        return true;
+    }
+    return found != cudaStreamCaptureStatusNone;
+}
+
 static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
     return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
 }
@@ -151,7 +181,7 @@ static const tg_stream_ops stream_ops = {
     cuda_pinned_alloc, cuda_pinned_release, cuda_event_create,     cuda_event_destroy,
     cuda_event_record, cuda_event_wait,     cuda_event_is_reached, cuda_copy_stream_upload,
     cuda_follow,       cuda_graph_begin,    cuda_graph_end,        cuda_graph_destroy,
-    cuda_graph_launch, cuda_handle,
+    cuda_graph_launch, cuda_is_capturing,   cuda_handle,
 };
 
 void cuda_fill_stream(tg_backend_ops *ops) {
