@@ -1,8 +1,8 @@
 /* MLPs and linear skips as matrix products: tiles of columns.
  *
  * A column is a pixel of a sample. Activations of a tile are matrices (channels, count) of the
- * arithmetic type in the workspace, about the size of the L2 cache: enough work per launch. A tile
- * is part of one sample, or several whole samples. */
+ * arithmetic type in the workspace: enough work per launch. A tile is part of one sample, or
+ * several whole samples. */
 #ifndef TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 
@@ -23,10 +23,12 @@ struct column_tile {
     bool crosses; /* several samples */
 };
 
-/* `column_bytes`: bytes of all matrices for one column. */
-static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes) {
-    const int64_t budget = 64 << 20;
-    int64_t width = budget / column_bytes / 64 * 64;
+/* For matrices with `rows` rows together. Networks wider than the other kernels are made for come
+ * here in TF32, too, where large tiles save more time than a cache does. */
+template <class OP> static inline column_tiles column_tiles_of(const OP *op, int64_t rows) {
+    const int64_t batch = op->batch, pixels = op->pixels;
+    const int64_t budget = (int64_t)(op->in > 128 || op->out > 128 ? 400 : 64) << 20;
+    int64_t width = budget / (rows * (int64_t)tg_dtype_size(op->dtype)) / 64 * 64;
     width = width < 64 ? 64 : width < 1 << 22 ? width : 1 << 22;
     if (width >= pixels) {
         width = pixels < 1 ? 1 : width / pixels * pixels;
@@ -99,10 +101,10 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         [&](int64_t c, int j, T v) { u[c * t.count + j] = activate_any(act, widen(v)); });
 }
 
-/* dx = (beta dx + alpha du) act'(x) of a tile; act NONE: no slope. dx may be x. */
+/* dx = (beta dx + du) act'(x) of a tile; act NONE: no slope. dx may be x. */
 template <class T>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    scatter_gradient(column_tile t, int64_t channels, tg_act act, real_of<T> alpha, real_of<T> beta,
+    scatter_gradient(column_tile t, int64_t channels, tg_act act, real_of<T> beta,
                      const real_of<T> *du, const T *x, T *dx) {
     using R = real_of<T>;
     struct entry {
@@ -128,7 +130,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
                 slope = activate_any_with_slope(act, (R)widen(e.x), &u);
             }
             const R old = beta == R(0) ? R(0) : beta * widen(e.dx);
-            dx[column_at(t, channels, c, j)] = narrow<T>((old + alpha * e.du) * slope);
+            dx[column_at(t, channels, c, j)] = narrow<T>((old + e.du) * slope);
         });
 }
 
@@ -267,46 +269,111 @@ static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int6
     return cuda_gemm(be, &g);
 }
 
+/* Where the columns of a tile are: a matrix (rows, count), or one (rows, pixels) for each of its
+ * samples. */
+template <class R> struct column_matrix {
+    R *data;
+    int64_t ld, stride; /* from row to row, and from sample to sample */
+    bool is_apart;      /* one for each sample */
+};
+
+template <class R> static inline column_matrix<R> matrix_of(const column_tile &t, R *data) {
+    return {data, t.count, t.pixels, false};
+}
+
+/* Whether products read and write an activation in place. Several small samples are better copied
+ * to one matrix. */
+static inline bool is_in_place(const column_tile &t) {
+    return !t.crosses || t.pixels >= 4096;
+}
+
+template <class R>
+static inline column_matrix<R> in_place(const column_tile &t, int64_t channels, R *x) {
+    return {x + t.sample * channels * t.pixels + t.pixel, t.pixels, channels * t.pixels, t.crosses};
+}
+
+/* C (m, columns of a tile) = alpha op(w) B + beta C; w has rows of ldw numbers. */
+template <class R>
+static tg_status multiply_columns(tg_backend *be, const column_tile &t, tg_op op_w, int64_t m,
+                                  int64_t k, double alpha, const void *w, int64_t ldw,
+                                  const column_matrix<const R> &b, double beta,
+                                  const column_matrix<R> &c) {
+    const bool is_apart = b.is_apart || c.is_apart;
+    tg_gemm g = {};
+    g.dtype = sizeof(R) == sizeof(double) ? TG_F64 : TG_F32;
+    g.op_a = op_w;
+    g.m = m;
+    g.n = is_apart ? t.pixels : t.count;
+    g.k = k;
+    g.alpha.re = alpha;
+    g.beta.re = beta;
+    g.a = w;
+    g.lda = ldw;
+    g.b = b.data;
+    g.ldb = b.ld;
+    g.stride_b = b.stride;
+    g.c = c.data;
+    g.ldc = c.ld;
+    g.stride_c = c.stride;
+    g.batch = is_apart ? t.count / t.pixels : 1;
+    return cuda_gemm(be, &g);
+}
+
+/* dw (m, n) += alpha A B^T over the columns of a tile. */
+template <class R>
+static tg_status multiply_weights(tg_backend *be, const column_tile &t, int64_t m, int64_t n,
+                                  double alpha, const column_matrix<const R> &a,
+                                  const column_matrix<const R> &b, void *dw) {
+    const bool is_apart = a.is_apart || b.is_apart;
+    const int64_t samples = is_apart ? t.count / t.pixels : 1, k = is_apart ? t.pixels : t.count;
+    const tg_dtype dtype = sizeof(R) == sizeof(double) ? TG_F64 : TG_F32;
+    for (int64_t i = 0; i < samples; i++) {
+        TG_CALL(multiply(be, dtype, m, n, k, alpha, TG_OP_N, a.data + i * a.stride, a.ld, TG_OP_T,
+                         b.data + i * b.stride, b.ld, 1.0, dw, n));
+    }
+    return TG_OK;
+}
+
 /* ---- input of a layer (tg_skip or tg_mlp, x stored as X) and its gradient ---- */
 
-/* u = act(x) of a tile: x itself where that is the same matrix. */
+/* u = act(x) of a tile: x itself where products can read it. `room` is for (in, count). */
 template <class X, class OP>
 static tg_status input_of(tg_backend *be, const OP *op, const column_tile &t, real_of<X> *room,
-                          const void **u, int64_t *ld) {
+                          column_matrix<const real_of<X>> *u) {
+    using R = real_of<X>;
     const X *x = static_cast<const X *>(op->x);
-    *ld = t.pixels;
-    *u = x + t.sample * op->in * t.pixels + t.pixel;
-    if (op->act == TG_ACT_NONE && std::is_same_v<X, real_of<X>> && !t.crosses) {
-        return TG_OK;
+    if constexpr (std::is_same_v<X, R>) {
+        if (op->act == TG_ACT_NONE && is_in_place(t)) {
+            *u = in_place(t, op->in, x);
+            return TG_OK;
+        }
     }
-    *ld = t.count;
-    *u = room;
+    *u = matrix_of<const R>(t, room);
     gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
         t, op->in, op->act, x, room);
     return CUDA_LAUNCHED(be, "reading a tile");
 }
 
-/* dx from d (rows, count), the gradient at the output of w (rows, in): alpha w^T d, and so on.
- * `room` is for (in, count). */
+/* dx from d, the gradient at the output of w (rows, in): alpha w^T d, and so on. `room` is for
+ * (in, count). */
 template <class X, class OP>
 static tg_status input_gradient(tg_backend *be, const OP *op, const column_tile &t, int64_t rows,
-                                double alpha, const void *w, const void *d, int64_t ld,
-                                real_of<X> *room) {
+                                double alpha, const void *w,
+                                const column_matrix<const real_of<X>> &d, real_of<X> *room) {
     using R = real_of<X>;
     const tg_act act = op->through ? op->act : TG_ACT_NONE;
     X *dx = static_cast<X *>(op->dx);
-    if (act == TG_ACT_NONE && std::is_same_v<X, R> && !t.crosses) {
-        return multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in, TG_OP_N, d,
-                        ld, op->beta, dx + t.sample * op->in * t.pixels + t.pixel, t.pixels);
+    if constexpr (std::is_same_v<X, R>) {
+        if (act == TG_ACT_NONE && is_in_place(t)) {
+            return multiply_columns(be, t, TG_OP_T, op->in, rows, alpha, w, op->in, d, op->beta,
+                                    in_place(t, op->in, dx));
+        }
     }
-    tg_status status = multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in,
-                                TG_OP_N, d, ld, 0.0, room, t.count);
-    if (status == TG_OK) {
-        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
-        status = CUDA_LAUNCHED(be, "the gradient of an input");
-    }
-    return status;
+    TG_CALL(multiply_columns(be, t, TG_OP_T, op->in, rows, alpha, w, op->in, d, 0.0,
+                             matrix_of(t, room)));
+    scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->in, act, R(op->beta), room, static_cast<const X *>(op->x), dx);
+    return CUDA_LAUNCHED(be, "the gradient of an input");
 }
 
 #endif

@@ -21,8 +21,7 @@ static int64_t rows_of(const tg_mlp *op, bool backward) {
 }
 
 static column_tiles tiles_of(const tg_mlp *op, bool backward) {
-    return column_tiles_of(op->batch, op->pixels,
-                           rows_of(op, backward) * (int64_t)tg_dtype_size(op->dtype));
+    return column_tiles_of(op, rows_of(op, backward));
 }
 
 static size_t columns_workspace(const tg_mlp *op, bool backward) {
@@ -106,10 +105,10 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* h, and its slope if there is an array for it. */
 template <class R>
-static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t, const void *u,
-                           int64_t ld, R *h, R *slope) {
-    tg_status status = multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N, op->w1,
-                                op->in, TG_OP_N, u, ld, 0.0, h, t.count);
+static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                           const column_matrix<const R> &u, R *h, R *slope) {
+    tg_status status = multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, u,
+                                        0.0, matrix_of(t, h));
     if (status == TG_OK) {
         hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
@@ -144,14 +143,13 @@ template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp
     const mlp_matrices<R> m = matrices_of<R>(op, false);
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
-        const void *u = NULL;
-        int64_t ld = 0;
+        column_matrix<const R> u = {};
         TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
+            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, NULL));
-        TG_TRY(multiply(be, op->dtype, op->out, t.count, op->hidden, 1.0, TG_OP_N, op->w2,
-                        op->hidden, TG_OP_N, m.h, t.count, 0.0, m.f, t.count));
+        TG_TRY(hidden_of<R>(be, op, t, u, m.h, NULL));
+        TG_TRY(multiply_columns(be, t, TG_OP_N, op->out, op->hidden, 1.0, op->w2, op->hidden,
+                                matrix_of<const R>(t, m.h), 0.0, matrix_of(t, m.f)));
         TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.f);
         }));
@@ -173,8 +171,8 @@ static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_
             first, m.sums2);
         return CUDA_LAUNCHED(be, "reading a tile");
     }));
-    TG_TRY(multiply(be, op->dtype, op->hidden, t.count, op->out, 1.0, TG_OP_T, op->w2, op->hidden,
-                    TG_OP_N, m.f, t.count, 0.0, m.dh, t.count));
+    TG_TRY(multiply_columns(be, t, TG_OP_T, op->hidden, op->out, 1.0, op->w2, op->hidden,
+                            matrix_of<const R>(t, m.f), 0.0, matrix_of(t, m.dh)));
     times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
                                                                      first, m.sums1);
     TG_TRY(CUDA_LAUNCHED(be, "a hidden layer backwards"));
@@ -188,21 +186,20 @@ template <class R> static tg_status backward_columns(tg_backend *be, const tg_ml
     bool first = true;
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
-        const void *u = NULL;
-        int64_t ld = 0;
+        column_matrix<const R> u = {};
         TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
+            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, m.slope));
+        TG_TRY(hidden_of<R>(be, op, t, u, m.h, m.slope));
         TG_TRY(output_gradient<R>(be, op, t, first, m));
-        TG_TRY(multiply(be, op->dtype, op->out, op->hidden, t.count, 1.0, TG_OP_N, m.f, t.count,
-                        TG_OP_T, m.h, t.count, 1.0, op->dw2, op->hidden));
-        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, t.count, 1.0, TG_OP_N, m.dh, t.count,
-                        TG_OP_T, u, ld, 1.0, op->dw1, op->in));
+        TG_TRY(multiply_weights(be, t, op->out, op->hidden, 1.0, matrix_of<const R>(t, m.f),
+                                matrix_of<const R>(t, m.h), op->dw2));
+        TG_TRY(multiply_weights(be, t, op->hidden, op->in, 1.0, matrix_of<const R>(t, m.dh), u,
+                                op->dw1));
         if (op->dx) {
             TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-                return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0,
-                                                                    op->w1, m.dh, t.count, m.u);
+                return input_gradient<typename decltype(tag)::type>(
+                    be, op, t, op->hidden, 1.0, op->w1, matrix_of<const R>(t, m.dh), m.u);
             }));
         }
     }

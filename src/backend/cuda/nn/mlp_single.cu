@@ -24,8 +24,7 @@ template <class R> struct single_matrices {
 };
 
 static column_tiles tiles_of(const tg_mlp *op) {
-    return column_tiles_of(op->batch, op->pixels,
-                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype));
+    return column_tiles_of(op, op->in + op->hidden + 1);
 }
 
 static int64_t sums_of(const tg_mlp *op, bool backward) {
@@ -154,52 +153,15 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- all tiles ---- */
 
-/* Whether x and dx of a tile are multiplied in place, sample by sample. */
-static bool multiplies_in_place(const tg_mlp *op, const column_tile &t) {
-    return t.crosses && t.pixels >= 4096 && op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL;
-}
-
-/* C = op(w1) B + beta C for all samples of a tile; strides of rows and of samples. */
-static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column_tile &t,
-                                  tg_op op_w, const void *b, int64_t ldb, int64_t stride_b,
-                                  double beta, void *c, int64_t ldc, int64_t stride_c) {
-    tg_gemm g = {};
-    g.dtype = op->dtype;
-    g.op_a = op_w;
-    g.m = op_w == TG_OP_N ? op->hidden : op->in;
-    g.k = op_w == TG_OP_N ? op->in : op->hidden;
-    g.n = t.pixels;
-    g.alpha.re = 1.0;
-    g.beta.re = beta;
-    g.a = op->w1;
-    g.lda = op->in;
-    g.b = b;
-    g.ldb = ldb;
-    g.stride_b = stride_b;
-    g.c = c;
-    g.ldc = ldc;
-    g.stride_c = stride_c;
-    g.batch = t.count / t.pixels;
-    return cuda_gemm(be, &g);
-}
-
-/* u = act(x) and p = w1 u of a tile; by samples, u is the first one's. */
+/* u = act(x) and p = w1 u of a tile. */
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
-                           const single_matrices<R> &m, const void **u, int64_t *ld) {
-    if (multiplies_in_place(op, t)) {
-        const int64_t sample = op->in * t.pixels;
-        *u = static_cast<const R *>(op->x) + t.sample * sample;
-        *ld = t.pixels;
-        return multiply_samples(be, op, t, TG_OP_N, *u, t.pixels, sample, 0.0, m.p, t.count,
-                                t.pixels);
-    }
-    tg_status status = with_storage_of<R>(op->x_store, [&](auto tag) {
-        return input_of<typename decltype(tag)::type>(be, op, t, m.u, u, ld);
-    });
-    return status == TG_OK ? multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N,
-                                      op->w1, op->in, TG_OP_N, *u, *ld, 0.0, m.p, t.count)
-                           : status;
+                           const single_matrices<R> &m, column_matrix<const R> *u) {
+    TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
+        return input_of<typename decltype(tag)::type>(be, op, t, m.u, u);
+    }));
+    return multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, *u, 0.0,
+                            matrix_of(t, m.p));
 }
 
 template <class Y>
@@ -227,9 +189,8 @@ template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *
     const single_matrices<R> m = matrices_of<R>(op, false);
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
-        const void *u = NULL;
-        int64_t ld = 0;
-        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
+        column_matrix<const R> u = {};
+        TG_TRY(hidden_of<R>(be, op, t, m, &u));
         TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.p);
         }));
@@ -260,29 +221,18 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
     return status;
 }
 
-/* dw1 += p u^T, then dx; u as computed by hidden_of. */
+/* dw1 += p u^T, then dx. */
 template <class R>
 static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_tile &t,
-                                 const single_matrices<R> &m, const void *u, int64_t ld) {
-    const bool by_samples = multiplies_in_place(op, t);
-    const int64_t samples = by_samples ? t.count / t.pixels : 1, n = t.count / samples;
-    const int64_t sample = op->in * t.pixels;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; i < samples; i++) {
-        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, n, 1.0, TG_OP_N, m.p + i * n, t.count,
-                        TG_OP_T, static_cast<const R *>(u) + i * sample, ld, 1.0, op->dw1, op->in));
-    }
-    if (op->dx && by_samples) {
-        TG_TRY(multiply_samples(be, op, t, TG_OP_T, m.p, t.count, t.pixels, op->beta,
-                                static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
-    } else if (op->dx) {
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-            return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0, op->w1,
-                                                                m.p, t.count, m.u);
-        }));
-    }
-fail:
-    return status;
+                                 const single_matrices<R> &m, const column_matrix<const R> &u) {
+    const column_matrix<const R> p = matrix_of<const R>(t, m.p);
+    TG_CALL(multiply_weights(be, t, op->hidden, op->in, 1.0, p, u, op->dw1));
+    return op->dx ? with_storage_of<R>(op->x_store,
+                                       [&](auto tag) {
+                                           return input_gradient<typename decltype(tag)::type>(
+                                               be, op, t, op->hidden, 1.0, op->w1, p, m.u);
+                                       })
+                  : TG_OK;
 }
 
 template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
@@ -291,11 +241,10 @@ template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp 
     bool first = true;
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
-        const void *u = NULL;
-        int64_t ld = 0;
-        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
+        column_matrix<const R> u = {};
+        TG_TRY(hidden_of<R>(be, op, t, m, &u));
         TG_TRY(hidden_gradient<R>(be, op, t, first, m));
-        TG_TRY(input_gradients<R>(be, op, t, m, u, ld));
+        TG_TRY(input_gradients<R>(be, op, t, m, u));
     }
     TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
     TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));

@@ -202,7 +202,7 @@ static int64_t size_of(const tg_skip *op) {
 }
 
 static column_tiles tiles_of(const tg_skip *op) {
-    return column_tiles_of(op->batch, op->pixels, (op->in + op->out) * size_of(op));
+    return column_tiles_of(op, op->in + op->out);
 }
 
 /* The matrices of a tile in the workspace: (in, width) and (out, width), followed by sums. */
@@ -255,11 +255,10 @@ template <class T> static tg_status forward_columns(tg_backend *be, const tg_ski
     const column_tiles tiles = tiles_of(op);
     const skip_matrices<R> m = matrices_of<R>(op);
     for (column_tile t = {}; next_tile(tiles, &t);) {
-        const void *u = NULL;
-        int64_t ld = 0;
-        TG_CALL(input_of<T>(be, op, t, m.u, &u, &ld));
-        TG_CALL(multiply(be, op->dtype, op->out, t.count, op->in, op->alpha, TG_OP_N, op->weight,
-                         op->in, TG_OP_N, u, ld, 0.0, m.d, t.count));
+        column_matrix<const R> u = {};
+        TG_CALL(input_of<T>(be, op, t, m.u, &u));
+        TG_CALL(multiply_columns(be, t, TG_OP_N, op->out, op->in, op->alpha, op->weight, op->in, u,
+                                 0.0, matrix_of(t, m.d)));
         scatter_skip<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             t, op->out, R(op->beta), static_cast<const R *>(op->bias), m.d,
             static_cast<T *>(op->y));
@@ -268,20 +267,22 @@ template <class T> static tg_status forward_columns(tg_backend *be, const tg_ski
     return TG_OK;
 }
 
-/* dy of a tile: itself where nothing is summed and it is a matrix already. */
+/* dy of a tile: itself where nothing is summed and products can read it. */
 template <class T>
 static tg_status gradient_of(tg_backend *be, const tg_skip *op, const column_tile &t, bool first,
-                             const skip_matrices<real_of<T>> &m, const void **d, int64_t *ld) {
+                             const skip_matrices<real_of<T>> &m,
+                             column_matrix<const real_of<T>> *d) {
+    using R = real_of<T>;
     const T *dy = static_cast<const T *>(op->dy);
-    *ld = t.pixels;
-    *d = dy + t.sample * op->out * t.pixels + t.pixel;
-    if (!op->dbias && op->store == TG_STORE_FULL && !t.crosses) {
-        return TG_OK;
+    if constexpr (std::is_same_v<T, R>) {
+        if (!op->dbias && is_in_place(t)) {
+            *d = in_place(t, op->out, dy);
+            return TG_OK;
+        }
     }
-    *ld = t.count;
-    *d = m.d;
+    *d = matrix_of<const R>(t, m.d);
     gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->out, real_of<T>(1), dropout_of(), dy, m.d, first, m.sums);
+        t, op->out, R(1), dropout_of(), dy, m.d, first, m.sums);
     return CUDA_LAUNCHED(be, "reading a tile");
 }
 
@@ -291,16 +292,14 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
     const skip_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
-        const void *u = NULL, *d = NULL;
-        int64_t u_ld = 0, d_ld = 0;
-        TG_CALL(gradient_of<T>(be, op, t, first, m, &d, &d_ld));
+        column_matrix<const R> u = {}, d = {};
+        TG_CALL(gradient_of<T>(be, op, t, first, m, &d));
         if (op->dweight) {
-            TG_CALL(input_of<T>(be, op, t, m.u, &u, &u_ld));
-            TG_CALL(multiply(be, op->dtype, op->out, op->in, t.count, op->alpha, TG_OP_N, d, d_ld,
-                             TG_OP_T, u, u_ld, 1.0, op->dweight, op->in));
+            TG_CALL(input_of<T>(be, op, t, m.u, &u));
+            TG_CALL(multiply_weights(be, t, op->out, op->in, op->alpha, d, u, op->dweight));
         }
         if (op->dx) {
-            TG_CALL(input_gradient<T>(be, op, t, op->out, op->alpha, op->weight, d, d_ld, m.u));
+            TG_CALL(input_gradient<T>(be, op, t, op->out, op->alpha, op->weight, d, m.u));
         }
     }
     if (op->dbias) {
