@@ -93,21 +93,22 @@ fail:
 
 /* ---- selection ---- */
 
-bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+int64_t cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     dense_mode mode;
     if (!op->source.dense || op->source.store != TG_STORE_FULL || op->bitmap ||
         plan->real != TG_F32 || plan->parts != 2 || (uintptr_t)op->source.dense % 16 != 0 ||
         !only_mode(&op->modes, &mode)) {
-        return false;
+        return 0;
     }
-    if (mode.right > 1) {
-        const int64_t most = longer(mode.factor.dim, mode.factor.rank);
-        return mode.left * mode.right * most <= INT32_MAX &&
-               cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
-                   CUDA_OWN_DIRECT;
-    }
-    return mode.left % products_of(&mode) == 0 &&
-           products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;
+    const int64_t most = longer(mode.factor.dim, mode.factor.rank);
+    const bool fits =
+        mode.right > 1
+            ? mode.left * mode.right * most <= INT32_MAX &&
+                  cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
+                      CUDA_OWN_DIRECT
+            : mode.left % products_of(&mode) == 0 &&
+                  products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;
+    return fits ? plan->dim0 : 0;
 }
 
 tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {

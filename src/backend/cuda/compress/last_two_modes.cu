@@ -367,7 +367,7 @@ static tg_status allow(const tg_backend *be, const void *kernel, const plane_gri
 
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out) {
-    if (cuda_planes_contract_fits(be, &plan->planes)) {
+    if (plan->contracts == PLANES_SHARED) {
         return cuda_planes_contract_resident(be, plan, workspace, count, in, out);
     }
     const plane_grid grid = grid_of(plan, count);
@@ -386,9 +386,8 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
-    if (planes_at_once > 0) {
-        return cuda_planes_expand_resident(be, plan, workspace, planes_at_once, false, in, call);
+    if (plan->resident > 0) {
+        return cuda_planes_expand_resident(be, plan, workspace, plan->resident, false, in, call);
     }
     grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;

@@ -33,13 +33,14 @@ static int64_t pad(int64_t reals) {
 struct mode {
     int64_t dim, rank;
     const void *factor;
+    int of; /* the tensor */
 };
 
 /* Modes of size 1 without a factor are dropped and neighbours without one merged, except mode 0. */
 static int collect_modes(const tg_multimode *modes, mode *list) {
     int count = 0;
     for (int d = 0; d < modes->ndim; d++) {
-        const mode now = {modes->dim[d], modes->rank[d], modes->factor[d]};
+        const mode now = {modes->dim[d], modes->rank[d], modes->factor[d], d};
         if (d > 0 && !now.factor && now.dim == 1) {
             continue;
         }
@@ -56,8 +57,8 @@ static int collect_modes(const tg_multimode *modes, mode *list) {
 
 static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *used) {
     const int64_t rows = padded ? pad(m->rank) : m->rank;
-    cuda_factor factor = {m->factor,           m->dim, m->rank,      rows,
-                          pad(parts * m->dim), *used,  CUDA_OWN_NONE};
+    cuda_factor factor = {m->factor,           m->dim, m->rank,       rows,
+                          pad(parts * m->dim), *used,  CUDA_OWN_NONE, m->of};
     *used += parts * factor.rows * factor.ld;
     *used = (*used + 63) / 64 * 64;
     return factor;
@@ -74,7 +75,7 @@ static int64_t entries_of(const mode *list, int begin, int end) {
 
 /* The modes from the last down to the first with a factor, except mode 0, as steps. */
 static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, int64_t *used) {
-    const mode none = {1, 1, NULL};
+    const mode none = {1, 1, NULL, 0};
     const int last = count > 1 ? count - 1 : 1;
     const mode *tail = count > 1 ? &list[last] : &none;
     const int64_t left = entries_of(list, 1, last);
@@ -107,7 +108,7 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
 
 /* Steps 0 and 1 in one pass, if possible; for split numbers only the sizes, which the kernels for
  * the last mode use. */
-static void plan_planes(cuda_plan *plan) {
+static void plan_planes(const tg_backend *be, cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
     if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
         return;
@@ -120,6 +121,12 @@ static void plan_planes(cuda_plan *plan) {
     }
     plan->planes.at = plan->size;
     plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
+    if (plan->planes.tiles > 0) {
+        plan->contracts = cuda_sm90_contract_fits(be, &plan->planes)     ? PLANES_HOPPER
+                          : cuda_planes_contract_fits(be, &plan->planes) ? PLANES_SHARED
+                                                                         : PLANES_WARPS;
+        plan->resident = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
+    }
 }
 
 /* Which modes our own kernels multiply; cuBLAS multiplies the others. */
@@ -161,7 +168,7 @@ static int buffer_of(const cuda_plan *plan, int q) {
     return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
 }
 
-cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
+cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes) {
     mode list[TG_MAX_NDIM] = {};
     const int count = collect_modes(modes, list);
     int begin = 0;
@@ -180,7 +187,7 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     }
     plan.split = be->math == TG_MATH_FP32;
     if (plan.real == TG_F32 && plan.parts == 2) {
-        plan_planes(&plan);
+        plan_planes(be, &plan);
         plan_own_kernels(be, &plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {

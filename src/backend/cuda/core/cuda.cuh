@@ -37,6 +37,7 @@ struct cuda_state {
     cusolverDnHandle_t solver; /* NULL until it is needed */
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, valid within one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
+    struct cuda_plans *plans; /* compress/plans.cu */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -87,6 +88,7 @@ void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
 void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
+size_t cuda_plans_bytes(void); /* compress/plans.cu: none made is all bytes 0 */
 
 /* ---- cuBLAS and cuSOLVER, opened at run time ---- */
 

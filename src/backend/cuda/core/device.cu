@@ -157,6 +157,7 @@ static void cuda_close(tg_backend *be) {
         cudaStreamDestroy(cuda->stream);
     }
     cudaGetLastError(); /* a lost device has nothing to shut down */
+    tg_mem_free(be->ctx, cuda->plans);
     tg_mem_free(be->ctx, cuda);
     be->state = NULL;
 }
@@ -218,6 +219,9 @@ static tg_status cuda_open(tg_backend *be) {
                           "making a stream"));
     }
     cuda->memory.stream = cuda->stream;
+    cuda->plans = static_cast<struct cuda_plans *>(
+        tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, cuda_plans_bytes()));
+    TG_TRY(cuda->plans ? TG_OK : TG_E_MEMORY);
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
                       "making a stream"));
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->side_stream, cudaStreamNonBlocking),

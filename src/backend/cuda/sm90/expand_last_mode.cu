@@ -245,14 +245,15 @@ static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage s
     return buffers;
 }
 
-bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+int64_t cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const cuda_planes &s = plan->planes;
     const bool stored =
         op->out_store == TG_STORE_FULL || (op->out_store == TG_STORE_BF16 && !plan->split);
-    return cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
-           plan->step[1].left * s.d2 % TILE == 0 && s.d3 <= PLANES_D3 && s.d3 % 2 == 1 &&
-           s.right % 4 == 0 && s.right <= 48 && (uintptr_t)op->out % 16 == 0 &&
-           (uintptr_t)op->values % 8 == 0 && buffers_for(be, plan, op->out_store) > 0;
+    const bool fits = cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
+                      plan->step[1].left * s.d2 % TILE == 0 && s.d3 <= PLANES_D3 && s.d3 % 2 == 1 &&
+                      s.right % 4 == 0 && s.right <= 48 && (uintptr_t)op->out % 16 == 0 &&
+                      (uintptr_t)op->values % 8 == 0 && buffers_for(be, plan, op->out_store) > 0;
+    return fits ? plan->large_chunk : 0;
 }
 
 /* Selects the kernel; 16-bit formats support neither split numbers nor short rows. */

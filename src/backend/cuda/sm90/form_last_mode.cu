@@ -469,17 +469,17 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
     });
 }
 
-bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     form_task task = form_task();
     if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
         s.d2 % ROWS != 0 || s.d3 > MAX_ROW_ENTRIES || s.d3 % 2 == 0 || s.right > 48) {
-        return false;
+        return 0;
     }
     share_out(be, plan, source->batch, &task);
-    return task.stages > 0;
+    return task.stages > 0 ? plan->large_chunk : 0;
 }
 
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,

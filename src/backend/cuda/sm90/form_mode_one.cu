@@ -383,7 +383,7 @@ static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *
     const cuda_planes &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
     int most = 0;
-    return cuda_is_taken_out(op) && cuda_sm90_contract_fits(be, &s) && plan->gathers &&
+    return cuda_is_taken_out(op) && plan->contracts == PLANES_HOPPER && plan->gathers &&
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
            plan->step[2].dim == dim1 && plan->step[2].factor.rank <= 48 &&
            plan->dim0 % INDICES == 0 && dim1 % PART == 0 && dim1 <= CHANNELS &&
@@ -400,8 +400,8 @@ static int64_t runs_at(const cuda_plan *plan) {
     return (plan->middle - runs * (int64_t)(sizeof(kept_run) / sizeof(float))) / 4 * 4;
 }
 
-int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
-                                 const cuda_plan *plan) {
+int64_t cuda_sm90_mode_one_fits(const tg_backend *be, const tg_compress *op,
+                                const cuda_plan *plan) {
     if (!suits(be, op, plan)) {
         return 0;
     }
