@@ -53,14 +53,6 @@ static inline float4 *before_of(const cuda_plan *plan, void *workspace) {
     return const_cast<float4 *>(cuda_planes_before(plan, workspace));
 }
 
-/* Bytes of a block; 0 if the device query fails. */
-static inline int max_shared(const tg_backend *be) {
-    int most = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                                     cuda_state_of(be)->device);
-    return error == cudaSuccess ? most : 0;
-}
-
 /* ---- products ---- */
 
 /* T of 16 rows j3 and 8 columns i2, parts apart. */
@@ -274,7 +266,7 @@ static contract_kernel kernel_of(const contract_shape &c) {
 
 bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s) {
     const contract_shape c = shape_of(*s);
-    return c.steps > 0 && shared_bytes(c) <= max_shared(be);
+    return c.steps > 0 && shared_bytes(c) <= cuda_state_of(be)->max_shared;
 }
 
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {

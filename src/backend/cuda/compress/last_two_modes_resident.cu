@@ -504,10 +504,8 @@ template <class O, class IN>
 static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
     const int shared = shared_bytes<IN>(s, kept);
     const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
-    int most = 0, blocks = 0;
-    const bool fits = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                             cuda_state_of(be)->device) == cudaSuccess &&
-                      shared <= most &&
+    int blocks = 0;
+    const bool fits = shared <= cuda_state_of(be)->max_shared &&
                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            shared) == cudaSuccess &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),

@@ -26,6 +26,7 @@ enum {
 struct cuda_state {
     int device;
     int processors; /* multiprocessors of the device */
+    int max_shared; /* bytes of shared memory of a block, at most */
     bool is_hopper; /* kernels of sm90/ run: compute capability 9.0, and compiled for it */
     cudaStream_t stream;
     cudaStream_t copy_stream; /* copies, concurrent with `stream` */

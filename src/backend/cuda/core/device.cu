@@ -231,6 +231,10 @@ static tg_status cuda_open(tg_backend *be) {
     TG_TRY(CUDA_CHECK(
         be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
         "asking the GPU"));
+    TG_TRY(CUDA_CHECK(be,
+                      cudaDeviceGetAttribute(&cuda->max_shared,
+                                             cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
+                      "asking the GPU"));
     TG_TRY(find_hopper(be));
     cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);

@@ -263,35 +263,28 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
     const cuda_state *cuda = cuda_state_of(be);
     const int rows = job->dim <= GROUP ? GROUP : 2 * GROUP;
     const int64_t bytes = (int64_t)tiles * TILE * TILE * parts * (int64_t)sizeof(double);
-    int resident = 0, most = 0;
+    int resident = 0;
     out->kernel =
         parts == 2 ? kernel_of<2>(job->right == 1, rows) : kernel_of<1>(job->right == 1, rows);
     out->threads = 32 * (tiles + rows / GROUP);
-    tg_status status = CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
-        "preparing a Gram matrix");
     job->ahead = 2;
-    if (shared_bytes(job, parts, rows) > (size_t)most) {
+    if (shared_bytes(job, parts, rows) > (size_t)cuda->max_shared) {
         job->ahead = 1;
     }
     out->shared = shared_bytes(job, parts, rows);
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be,
-                            cudaFuncSetAttribute((const void *)out->kernel,
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 (int)out->shared),
-                            "preparing a Gram matrix");
-    }
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be,
-                            cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                                &resident, (const void *)out->kernel, out->threads, out->shared),
-                            "preparing a Gram matrix");
-    }
+    TG_CALL(CUDA_CHECK(be,
+                       cudaFuncSetAttribute((const void *)out->kernel,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            (int)out->shared),
+                       "preparing a Gram matrix"));
+    TG_CALL(CUDA_CHECK(be,
+                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                           &resident, (const void *)out->kernel, out->threads, out->shared),
+                       "preparing a Gram matrix"));
     const int64_t room = CUDA_BLAS_BYTES / bytes;
     const int64_t running = (int64_t)(resident > 1 ? resident : 1) * cuda->processors;
     out->blocks = running < room ? running : room;
-    return status;
+    return TG_OK;
 }
 
 /* Runs all triangles (or squares) of the result, as many at a time as have partial sums that fit

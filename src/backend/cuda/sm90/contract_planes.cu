@@ -456,13 +456,10 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 /* ---- launches ---- */
 
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
-    int most = 0;
     return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > MAX_PLANE_ROWS / 2 &&
            s->d2 <= MAX_PLANE_ROWS && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
            2 * s->right <= N && s->right % 4 == 0 &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           layout_of(s->d2, s->d3).all <= most;
+           layout_of(s->d2, s->d3).all <= cuda_state_of(be)->max_shared;
 }
 
 template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contract_task) {

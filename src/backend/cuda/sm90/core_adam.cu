@@ -472,11 +472,8 @@ bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const
         static_cast<const float2 *>(op->core) - static_cast<const float2 *>(adam->grad);
     const int needed =
         is_small(dim, rank) ? layout_of<48, 64>(dim).all : layout_of<88, 128>(dim).all;
-    int room = 0;
     return size <= INT32_MAX && (before == 0 || before + size == adam->n) &&
-           cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           needed <= room;
+           needed <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, int DIM, bool WIDE, bool HALF>

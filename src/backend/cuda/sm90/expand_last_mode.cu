@@ -229,17 +229,13 @@ template <class F> static auto with_sizes(int d3, int right, F f) {
 static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
     const cuda_planes &s = plan->planes;
     const int n = s.d3 <= 36 ? 72 : 136;
-    int most = 0, buffers = MAX_BUFFERS;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
-        return 0;
-    }
+    int buffers = MAX_BUFFERS;
     const auto bytes = [&] {
         return store == TG_STORE_FULL
                    ? layout_of<float>(n, plan->split, s.right, s.d3, buffers).all
                    : layout_of<__nv_bfloat16>(n, false, s.right, s.d3, buffers).all;
     };
-    while (buffers > 0 && bytes() > most) {
+    while (buffers > 0 && bytes() > cuda_state_of(be)->max_shared) {
         buffers--;
     }
     return buffers;

@@ -445,12 +445,8 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
 /* Stages of dy and samples per stage, 0 if they do not fit. */
 static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
     const cuda_planes &s = plan->planes;
-    int most = 0;
+    const int most = cuda_state_of(be)->max_shared;
     task->stages = task->samples = 0;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
-        return;
-    }
     with_sizes(s, batch, [&](auto n, auto steps, auto) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
         for (int parts = 1; parts <= batch && task->stages == 0; parts++) {

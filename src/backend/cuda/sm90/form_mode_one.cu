@@ -382,16 +382,14 @@ static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
-    int most = 0;
     return cuda_is_taken_out(op) && plan->contracts == PLANES_HOPPER && plan->gathers &&
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
            plan->step[2].dim == dim1 && plan->step[2].factor.rank <= 48 &&
            plan->dim0 % INDICES == 0 && dim1 % PART == 0 && dim1 <= CHANNELS &&
            frequencies % WIDTH == 0 && frequencies <= MAX_WINDOWS * WIDTH && source->batch > 0 &&
            source->batch <= 8 && (uintptr_t)op->workspace % 16 == 0 &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           bytes_of(dim1, plan->step[2].factor.rank, source->batch) <= most;
+           bytes_of(dim1, plan->step[2].factor.rank, source->batch) <=
+               cuda_state_of(be)->max_shared;
 }
 
 /* Where lay_out_runs stores its result in the workspace: at the end of the buffers. */

@@ -178,11 +178,8 @@ bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool s
             return split ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
         });
     };
-    int most = 0;
     return cuda_state_of(be)->is_hopper &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= most;
+           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, core_side CORE, bool SPLIT>

@@ -90,8 +90,5 @@ tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared,
 }
 
 bool tensor_fits(const tg_backend *be, size_t shared) {
-    int most = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                                     cuda_state_of(be)->device);
-    return error == cudaSuccess && shared <= (size_t)most;
+    return shared <= (size_t)cuda_state_of(be)->max_shared;
 }
