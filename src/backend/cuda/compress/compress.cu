@@ -2,6 +2,12 @@
  * rest. See compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
 
+static tg_status middle_to_core(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    return cuda_plan_middle_to_core(be, plan, op->workspace,
+                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                    op->beta, op->core);
+}
+
 /* ---- chunk by chunk ---- */
 
 /* Whether G is stored like a chunk of all of it, aligned for 16-byte loads. */
@@ -16,30 +22,25 @@ static bool has_chunk_layout(const tg_compress *op, const cuda_plan *plan) {
 static tg_status project_streamed(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool rows = cuda_sm90_contract_rows_fits(be, plan);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, &chain, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
         chain.apart =
             begin > 0 && plan->steps > 2; /* mode 1 of the previous chunk reads another state */
-        TG_TRY(cuda_sm90_form(be, op, &chain, begin, count, now));
+        TG_CALL(cuda_sm90_form(be, op, &chain, begin, count, now));
         chain.chained = true;
         chain.apart = false;
         for (int q = 1; q < plan->steps; q++) {
             char *next = cuda_plan_large_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(q == 1 && rows
-                       ? cuda_sm90_contract_rows(be, &chain, count, now, next)
-                       : cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_CALL(q == 1 && rows
+                        ? cuda_sm90_contract_rows(be, &chain, count, now, next)
+                        : cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
 /* Whether the planes kernel gathers the kept entries, if there are any. */
@@ -64,26 +65,21 @@ static tg_status project_in_place(tg_backend *be, const tg_compress *op, const c
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     const int64_t most = plan->project_at_once;
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += most) {
         const int64_t count = shorter(most, plan->dim0 - begin);
         const char *in =
             static_cast<const char *>(op->source.dense) + begin * plan->unit * entry_size;
         char *end = cuda_plan_state(plan, op->workspace, plan->steps, begin);
         char *now = plan->steps == 2 ? end : cuda_plan_at(plan, op->workspace, plan->buffer[0]);
-        TG_TRY(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, false, in,
-                                  now));
+        TG_CALL(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, false,
+                                   in, now));
         chain.chained = true;
         if (plan->steps == 3) {
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
         }
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
 /* Contracts mode 1 while forming the gradient, then the planes of the result. */
@@ -92,22 +88,17 @@ static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const c
     char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
     tg_compress formed = *op; /* nothing is left to mask or count */
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     formed.guard = NULL;
     chain.chained = true;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
-    TG_TRY(cuda_sm90_mode_one_runs(be, op, &chain));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_sm90_mode_one_runs(be, op, &chain));
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
         const int64_t count = shorter(chunk, plan->dim0 - begin);
-        TG_TRY(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
-        TG_TRY(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
-                                  cuda_plan_state(plan, op->workspace, plan->steps, begin)));
+        TG_CALL(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
+        TG_CALL(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
+                                   cuda_plan_state(plan, op->workspace, plan->steps, begin)));
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
 /* Chunk by chunk, both last modes by the given kernel, the others one by one. */
@@ -133,15 +124,14 @@ static tg_status project_chunks(tg_backend *be, const tg_compress *op, const cud
     const int64_t chunk = plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     if (tight) {
         chain.view.ld = 2 * chain.view.cols;
         chain.chained = true;
     }
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
-    TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
-        TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
+        TG_CALL(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
         const int64_t count = shorter(chunk, plan->dim0 - begin);
@@ -151,37 +141,36 @@ static tg_status project_chunks(tg_backend *be, const tg_compress *op, const cud
                   begin * plan->unit * entry_size;
         } else {
             chain.apart = tight && begin > 0 && plan->steps > 2; /* mode 1 reads another state */
-            TG_TRY(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
+            TG_CALL(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
             chain.apart = false;
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
             char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
-                                              false, now, next)
-                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            TG_CALL(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
+                                               false, now, next)
+                          : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
         for (; q < plan->steps; q++) {
             char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
         if (!plan->gathers) {
-            TG_TRY(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
-                                           op->core));
+            TG_CALL(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
+                                            op->core));
         }
     }
     if (plan->gathers) {
         const void *middle = ready && plan->steps == 0
                                  ? op->source.dense
                                  : cuda_plan_at(plan, op->workspace, plan->middle);
-        TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
-                                        op->core));
+        TG_CALL(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
+                                         op->core));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- modes 0 and 1 before the gradient ---- */
@@ -224,20 +213,10 @@ static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan
 static tg_status contract_channels(tg_backend *be, const tg_compress *op, int d, tg_op how,
                                    int64_t frequencies, const void *from, const void *to) {
     const tg_multimode *modes = &op->modes;
-    tg_gemm gemm = tg_gemm();
-    gemm.dtype = modes->dtype;
-    gemm.op_a = how;
-    gemm.m = modes->rank[d];
-    gemm.n = frequencies;
-    gemm.k = modes->dim[d];
-    gemm.alpha.re = 1.0;
-    gemm.a = modes->factor[d];
-    gemm.lda = modes->rank[d];
-    gemm.b = from;
-    gemm.ldb = frequencies;
+    tg_gemm gemm = gemm_of(modes->dtype, modes->rank[d], frequencies, modes->dim[d], 1.0, how,
+                           modes->factor[d], modes->rank[d], TG_OP_N, from, frequencies, 0.0,
+                           const_cast<void *>(to), frequencies);
     gemm.stride_b = gemm.k * frequencies;
-    gemm.c = const_cast<void *>(to);
-    gemm.ldc = frequencies;
     gemm.stride_c = gemm.m * frequencies;
     gemm.batch = op->source.batch;
     return modes->factor[d] ? cuda_gemm(be, &gemm) : TG_OK;
@@ -276,11 +255,11 @@ static bool always_counts(const tg_backend *, const tg_compress *, const cuda_pl
 }
 
 const cuda_path<tg_compress> cuda_project_paths[] = {
-    {{"values alone", "form"}, fits_values, gather_values, NULL},
+    {{"values alone", "form"}, fits_values, gather_values},
     {{"resident, in place", "contract_planes"}, fits_in_place, project_in_place, always_counts},
-    {{"one mode", "one product"}, cuda_dense_mode_fits, cuda_dense_mode, NULL},
-    {{"channels first", "cuBLAS, then the smaller call"}, fits_small, project_small, NULL},
-    {{"streamed", "form_and_contract, contract_rows"}, cuda_sm90_form_fits, project_streamed, NULL},
+    {{"one mode", "one product"}, cuda_dense_mode_fits, cuda_dense_mode},
+    {{"channels first", "cuBLAS, then the smaller call"}, fits_small, project_small},
+    {{"streamed", "form_and_contract, contract_rows"}, cuda_sm90_form_fits, project_streamed},
     {{"resident, mode 1 first", "form_mode_one, contract_planes"},
      cuda_sm90_mode_one_fits,
      project_mode_one,
@@ -291,10 +270,9 @@ const cuda_path<tg_compress> cuda_project_paths[] = {
      counts_in_forming},
     {{"planes, factors in shared memory", "form, contract_resident"},
      fits_chunks<PLANES_SHARED>,
-     project_chunks,
-     NULL},
-    {{"planes", "form, contract"}, fits_chunks<PLANES_WARPS>, project_chunks, NULL},
-    {{"general", "form, a product for each mode"}, fits_chunks<PLANES_NONE>, project_chunks, NULL},
+     project_chunks},
+    {{"planes", "form, contract"}, fits_chunks<PLANES_WARPS>, project_chunks},
+    {{"general", "form, a product for each mode"}, fits_chunks<PLANES_NONE>, project_chunks},
 };
 
 /* ---- slots ---- */

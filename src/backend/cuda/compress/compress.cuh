@@ -92,7 +92,7 @@ template <class OP> struct cuda_path {
     int64_t (*fits)(const tg_backend *be, const OP *op, const cuda_plan *plan);
     tg_status (*run)(tg_backend *be, const OP *op, const cuda_plan *plan);
     /* Whether a projection counts non-finite entries itself; NULL: a pass of its own does. */
-    bool (*counts)(const tg_backend *be, const OP *op, const cuda_plan *plan);
+    bool (*counts)(const tg_backend *be, const OP *op, const cuda_plan *plan) = NULL;
 };
 
 struct cuda_plan {

@@ -64,31 +64,19 @@ static __global__ void __launch_bounds__(THREADS)
 static tg_status multiply_rows(tg_backend *be, const tg_compress *op, const dense_mode *mode) {
     const int64_t dim = mode->factor.dim, rank = mode->factor.rank;
     const int64_t products = products_of(mode), width = width_of(mode), size = 2 * rank * width;
-    tg_status status = TG_OK;
     for (int64_t q = 0; q < products; q++) {
         float *factor = static_cast<float *>(op->workspace) + q * size;
         write_rows<<<cuda_blocks(be, size, THREADS), THREADS, 0, cuda_stream(be)>>>(
             mode->factor, width, q, factor);
-        TG_TRY(CUDA_LAUNCHED(be, "laying out factors"));
-        tg_gemm gemm = tg_gemm();
-        gemm.dtype = TG_F32;
-        gemm.op_b = TG_OP_T;
-        gemm.m = mode->left / products;
-        gemm.n = 2 * rank;
-        gemm.k = width;
-        gemm.alpha.re = op->scale;
-        gemm.beta.re = op->beta;
-        gemm.a = static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1);
-        gemm.lda = products * 2 * dim;
-        gemm.b = factor;
-        gemm.ldb = width;
-        gemm.c = static_cast<float *>(op->core) + q * 2 * rank;
-        gemm.ldc = products * 2 * rank;
-        gemm.batch = 1;
-        TG_TRY(cuda_gemm(be, &gemm));
+        TG_CALL(CUDA_LAUNCHED(be, "laying out factors"));
+        const tg_gemm gemm =
+            gemm_of(TG_F32, mode->left / products, 2 * rank, width, op->scale, TG_OP_N,
+                    static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1),
+                    products * 2 * dim, TG_OP_T, factor, width, op->beta,
+                    static_cast<float *>(op->core) + q * 2 * rank, products * 2 * rank);
+        TG_CALL(cuda_gemm(be, &gemm));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- selection ---- */

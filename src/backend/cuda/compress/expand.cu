@@ -208,29 +208,27 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
                              const void *core, int64_t most, F use) {
     const int stop = plan->planes.tiles > 0 ? 2 : 0;
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, false, workspace));
-    TG_TRY(cuda_planes_factors(be, plan, false, workspace));
+    TG_CALL(cuda_plan_factors(be, plan, false, workspace));
+    TG_CALL(cuda_planes_factors(be, plan, false, workspace));
     chain.chained = cuda_state_of(be)->is_hopper && stop > 0 && plan->gathers;
     if (plan->gathers) {
-        TG_TRY(cuda_plan_middle_of_core(be, &chain, workspace, core));
+        TG_CALL(cuda_plan_middle_of_core(be, &chain, workspace, core));
     }
     for (int64_t first = 0; first < plan->dim0; first += most) {
         const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
-            TG_TRY(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
+            TG_CALL(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
         }
         for (int q = plan->steps - 1; q >= stop; q--) {
             char *next = most > plan->chunk ? cuda_plan_at(plan, workspace, plan->buffer[0])
                                             : cuda_plan_state(plan, workspace, q, first);
-            TG_TRY(cuda_plan_step(be, &chain, workspace, q, false, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, workspace, q, false, count, now, next));
             now = next;
         }
-        TG_TRY(use(&chain, now, first, count));
+        TG_CALL(use(&chain, now, first, count));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Expands the last two modes of a chunk alone: `chunk` and the view of the chain become the
@@ -270,27 +268,25 @@ template <class F> static tg_status with_f32_or_bf16(const tg_expand *op, F f) {
 /* Large chunks, whose last mode and update are one kernel. */
 static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
+    TG_CALL(cuda_plan_factors(be, &chain, false, op->workspace));
     chain.chained = true;
-    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
+    TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
         for (int q = plan->steps - 1; q >= 1; q--) {
             char *next = cuda_plan_large_state(plan, op->workspace, q, first);
             chain.apart = first > 0 && q == 2; /* the previous update reads another state */
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
-        TG_TRY(with_f32_or_bf16(op, [&](auto tag) {
+        TG_CALL(with_f32_or_bf16(op, [&](auto tag) {
             const auto call = finish_call_of<decltype(tag), 2>(op, plan, NULL, first, count);
             return cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Indices of mode 0 whose numbers after mode 1 fit into the room of `middle`. */
@@ -341,16 +337,15 @@ static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_pla
     const char *middle = cuda_plan_at(plan, op->workspace, plan->middle);
     const bool rounds = rounds_to_16_bits(op);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     if (!STREAMED) {
-        TG_TRY(cuda_planes_expand_factors(be, plan, op->workspace));
+        TG_CALL(cuda_planes_expand_factors(be, plan, op->workspace));
     }
     chain.chained = true;
-    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
+    TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += most) {
         const int64_t count = shorter(most, plan->dim0 - first);
-        TG_TRY(cuda_mode_half(be, &chain, op->workspace, first, count));
-        TG_TRY(with_f32_or_bf16(op, [&](auto tag) {
+        TG_CALL(cuda_mode_half(be, &chain, op->workspace, first, count));
+        TG_CALL(with_f32_or_bf16(op, [&](auto tag) {
             const auto call = finish_call_of<decltype(tag), 2>(op, plan, NULL, first, count);
             return STREAMED
                        ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
@@ -358,8 +353,7 @@ static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_pla
                                                      plan->expand_at_once, rounds, middle, &call);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int64_t fits_resident(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
@@ -411,26 +405,14 @@ static tg_status expand_chunks(tg_backend *be, const tg_expand *op, const cuda_p
 }
 
 const cuda_path<tg_expand> cuda_expand_paths[] = {
-    {{"values alone", "finish"}, fits_values, add_values, NULL},
-    {{"f16, streamed", "multiply_half, expand_planes"},
-     fits_half_streamed,
-     expand_half<true>,
-     NULL},
-    {{"f16, resident", "multiply_half, expand_resident"},
-     fits_half_resident,
-     expand_half<false>,
-     NULL},
-    {{"streamed", "expand_and_update"}, cuda_sm90_expand_fits, expand_streamed, NULL},
-    {{"resident", "a product for each mode, expand_resident"},
-     fits_resident,
-     expand_planes<true>,
-     NULL},
-    {{"planes", "a product for each mode, expand_planes"}, fits_planes, expand_planes<false>, NULL},
-    {{"planes, then update", "expand_planes, finish"},
-     fits_planes_then_update,
-     expand_chunks,
-     NULL},
-    {{"general", "a product for each mode, finish"}, fits_always, expand_chunks, NULL},
+    {{"values alone", "finish"}, fits_values, add_values},
+    {{"f16, streamed", "multiply_half, expand_planes"}, fits_half_streamed, expand_half<true>},
+    {{"f16, resident", "multiply_half, expand_resident"}, fits_half_resident, expand_half<false>},
+    {{"streamed", "expand_and_update"}, cuda_sm90_expand_fits, expand_streamed},
+    {{"resident", "a product for each mode, expand_resident"}, fits_resident, expand_planes<true>},
+    {{"planes", "a product for each mode, expand_planes"}, fits_planes, expand_planes<false>},
+    {{"planes, then update", "expand_planes, finish"}, fits_planes_then_update, expand_chunks},
+    {{"general", "a product for each mode, finish"}, fits_always, expand_chunks},
 };
 
 /* ---- slots ---- */

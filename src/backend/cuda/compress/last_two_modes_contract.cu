@@ -282,18 +282,10 @@ tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, v
                                         int64_t count, const void *in, void *out) {
     const contract_shape c = shape_of(plan->planes);
     const int64_t planes = count * plan->step[1].left;
-    const contract_kernel kernel = kernel_of(c);
-    const int shared = shared_bytes(c);
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "setting up a kernel");
-    if (status != TG_OK) {
-        return status;
-    }
     const int threads = CONTRACT_WARPS / c.crew * c.crew * 32;
-    kernel<<<(unsigned)shorter(planes, cuda_state_of(be)->processors), threads, (size_t)shared,
-             cuda_stream(be)>>>(plan->planes, c, planes, (int)plan->view.ld,
-                                static_cast<const float *>(in), last_of(plan, workspace),
-                                before_of(plan, workspace), static_cast<float *>(out));
-    return CUDA_LAUNCHED(be, "contracting two modes");
+    return launch_alone(be, "contracting two modes", kernel_of(c),
+                        (unsigned)shorter(planes, cuda_state_of(be)->processors), threads,
+                        (size_t)shared_bytes(c), plan->planes, c, planes, (int)plan->view.ld,
+                        static_cast<const float *>(in), last_of(plan, workspace),
+                        before_of(plan, workspace), static_cast<float *>(out));
 }

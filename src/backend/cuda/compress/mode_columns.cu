@@ -276,22 +276,14 @@ cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor
 }
 
 template <int M, core_side CORE> static tg_status run_tiles(tg_backend *be, mode_call s) {
-    const auto kernel = multiply_columns<M, CORE>;
-    const int shared = (int)shared_bytes(s);
     s.tiles.per = (s.n + 8 * tiles_across(M) - 1) / (8 * tiles_across(M));
     s.tiles.all = s.tiles.per * s.matrices;
     if (s.tiles.all == 0) {
         return TG_OK;
     }
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "setting up a kernel");
-    if (status != TG_OK) {
-        return status;
-    }
-    kernel<<<(unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors), threads_of(M),
-             (size_t)shared, cuda_stream(be)>>>(s);
-    return CUDA_LAUNCHED(be, "multiplying a mode");
+    return launch_alone(be, "multiplying a mode", multiply_columns<M, CORE>,
+                        (unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors),
+                        threads_of(M), shared_bytes(s), s);
 }
 
 template <core_side CORE>

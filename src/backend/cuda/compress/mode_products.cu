@@ -359,30 +359,16 @@ static tg_status turn(tg_backend *be, const cuda_plan *plan, const cuda_step *st
     });
 }
 
-static tg_gemm product_of(const cuda_plan *plan, int64_t m, int64_t n, int64_t k) {
-    tg_gemm gemm = tg_gemm();
-    gemm.dtype = plan->real;
-    gemm.m = m;
-    gemm.n = n;
-    gemm.k = k;
-    gemm.alpha.re = 1.0;
-    gemm.batch = 1;
-    return gemm;
-}
-
 /* Rows (left) times S^T or S. */
 static tg_status multiply_right(tg_backend *be, const cuda_plan *plan, void *workspace,
                                 const cuda_step *step, bool forward, int64_t count, const void *in,
                                 void *out) {
     const int64_t dim = step->factor.ld, rank = plan->parts * step->factor.rows;
-    tg_gemm gemm = product_of(plan, count * step->left, forward ? rank : dim, forward ? dim : rank);
-    gemm.op_b = forward ? TG_OP_T : TG_OP_N;
-    gemm.a = in;
-    gemm.lda = gemm.k;
-    gemm.b = cuda_plan_at(plan, workspace, step->factor.at);
-    gemm.ldb = dim;
-    gemm.c = out;
-    gemm.ldc = gemm.n;
+    const int64_t made = forward ? rank : dim, summed = forward ? dim : rank;
+    const tg_gemm gemm =
+        gemm_of(plan->real, count * step->left, made, summed, 1.0, TG_OP_N, in, summed,
+                forward ? TG_OP_T : TG_OP_N, cuda_plan_at(plan, workspace, step->factor.at), dim,
+                0.0, out, made);
     return cuda_gemm(be, &gemm);
 }
 
@@ -390,15 +376,10 @@ tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out) {
     const int64_t dim = plan->parts * factor->dim, rank = plan->parts * factor->rank;
-    tg_gemm gemm = product_of(plan, forward ? rank : dim, n, forward ? dim : rank);
-    gemm.op_a = forward ? TG_OP_N : TG_OP_T;
-    gemm.a = cuda_plan_at(plan, workspace, factor->at);
-    gemm.lda = factor->ld;
-    gemm.b = in;
-    gemm.ldb = ld_in;
+    tg_gemm gemm = gemm_of(plan->real, forward ? rank : dim, n, forward ? dim : rank, 1.0,
+                           forward ? TG_OP_N : TG_OP_T, cuda_plan_at(plan, workspace, factor->at),
+                           factor->ld, TG_OP_N, in, ld_in, 0.0, out, ld_out);
     gemm.stride_b = gemm.k * ld_in;
-    gemm.c = out;
-    gemm.ldc = ld_out;
     gemm.stride_c = gemm.m * ld_out;
     gemm.batch = batch;
     return cuda_gemm(be, &gemm);

@@ -55,13 +55,11 @@ static void reduce_project(const tg_compress *op, tg_compress *kind) {
 
 /* The gradient is as far from the core as in the call. */
 static void reduce_adam(const tg_adam *op, const tg_compress *project, tg_adam *kind) {
-    kind->dtype = op->dtype;
     kind->n = op->n;
     kind->split = op->split;
     kind->grad = static_cast<const char *>(like(project->core)) +
                  ((intptr_t)op->grad - (intptr_t)project->core);
     kind->m = like(op->m);
-    kind->v = like(op->v);
     kind->form = op->form;
     kind->eps = op->eps;
     kind->direction = like(op->direction);

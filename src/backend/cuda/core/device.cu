@@ -256,11 +256,8 @@ static tg_status cuda_synchronize(tg_backend *be) {
 static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t bytes,
                           cudaMemcpyKind kind, const char *what) {
     const cuda_state *cuda = cuda_state_of(be);
-    tg_status status = CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU");
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
-    }
-    return status;
+    TG_CALL(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
+    return CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
 }
 
 static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {

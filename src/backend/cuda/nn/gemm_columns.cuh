@@ -244,26 +244,9 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- products ---- */
 
-/* C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb, ldc apart. */
-static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, int64_t k,
-                                 double alpha, tg_op op_a, const void *a, int64_t lda, tg_op op_b,
-                                 const void *b, int64_t ldb, double beta, void *c, int64_t ldc) {
-    tg_gemm g = {};
-    g.dtype = dtype;
-    g.op_a = op_a;
-    g.op_b = op_b;
-    g.m = m;
-    g.n = n;
-    g.k = k;
-    g.alpha.re = alpha;
-    g.beta.re = beta;
-    g.a = a;
-    g.lda = lda;
-    g.b = b;
-    g.ldb = ldb;
-    g.c = c;
-    g.ldc = ldc;
-    g.batch = 1;
+/* gemm_of's product. */
+template <class... ARGS> static inline tg_status multiply(tg_backend *be, const ARGS &...args) {
+    const tg_gemm g = gemm_of(args...);
     return cuda_gemm(be, &g);
 }
 
@@ -299,14 +282,11 @@ static tg_status input_gradient(tg_backend *be, const OP *op, const column_tile 
         return multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in, TG_OP_N, d,
                         ld, op->beta, dx + t.sample * op->in * t.pixels + t.pixel, t.pixels);
     }
-    tg_status status = multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in,
-                                TG_OP_N, d, ld, 0.0, room, t.count);
-    if (status == TG_OK) {
-        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
-        status = CUDA_LAUNCHED(be, "the gradient of an input");
-    }
-    return status;
+    TG_CALL(multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in, TG_OP_N, d,
+                     ld, 0.0, room, t.count));
+    scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
+    return CUDA_LAUNCHED(be, "the gradient of an input");
 }
 
 #endif

@@ -108,15 +108,12 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t, const void *u,
                            int64_t ld, R *h, R *slope) {
-    tg_status status = multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N, op->w1,
-                                op->in, TG_OP_N, u, ld, 0.0, h, t.count);
-    if (status == TG_OK) {
-        hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
-            slope);
-        status = CUDA_LAUNCHED(be, "a hidden layer");
-    }
-    return status;
+    TG_CALL(multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N, op->w1, op->in,
+                     TG_OP_N, u, ld, 0.0, h, t.count));
+    hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
+        slope);
+    return CUDA_LAUNCHED(be, "a hidden layer");
 }
 
 template <class Y>
@@ -142,22 +139,20 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op, false);
     const mlp_matrices<R> m = matrices_of<R>(op, false);
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         const void *u = NULL;
         int64_t ld = 0;
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
             return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, NULL));
-        TG_TRY(multiply(be, op->dtype, op->out, t.count, op->hidden, 1.0, TG_OP_N, op->w2,
-                        op->hidden, TG_OP_N, m.h, t.count, 0.0, m.f, t.count));
-        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+        TG_CALL(hidden_of<R>(be, op, t, u, ld, m.h, NULL));
+        TG_CALL(multiply(be, op->dtype, op->out, t.count, op->hidden, 1.0, TG_OP_N, op->w2,
+                         op->hidden, TG_OP_N, m.h, t.count, 0.0, m.f, t.count));
+        TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.f);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* f = alpha D2 dy with its sums; dh. */
@@ -165,51 +160,45 @@ template <class R>
 static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
                                  const mlp_matrices<R> &m) {
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = TG_OK;
-    TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+    TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
         gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, stream>>>(
             t, op->out, R(op->alpha), output_dropout(op), static_cast<const Y *>(op->dy), m.f,
             first, m.sums2);
         return CUDA_LAUNCHED(be, "reading a tile");
     }));
-    TG_TRY(multiply(be, op->dtype, op->hidden, t.count, op->out, 1.0, TG_OP_T, op->w2, op->hidden,
-                    TG_OP_N, m.f, t.count, 0.0, m.dh, t.count));
+    TG_CALL(multiply(be, op->dtype, op->hidden, t.count, op->out, 1.0, TG_OP_T, op->w2, op->hidden,
+                     TG_OP_N, m.f, t.count, 0.0, m.dh, t.count));
     times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
                                                                      first, m.sums1);
-    TG_TRY(CUDA_LAUNCHED(be, "a hidden layer backwards"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "a hidden layer backwards");
 }
 
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op, true);
     const mlp_matrices<R> m = matrices_of<R>(op, true);
     bool first = true;
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         const void *u = NULL;
         int64_t ld = 0;
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
             return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, m.slope));
-        TG_TRY(output_gradient<R>(be, op, t, first, m));
-        TG_TRY(multiply(be, op->dtype, op->out, op->hidden, t.count, 1.0, TG_OP_N, m.f, t.count,
-                        TG_OP_T, m.h, t.count, 1.0, op->dw2, op->hidden));
-        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, t.count, 1.0, TG_OP_N, m.dh, t.count,
-                        TG_OP_T, u, ld, 1.0, op->dw1, op->in));
+        TG_CALL(hidden_of<R>(be, op, t, u, ld, m.h, m.slope));
+        TG_CALL(output_gradient<R>(be, op, t, first, m));
+        TG_CALL(multiply(be, op->dtype, op->out, op->hidden, t.count, 1.0, TG_OP_N, m.f, t.count,
+                         TG_OP_T, m.h, t.count, 1.0, op->dw2, op->hidden));
+        TG_CALL(multiply(be, op->dtype, op->hidden, op->in, t.count, 1.0, TG_OP_N, m.dh, t.count,
+                         TG_OP_T, u, ld, 1.0, op->dw1, op->in));
         if (op->dx) {
-            TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
                 return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0,
                                                                     op->w1, m.dh, t.count, m.u);
             }));
         }
     }
-    TG_TRY(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
-    TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2));
-fail:
-    return status;
+    TG_CALL(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
+    return add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2);
 }
 
 /* ---- the slots ---- */

@@ -163,21 +163,11 @@ static bool multiplies_in_place(const tg_mlp *op, const column_tile &t) {
 static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column_tile &t,
                                   tg_op op_w, const void *b, int64_t ldb, int64_t stride_b,
                                   double beta, void *c, int64_t ldc, int64_t stride_c) {
-    tg_gemm g = {};
-    g.dtype = op->dtype;
-    g.op_a = op_w;
-    g.m = op_w == TG_OP_N ? op->hidden : op->in;
-    g.k = op_w == TG_OP_N ? op->in : op->hidden;
-    g.n = t.pixels;
-    g.alpha.re = 1.0;
-    g.beta.re = beta;
-    g.a = op->w1;
-    g.lda = op->in;
-    g.b = b;
-    g.ldb = ldb;
+    const bool plain = op_w == TG_OP_N;
+    tg_gemm g =
+        gemm_of(op->dtype, plain ? op->hidden : op->in, t.pixels, plain ? op->in : op->hidden, 1.0,
+                op_w, op->w1, op->in, TG_OP_N, b, ldb, beta, c, ldc);
     g.stride_b = stride_b;
-    g.c = c;
-    g.ldc = ldc;
     g.stride_c = stride_c;
     g.batch = t.count / t.pixels;
     return cuda_gemm(be, &g);
@@ -194,12 +184,11 @@ static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &
         return multiply_samples(be, op, t, TG_OP_N, *u, t.pixels, sample, 0.0, m.p, t.count,
                                 t.pixels);
     }
-    tg_status status = with_storage_of<R>(op->x_store, [&](auto tag) {
+    TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
         return input_of<typename decltype(tag)::type>(be, op, t, m.u, u, ld);
-    });
-    return status == TG_OK ? multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N,
-                                      op->w1, op->in, TG_OP_N, *u, *ld, 0.0, m.p, t.count)
-                           : status;
+    }));
+    return multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N, op->w1, op->in,
+                    TG_OP_N, *u, *ld, 0.0, m.p, t.count);
 }
 
 template <class Y>
@@ -225,17 +214,15 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
     const single_matrices<R> m = matrices_of<R>(op, false);
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         const void *u = NULL;
         int64_t ld = 0;
-        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
-        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+        TG_CALL(hidden_of<R>(be, op, t, m, &u, &ld));
+        TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.p);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* f with its sum; overwrites p with the gradient at the hidden layer. */
@@ -243,21 +230,18 @@ template <class R>
 static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
                                  const single_matrices<R> &m) {
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = with_storage_of<R>(op->y_store, [&](auto tag) {
+    TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
         gather_gradient<<<sum_grid(1), COLUMN_THREADS, 0, stream>>>(
             t, (int64_t)1, R(op->alpha), dropout_of{}, static_cast<const Y *>(op->dy), m.f, first,
             m.db2);
         return CUDA_LAUNCHED(be, "reading a tile");
-    });
-    if (status == TG_OK) {
-        const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
-        turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
-            t.count, (int)op->hidden, static_cast<const R *>(op->b1),
-            static_cast<const R *>(op->w2), m.f, m.p, first, m.db1, m.dw2);
-        status = CUDA_LAUNCHED(be, "a hidden layer backwards");
-    }
-    return status;
+    }));
+    const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
+    turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
+        t.count, (int)op->hidden, static_cast<const R *>(op->b1), static_cast<const R *>(op->w2),
+        m.f, m.p, first, m.db1, m.dw2);
+    return CUDA_LAUNCHED(be, "a hidden layer backwards");
 }
 
 /* dw1 += p u^T, then dx; u as computed by hidden_of. */
@@ -267,41 +251,37 @@ static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_
     const bool by_samples = multiplies_in_place(op, t);
     const int64_t samples = by_samples ? t.count / t.pixels : 1, n = t.count / samples;
     const int64_t sample = op->in * t.pixels;
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < samples; i++) {
-        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, n, 1.0, TG_OP_N, m.p + i * n, t.count,
-                        TG_OP_T, static_cast<const R *>(u) + i * sample, ld, 1.0, op->dw1, op->in));
+        TG_CALL(multiply(be, op->dtype, op->hidden, op->in, n, 1.0, TG_OP_N, m.p + i * n, t.count,
+                         TG_OP_T, static_cast<const R *>(u) + i * sample, ld, 1.0, op->dw1,
+                         op->in));
     }
     if (op->dx && by_samples) {
-        TG_TRY(multiply_samples(be, op, t, TG_OP_T, m.p, t.count, t.pixels, op->beta,
-                                static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
+        TG_CALL(multiply_samples(be, op, t, TG_OP_T, m.p, t.count, t.pixels, op->beta,
+                                 static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
     } else if (op->dx) {
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
             return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0, op->w1,
                                                                 m.p, t.count, m.u);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
     const single_matrices<R> m = matrices_of<R>(op, true);
     bool first = true;
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         const void *u = NULL;
         int64_t ld = 0;
-        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
-        TG_TRY(hidden_gradient<R>(be, op, t, first, m));
-        TG_TRY(input_gradients<R>(be, op, t, m, u, ld));
+        TG_CALL(hidden_of<R>(be, op, t, m, &u, &ld));
+        TG_CALL(hidden_gradient<R>(be, op, t, first, m));
+        TG_CALL(input_gradients<R>(be, op, t, m, u, ld));
     }
-    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
-    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
-    TG_TRY(add_sums<R>(be, 1, SUM_PARTS, m.db2, op->db2));
-fail:
-    return status;
+    TG_CALL(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
+    TG_CALL(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
+    return add_sums<R>(be, 1, SUM_PARTS, m.db2, op->db2);
 }
 
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op) {

@@ -492,9 +492,6 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     const int64_t pairs = (task.planes + PLANES_PER_PASS - 1) / PLANES_PER_PASS;
     const auto kernel = has_common_sizes(s) ? kernel_of<true>(gathers, op->guard != NULL)
                                             : kernel_of<false>(gathers, op->guard != NULL);
-    return CUDA_CHECK(be,
-                      launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
-                                     layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,
-                                     task),
-                      "contracting two modes");
+    return launch_chained(be, "contracting two modes", plan->chained, kernel, pairs, BLOCK,
+                          layout_of(s.d2, s.d3).all, task);
 }

@@ -156,10 +156,6 @@ tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t
     task.rank = (int)step->factor.rank;
     task.right = (int)step->right;
     task.v = reader_of(&step->factor);
-    return CUDA_CHECK(be,
-                      launch_chained(contract_rows,
-                                     shorter(task.planes, cuda_state_of(be)->processors),
-                                     GROUPS * WG_THREADS, layout_of(task.right).all,
-                                     cuda_stream(be), plan->chained, task),
-                      "contracting rows of planes");
+    return launch_chained(be, "contracting rows of planes", plan->chained, contract_rows,
+                          task.planes, GROUPS * WG_THREADS, layout_of(task.right).all, task);
 }

@@ -278,14 +278,10 @@ tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, c
     task.call = *call;
     return with_sizes(s.d3, s.right, [&](auto n, auto steps) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        return CUDA_CHECK(
-            be,
-            launch_chained(
-                kernel_of<N, STEPS, O>(plan->split),
-                shorter((task.tiles + GROUPS - 1) / GROUPS, cuda_state_of(be)->processors),
-                GROUPS * WG_THREADS, layout_of<O>(N, plan->split, s.right, s.d3, task.buffers).all,
-                cuda_stream(be), plan->chained, task),
-            "expanding the last mode");
+        return launch_chained(be, "expanding the last mode", plan->chained,
+                              kernel_of<N, STEPS, O>(plan->split),
+                              (task.tiles + GROUPS - 1) / GROUPS, GROUPS * WG_THREADS,
+                              layout_of<O>(N, plan->split, s.right, s.d3, task.buffers).all, task);
     });
 }
 

@@ -298,12 +298,9 @@ tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool ro
     task.v = reader_of(&plan->step[1].factor);
     task.u = reader_of(&plan->step[0].factor);
     task.call = *call;
-    return CUDA_CHECK(
-        be,
-        launch_chained(expand_planes<O>, shorter(task.planes, cuda_state_of(be)->processors),
-                       GROUPS * WG_THREADS, layout_of<O>(task.rank, s.right, s.d3).all,
-                       cuda_stream(be), plan->chained, task),
-        "expanding the last two modes");
+    return launch_chained(be, "expanding the last two modes", plan->chained, expand_planes<O>,
+                          task.planes, GROUPS * WG_THREADS,
+                          layout_of<O>(task.rank, s.right, s.d3).all, task);
 }
 
 template tg_status cuda_sm90_expand_planes(tg_backend *, const cuda_plan *, bool, const void *,

@@ -508,10 +508,7 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
                                 : form_and_contract<N, STEPS, false, decltype(paired)::value>;
         const int shared =
             layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
-        return CUDA_CHECK(be,
-                          launch_chained(kernel, shorter(task.units, cuda_state_of(be)->processors),
-                                         FORM_THREADS, shared, cuda_stream(be), plan->chained,
-                                         task),
-                          "forming and contracting a gradient");
+        return launch_chained(be, "forming and contracting a gradient", plan->chained, kernel,
+                              task.units, FORM_THREADS, shared, task);
     });
 }

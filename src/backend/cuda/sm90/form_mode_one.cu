@@ -414,10 +414,8 @@ tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const c
     task.dim1 = (int)plan->step[2].dim;
     task.windows = plan->planes.d2 * plan->planes.d3 / WIDTH;
     task.out = reinterpret_cast<kept_run *>(cuda_plan_at(plan, op->workspace, runs_at(plan)));
-    return CUDA_CHECK(be,
-                      launch_chained(lay_out_runs, plan->dim0 / INDICES * task.dim1, 32 * INDICES,
-                                     0, cuda_stream(be), plan->chained, task),
-                      "laying out an index set");
+    return launch_if_early(be, "laying out an index set", plan->chained, lay_out_runs,
+                           (unsigned)(plan->dim0 / INDICES * task.dim1), 32 * INDICES, 0, task);
 }
 
 tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -442,11 +440,8 @@ tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const c
     const int64_t units = (int64_t)task.frequencies / WIDTH * units_across(task);
     return with_sizes<tg_status>(factor->rank, task.batch, [&](auto n, auto samples) {
         constexpr int N = decltype(n)::value, SAMPLES = decltype(samples)::value;
-        return CUDA_CHECK(be,
-                          launch_chained(form_mode_one<N, SAMPLES>,
-                                         shorter(units, cuda_state_of(be)->processors), BLOCK,
-                                         layout_of<N, SAMPLES>(task.dim1).all, cuda_stream(be),
-                                         plan->chained, task),
-                          "forming a gradient and contracting its mode 1");
+        return launch_chained(be, "forming a gradient and contracting its mode 1", plan->chained,
+                              form_mode_one<N, SAMPLES>, units, BLOCK,
+                              layout_of<N, SAMPLES>(task.dim1).all, task);
     });
 }
