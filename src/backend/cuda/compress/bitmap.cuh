@@ -24,26 +24,6 @@ __device__ inline uint32_t lanes_before() {
     return (1u << (threadIdx.x % WARP)) - 1u;
 }
 
-/* Calls f(entry, position among the kept entries) for every kept entry. */
-template <class F>
-__device__ inline void for_each_kept(int64_t n, const uint64_t *words, const uint32_t *ranks, F f) {
-    const int lane = threadIdx.x % WARP;
-    const int64_t all_words = (n + 63) / 64;
-    for_each_group(n, [&](int64_t group) {
-        const int64_t at = group * GROUP_WORDS + lane;
-        const uint64_t word = lane < GROUP_WORDS && at < all_words ? words[at] : 0;
-        int64_t position = ranks[group];
-#pragma unroll
-        for (int i = 0; i < GROUP / WARP; i++) {
-            const uint32_t bits = __shfl_sync(~0u, (uint32_t)(word >> (i % 2 * 32)), i / 2);
-            if (bits >> lane & 1) {
-                f(group * GROUP + i * WARP + lane, position + __popc(bits & lanes_before()));
-            }
-            position += __popc(bits);
-        }
-    });
-}
-
 /* Replaces counts (groups) by their exclusive prefix sums (at most 2^32 - 1) and writes the total
  * to *total (NULL: not wanted). partials: MAX_SCAN_BLOCKS numbers of scratch. Does nothing if *skip
  * is not 0 (skip NULL: never). */

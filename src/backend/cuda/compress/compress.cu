@@ -2,6 +2,12 @@
  * rest. See compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
 
+static tg_status middle_to_core(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    return cuda_plan_middle_to_core(be, plan, op->workspace,
+                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                    op->beta, op->core);
+}
+
 /* ---- chunk by chunk ---- */
 
 /* Whether G is stored like a chunk of all of it, aligned for 16-byte loads. */
@@ -13,153 +19,119 @@ static bool has_chunk_layout(const tg_compress *op, const cuda_plan *plan) {
 }
 
 /* Large chunks, formed and contracted by one kernel. */
-static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+static tg_status project_streamed(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool rows = cuda_sm90_contract_rows_fits(be, plan);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, &chain, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
         chain.apart =
             begin > 0 && plan->steps > 2; /* mode 1 of the previous chunk reads another state */
-        TG_TRY(cuda_sm90_form(be, op, &chain, begin, count, now));
+        TG_CALL(cuda_sm90_form(be, op, &chain, begin, count, now));
         chain.chained = true;
         chain.apart = false;
         for (int q = 1; q < plan->steps; q++) {
             char *next = cuda_plan_large_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(q == 1 && rows
-                       ? cuda_sm90_contract_rows(be, &chain, count, now, next)
-                       : cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_CALL(q == 1 && rows
+                        ? cuda_sm90_contract_rows(be, &chain, count, now, next)
+                        : cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
 /* Whether the planes kernel gathers the kept entries, if there are any. */
-static bool suits_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+static bool suits_planes(const tg_compress *op, const cuda_plan *plan) {
     const bool masked = op->masked && op->bitmap, gathers = op->values && op->bitmap;
     return masked == gathers &&
            (!gathers || (op->beta == 0.0 && (uintptr_t)op->values % sizeof(float2) == 0)) &&
-           cuda_sm90_contract_fits(be, &plan->planes);
+           plan->contracts == PLANES_HOPPER;
 }
 
-/* Whether the planes of a dense gradient are contracted in place. */
-static bool contracts_in_place(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
-           plan->steps <= 3 && (uintptr_t)op->source.dense % 16 == 0 && suits_planes(be, op, plan);
-}
-
-/* Whether the kernel that forms a gradient also counts the non-finite entries of its factors. */
-static bool counts_in_forming(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (!op->core || op->source.dense || !op->masked || !op->bitmap ||
-        cuda_sm90_form_fits(be, op, plan)) {
-        return false;
+/* The planes of a dense gradient are contracted in place: as many as fit into both buffers. */
+static int64_t fits_in_place(const tg_backend *, const tg_compress *op, const cuda_plan *plan) {
+    if (!op->source.dense || op->source.store != TG_STORE_FULL || !plan->gathers ||
+        plan->steps > 3 || (uintptr_t)op->source.dense % 16 != 0 || !suits_planes(op, plan)) {
+        return 0;
     }
-    return cuda_sm90_mode_one_chunk(be, op, plan) > 0 ||
-           (suits_planes(be, op, plan) && plan->dim0 % plan->chunk == 0 &&
-            cuda_form_array_fits(&op->source, &op->modes, plan->chunk));
+    const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
+    return plan->steps == 2 ? plan->dim0 : shorter(room, plan->dim0);
 }
 
-/* Indices of mode 0 per pass: as many as fit into both buffers. */
-static tg_status project_planes(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+static tg_status project_in_place(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
-    const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
-    const int64_t most = plan->steps == 2 ? plan->dim0 : shorter(room, plan->dim0);
+    const int64_t most = plan->project_at_once;
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += most) {
         const int64_t count = shorter(most, plan->dim0 - begin);
         const char *in =
             static_cast<const char *>(op->source.dense) + begin * plan->unit * entry_size;
         char *end = cuda_plan_state(plan, op->workspace, plan->steps, begin);
         char *now = plan->steps == 2 ? end : cuda_plan_at(plan, op->workspace, plan->buffer[0]);
-        TG_TRY(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, false, in,
-                                  now));
+        TG_CALL(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, false,
+                                   in, now));
         chain.chained = true;
         if (plan->steps == 3) {
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
         }
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
 /* Contracts mode 1 while forming the gradient, then the planes of the result. */
-static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                                  int64_t chunk) {
+static tg_status project_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const int64_t chunk = plan->project_at_once;
     char *planes = cuda_plan_at(plan, op->workspace, plan->buffer[0]);
     tg_compress formed = *op; /* nothing is left to mask or count */
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     formed.guard = NULL;
     chain.chained = true;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
-    TG_TRY(cuda_sm90_mode_one_runs(be, op, &chain));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_sm90_mode_one_runs(be, op, &chain));
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
         const int64_t count = shorter(chunk, plan->dim0 - begin);
-        TG_TRY(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
-        TG_TRY(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
-                                  cuda_plan_state(plan, op->workspace, plan->steps, begin)));
+        TG_CALL(cuda_sm90_form_mode_one(be, op, &chain, begin, count, planes));
+        TG_CALL(cuda_sm90_contract(be, &formed, &chain, begin, count, false, true, planes,
+                                   cuda_plan_state(plan, op->workspace, plan->steps, begin)));
     }
-    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
-                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
-                                    op->beta, op->core));
-fail:
-    return status;
+    return middle_to_core(be, op, &chain);
 }
 
-/* Forms a gradient chunk by chunk and contracts it mode by mode. */
-static tg_path chunked_path(const tg_backend *be, const cuda_plan *plan) {
-    return cuda_sm90_contract_fits(be, &plan->planes) ? tg_path{"resident", "form, contract_planes"}
-           : cuda_planes_contract_fits(be, &plan->planes)
-               ? tg_path{"planes, factors in shared memory", "form, contract_resident"}
-           : plan->planes.tiles > 0 ? tg_path{"planes", "form, contract"}
-                                    : tg_path{"general", "form, a product for each mode"};
+/* Chunk by chunk, both last modes by the given kernel, the others one by one. */
+template <cuda_planes_kernel KERNEL>
+static int64_t fits_chunks(const tg_backend *, const tg_compress *, const cuda_plan *plan) {
+    return plan->contracts == KERNEL ? plan->chunk : 0;
 }
 
-static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (cuda_sm90_form_fits(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"streamed", "form_and_contract, contract_rows"},
-                             &op->modes);
-        return project_large(be, op, plan);
-    }
-    const int64_t mode_one = cuda_sm90_mode_one_chunk(be, op, plan);
-    if (mode_one > 0) {
-        tg_path_report_modes(be, "project",
-                             {"resident, mode 1 first", "form_mode_one, contract_planes"},
-                             &op->modes);
-        return project_mode_one(be, op, plan, mode_one);
-    }
-    tg_path_report_modes(be, "project", chunked_path(be, plan), &op->modes);
+/* Whether the kernel that forms a chunk also counts the non-finite entries of the factors. */
+static bool counts_in_forming(const tg_backend *, const tg_compress *op, const cuda_plan *plan) {
+    return !op->source.dense && op->masked && op->bitmap && suits_planes(op, plan) &&
+           plan->dim0 % plan->chunk == 0 &&
+           cuda_form_array_fits(&op->source, &op->modes, plan->chunk);
+}
+
+static tg_status project_chunks(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool ready = has_chunk_layout(op, plan), gathers = op->values && op->bitmap;
-    const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows without padding */
-    const bool late = !ready && suits_planes(be, op, plan);
+    const bool tight = plan->contracts == PLANES_HOPPER; /* rows without padding */
+    const bool late = !ready && suits_planes(op, plan);
     tg_compress whole = *op, formed = *op; /* `whole`: not masked yet; `formed`: already counted */
     whole.bitmap = late ? NULL : op->bitmap;
     formed.guard = NULL;
     const int64_t chunk = plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     if (tight) {
         chain.view.ld = 2 * chain.view.cols;
         chain.chained = true;
     }
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
-    TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_CALL(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
-        TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
+        TG_CALL(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
     for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
         const int64_t count = shorter(chunk, plan->dim0 - begin);
@@ -169,37 +141,36 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
                   begin * plan->unit * entry_size;
         } else {
             chain.apart = tight && begin > 0 && plan->steps > 2; /* mode 1 reads another state */
-            TG_TRY(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
+            TG_CALL(cuda_form_chunk(be, &whole, &chain, begin, count, gathers && !late, now));
             chain.apart = false;
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
             char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
-                                              false, now, next)
-                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            TG_CALL(tight ? cuda_sm90_contract(be, &formed, &chain, begin, count, gathers && late,
+                                               false, now, next)
+                          : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
         for (; q < plan->steps; q++) {
             char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
         if (!plan->gathers) {
-            TG_TRY(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
-                                           op->core));
+            TG_CALL(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
+                                            op->core));
         }
     }
     if (plan->gathers) {
         const void *middle = ready && plan->steps == 0
                                  ? op->source.dense
                                  : cuda_plan_at(plan, op->workspace, plan->middle);
-        TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
-                                        op->core));
+        TG_CALL(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
+                                         op->core));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- modes 0 and 1 before the gradient ---- */
@@ -234,7 +205,7 @@ static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan
     small->workspace = end;
     const int64_t needed =
         (end - static_cast<char *>(op->workspace)) +
-        cuda_plan_of(be, &small->modes).size * (int64_t)tg_dtype_size(plan->real);
+        cuda_plan_sizes(be, &small->modes).size * (int64_t)tg_dtype_size(plan->real);
     return needed <= plan->size * (int64_t)tg_dtype_size(plan->real);
 }
 
@@ -242,99 +213,107 @@ static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan
 static tg_status contract_channels(tg_backend *be, const tg_compress *op, int d, tg_op how,
                                    int64_t frequencies, const void *from, const void *to) {
     const tg_multimode *modes = &op->modes;
-    tg_gemm gemm = tg_gemm();
-    gemm.dtype = modes->dtype;
-    gemm.op_a = how;
-    gemm.m = modes->rank[d];
-    gemm.n = frequencies;
-    gemm.k = modes->dim[d];
-    gemm.alpha.re = 1.0;
-    gemm.a = modes->factor[d];
-    gemm.lda = modes->rank[d];
-    gemm.b = from;
-    gemm.ldb = frequencies;
+    tg_gemm gemm = gemm_of(modes->dtype, modes->rank[d], frequencies, modes->dim[d], 1.0, how,
+                           modes->factor[d], modes->rank[d], TG_OP_N, from, frequencies, 0.0,
+                           const_cast<void *>(to), frequencies);
     gemm.stride_b = gemm.k * frequencies;
-    gemm.c = const_cast<void *>(to);
-    gemm.ldc = frequencies;
     gemm.stride_c = gemm.m * frequencies;
     gemm.batch = op->source.batch;
     return modes->factor[d] ? cuda_gemm(be, &gemm) : TG_OK;
 }
 
-static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                               const tg_compress *small) {
-    const int64_t frequencies = plan->unit / op->modes.dim[1];
-    const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
-    tg_status status = TG_OK;
-    tg_path_report_modes(be, "project", {"channels first", "cuBLAS, then the smaller call"},
-                         &op->modes);
-    if (op->values && op->bitmap) {
-        TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
-    }
-    TG_TRY(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small->source.x));
-    TG_TRY(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small->source.dy));
-    TG_TRY(project(be, small, &small_plan));
-fail:
-    return status;
+static int64_t fits_small(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    tg_compress small;
+    return shrinks(be, op, plan, &small) ? plan->dim0 : 0;
 }
+
+static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const int64_t frequencies = plan->unit / op->modes.dim[1];
+    tg_compress small;
+    (void)shrinks(be, op, plan, &small);
+    if (op->values && op->bitmap) {
+        TG_CALL(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
+    }
+    TG_CALL(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small.source.x));
+    TG_CALL(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small.source.dy));
+    return cuda_compress(be, &small);
+}
+
+/* ---- the paths ---- */
+
+static int64_t fits_values(const tg_backend *, const tg_compress *op, const cuda_plan *plan) {
+    return op->core ? 0 : plan->dim0;
+}
+
+static tg_status gather_values(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool gathers = op->values && op->bitmap;
+    return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
+}
+
+static bool always_counts(const tg_backend *, const tg_compress *, const cuda_plan *) {
+    return true;
+}
+
+const cuda_path<tg_compress> cuda_project_paths[] = {
+    {{"values alone", "form"}, fits_values, gather_values},
+    {{"resident, in place", "contract_planes"}, fits_in_place, project_in_place, always_counts},
+    {{"one mode", "one product"}, cuda_dense_mode_fits, cuda_dense_mode},
+    {{"channels first", "cuBLAS, then the smaller call"}, fits_small, project_small},
+    {{"streamed", "form_and_contract, contract_rows"}, cuda_sm90_form_fits, project_streamed},
+    {{"resident, mode 1 first", "form_mode_one, contract_planes"},
+     cuda_sm90_mode_one_fits,
+     project_mode_one,
+     always_counts},
+    {{"resident", "form, contract_planes"},
+     fits_chunks<PLANES_HOPPER>,
+     project_chunks,
+     counts_in_forming},
+    {{"planes, factors in shared memory", "form, contract_resident"},
+     fits_chunks<PLANES_SHARED>,
+     project_chunks},
+    {{"planes", "form, contract"}, fits_chunks<PLANES_WARPS>, project_chunks},
+    {{"general", "form, a product for each mode"}, fits_chunks<PLANES_NONE>, project_chunks},
+};
 
 /* ---- slots ---- */
 
-/* The passes that do not count. */
-static tg_status compress_counted(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (!op->core) {
-        const bool gathers = op->values && op->bitmap;
-        tg_path_report_modes(be, "project", {"values alone", "form"}, &op->modes);
-        return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
-    }
-    if (cuda_dense_mode_fits(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"one mode", "one product"}, &op->modes);
-        return cuda_dense_mode(be, op, plan);
-    }
-    tg_compress small;
-    return shrinks(be, op, plan, &small) ? project_small(be, op, plan, &small)
-                                         : project(be, op, plan);
-}
-
-static tg_status compress_by(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
-    if (op->core && contracts_in_place(be, op, plan)) {
-        tg_path_report_modes(be, "project", {"resident, in place", "contract_planes"}, &op->modes);
-        return project_planes(be, op, plan);
-    }
-    if (counts_in_forming(be, op, plan)) {
-        return project(be, op, plan);
-    }
+static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     tg_compress counted = *op;
-    counted.guard = NULL;
-    TG_CALL(tg_compress_count(be, op));
-    return compress_counted(be, &counted, plan);
+    if (!plan->project) {
+        return TG_OK;
+    }
+    if (!plan->counts) {
+        TG_CALL(tg_compress_count(be, op));
+        counted.guard = NULL;
+    }
+    tg_path_report_modes(be, "project", plan->project->path, &op->modes);
+    return plan->project->run(be, &counted, plan);
 }
 
-static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
+tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
-    const cuda_plan plan = cuda_plan_of(be, &op->modes);
-    return plan.dim0 * plan.unit == 0 ? TG_OK : compress_by(be, op, &plan);
+    const cuda_plan plan = cuda_plan_of(be, &op->modes, op, NULL, NULL);
+    return project(be, op, &plan);
 }
 
 static tg_status cuda_step_compressed(tg_backend *be, const tg_compress *op, const tg_adam *adam,
                                       const tg_expand *back) {
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
-    plan.half = cuda_expand_half_fits(be, adam, back, &plan);
-    if (!cuda_sm90_core_adam_fits(be, op, adam, &plan)) {
-        TG_CALL(cuda_compress(be, op));
-        TG_CALL(be->ops->update(be, 1, adam));
-        return plan.half ? cuda_expand_by(be, back, &plan) : cuda_expand(be, back);
-    }
     TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
     TG_CALL(tg_check_adam(be->ctx, adam));
     TG_CALL(cuda_check_modes(be, "expand", back->modes.dtype, back->out_store));
-    plan.adam = adam;
-    TG_CALL(compress_by(be, op, &plan));
+    cuda_plan plan = cuda_plan_of(be, &op->modes, op, adam, back);
+    if (plan.moves_core) {
+        plan.adam = adam;
+        TG_CALL(project(be, op, &plan));
+    } else {
+        TG_CALL(cuda_compress(be, op));
+        TG_CALL(be->ops->update(be, 1, adam));
+    }
     return cuda_expand_by(be, back, &plan);
 }
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes) {
-    const cuda_plan plan = cuda_plan_of(be, modes);
+    const cuda_plan plan = cuda_plan_sizes(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
 }
 

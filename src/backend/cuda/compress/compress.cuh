@@ -40,7 +40,7 @@
 
 extern "C" {}
 
-/* ---- the plan (mode_products.cu): recomputed in every call from the shapes ---- */
+/* ---- the plan: sizes (mode_products.cu), and the paths of both directions (plans.cu) ---- */
 
 /* Bytes of a chunk, which stays in the L2 of an H200 until it is contracted; and of the result of a
  * large chunk, which need not stay there, as fewer launches are worth more. */
@@ -57,6 +57,7 @@ struct cuda_factor {
     int64_t rows, ld;
     int64_t at; /* in the workspace, in reals */
     cuda_own_kernel own;
+    int mode; /* of the tensor; u is its factor in one call */
 };
 
 enum cuda_step_kind {
@@ -78,6 +79,22 @@ struct cuda_view {
     int64_t cols, ld, part, step;
 };
 
+/* Which kernel contracts the last two modes in one pass. */
+enum cuda_planes_kernel { PLANES_NONE, PLANES_WARPS, PLANES_SHARED, PLANES_HOPPER };
+
+struct cuda_plan;
+
+/* An implementation of a slot, a row of its table: the first one that fits is used. */
+template <class OP> struct cuda_path {
+    tg_path path;
+    /* How much it takes at a time: indices of mode 0, or planes of a resident expansion; 0: does
+     * not support the call. */
+    int64_t (*fits)(const tg_backend *be, const OP *op, const cuda_plan *plan);
+    tg_status (*run)(tg_backend *be, const OP *op, const cuda_plan *plan);
+    /* Whether a projection counts non-finite entries itself; NULL: a pass of its own does. */
+    bool (*counts)(const tg_backend *be, const OP *op, const cuda_plan *plan) = NULL;
+};
+
 struct cuda_plan {
     tg_dtype real; /* of the arithmetic: f32 or f64 */
     int parts;
@@ -87,22 +104,30 @@ struct cuda_plan {
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
     bool split;                     /* own kernels multiply f32 numbers as sums of two in TF32 */
-    cuda_planes planes;        /* steps 0 and 1 in one pass, without storing the state between */
-    bool gathers;              /* mode 0 has a factor: chunks are collected in `middle` */
-    cuda_factor first;         /* of mode 0 */
-    int64_t lead;              /* without it: rows of the core per index of mode 0 */
-    int64_t columns;           /* of the core after the parts: blocks of `padded` reals.. */
-    int64_t block, padded;     /* ..of which `block` are used */
-    int64_t chunk;             /* indices of mode 0 per chunk */
-    int64_t width;             /* columns of mode 0's product per piece */
-    int64_t buffer[2], middle; /* in the workspace, in reals */
-    int64_t size;              /* of the workspace */
+    cuda_planes planes;           /* steps 0 and 1 in one pass, without storing the state between */
+    cuda_planes_kernel contracts; /* the kernel of that pass in a projection */
+    int64_t resident;             /* planes at a time in an expansion to f32; 0: not resident */
+    bool gathers;                 /* mode 0 has a factor: chunks are collected in `middle` */
+    cuda_factor first;            /* of mode 0 */
+    int64_t lead;                 /* without it: rows of the core per index of mode 0 */
+    int64_t columns;              /* of the core after the parts: blocks of `padded` reals.. */
+    int64_t block, padded;        /* ..of which `block` are used */
+    int64_t chunk;                /* indices of mode 0 per chunk */
+    int64_t width;                /* columns of mode 0's product per piece */
+    int64_t buffer[2], middle;    /* in the workspace, in reals */
+    int64_t size;                 /* of the workspace */
     int64_t large_chunk; /* indices of mode 0 per large chunk, which stores states 1 and 2 only; 0:
                           * unused */
     bool half; /* expand a direction of Adam in f16, with both parts of a number together; mode 0
                 * then writes to the buffers and mode 1 to `middle` (expand.cu) */
-    const tg_adam *adam; /* Adam updates the core between both products of mode 0, without storing
-                          * the core; NULL: no such step */
+    bool moves_core; /* Adam updates the core between both products of mode 0, without storing it */
+    bool counts;     /* the projection counts non-finite entries itself */
+    const cuda_path<tg_compress> *project; /* NULL: no such call, or nothing to do */
+    const cuda_path<tg_expand> *expand;
+    int64_t project_at_once, expand_at_once; /* see cuda_path */
+
+    /* ---- in the copy of a call ---- */
+    const tg_adam *adam; /* moves the core; NULL: no such step */
     bool chained;        /* the previous kernel belongs to the same chain: see launch_chained */
     bool apart; /* the previous kernel neither writes what this one reads nor accesses what this
                  * one writes, so this one waits for it only at its end */
@@ -113,7 +138,16 @@ struct cuda_plan {
 tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtype,
                            tg_storage store);
 
-cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes);
+/* The tables of both slots; their last row fits every call. */
+extern const cuda_path<tg_compress> cuda_project_paths[]; /* compress.cu */
+extern const cuda_path<tg_expand> cuda_expand_paths[];    /* expand.cu */
+
+/* The sizes; and with them the paths of a projection, an expansion, or both with Adam in between
+ * (NULL: no such call). Paths are chosen once for all calls of the same sizes, storage and
+ * alignment. The result is a copy with the factors of `modes`. */
+cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes);
+cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes, const tg_compress *project,
+                       const tg_adam *adam, const tg_expand *expand);
 
 static inline int64_t shorter(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -472,7 +506,7 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
                                       const finish_call<O, 2> *call);
 
 /* dense_mode.cu: a single mode of a dense tensor, directly from the tensor to the core. */
-bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+int64_t cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 
 /* The indices [begin, begin + count) of mode 0 of G: writes the kept entries to op->values
@@ -525,8 +559,7 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
  * pass, as many as fit into the buffers (0: unsupported); the index set in the kernel's layout,
  * stored at the end of the buffers; and the pass on indices [begin, begin + count) of mode 0, which
  * writes contiguous planes. With op->guard it counts non-finite entries as form_array.cu does. */
-int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
-                                 const cuda_plan *plan);
+int64_t cuda_sm90_mode_one_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                                   int64_t begin, int64_t count, void *out);
@@ -539,7 +572,7 @@ enum { CUDA_FORM_INDICES = 4 };
 /* form_last_mode.cu, one kernel that forms a gradient (kept entries gathered and masked) and
  * contracts the last mode without storing a chunk: whether it applies; and the pass on indices
  * [begin, begin + count) of mode 0, which writes the state before step 1. */
-bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                          int64_t begin, int64_t count, void *out);
 
@@ -552,7 +585,7 @@ tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t
 /* expand_last_mode.cu: whether one kernel expands the last mode and updates a weight of f32 or
  * bf16; and that kernel, for a large chunk in the state before step 1, with the update of
  * finish_call (except its chunk and view). `rounds`: stochastically, to bf16. */
-bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
+int64_t cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 template <class O>
 tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
                            const finish_call<O, 2> *call);
@@ -577,8 +610,9 @@ static constexpr double CUDA_HALF_EPS = 1e-6;
 bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
                            const cuda_plan *plan);
 
+tg_status cuda_compress(tg_backend *be, const tg_compress *op);
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
-tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan);
+tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);
 
 #endif

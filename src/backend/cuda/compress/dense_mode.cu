@@ -64,50 +64,39 @@ static __global__ void __launch_bounds__(THREADS)
 static tg_status multiply_rows(tg_backend *be, const tg_compress *op, const dense_mode *mode) {
     const int64_t dim = mode->factor.dim, rank = mode->factor.rank;
     const int64_t products = products_of(mode), width = width_of(mode), size = 2 * rank * width;
-    tg_status status = TG_OK;
     for (int64_t q = 0; q < products; q++) {
         float *factor = static_cast<float *>(op->workspace) + q * size;
         write_rows<<<cuda_blocks(be, size, THREADS), THREADS, 0, cuda_stream(be)>>>(
             mode->factor, width, q, factor);
-        TG_TRY(CUDA_LAUNCHED(be, "laying out factors"));
-        tg_gemm gemm = tg_gemm();
-        gemm.dtype = TG_F32;
-        gemm.op_b = TG_OP_T;
-        gemm.m = mode->left / products;
-        gemm.n = 2 * rank;
-        gemm.k = width;
-        gemm.alpha.re = op->scale;
-        gemm.beta.re = op->beta;
-        gemm.a = static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1);
-        gemm.lda = products * 2 * dim;
-        gemm.b = factor;
-        gemm.ldb = width;
-        gemm.c = static_cast<float *>(op->core) + q * 2 * rank;
-        gemm.ldc = products * 2 * rank;
-        gemm.batch = 1;
-        TG_TRY(cuda_gemm(be, &gemm));
+        TG_CALL(CUDA_LAUNCHED(be, "laying out factors"));
+        const tg_gemm gemm =
+            gemm_of(TG_F32, mode->left / products, 2 * rank, width, op->scale, TG_OP_N,
+                    static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1),
+                    products * 2 * dim, TG_OP_T, factor, width, op->beta,
+                    static_cast<float *>(op->core) + q * 2 * rank, products * 2 * rank);
+        TG_CALL(cuda_gemm(be, &gemm));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- selection ---- */
 
-bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+int64_t cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     dense_mode mode;
     if (!op->source.dense || op->source.store != TG_STORE_FULL || op->bitmap ||
         plan->real != TG_F32 || plan->parts != 2 || (uintptr_t)op->source.dense % 16 != 0 ||
         !only_mode(&op->modes, &mode)) {
-        return false;
+        return 0;
     }
-    if (mode.right > 1) {
-        const int64_t most = longer(mode.factor.dim, mode.factor.rank);
-        return mode.left * mode.right * most <= INT32_MAX &&
-               cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
-                   CUDA_OWN_DIRECT;
-    }
-    return mode.left % products_of(&mode) == 0 &&
-           products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;
+    const int64_t most = longer(mode.factor.dim, mode.factor.rank);
+    const bool fits =
+        mode.right > 1
+            ? mode.left * mode.right * most <= INT32_MAX &&
+                  cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
+                      CUDA_OWN_DIRECT
+            : mode.left % products_of(&mode) == 0 &&
+                  products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;
+    return fits ? plan->dim0 : 0;
 }
 
 tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {

@@ -200,107 +200,118 @@ static tg_status read_kept_entries(tg_backend *be, const tg_sample *op, const cu
 
 /* ---- expand and sample ---- */
 
-/* Calls use(chunk, first, count) with every chunk of core x_n U_n, at most `most` indices of mode 0
- * at a time; if the plan has planes, with their input. After the factors' fragments are written all
- * kernels are a chain, if products are. */
+/* Calls use(chain, chunk, first, count) with every chunk of core x_n U_n, at most `most` indices of
+ * mode 0 at a time; if the plan has planes, with their input. After the factors' fragments are
+ * written all kernels are a chain, if products are. */
 template <class F>
-static tg_status expand_core(tg_backend *be, cuda_plan *plan, void *workspace, const void *core,
-                             int64_t most, F use) {
+static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const void *core, int64_t most, F use) {
     const int stop = plan->planes.tiles > 0 ? 2 : 0;
-    tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, false, workspace));
-    TG_TRY(cuda_planes_factors(be, plan, false, workspace));
-    plan->chained = cuda_state_of(be)->is_hopper && stop > 0 && plan->gathers;
+    cuda_plan chain = *plan;
+    TG_CALL(cuda_plan_factors(be, plan, false, workspace));
+    TG_CALL(cuda_planes_factors(be, plan, false, workspace));
+    chain.chained = cuda_state_of(be)->is_hopper && stop > 0 && plan->gathers;
     if (plan->gathers) {
-        TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
+        TG_CALL(cuda_plan_middle_of_core(be, &chain, workspace, core));
     }
     for (int64_t first = 0; first < plan->dim0; first += most) {
         const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
-            TG_TRY(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
+            TG_CALL(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
         }
         for (int q = plan->steps - 1; q >= stop; q--) {
             char *next = most > plan->chunk ? cuda_plan_at(plan, workspace, plan->buffer[0])
                                             : cuda_plan_state(plan, workspace, q, first);
-            TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, workspace, q, false, count, now, next));
             now = next;
         }
-        TG_TRY(use(now, first, count));
+        TG_CALL(use(&chain, now, first, count));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
-/* Expands the last two modes of a chunk alone: `chunk` and `view` become the result. */
-static tg_status expand_planes_without_update(tg_backend *be, cuda_plan *plan, void *workspace,
+/* Expands the last two modes of a chunk alone: `chunk` and the view of the chain become the
+ * result. */
+static tg_status expand_planes_without_update(tg_backend *be, cuda_plan *chain, void *workspace,
                                               int64_t first, int64_t count, const void **chunk) {
-    if (plan->planes.tiles == 0) {
+    if (chain->planes.tiles == 0) {
         return TG_OK;
     }
-    char *plain = cuda_plan_state(plan, workspace, 0, first);
+    char *plain = cuda_plan_state(chain, workspace, 0, first);
     finish_call<float, 2> call = finish_call<float, 2>();
-    call.end = count * plan->unit;
+    call.end = count * chain->unit;
     call.alpha = 1.0;
     call.out = reinterpret_cast<number<float, 2> *>(plain);
     call.whole = true;
     const void *in = *chunk;
     *chunk = plain;
-    plan->view = {plan->view.cols, 2 * plan->view.cols, 1, 2};
-    return cuda_planes_expand(be, plan, workspace, in, &call);
+    chain->view = {chain->view.cols, 2 * chain->view.cols, 1, 2};
+    return cuda_planes_expand(be, chain, workspace, in, &call);
 }
 
-/* Expands the last two modes of a chunk and updates, in one pass. */
-static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                  int64_t planes_at_once, bool rounds, const void *chunk,
-                                  int64_t first, int64_t count) {
-    return with_storage(op->out_store, [&](auto tag) {
-        using O = typename decltype(tag)::type;
-        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        if constexpr (std::is_same_v<O, float>) {
-            return cuda_planes_expand(be, plan, op->workspace, chunk, &call);
-        } else {
-            return cuda_planes_expand_resident(be, plan, op->workspace, planes_at_once, rounds,
-                                               chunk, &call);
-        }
-    });
+/* ---- paths ---- */
+
+static int64_t fits_values(const tg_backend *, const tg_expand *op, const cuda_plan *plan) {
+    return op->core ? 0 : plan->dim0;
 }
 
-/* Large chunks, whose last mode and update are one kernel; O: f32 or bf16. */
-template <class O>
-static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+static tg_status add_values(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return finish_chunk_of(be, op, plan, NULL, 0, plan->dim0);
+}
+
+/* f(O()): the storage of an update in f32 or bf16. */
+template <class F> static tg_status with_f32_or_bf16(const tg_expand *op, F f) {
+    return op->out_store == TG_STORE_FULL ? f(float()) : f(__nv_bfloat16());
+}
+
+/* Large chunks, whose last mode and update are one kernel. */
+static tg_status expand_streamed(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
     chain.step[0].factor.own = CUDA_OWN_DIRECT;
-    TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
+    TG_CALL(cuda_plan_factors(be, &chain, false, op->workspace));
     chain.chained = true;
-    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
+    TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
         for (int q = plan->steps - 1; q >= 1; q--) {
             char *next = cuda_plan_large_state(plan, op->workspace, q, first);
             chain.apart = first > 0 && q == 2; /* the previous update reads another state */
-            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
+            TG_CALL(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
-        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        TG_TRY(cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call));
+        TG_CALL(with_f32_or_bf16(op, [&](auto tag) {
+            const auto call = finish_call_of<decltype(tag), 2>(op, plan, NULL, first, count);
+            return cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call);
+        }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
-
-/* ---- in f16 ---- */
 
 /* Indices of mode 0 whose numbers after mode 1 fit into the room of `middle`. */
 static int64_t half_chunk(const cuda_plan *plan) {
     return shorter(2 * plan->dim0 * plan->columns / (plan->state[2] / 2), plan->dim0);
 }
 
+static bool rounds_to_16_bits(const tg_expand *op) {
+    return op->rounding && op->out_store != TG_STORE_FULL;
+}
+
+static int64_t fits_half_streamed(const tg_backend *be, const tg_expand *op,
+                                  const cuda_plan *plan) {
+    return plan->half ? cuda_sm90_expand_fits(be, op, plan) : 0;
+}
+
+static int64_t fits_half_resident(const tg_backend *be, const tg_expand *op,
+                                  const cuda_plan *plan) {
+    return plan->half
+               ? cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds_to_16_bits(op))
+               : 0;
+}
+
 bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_expand *op,
                            const cuda_plan *plan) {
-    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
     if (!op->core || !op->values || !op->bitmap || adam->eps > CUDA_HALF_EPS || plan->split ||
         plan->real != TG_F32 || plan->parts != 2 || !plan->gathers || plan->steps != 3 ||
         plan->first.own != CUDA_OWN_DIRECT || plan->step[2].kind != CUDA_STEP_LEFT ||
@@ -313,109 +324,124 @@ bool cuda_expand_half_fits(const tg_backend *be, const tg_adam *adam, const tg_e
            cuda_sm90_half_mode_fits(be, &plan->step[2].factor, false) &&
            (cuda_sm90_expand_fits(be, op, plan)
                 ? cuda_sm90_expand_planes_fits(be, op, plan)
-                : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds) > 0);
+                : cuda_planes_resident_half(be, &plan->planes, op->out_store,
+                                            rounds_to_16_bits(op)) > 0);
 }
 
 /* Expands mode 0 from the core (unless core_adam.cu has already done it), mode 1, and both last
- * modes with the update; O: f32 or bf16. */
-template <class O>
+ * modes with the update. */
+template <bool STREAMED>
 static tg_status expand_half(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
-    const bool large = cuda_sm90_expand_fits(be, op, plan), rounds = is_16bit<O> && op->rounding;
-    const int64_t planes_at_once =
-        large ? 0 : cuda_planes_resident_half(be, &plan->planes, op->out_store, rounds);
     const int64_t chunks = (plan->dim0 + half_chunk(plan) - 1) / half_chunk(plan);
     const int64_t most = (plan->dim0 + chunks - 1) / chunks;
     const char *middle = cuda_plan_at(plan, op->workspace, plan->middle);
+    const bool rounds = rounds_to_16_bits(op);
     cuda_plan chain = *plan;
-    tg_status status = TG_OK;
-    if (!large) {
-        TG_TRY(cuda_planes_expand_factors(be, plan, op->workspace));
+    if (!STREAMED) {
+        TG_CALL(cuda_planes_expand_factors(be, plan, op->workspace));
     }
     chain.chained = true;
-    TG_TRY(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
+    TG_CALL(cuda_plan_middle_of_core(be, &chain, op->workspace, op->core));
     for (int64_t first = 0; first < plan->dim0; first += most) {
         const int64_t count = shorter(most, plan->dim0 - first);
-        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
-        TG_TRY(cuda_mode_half(be, &chain, op->workspace, first, count));
-        TG_TRY(large ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
-                     : cuda_planes_expand_resident(be, &chain, op->workspace, planes_at_once,
-                                                   rounds, middle, &call));
+        TG_CALL(cuda_mode_half(be, &chain, op->workspace, first, count));
+        TG_CALL(with_f32_or_bf16(op, [&](auto tag) {
+            const auto call = finish_call_of<decltype(tag), 2>(op, plan, NULL, first, count);
+            return STREAMED
+                       ? cuda_sm90_expand_planes(be, &chain, rounds, middle, &call)
+                       : cuda_planes_expand_resident(be, &chain, op->workspace,
+                                                     plan->expand_at_once, rounds, middle, &call);
+        }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
-/* Expands the chunks, and updates. */
-static tg_path chunked_path(const cuda_plan *plan, bool fused, int64_t planes_at_once) {
-    return fused && planes_at_once > 0
-               ? tg_path{"resident", "a product for each mode, expand_resident"}
-           : fused                  ? tg_path{"planes", "a product for each mode, expand_planes"}
-           : plan->planes.tiles > 0 ? tg_path{"planes, then update", "expand_planes, finish"}
-                                    : tg_path{"general", "a product for each mode, finish"};
+static int64_t fits_resident(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return cuda_planes_resident(be, &plan->planes, op->out_store, rounds_to_16_bits(op));
 }
 
-tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, cuda_plan *plan) {
-    if (plan->half) {
-        tg_path_report_modes(be, "expand",
-                             cuda_sm90_expand_fits(be, op, plan)
-                                 ? tg_path{"f16, streamed", "multiply_half, expand_planes"}
-                                 : tg_path{"f16, resident", "multiply_half, expand_resident"},
-                             &op->modes);
-        return op->out_store == TG_STORE_FULL ? expand_half<float>(be, op, plan)
-                                              : expand_half<__nv_bfloat16>(be, op, plan);
-    }
-    if (cuda_sm90_expand_fits(be, op, plan)) {
-        tg_path_report_modes(be, "expand", {"streamed", "expand_and_update"}, &op->modes);
-        return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, plan)
-                                              : expand_large<__nv_bfloat16>(be, op, plan);
-    }
-    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
-    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, op->out_store, rounds);
-    const bool fused =
-        plan->planes.tiles > 0 && (op->out_store == TG_STORE_FULL || planes_at_once > 0);
-    tg_path_report_modes(be, "expand", chunked_path(plan, fused, planes_at_once), &op->modes);
+static int64_t fits_planes(const tg_backend *, const tg_expand *op, const cuda_plan *plan) {
+    return plan->planes.tiles > 0 && op->out_store == TG_STORE_FULL ? plan->chunk : 0;
+}
+
+/* Expands the last two modes of a chunk and updates, in one pass. */
+template <bool RESIDENT>
+static tg_status expand_planes(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    const int64_t most = RESIDENT ? cuda_planes_chunk(plan, plan->expand_at_once) : plan->chunk;
     return expand_core(
-        be, plan, op->workspace, op->core, cuda_planes_chunk(plan, planes_at_once),
-        [&](const void *chunk, int64_t first, int64_t count) {
-            if (fused) {
-                return finish_planes_of(be, op, plan, planes_at_once, rounds, chunk, first, count);
-            }
-            const tg_status made =
-                expand_planes_without_update(be, plan, op->workspace, first, count, &chunk);
-            return made == TG_OK ? finish_chunk_of(be, op, plan, chunk, first, count) : made;
+        be, plan, op->workspace, op->core, most,
+        [&](cuda_plan *chain, const void *chunk, int64_t first, int64_t count) {
+            return with_storage(op->out_store, [&](auto tag) {
+                using O = typename decltype(tag)::type;
+                const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+                if constexpr (std::is_same_v<O, float>) {
+                    return cuda_planes_expand(be, chain, op->workspace, chunk, &call);
+                } else {
+                    return cuda_planes_expand_resident(be, chain, op->workspace,
+                                                       plan->expand_at_once, op->rounding != NULL,
+                                                       chunk, &call);
+                }
+            });
         });
 }
 
-tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
-    const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
-    if (status != TG_OK) {
-        return status;
-    }
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
-    if (plan.dim0 * plan.unit == 0) {
+static int64_t fits_planes_then_update(const tg_backend *, const tg_expand *,
+                                       const cuda_plan *plan) {
+    return plan->planes.tiles > 0 ? plan->chunk : 0;
+}
+
+static int64_t fits_always(const tg_backend *, const tg_expand *, const cuda_plan *plan) {
+    return plan->chunk;
+}
+
+static tg_status expand_chunks(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    return expand_core(
+        be, plan, op->workspace, op->core, plan->chunk,
+        [&](cuda_plan *chain, const void *chunk, int64_t first, int64_t count) {
+            const tg_status made =
+                expand_planes_without_update(be, chain, op->workspace, first, count, &chunk);
+            return made == TG_OK ? finish_chunk_of(be, op, chain, chunk, first, count) : made;
+        });
+}
+
+const cuda_path<tg_expand> cuda_expand_paths[] = {
+    {{"values alone", "finish"}, fits_values, add_values},
+    {{"f16, streamed", "multiply_half, expand_planes"}, fits_half_streamed, expand_half<true>},
+    {{"f16, resident", "multiply_half, expand_resident"}, fits_half_resident, expand_half<false>},
+    {{"streamed", "expand_and_update"}, cuda_sm90_expand_fits, expand_streamed},
+    {{"resident", "a product for each mode, expand_resident"}, fits_resident, expand_planes<true>},
+    {{"planes", "a product for each mode, expand_planes"}, fits_planes, expand_planes<false>},
+    {{"planes, then update", "expand_planes, finish"}, fits_planes_then_update, expand_chunks},
+    {{"general", "a product for each mode, finish"}, fits_always, expand_chunks},
+};
+
+/* ---- slots ---- */
+
+tg_status cuda_expand_by(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    if (!plan->expand) {
         return TG_OK;
     }
-    if (op->core) {
-        return cuda_expand_by(be, op, &plan);
-    }
-    tg_path_report_modes(be, "expand", {"values alone", "finish"}, &op->modes);
-    return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
+    tg_path_report_modes(be, "expand", plan->expand->path, &op->modes);
+    return plan->expand->run(be, op, plan);
+}
+
+tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
+    TG_CALL(cuda_check_modes(be, "expand", op->modes.dtype, op->out_store));
+    const cuda_plan plan = cuda_plan_of(be, &op->modes, NULL, NULL, op);
+    return cuda_expand_by(be, op, &plan);
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
-    const tg_status status = cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL);
-    if (status != TG_OK) {
-        return status;
-    }
-    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    TG_CALL(cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL));
+    const cuda_plan plan = cuda_plan_of(be, &op->modes, NULL, NULL, NULL);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
     return expand_core(
         be, &plan, op->workspace, op->core, plan.chunk,
-        [&](const void *chunk, int64_t first, int64_t count) {
+        [&](cuda_plan *chain, const void *chunk, int64_t first, int64_t count) {
             const tg_status made =
-                expand_planes_without_update(be, &plan, op->workspace, first, count, &chunk);
-            return made == TG_OK ? read_kept_entries(be, op, &plan, chunk, first, count) : made;
+                expand_planes_without_update(be, chain, op->workspace, first, count, &chunk);
+            return made == TG_OK ? read_kept_entries(be, op, chain, chunk, first, count) : made;
         });
 }

@@ -220,10 +220,7 @@ tg_status cuda_form_array(tg_backend *be, const cuda_array_call *call) {
     task.gain = call->gain;
     task.guard = call->guard;
     task.apart = call->apart;
-    return CUDA_CHECK(
-        be,
-        launch_chained(form_array, shorter(task.items, 2 * (int64_t)cuda_state_of(be)->processors),
-                       ARRAY_THREADS, RING * STAGE * (int)sizeof(float2), cuda_stream(be),
-                       call->chained, task),
-        "forming a gradient");
+    return launch_if_early(be, "forming a gradient", call->chained, form_array,
+                           (unsigned)shorter(task.items, 2 * cuda_state_of(be)->processors),
+                           ARRAY_THREADS, RING * STAGE * sizeof(float2), task);
 }

@@ -521,10 +521,7 @@ static tg_status grad_dense(tg_backend *be, const form_call *call, double scale,
 
 tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                           double scale, void *out) {
-    const tg_status status = tg_check_source(be->ctx, "grad_dense", modes->dtype, source);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_source(be->ctx, "grad_dense", modes->dtype, source));
     int64_t unit = 1;
     for (int d = 1; d < modes->ndim; d++) {
         unit *= modes->dim[d];

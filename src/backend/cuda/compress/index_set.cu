@@ -85,10 +85,7 @@ tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint
     const int64_t chunk = (least + THREADS - 1) / THREADS * THREADS;
     const unsigned blocks = (unsigned)((groups + chunk - 1) / chunk);
     chunk_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials);
-    const tg_status status = CUDA_LAUNCHED(be, "ranks of a bitmap");
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(CUDA_LAUNCHED(be, "ranks of a bitmap"));
     scan_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials,
                                                          total);
     return CUDA_LAUNCHED(be, "ranks of a bitmap");

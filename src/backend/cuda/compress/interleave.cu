@@ -126,18 +126,15 @@ tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *
     }
     const int64_t real_size = (int64_t)tg_dtype_size(plan->real);
     void *piece = cuda_plan_at(plan, workspace, plan->buffer[0]);
-    tg_status status = TG_OK;
-    for (int64_t c = 0; c < plan->columns && status == TG_OK; c += plan->width) {
+    for (int64_t c = 0; c < plan->columns; c += plan->width) {
         const int64_t width = shorter(plan->width, plan->columns - c);
         const void *in = static_cast<const char *>(middle) + c * real_size;
-        status = cuda_plan_multiply(be, plan, workspace, &plan->first, true, 1, width, in,
-                                    plan->columns, piece, width);
-        if (status == TG_OK) {
-            const weave_shape shape = piece_shape(plan, c, width);
-            status = run_weave(be, plan, &shape, true, piece, core, scale, beta);
-        }
+        const weave_shape shape = piece_shape(plan, c, width);
+        TG_CALL(cuda_plan_multiply(be, plan, workspace, &plan->first, true, 1, width, in,
+                                   plan->columns, piece, width));
+        TG_CALL(run_weave(be, plan, &shape, true, piece, core, scale, beta));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -150,16 +147,13 @@ tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *
         return cuda_mode_core(be, plan, workspace, false, middle, 1.0, 0.0, core);
     }
     void *piece = cuda_plan_at(plan, workspace, plan->buffer[0]);
-    tg_status status = TG_OK;
-    for (int64_t c = 0; c < plan->columns && status == TG_OK; c += plan->width) {
+    for (int64_t c = 0; c < plan->columns; c += plan->width) {
         const int64_t width = shorter(plan->width, plan->columns - c);
         const weave_shape shape = piece_shape(plan, c, width);
-        status = run_weave(be, plan, &shape, false, piece, const_cast<void *>(core), 1.0, 0.0);
-        if (status == TG_OK) {
-            void *out = cuda_plan_at(plan, workspace, plan->middle + c);
-            status = cuda_plan_multiply(be, plan, workspace, &plan->first, false, 1, width, piece,
-                                        width, out, plan->columns);
-        }
+        void *out = cuda_plan_at(plan, workspace, plan->middle + c);
+        TG_CALL(run_weave(be, plan, &shape, false, piece, const_cast<void *>(core), 1.0, 0.0));
+        TG_CALL(cuda_plan_multiply(be, plan, workspace, &plan->first, false, 1, width, piece, width,
+                                   out, plan->columns));
     }
-    return status;
+    return TG_OK;
 }

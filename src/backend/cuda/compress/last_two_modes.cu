@@ -358,49 +358,32 @@ static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
             (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
 }
 
-static tg_status allow(const tg_backend *be, const void *kernel, const plane_grid &grid) {
-    return CUDA_CHECK(
-        be,
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid.shared),
-        "setting up a kernel");
-}
-
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out) {
-    if (cuda_planes_contract_fits(be, &plan->planes)) {
+    if (plan->contracts == PLANES_SHARED) {
         return cuda_planes_contract_resident(be, plan, workspace, count, in, out);
     }
     const plane_grid grid = grid_of(plan, count);
     const auto kernel = plan->planes.tiles == 3 ? contract_planes<3> : contract_planes<6>;
-    const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);
-    if (status != TG_OK) {
-        return status;
-    }
-    kernel<<<grid.blocks, PLANES_THREADS, grid.shared, cuda_stream(be)>>>(
-        plan->planes, grid.planes, (int)plan->view.ld, static_cast<const float *>(in),
-        cuda_planes_last(plan, workspace), cuda_planes_before(plan, workspace),
-        static_cast<float *>(out));
-    return CUDA_LAUNCHED(be, "contracting two modes");
+    return launch_alone(be, "contracting two modes", kernel, grid.blocks, PLANES_THREADS,
+                        grid.shared, plan->planes, grid.planes, (int)plan->view.ld,
+                        static_cast<const float *>(in), cuda_planes_last(plan, workspace),
+                        cuda_planes_before(plan, workspace), static_cast<float *>(out));
 }
 
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t planes_at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
-    if (planes_at_once > 0) {
-        return cuda_planes_expand_resident(be, plan, workspace, planes_at_once, false, in, call);
+    if (plan->resident > 0) {
+        return cuda_planes_expand_resident(be, plan, workspace, plan->resident, false, in, call);
     }
     grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;
     if (call->values) {
         kernel = plan->planes.tiles == 3 ? expand_planes<3, true> : expand_planes<6, true>;
     }
-    const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);
-    if (status != TG_OK) {
-        return status;
-    }
-    kernel<<<grid.blocks, PLANES_THREADS, grid.shared, cuda_stream(be)>>>(
-        plan->planes, grid.planes, static_cast<const float *>(in),
-        cuda_planes_last(plan, workspace), cuda_planes_before(plan, workspace), *call);
-    return CUDA_LAUNCHED(be, "expanding two modes");
+    return launch_alone(be, "expanding two modes", kernel, grid.blocks, PLANES_THREADS, grid.shared,
+                        plan->planes, grid.planes, static_cast<const float *>(in),
+                        cuda_planes_last(plan, workspace), cuda_planes_before(plan, workspace),
+                        *call);
 }

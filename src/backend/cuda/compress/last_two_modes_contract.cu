@@ -53,14 +53,6 @@ static inline float4 *before_of(const cuda_plan *plan, void *workspace) {
     return const_cast<float4 *>(cuda_planes_before(plan, workspace));
 }
 
-/* Bytes of a block; 0 if the device query fails. */
-static inline int max_shared(const tg_backend *be) {
-    int most = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                                     cuda_state_of(be)->device);
-    return error == cudaSuccess ? most : 0;
-}
-
 /* ---- products ---- */
 
 /* T of 16 rows j3 and 8 columns i2, parts apart. */
@@ -274,7 +266,7 @@ static contract_kernel kernel_of(const contract_shape &c) {
 
 bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s) {
     const contract_shape c = shape_of(*s);
-    return c.steps > 0 && shared_bytes(c) <= max_shared(be);
+    return c.steps > 0 && shared_bytes(c) <= cuda_state_of(be)->max_shared;
 }
 
 tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
@@ -290,18 +282,10 @@ tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, v
                                         int64_t count, const void *in, void *out) {
     const contract_shape c = shape_of(plan->planes);
     const int64_t planes = count * plan->step[1].left;
-    const contract_kernel kernel = kernel_of(c);
-    const int shared = shared_bytes(c);
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "setting up a kernel");
-    if (status != TG_OK) {
-        return status;
-    }
     const int threads = CONTRACT_WARPS / c.crew * c.crew * 32;
-    kernel<<<(unsigned)shorter(planes, cuda_state_of(be)->processors), threads, (size_t)shared,
-             cuda_stream(be)>>>(plan->planes, c, planes, (int)plan->view.ld,
-                                static_cast<const float *>(in), last_of(plan, workspace),
-                                before_of(plan, workspace), static_cast<float *>(out));
-    return CUDA_LAUNCHED(be, "contracting two modes");
+    return launch_alone(be, "contracting two modes", kernel_of(c),
+                        (unsigned)shorter(planes, cuda_state_of(be)->processors), threads,
+                        (size_t)shared_bytes(c), plan->planes, c, planes, (int)plan->view.ld,
+                        static_cast<const float *>(in), last_of(plan, workspace),
+                        before_of(plan, workspace), static_cast<float *>(out));
 }

@@ -89,13 +89,13 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace) {
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward,
                               void *workspace) {
     const cuda_planes &s = plan->planes;
-    if (s.tiles == 0 || (forward && cuda_sm90_contract_fits(be, &s))) {
+    if (s.tiles == 0 || (forward && plan->contracts == PLANES_HOPPER)) {
         return TG_OK;
     }
-    if (forward && cuda_planes_contract_fits(be, &s)) {
+    if (forward && plan->contracts == PLANES_SHARED) {
         return cuda_planes_contract_factors(be, plan, workspace);
     }
-    if (!forward && cuda_planes_resident(be, &s, TG_STORE_FULL, false) > 0) {
+    if (!forward && plan->resident > 0) {
         return cuda_planes_expand_factors(be, plan, workspace);
     }
     const int last_count = (int)(last_size(&s) / 2);

@@ -130,12 +130,10 @@ static tg_status write_factors(tg_backend *be, const cuda_plan *plan, void *work
     const int last_count = at.before / (int)sizeof(typename IN::last);
     const int before_count = (at.teams - at.before) / (int)sizeof(typename IN::before);
     const unsigned blocks = (unsigned)((longer(last_count, before_count) + 255) / 256);
-    return CUDA_CHECK(be,
-                      launch_pdl(be, write_fragments<IN>, blocks, 256, 0, plan->planes,
-                                 reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
-                                 last_count, before_count, last_of<IN>(plan, workspace),
-                                 before_of<IN>(plan, workspace)),
-                      "laying out factors");
+    return launch_pdl(be, "laying out factors", write_fragments<IN>, blocks, 256, 0, plan->planes,
+                      reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor),
+                      last_count, before_count, last_of<IN>(plan, workspace),
+                      before_of<IN>(plan, workspace));
 }
 
 tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
@@ -504,10 +502,8 @@ template <class O, class IN>
 static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
     const int shared = shared_bytes<IN>(s, kept);
     const void *kernel = reinterpret_cast<const void *>(kernel_of<O, IN>(s, kept, rounds));
-    int most = 0, blocks = 0;
-    const bool fits = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                             cuda_state_of(be)->device) == cudaSuccess &&
-                      shared <= most &&
+    int blocks = 0;
+    const bool fits = shared <= cuda_state_of(be)->max_shared &&
                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            shared) == cudaSuccess &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),
@@ -555,12 +551,10 @@ static tg_status run_resident(tg_backend *be, const cuda_plan *plan, void *works
         *call,
         call->whole && (REALS_PER_ACCESS<O> == 2 || s.d2 % 2 == 0) &&
             is_whole(reinterpret_cast<number<O, REALS_PER_ACCESS<O>> *>(call->out))};
-    return CUDA_CHECK(be,
-                      launch_chained(kernel_of<O, IN>(s, kept, rounds),
-                                     shorter(wanted, planes_at_once / TEAMS), threads_of(s),
-                                     shared_bytes<IN>(s, kept), cuda_stream(be), plan->chained,
-                                     task),
-                      "expanding two modes");
+    return launch_if_early(be, "expanding two modes", plan->chained,
+                           kernel_of<O, IN>(s, kept, rounds),
+                           (unsigned)shorter(wanted, planes_at_once / TEAMS), threads_of(s),
+                           (size_t)shared_bytes<IN>(s, kept), task);
 }
 
 template <class O>

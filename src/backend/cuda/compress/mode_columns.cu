@@ -257,7 +257,6 @@ static size_t shared_bytes(const mode_call &s) {
 
 cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
                                  bool split) {
-    int most = 0;
     if (longer(factor->dim, factor->rank) > 16 * MAX_TILES || columns % 4 != 0 ||
         columns > INT32_MAX / 2) {
         return CUDA_OWN_NONE;
@@ -265,34 +264,26 @@ cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor
     if (cuda_sm90_mode_fits(be, factor, split)) {
         return CUDA_OWN_DIRECT;
     }
-    if (split || cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                        cuda_state_of(be)->device) != cudaSuccess) {
+    if (split) {
         return CUDA_OWN_NONE;
     }
+    const size_t most = (size_t)cuda_state_of(be)->max_shared;
     const size_t room = (size_t)(2 * factor->rows * factor->ld) * sizeof(float);
     const mode_call to = sizes_of(factor, true), from = sizes_of(factor, false);
     const bool fits = fragment_bytes(to) <= room && fragment_bytes(from) <= room &&
-                      shared_bytes(to) <= (size_t)most && shared_bytes(from) <= (size_t)most;
+                      shared_bytes(to) <= most && shared_bytes(from) <= most;
     return fits ? CUDA_OWN_FRAGMENTS : CUDA_OWN_NONE;
 }
 
 template <int M, core_side CORE> static tg_status run_tiles(tg_backend *be, mode_call s) {
-    const auto kernel = multiply_columns<M, CORE>;
-    const int shared = (int)shared_bytes(s);
     s.tiles.per = (s.n + 8 * tiles_across(M) - 1) / (8 * tiles_across(M));
     s.tiles.all = s.tiles.per * s.matrices;
     if (s.tiles.all == 0) {
         return TG_OK;
     }
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "setting up a kernel");
-    if (status != TG_OK) {
-        return status;
-    }
-    kernel<<<(unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors), threads_of(M),
-             (size_t)shared, cuda_stream(be)>>>(s);
-    return CUDA_LAUNCHED(be, "multiplying a mode");
+    return launch_alone(be, "multiplying a mode", multiply_columns<M, CORE>,
+                        (unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors),
+                        threads_of(M), shared_bytes(s), s);
 }
 
 template <core_side CORE>

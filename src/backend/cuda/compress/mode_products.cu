@@ -33,13 +33,14 @@ static int64_t pad(int64_t reals) {
 struct mode {
     int64_t dim, rank;
     const void *factor;
+    int of; /* the tensor */
 };
 
 /* Modes of size 1 without a factor are dropped and neighbours without one merged, except mode 0. */
 static int collect_modes(const tg_multimode *modes, mode *list) {
     int count = 0;
     for (int d = 0; d < modes->ndim; d++) {
-        const mode now = {modes->dim[d], modes->rank[d], modes->factor[d]};
+        const mode now = {modes->dim[d], modes->rank[d], modes->factor[d], d};
         if (d > 0 && !now.factor && now.dim == 1) {
             continue;
         }
@@ -56,8 +57,8 @@ static int collect_modes(const tg_multimode *modes, mode *list) {
 
 static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *used) {
     const int64_t rows = padded ? pad(m->rank) : m->rank;
-    cuda_factor factor = {m->factor,           m->dim, m->rank,      rows,
-                          pad(parts * m->dim), *used,  CUDA_OWN_NONE};
+    cuda_factor factor = {m->factor,           m->dim, m->rank,       rows,
+                          pad(parts * m->dim), *used,  CUDA_OWN_NONE, m->of};
     *used += parts * factor.rows * factor.ld;
     *used = (*used + 63) / 64 * 64;
     return factor;
@@ -74,7 +75,7 @@ static int64_t entries_of(const mode *list, int begin, int end) {
 
 /* The modes from the last down to the first with a factor, except mode 0, as steps. */
 static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, int64_t *used) {
-    const mode none = {1, 1, NULL};
+    const mode none = {1, 1, NULL, 0};
     const int last = count > 1 ? count - 1 : 1;
     const mode *tail = count > 1 ? &list[last] : &none;
     const int64_t left = entries_of(list, 1, last);
@@ -107,7 +108,7 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
 
 /* Steps 0 and 1 in one pass, if possible; for split numbers only the sizes, which the kernels for
  * the last mode use. */
-static void plan_planes(cuda_plan *plan) {
+static void plan_planes(const tg_backend *be, cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
     if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
         return;
@@ -120,6 +121,12 @@ static void plan_planes(cuda_plan *plan) {
     }
     plan->planes.at = plan->size;
     plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
+    if (plan->planes.tiles > 0) {
+        plan->contracts = cuda_sm90_contract_fits(be, &plan->planes)     ? PLANES_HOPPER
+                          : cuda_planes_contract_fits(be, &plan->planes) ? PLANES_SHARED
+                                                                         : PLANES_WARPS;
+        plan->resident = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
+    }
 }
 
 /* Which modes our own kernels multiply; cuBLAS multiplies the others. */
@@ -161,7 +168,7 @@ static int buffer_of(const cuda_plan *plan, int q) {
     return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
 }
 
-cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
+cuda_plan cuda_plan_sizes(const tg_backend *be, const tg_multimode *modes) {
     mode list[TG_MAX_NDIM] = {};
     const int count = collect_modes(modes, list);
     int begin = 0;
@@ -180,7 +187,7 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     }
     plan.split = be->math == TG_MATH_FP32;
     if (plan.real == TG_F32 && plan.parts == 2) {
-        plan_planes(&plan);
+        plan_planes(be, &plan);
         plan_own_kernels(be, &plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {
@@ -352,30 +359,16 @@ static tg_status turn(tg_backend *be, const cuda_plan *plan, const cuda_step *st
     });
 }
 
-static tg_gemm product_of(const cuda_plan *plan, int64_t m, int64_t n, int64_t k) {
-    tg_gemm gemm = tg_gemm();
-    gemm.dtype = plan->real;
-    gemm.m = m;
-    gemm.n = n;
-    gemm.k = k;
-    gemm.alpha.re = 1.0;
-    gemm.batch = 1;
-    return gemm;
-}
-
 /* Rows (left) times S^T or S. */
 static tg_status multiply_right(tg_backend *be, const cuda_plan *plan, void *workspace,
                                 const cuda_step *step, bool forward, int64_t count, const void *in,
                                 void *out) {
     const int64_t dim = step->factor.ld, rank = plan->parts * step->factor.rows;
-    tg_gemm gemm = product_of(plan, count * step->left, forward ? rank : dim, forward ? dim : rank);
-    gemm.op_b = forward ? TG_OP_T : TG_OP_N;
-    gemm.a = in;
-    gemm.lda = gemm.k;
-    gemm.b = cuda_plan_at(plan, workspace, step->factor.at);
-    gemm.ldb = dim;
-    gemm.c = out;
-    gemm.ldc = gemm.n;
+    const int64_t made = forward ? rank : dim, summed = forward ? dim : rank;
+    const tg_gemm gemm =
+        gemm_of(plan->real, count * step->left, made, summed, 1.0, TG_OP_N, in, summed,
+                forward ? TG_OP_T : TG_OP_N, cuda_plan_at(plan, workspace, step->factor.at), dim,
+                0.0, out, made);
     return cuda_gemm(be, &gemm);
 }
 
@@ -383,15 +376,10 @@ tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out) {
     const int64_t dim = plan->parts * factor->dim, rank = plan->parts * factor->rank;
-    tg_gemm gemm = product_of(plan, forward ? rank : dim, n, forward ? dim : rank);
-    gemm.op_a = forward ? TG_OP_N : TG_OP_T;
-    gemm.a = cuda_plan_at(plan, workspace, factor->at);
-    gemm.lda = factor->ld;
-    gemm.b = in;
-    gemm.ldb = ld_in;
+    tg_gemm gemm = gemm_of(plan->real, forward ? rank : dim, n, forward ? dim : rank, 1.0,
+                           forward ? TG_OP_N : TG_OP_T, cuda_plan_at(plan, workspace, factor->at),
+                           factor->ld, TG_OP_N, in, ld_in, 0.0, out, ld_out);
     gemm.stride_b = gemm.k * ld_in;
-    gemm.c = out;
-    gemm.ldc = ld_out;
     gemm.stride_c = gemm.m * ld_out;
     gemm.batch = batch;
     return cuda_gemm(be, &gemm);

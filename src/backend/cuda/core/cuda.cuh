@@ -26,6 +26,7 @@ enum {
 struct cuda_state {
     int device;
     int processors; /* multiprocessors of the device */
+    int max_shared; /* bytes of shared memory of a block, at most */
     bool is_hopper; /* kernels of sm90/ run: compute capability 9.0, and compiled for it */
     cudaStream_t stream;
     cudaStream_t copy_stream; /* copies, concurrent with `stream` */
@@ -38,6 +39,7 @@ struct cuda_state {
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, valid within one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
     cudaStream_t capture_stream; /* of graphs of a caller's stream; NULL until it is needed */
+    struct cuda_plans *plans; /* compress/plans.cu */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -91,6 +93,7 @@ void cuda_fill_fft(tg_backend_ops *ops);         /* fft/fft.cu */
 void cuda_fill_flow(tg_backend_ops *ops);        /* pde/vorticity.cu */
 
 size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes); /* compress.cu */
+size_t cuda_plans_bytes(void); /* compress/plans.cu: none made is all bytes 0 */
 
 /* ---- cuBLAS and cuSOLVER, opened at run time ---- */
 
@@ -110,6 +113,14 @@ extern cuda_functions cuda_libraries;
 bool cuda_libraries_open(char *reason, size_t capacity);
 
 /* ---- matrix products, callable by name ---- */
+
+/* One product C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb and ldc apart. */
+static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha,
+                              tg_op op_a, const void *a, int64_t lda, tg_op op_b, const void *b,
+                              int64_t ldb, double beta, void *c, int64_t ldc) {
+    return {dtype, op_a, op_b, m,   n, k, {alpha, 0.0}, {beta, 0.0}, a,
+            lda,   0,    b,    ldb, 0, c, ldc,          0,           1};
+}
 
 /* Queued, without allocation; be->math selects TF32 or f32 for f32 and c64. Operand CONJ, sums,
  * k = 0 and arrays not aligned to their elements run on our own kernel, in f32 instead of TF32. */
@@ -150,11 +161,12 @@ __device__ inline void pdl_wait_and_launch_dependents() {
     pdl_launch_dependents();
 }
 
-/* Launches kernel(args..), which calls pdl_wait, as a dependent of the previous kernel if `early`.
- */
+/* Launches kernel(args..) with `shared` bytes of dynamic shared memory. If `early`, as a dependent
+ * of the previous kernel; then it calls pdl_wait. `what` it does, for the error. */
 template <class... TAKES, class... ARGS>
-static inline cudaError_t launch_pdl_if(bool early, cudaStream_t stream, void (*kernel)(TAKES...),
-                                        dim3 grid, dim3 block, size_t shared, const ARGS &...args) {
+static inline tg_status launch_if_early(const tg_backend *be, const char *what, bool early,
+                                        void (*kernel)(TAKES...), dim3 grid, dim3 block,
+                                        size_t shared, const ARGS &...args) {
     cudaLaunchAttribute how = {};
     how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     how.val.programmaticStreamSerializationAllowed = 1;
@@ -162,18 +174,31 @@ static inline cudaError_t launch_pdl_if(bool early, cudaStream_t stream, void (*
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
-    config.stream = stream;
+    config.stream = cuda_stream(be);
     config.attrs = &how;
     config.numAttrs = early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, TAKES(args)...);
+    if (shared > 0) {
+        TG_CALL(CUDA_CHECK(
+            be,
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+            "asking for shared memory"));
+    }
+    return CUDA_CHECK(be, cudaLaunchKernelEx(&config, kernel, TAKES(args)...), what);
 }
 
-/* The same on every device that supports it. */
+/* The same on every device that supports PDL; and always without it, for kernels that ask for more
+ * than 48 KiB of shared memory. */
 template <class... TAKES, class... ARGS>
-static inline cudaError_t launch_pdl(const tg_backend *be, void (*kernel)(TAKES...), dim3 grid,
-                                     dim3 block, size_t shared, const ARGS &...args) {
-    return launch_pdl_if(cuda_state_of(be)->is_hopper, cuda_stream(be), kernel, grid, block, shared,
-                         args...);
+static inline tg_status launch_pdl(const tg_backend *be, const char *what, void (*kernel)(TAKES...),
+                                   dim3 grid, dim3 block, size_t shared, const ARGS &...args) {
+    return launch_if_early(be, what, cuda_state_of(be)->is_hopper, kernel, grid, block, shared,
+                           args...);
+}
+template <class... TAKES, class... ARGS>
+static inline tg_status launch_alone(const tg_backend *be, const char *what,
+                                     void (*kernel)(TAKES...), dim3 grid, dim3 block, size_t shared,
+                                     const ARGS &...args) {
+    return launch_if_early(be, what, false, kernel, grid, block, shared, args...);
 }
 
 #endif

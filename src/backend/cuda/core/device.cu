@@ -160,6 +160,7 @@ static void cuda_close(tg_backend *be) {
         cudaStreamDestroy(cuda->stream);
     }
     cudaGetLastError(); /* a lost device has nothing to shut down */
+    tg_mem_free(be->ctx, cuda->plans);
     tg_mem_free(be->ctx, cuda);
     be->state = NULL;
 }
@@ -226,6 +227,9 @@ static tg_status cuda_open(tg_backend *be) {
                           "making a stream"));
     }
     cuda->memory.stream = cuda->stream;
+    cuda->plans = static_cast<struct cuda_plans *>(
+        tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, cuda_plans_bytes()));
+    TG_TRY(cuda->plans ? TG_OK : TG_E_MEMORY);
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
                       "making a stream"));
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->side_stream, cudaStreamNonBlocking),
@@ -235,6 +239,10 @@ static tg_status cuda_open(tg_backend *be) {
     TG_TRY(CUDA_CHECK(
         be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
         "asking the GPU"));
+    TG_TRY(CUDA_CHECK(be,
+                      cudaDeviceGetAttribute(&cuda->max_shared,
+                                             cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
+                      "asking the GPU"));
     TG_TRY(find_hopper(be));
     cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
@@ -256,11 +264,8 @@ static tg_status cuda_synchronize(tg_backend *be) {
 static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t bytes,
                           cudaMemcpyKind kind, const char *what) {
     const cuda_state *cuda = cuda_state_of(be);
-    tg_status status = CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU");
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
-    }
-    return status;
+    TG_CALL(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
+    return CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
 }
 
 static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {

@@ -129,10 +129,10 @@ static __global__ void convert_kernel(int64_t packs, int64_t n, int src_step, in
 
 static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
                               tg_dtype dst_dtype, void *dst) {
-    tg_status status = tg_check_float(be->ctx, "convert", src_dtype);
-    status = status == TG_OK ? tg_check_float(be->ctx, "convert", dst_dtype) : status;
-    if (status != TG_OK || n <= 0) {
-        return status;
+    TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
+    TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
+    if (n <= 0) {
+        return TG_OK;
     }
     const bool from_pairs = tg_dtype_is_complex(src_dtype);
     const bool to_pairs = tg_dtype_is_complex(dst_dtype), alike = from_pairs == to_pairs;

@@ -187,23 +187,19 @@ static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, 
     /* With 64 splits and the final sums, these fill half of the scratch. */
     const int64_t most = CUDA_SCRATCH_BYTES / (int64_t)sizeof(double) / 128;
     static_assert(CUDA_SCRATCH_BYTES / 128 <= CUDA_PINNED_BYTES, "sums pass through pinned memory");
-    const tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "slice_norms", dtype));
     if (left <= 0 || right <= 0) {
         memset(out, 0, (size_t)(dim > 0 ? dim : 0) * sizeof *out);
         return TG_OK;
     }
     return with_element(dtype, [&](auto tag) {
         using E = typename decltype(tag)::type;
-        tg_status done = TG_OK;
-        for (int64_t first = 0; first < dim && done == TG_OK; first += most) {
+        for (int64_t first = 0; first < dim; first += most) {
             const unsigned slices = (unsigned)(dim - first < most ? dim - first : most);
-            done = some_slice_norms(be, left, dim, right, first, slices, static_cast<const E *>(x),
-                                    out);
+            TG_CALL(some_slice_norms(be, left, dim, right, first, slices, static_cast<const E *>(x),
+                                     out));
         }
-        return done;
+        return TG_OK;
     });
 }
 

@@ -233,7 +233,6 @@ static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft
     TG_TRY(plan ? TG_OK : TG_E_MEMORY);
     plan->desc = *desc;
     set_axes(plan);
-    TG_TRY(cuda_fft_lines_prepare(be, desc->dtype == TG_F64));
     for (int d = 0; d < desc->ndim; d++) {
         TG_TRY(make_table(be, desc, &plan->axes[d]));
     }
@@ -269,67 +268,49 @@ static tg_status stage_kept(tg_backend *be, const tg_fft_plan *plan, int64_t ima
                             const void *spectrum, void *stage) {
     const fft_axis *axis = &plan->axes[0];
     const tg_dtype dtype = kept_dtype(&plan->desc);
-    tg_status status = be->ops->convert(
-        be, images * plan->modes, tg_stored(dtype, plan->desc.kept_store), spectrum, dtype, stage);
-    if (status == TG_OK && axis->real) {
-        const int64_t nyquist = 2 * (axis->kept - 1) == axis->n ? axis->kept - 1 : 0;
-        drop_edges<<<cuda_blocks(be, 2 * images, 256), 256, 0, cuda_stream(be)>>>(
-            images, axis->kept, nyquist, dtype == TG_C128, stage);
-        status = CUDA_LAUNCHED(be, "preparing a spectrum");
+    TG_CALL(be->ops->convert(be, images * plan->modes, tg_stored(dtype, plan->desc.kept_store),
+                             spectrum, dtype, stage));
+    if (!axis->real) {
+        return TG_OK;
     }
-    return status;
+    const int64_t nyquist = 2 * (axis->kept - 1) == axis->n ? axis->kept - 1 : 0;
+    drop_edges<<<cuda_blocks(be, 2 * images, 256), 256, 0, cuda_stream(be)>>>(
+        images, axis->kept, nyquist, dtype == TG_C128, stage);
+    return CUDA_LAUNCHED(be, "preparing a spectrum");
 }
 
 /* Real rows: (rows, N) times (N, 2K), or (rows, 2K) times its transpose. */
-static tg_gemm product_of_rows(const fft_axis *axis, const fft_pass *pass, bool adjoint) {
-    tg_gemm g = {};
-    g.m = pass->outer;
-    g.n = pass->inverse ? axis->n : 2 * axis->kept;
-    g.k = pass->inverse ? 2 * axis->kept : axis->n;
-    g.op_b = pass->inverse ? TG_OP_T : TG_OP_N;
-    g.a = pass->inverse ? pass->kept.data : pass->grid.data;
-    g.lda = pass->inverse ? 2 * pass->kept.outer : pass->grid.outer;
-    g.b = axis->matrix[adjoint != pass->inverse];
-    g.ldb = 2 * axis->kept;
-    g.c = pass->inverse ? pass->grid.data : pass->kept.data;
-    g.ldc = pass->inverse ? pass->grid.outer : 2 * pass->kept.outer;
-    g.batch = 1;
-    return g;
+static tg_gemm product_of_rows(tg_dtype dtype, double scale, const fft_axis *axis,
+                               const fft_pass *pass, bool adjoint) {
+    const int64_t n = axis->n, kept = 2 * axis->kept;
+    const void *matrix = axis->matrix[adjoint != pass->inverse];
+    return pass->inverse ? gemm_of(dtype, pass->outer, n, kept, scale, TG_OP_N, pass->kept.data,
+                                   2 * pass->kept.outer, TG_OP_T, matrix, kept, 0.0,
+                                   pass->grid.data, pass->grid.outer)
+                         : gemm_of(dtype, pass->outer, kept, n, scale, TG_OP_N, pass->grid.data,
+                                   pass->grid.outer, TG_OP_N, matrix, kept, 0.0, pass->kept.data,
+                                   2 * pass->kept.outer);
 }
 
 /* Complex rows of the last dimension, x F^T and X conj(F); columns of the others, F x and F^H X. */
-static tg_gemm product_of_lines(const fft_axis *axis, const fft_pass *pass, bool rows) {
+static tg_gemm product_of_lines(tg_dtype dtype, double scale, const fft_axis *axis,
+                                const fft_pass *pass, bool rows) {
     const fft_side *in = pass->inverse ? &pass->kept : &pass->grid;
     const fft_side *out = pass->inverse ? &pass->grid : &pass->kept;
     const int64_t in_length = pass->inverse ? axis->kept : axis->n;
     const int64_t out_length = pass->inverse ? axis->n : axis->kept;
     void *matrix = axis->matrix[pass->inverse];
-    tg_gemm g = {};
-    g.k = in_length;
-    g.c = out->data;
     if (rows) {
-        g.m = pass->outer;
-        g.n = out_length;
-        g.a = in->data;
-        g.lda = in->outer;
-        g.b = matrix;
-        g.ldb = axis->n;
-        g.op_b = pass->inverse ? TG_OP_N : TG_OP_T;
-        g.ldc = out->outer;
-        g.batch = 1;
-    } else {
-        g.m = out_length;
-        g.n = pass->inner;
-        g.a = matrix;
-        g.lda = axis->n;
-        g.op_a = pass->inverse ? TG_OP_T : TG_OP_N;
-        g.b = in->data;
-        g.ldb = in->step;
-        g.stride_b = in->outer;
-        g.ldc = out->step;
-        g.stride_c = out->outer;
-        g.batch = pass->outer;
+        return gemm_of(dtype, pass->outer, out_length, in_length, scale, TG_OP_N, in->data,
+                       in->outer, pass->inverse ? TG_OP_N : TG_OP_T, matrix, axis->n, 0.0,
+                       out->data, out->outer);
     }
+    tg_gemm g =
+        gemm_of(dtype, out_length, pass->inner, in_length, scale, pass->inverse ? TG_OP_T : TG_OP_N,
+                matrix, axis->n, TG_OP_N, in->data, in->step, 0.0, out->data, out->step);
+    g.stride_b = in->outer;
+    g.stride_c = out->outer;
+    g.batch = pass->outer;
     return g;
 }
 
@@ -338,7 +319,6 @@ static tg_status multiply(tg_backend *be, const tg_fft_plan *plan, int d, const 
     const tg_fft_desc *desc = &plan->desc;
     const fft_axis *axis = &plan->axes[d];
     fft_pass pass = *wanted;
-    tg_gemm g;
     const bool grid_staged = d == desc->ndim - 1 && stages_grid(plan);
     const bool kept_staged =
         d == 0 && stages_kept(plan) && (pass.inverse || pass.kept.store != TG_STORE_FULL);
@@ -355,10 +335,9 @@ static tg_status multiply(tg_backend *be, const tg_fft_plan *plan, int d, const 
         TG_CALL(pass.inverse ? stage_kept(be, plan, images, wanted->kept.data, pass.kept.data)
                              : TG_OK);
     }
-    g = axis->real ? product_of_rows(axis, &pass, weight == TG_FFT_ADJOINT)
-                   : product_of_lines(axis, &pass, d == desc->ndim - 1);
-    g.dtype = axis->real ? desc->dtype : kept_dtype(desc);
-    g.alpha = {scale, 0.0};
+    const tg_gemm g =
+        axis->real ? product_of_rows(desc->dtype, scale, axis, &pass, weight == TG_FFT_ADJOINT)
+                   : product_of_lines(kept_dtype(desc), scale, axis, &pass, d == desc->ndim - 1);
     TG_CALL(cuda_gemm(be, &g));
     if (grid_staged && pass.inverse) {
         TG_CALL(be->ops->convert(be, images * plan->points, grid_dtype(desc), pass.grid.data,
@@ -421,16 +400,15 @@ static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, boo
         plan->points * (int64_t)tg_dtype_size(tg_stored(grid_dtype(desc), desc->grid_store));
     const int64_t modes =
         plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
-    tg_status status = TG_OK;
-    for (int64_t h = 0; h < count && status == TG_OK; h += plan->chunk) {
+    for (int64_t h = 0; h < count; h += plan->chunk) {
         const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
-        for (int i = 0; i < desc->ndim && status == TG_OK; i++) {
+        for (int i = 0; i < desc->ndim; i++) {
             const int d = inverse ? i : desc->ndim - 1 - i;
-            status = transform(be, plan, d, inverse, weight, scale, images, x + h * image,
-                               spectrum + h * modes, false);
+            TG_CALL(transform(be, plan, d, inverse, weight, scale, images, x + h * image,
+                              spectrum + h * modes, false));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- without the last dimension ---- */
@@ -455,16 +433,15 @@ tg_status cuda_fft_inverse_to_rows(tg_backend *be, const tg_fft_plan *plan, int6
         plan->axes[last].outer * plan->axes[last].row * (int64_t)number_size(desc);
     const int64_t modes =
         plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
-    tg_status status = TG_OK;
-    for (int64_t h = 0; h < count && status == TG_OK; h += plan->chunk) {
+    for (int64_t h = 0; h < count; h += plan->chunk) {
         const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
-        for (int d = 0; d < last && status == TG_OK; d++) {
-            status = transform(be, plan, d, true, TG_FFT_PLAIN, 1.0, images,
-                               static_cast<char *>(rows) + h * row_bytes,
-                               static_cast<char *>(const_cast<void *>(spectrum)) + h * modes, true);
+        for (int d = 0; d < last; d++) {
+            TG_CALL(transform(be, plan, d, true, TG_FFT_PLAIN, 1.0, images,
+                              static_cast<char *>(rows) + h * row_bytes,
+                              static_cast<char *>(const_cast<void *>(spectrum)) + h * modes, true));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status cuda_fft_attach(tg_backend *be, tg_fft_plan *plan, size_t bytes,

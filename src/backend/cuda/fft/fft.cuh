@@ -67,8 +67,6 @@ struct fft_lines {
 bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_t first,
                            int64_t inner, fft_lines *out);
 
-/* Before the first run. */
-tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
 /* The same for lengths and windows that two_step.cu supports; false without running anything for

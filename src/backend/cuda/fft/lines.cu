@@ -341,29 +341,6 @@ static fft_kernel kernel_for(const fft_lines *lines, const fft_pass *pass) {
     }
 }
 
-tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide) {
-    tg_status status = TG_OK;
-    for (int back = 0; back < 2; back++) {
-        const fft_kernel narrow[] = {
-            rows_kernel<float, float>(back), rows_kernel<float, __nv_bfloat16>(back),
-            rows_kernel<float, __half>(back), lines_kernel<float>(back, true),
-            lines_kernel<float>(back, false)};
-        const fft_kernel broad[] = {rows_kernel<double, double>(back),
-                                    lines_kernel<double>(back, true),
-                                    lines_kernel<double>(back, false)};
-        const fft_kernel *kernels = wide ? broad : narrow;
-        const size_t count = wide ? sizeof broad / sizeof *broad : sizeof narrow / sizeof *narrow;
-        for (size_t i = 0; i < count && status == TG_OK; i++) {
-            status = CUDA_CHECK(be,
-                                cudaFuncSetAttribute(reinterpret_cast<const void *>(kernels[i]),
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     FFT_MAX_SHARED),
-                                "preparing Fourier transforms");
-        }
-    }
-    return status;
-}
-
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass) {
     tg_status status = TG_OK;
     if (cuda_fft_two_step_run(be, lines, pass, &status)) {
@@ -377,7 +354,6 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
         return TG_OK;
     }
     const unsigned blocks = (unsigned)(tiles < INT32_MAX ? tiles : INT32_MAX);
-    const fft_kernel kernel = kernel_for(lines, pass);
-    kernel<<<blocks, lines->threads, lines->shared_bytes, cuda_stream(be)>>>(*lines, *pass, tiles);
-    return CUDA_LAUNCHED(be, "transforming lines");
+    return launch_alone(be, "transforming lines", kernel_for(lines, pass), blocks, lines->threads,
+                        lines->shared_bytes, *lines, *pass, tiles);
 }

@@ -65,9 +65,7 @@ bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pas
                                                    : shape.forward;
     const int threads = lines->real ? 32 * TWO_STEP_WARPS : shape.columns * (shape.n / shape.radix);
     *status = blocks == 0 ? TG_OK
-                          : CUDA_CHECK(be,
-                                       launch_pdl(be, kernel, (unsigned)blocks, (unsigned)threads,
-                                                  0, *lines, *pass),
-                                       "transforming lines");
+                          : launch_pdl(be, "transforming lines", kernel, (unsigned)blocks,
+                                       (unsigned)threads, 0, *lines, *pass);
     return true;
 }

@@ -127,25 +127,13 @@ static __global__ void __launch_bounds__(THREADS)
 
 tg_status cuda_find_lost(tg_backend *be, tg_dtype dtype, int64_t count, int64_t length,
                          const void *v, void *product, cuda_verdict *verdict) {
-    tg_gemm gemm = {};
-    gemm.dtype = dtype;
-    gemm.op_b = TG_OP_H;
-    gemm.m = gemm.n = count;
-    gemm.k = length;
-    gemm.alpha.re = 1.0;
-    gemm.a = gemm.b = v;
-    gemm.lda = gemm.ldb = length;
-    gemm.c = product;
-    gemm.ldc = count;
-    gemm.batch = 1;
-    tg_status status = cuda_gemm(be, &gemm);
-    if (status == TG_OK) {
-        const int parts = dtype == TG_C128 ? 2 : 1;
-        find_lost<<<cuda_blocks(be, count * count * parts, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            count, parts, static_cast<const double *>(product), verdict);
-        status = CUDA_LAUNCHED(be, "checking vectors");
-    }
-    return status;
+    const tg_gemm gemm = gemm_of(dtype, count, count, length, 1.0, TG_OP_N, v, length, TG_OP_H, v,
+                                 length, 0.0, product, count);
+    TG_CALL(cuda_gemm(be, &gemm));
+    const int parts = dtype == TG_C128 ? 2 : 1;
+    find_lost<<<cuda_blocks(be, count * count * parts, THREADS), THREADS, 0, cuda_stream(be)>>>(
+        count, parts, static_cast<const double *>(product), verdict);
+    return CUDA_LAUNCHED(be, "checking vectors");
 }
 
 static double number_of(unsigned long long bits) {

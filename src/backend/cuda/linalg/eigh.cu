@@ -87,18 +87,15 @@ static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
 
 static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
     const eigh_sizes size = need_pieces(dtype, n, &m->pieces);
-    tg_status status = cuda_pieces_open(be, &m->pieces);
-    if (status == TG_OK) {
-        m->matrix = cuda_pieces_take(&m->pieces, size.matrix);
-        m->vectors = cuda_pieces_take(&m->pieces, size.square);
-        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.ascending));
-        m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
-        m->log = cuda_pieces_take(&m->pieces, size.log);
-        m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
-        status = CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
-                            "preparing eigenvectors");
-    }
-    return status;
+    TG_CALL(cuda_pieces_open(be, &m->pieces));
+    m->matrix = cuda_pieces_take(&m->pieces, size.matrix);
+    m->vectors = cuda_pieces_take(&m->pieces, size.square);
+    m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.ascending));
+    m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+    m->log = cuda_pieces_take(&m->pieces, size.log);
+    m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
+    return CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
+                      "preparing eigenvectors");
 }
 
 /* cuSOLVER's workspace, a function of the sizes alone: the query takes arrays but does not read
@@ -140,16 +137,11 @@ static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, c
     const unsigned blocks = cuda_blocks(be, n * n, THREADS);
     E *matrix = static_cast<E *>(m->matrix);
     load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, copies_of(n), a, m->verdict, matrix);
-    tg_status status = CUDA_LAUNCHED(be, "computing eigenvectors");
-    if (status == TG_OK) {
-        status = solve(be, dtype, n, m);
-    }
-    if (status == TG_OK) {
-        flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict,
-                                                      static_cast<E *>(m->vectors), m->values);
-        status = CUDA_LAUNCHED(be, "computing eigenvectors");
-    }
-    return status;
+    TG_CALL(CUDA_LAUNCHED(be, "computing eigenvectors"));
+    TG_CALL(solve(be, dtype, n, m));
+    flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict,
+                                                  static_cast<E *>(m->vectors), m->values);
+    return CUDA_LAUNCHED(be, "computing eigenvectors");
 }
 
 /* a is read only. */

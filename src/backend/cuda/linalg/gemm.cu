@@ -63,21 +63,20 @@ static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
     const bool wide = tg_dtype_real(g->dtype) == TG_F64;
     const void *alpha = wide ? (const void *)factors_f64[0] : factors_f32[0];
     const void *beta = wide ? (const void *)factors_f64[1] : factors_f32[1];
-    tg_status status = TG_OK;
-    for (int64_t first = 0; first < g->batch && status == TG_OK; first += most) {
+    for (int64_t first = 0; first < g->batch; first += most) {
         const int64_t count = g->batch - first < most ? g->batch - first : most;
         const char *a = static_cast<const char *>(g->a) + first * g->stride_a * size;
         const char *b = static_cast<const char *>(g->b) + first * g->stride_b * size;
         char *c = static_cast<char *>(g->c) + first * g->stride_c * size;
-        status = BLAS_CHECK(be,
-                            cuda_libraries.cublasGemmStridedBatchedEx_64(
-                                cuda_state_of(be)->blas, blas_op(g->op_b), blas_op(g->op_a), g->n,
-                                g->m, g->k, alpha, b, types.data, g->ldb, g->stride_b, a,
-                                types.data, g->lda, g->stride_a, beta, c, types.data, g->ldc,
-                                g->stride_c, count, types.compute, CUBLAS_GEMM_DEFAULT),
-                            "multiplying matrices");
+        TG_CALL(BLAS_CHECK(be,
+                           cuda_libraries.cublasGemmStridedBatchedEx_64(
+                               cuda_state_of(be)->blas, blas_op(g->op_b), blas_op(g->op_a), g->n,
+                               g->m, g->k, alpha, b, types.data, g->ldb, g->stride_b, a, types.data,
+                               g->lda, g->stride_a, beta, c, types.data, g->ldc, g->stride_c, count,
+                               types.compute, CUBLAS_GEMM_DEFAULT),
+                           "multiplying matrices"));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm) {

@@ -263,35 +263,28 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
     const cuda_state *cuda = cuda_state_of(be);
     const int rows = job->dim <= GROUP ? GROUP : 2 * GROUP;
     const int64_t bytes = (int64_t)tiles * TILE * TILE * parts * (int64_t)sizeof(double);
-    int resident = 0, most = 0;
+    int resident = 0;
     out->kernel =
         parts == 2 ? kernel_of<2>(job->right == 1, rows) : kernel_of<1>(job->right == 1, rows);
     out->threads = 32 * (tiles + rows / GROUP);
-    tg_status status = CUDA_CHECK(
-        be, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
-        "preparing a Gram matrix");
     job->ahead = 2;
-    if (shared_bytes(job, parts, rows) > (size_t)most) {
+    if (shared_bytes(job, parts, rows) > (size_t)cuda->max_shared) {
         job->ahead = 1;
     }
     out->shared = shared_bytes(job, parts, rows);
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be,
-                            cudaFuncSetAttribute((const void *)out->kernel,
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 (int)out->shared),
-                            "preparing a Gram matrix");
-    }
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be,
-                            cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                                &resident, (const void *)out->kernel, out->threads, out->shared),
-                            "preparing a Gram matrix");
-    }
+    TG_CALL(CUDA_CHECK(be,
+                       cudaFuncSetAttribute((const void *)out->kernel,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            (int)out->shared),
+                       "preparing a Gram matrix"));
+    TG_CALL(CUDA_CHECK(be,
+                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                           &resident, (const void *)out->kernel, out->threads, out->shared),
+                       "preparing a Gram matrix"));
     const int64_t room = CUDA_BLAS_BYTES / bytes;
     const int64_t running = (int64_t)(resident > 1 ? resident : 1) * cuda->processors;
     out->blocks = running < room ? running : room;
-    return status;
+    return TG_OK;
 }
 
 /* Runs all triangles (or squares) of the result, as many at a time as have partial sums that fit
@@ -299,25 +292,22 @@ static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tile
 static tg_status add_up(tg_backend *be, gram_job job, int parts, int64_t count, int tiles,
                         double *out) {
     sums_launch launch;
-    tg_status status = prepare_sums(be, &job, parts, tiles, &launch);
+    TG_CALL(prepare_sums(be, &job, parts, tiles, &launch));
     const int64_t chunks = (job.columns + COLUMNS - 1) / COLUMNS;
     job.partials = static_cast<double *>(cuda_state_of(be)->blas_workspace);
-    for (int64_t done = 0; done < count && status == TG_OK; done += launch.blocks) {
+    for (int64_t done = 0; done < count; done += launch.blocks) {
         const int64_t now = count - done < launch.blocks ? count - done : launch.blocks;
         const int64_t share = launch.blocks / now;
         const dim3 grid((unsigned)(share < chunks ? share : chunks), (unsigned)now);
         job.first = (int)done;
         launch.kernel<<<grid, launch.threads, launch.shared, cuda_stream(be)>>>(job);
-        status = CUDA_LAUNCHED(be, "computing a Gram matrix");
-        if (status == TG_OK) {
-            const dim3 values((unsigned)(tiles * SUBTILES * parts * 4), (unsigned)now);
-            (parts == 2 ? gram_total<2>
-                        : gram_total<1>)<<<values, 32 * SLICES, 0, cuda_stream(be)>>>(
-                job, (int)grid.x, tiles, out);
-            status = CUDA_LAUNCHED(be, "computing a Gram matrix");
-        }
+        TG_CALL(CUDA_LAUNCHED(be, "computing a Gram matrix"));
+        const dim3 values((unsigned)(tiles * SUBTILES * parts * 4), (unsigned)now);
+        const auto total = parts == 2 ? gram_total<2> : gram_total<1>;
+        total<<<values, 32 * SLICES, 0, cuda_stream(be)>>>(job, (int)grid.x, tiles, out);
+        TG_CALL(CUDA_LAUNCHED(be, "computing a Gram matrix"));
     }
-    return status;
+    return TG_OK;
 }
 
 /* Bytes per copy, from the alignment of x. */
@@ -328,9 +318,9 @@ static int copy_bytes(const void *x, int size) {
 
 tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
                     const void *x, const tg_bitmap *mask, void *out) {
-    tg_status status = tg_check_float(be->ctx, "gram", dtype);
-    if (status != TG_OK || dim <= 0) {
-        return status;
+    TG_CALL(tg_check_float(be->ctx, "gram", dtype));
+    if (dim <= 0) {
+        return TG_OK;
     }
     const int parts = tg_dtype_is_complex(dtype) ? 2 : 1;
     if (left <= 0 || right <= 0) {
@@ -353,11 +343,8 @@ tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, i
     job.triangle = true;
     const int64_t triangles = (dim + 2 * GROUP - 1) / (2 * GROUP);
     const int side = dim < 2 * GROUP ? (int)((dim + TILE - 1) / TILE) : 2 * GROUP / TILE;
-    status = add_up(be, job, parts, triangles, side * (side + 1) / 2, static_cast<double *>(out));
-    if (status == TG_OK && triangles > 1) {
-        job.triangle = false;
-        status =
-            add_up(be, job, parts, 2 * triangles * (triangles - 1), 4, static_cast<double *>(out));
-    }
-    return status;
+    double *sums = static_cast<double *>(out);
+    TG_CALL(add_up(be, job, parts, triangles, side * (side + 1) / 2, sums));
+    job.triangle = false;
+    return triangles > 1 ? add_up(be, job, parts, 2 * triangles * (triangles - 1), 4, sums) : TG_OK;
 }

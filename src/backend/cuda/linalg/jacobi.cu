@@ -295,21 +295,10 @@ static tg_status jacobi_of(tg_backend *be, int n, const E *a, jacobi_log *log, E
     const int pairs = (n + 1) / 2, count = pairs * (pairs + 1) / 2;
     const size_t bytes = 4 * (size_t)count * sizeof(double2);
     const char *what = "computing eigenvectors";
-    tg_status status =
-        CUDA_CHECK(be,
-                   cudaFuncSetAttribute((const void *)diagonalize<E>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                   what);
-    if (status == TG_OK) {
-        diagonalize<<<1, (count + 31) / 32 * 32, bytes, cuda_stream(be)>>>(n, a, verdict, log,
-                                                                           values);
-        status = CUDA_LAUNCHED(be, what);
-    }
-    if (status == TG_OK) {
-        accumulate<<<(n + ROWS - 1) / ROWS, ROWS * pairs, 0, cuda_stream(be)>>>(n, log, vectors);
-        status = CUDA_LAUNCHED(be, what);
-    }
-    return status;
+    TG_CALL(launch_alone(be, what, diagonalize<E>, 1, (count + 31) / 32 * 32, bytes, n, a, verdict,
+                         log, values));
+    return launch_alone(be, what, accumulate<E>, (n + ROWS - 1) / ROWS, ROWS * pairs, 0, n, log,
+                        vectors);
 }
 
 tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, void *log,

@@ -154,19 +154,16 @@ static qr_sizes need_pieces(tg_dtype dtype, int64_t m, int64_t n, cuda_pieces *p
 
 static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
     const qr_sizes size = need_pieces(dtype, m, n, &q->pieces);
-    tg_status status = cuda_pieces_open(be, &q->pieces);
-    if (status == TG_OK) {
-        q->matrix = cuda_pieces_take(&q->pieces, size.whole);
-        q->upper = cuda_pieces_take(&q->pieces, size.square);
-        q->product = cuda_pieces_take(&q->pieces, size.square);
-        q->tau = cuda_pieces_take(&q->pieces, size.line);
-        q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, size.phases));
-        q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, size.found));
-        q->bits = reinterpret_cast<unsigned long long *>(q->verdict + 1);
-        status = CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, size.found, cuda_stream(be)),
-                            "preparing a QR decomposition");
-    }
-    return status;
+    TG_CALL(cuda_pieces_open(be, &q->pieces));
+    q->matrix = cuda_pieces_take(&q->pieces, size.whole);
+    q->upper = cuda_pieces_take(&q->pieces, size.square);
+    q->product = cuda_pieces_take(&q->pieces, size.square);
+    q->tau = cuda_pieces_take(&q->pieces, size.line);
+    q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, size.phases));
+    q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, size.found));
+    q->bits = reinterpret_cast<unsigned long long *>(q->verdict + 1);
+    return CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, size.found, cuda_stream(be)),
+                      "preparing a QR decomposition");
 }
 
 /* Workspace of both cuSOLVER calls, a function of the sizes alone: the queries take arrays but do
@@ -282,11 +279,8 @@ static tg_status store_result(tg_backend *be, int64_t m, int64_t n, const qr_mem
                               void *r) {
     store_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
         m, n, static_cast<const E *>(q->matrix), q->phase, a);
-    tg_status status = CUDA_LAUNCHED(be, "computing a QR decomposition");
-    if (status == TG_OK && r) {
-        status = be->ops->copy(be, r, q->upper, (size_t)(n * n) * sizeof(E));
-    }
-    return status;
+    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    return r ? be->ops->copy(be, r, q->upper, (size_t)(n * n) * sizeof(E)) : TG_OK;
 }
 
 template <class E>
@@ -315,18 +309,16 @@ tg_scratch_need cuda_qr_scratch_need(tg_backend *be, tg_dtype dtype, int64_t m, 
 }
 
 tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
-    tg_status status = tg_check_double(be->ctx, "qr", dtype);
-    if (status == TG_OK && (n < 0 || m < n)) {
-        status = tg_fail(be->ctx, TG_E_SHAPE, "qr: %lldx%lld; at least as many rows are needed",
-                         (long long)m, (long long)n);
+    TG_CALL(tg_check_double(be->ctx, "qr", dtype));
+    if (n < 0 || m < n) {
+        return tg_fail(be->ctx, TG_E_SHAPE, "qr: %lldx%lld; at least as many rows are needed",
+                       (long long)m, (long long)n);
     }
-    if (status == TG_OK && m > INT_MAX) {
-        status = tg_fail(be->ctx, TG_E_SHAPE, "qr: %lld rows; a GPU takes %d at most", (long long)m,
-                         INT_MAX);
+    if (m > INT_MAX) {
+        return tg_fail(be->ctx, TG_E_SHAPE, "qr: %lld rows; a GPU takes %d at most", (long long)m,
+                       INT_MAX);
     }
-    if (status != TG_OK || n == 0) {
-        return status;
-    }
-    return dtype == TG_C128 ? qr_of(be, dtype, m, n, static_cast<pair<double> *>(a), r)
-                            : qr_of(be, dtype, m, n, static_cast<double *>(a), r);
+    return n == 0             ? TG_OK
+           : dtype == TG_C128 ? qr_of(be, dtype, m, n, static_cast<pair<double> *>(a), r)
+                              : qr_of(be, dtype, m, n, static_cast<double *>(a), r);
 }

@@ -246,26 +246,9 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- products ---- */
 
-/* C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb, ldc apart. */
-static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, int64_t k,
-                                 double alpha, tg_op op_a, const void *a, int64_t lda, tg_op op_b,
-                                 const void *b, int64_t ldb, double beta, void *c, int64_t ldc) {
-    tg_gemm g = {};
-    g.dtype = dtype;
-    g.op_a = op_a;
-    g.op_b = op_b;
-    g.m = m;
-    g.n = n;
-    g.k = k;
-    g.alpha.re = alpha;
-    g.beta.re = beta;
-    g.a = a;
-    g.lda = lda;
-    g.b = b;
-    g.ldb = ldb;
-    g.c = c;
-    g.ldc = ldc;
-    g.batch = 1;
+/* gemm_of's product. */
+template <class... ARGS> static inline tg_status multiply(tg_backend *be, const ARGS &...args) {
+    const tg_gemm g = gemm_of(args...);
     return cuda_gemm(be, &g);
 }
 
@@ -299,21 +282,10 @@ static tg_status multiply_columns(tg_backend *be, const column_tile &t, tg_op op
                                   const column_matrix<const R> &b, double beta,
                                   const column_matrix<R> &c) {
     const bool is_apart = b.is_apart || c.is_apart;
-    tg_gemm g = {};
-    g.dtype = sizeof(R) == sizeof(double) ? TG_F64 : TG_F32;
-    g.op_a = op_w;
-    g.m = m;
-    g.n = is_apart ? t.pixels : t.count;
-    g.k = k;
-    g.alpha.re = alpha;
-    g.beta.re = beta;
-    g.a = w;
-    g.lda = ldw;
-    g.b = b.data;
-    g.ldb = b.ld;
+    tg_gemm g =
+        gemm_of(sizeof(R) == sizeof(double) ? TG_F64 : TG_F32, m, is_apart ? t.pixels : t.count, k,
+                alpha, op_w, w, ldw, TG_OP_N, b.data, b.ld, beta, c.data, c.ld);
     g.stride_b = b.stride;
-    g.c = c.data;
-    g.ldc = c.ld;
     g.stride_c = c.stride;
     g.batch = is_apart ? t.count / t.pixels : 1;
     return cuda_gemm(be, &g);

@@ -356,22 +356,12 @@ size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
                                : lay_out(&sizes, backward, &narrow);
 }
 
-static tg_status cuda_gno_forward(tg_backend *be, const tg_gno *op) {
-    const tg_status status = tg_check_real(be->ctx, "gno_forward", op->dtype);
-    return status != TG_OK       ? status
-           : op->dtype == TG_F64 ? forward<double>(be, op)
-                                 : forward<float>(be, op);
-}
-
-static tg_status cuda_gno_backward(tg_backend *be, const tg_gno *op) {
-    const tg_status status = tg_check_real(be->ctx, "gno_backward", op->dtype);
-    return status != TG_OK       ? status
-           : op->dtype == TG_F64 ? backward<double>(be, op)
-                                 : backward<float>(be, op);
-}
-
 static tg_status cuda_gno(tg_backend *be, const tg_gno *op) {
-    return op->backward ? cuda_gno_backward(be, op) : cuda_gno_forward(be, op);
+    const bool wide = op->dtype == TG_F64;
+    TG_CALL(tg_check_real(be->ctx, op->backward ? "gno_backward" : "gno_forward", op->dtype));
+    return op->backward ? wide ? backward<double>(be, op) : backward<float>(be, op)
+           : wide ? forward<double>(be, op)
+                        : forward<float>(be, op);
 }
 
 void cuda_fill_nn_gno(tg_backend_ops *ops) {

@@ -295,33 +295,24 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
     const T *target = static_cast<const T *>(op->target) + first * s.numbers;
     if (!is_given) {
-        TG_CALL(CUDA_CHECK(be,
-                           launch_pdl(be, sum_images<T>, (unsigned)(count * s.parts), THREADS, 0, s,
-                                      pred, target, sums),
-                           "summing a loss"));
+        TG_CALL(launch_pdl(be, "summing a loss", sum_images<T>, (unsigned)(count * s.parts),
+                           THREADS, 0, s, pred, target, sums));
     }
-    TG_CALL(CUDA_CHECK(
-        be, launch_pdl(be, fold_images, 1, THREADS, 0, s, *op, first, count, partial, result),
-        "summing a loss"));
+    TG_CALL(launch_pdl(be, "summing a loss", fold_images, 1, THREADS, 0, s, *op, first, count,
+                       partial, result));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
-        TG_CALL(
-            CUDA_CHECK(be,
-                       launch_pdl(be, write_gradients<T>,
-                                  (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
-                                  s, count, result, pred, target, op->slope + first * s.numbers,
-                                  static_cast<T *>(op->dpred) + first * s.numbers),
-                       "writing the gradient of a loss"));
+        TG_CALL(launch_pdl(be, "writing the gradient of a loss", write_gradients<T>,
+                           (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0, s,
+                           count, result, pred, target, op->slope + first * s.numbers,
+                           static_cast<T *>(op->dpred) + first * s.numbers));
     }
     return TG_OK;
 }
 
 static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
-    tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     const loss_sizes s = loss_sizes_of(op);
     if (s.points == 0 || s.images == 0) {
         return TG_OK;
@@ -330,11 +321,11 @@ static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
         CUDA_SCRATCH_BYTES / (int64_t)(sizeof(double2) * s.parts + sizeof(image_result));
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        for (int64_t first = 0; first < s.images && status == TG_OK; first += room) {
+        for (int64_t first = 0; first < s.images; first += room) {
             const int64_t left = s.images - first;
-            status = loss_of<T>(be, op, s, first, left < room ? left : room);
+            TG_CALL(loss_of<T>(be, op, s, first, left < room ? left : room));
         }
-        return status;
+        return TG_OK;
     });
 }
 

@@ -107,15 +107,12 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
                            const column_matrix<const R> &u, R *h, R *slope) {
-    tg_status status = multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, u,
-                                        0.0, matrix_of(t, h));
-    if (status == TG_OK) {
-        hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
-            slope);
-        status = CUDA_LAUNCHED(be, "a hidden layer");
-    }
-    return status;
+    TG_CALL(multiply_columns(be, t, TG_OP_N, op->hidden, op->in, 1.0, op->w1, op->in, u, 0.0,
+                             matrix_of(t, h)));
+    hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
+        slope);
+    return CUDA_LAUNCHED(be, "a hidden layer");
 }
 
 template <class Y>
@@ -141,21 +138,19 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op, false);
     const mlp_matrices<R> m = matrices_of<R>(op, false);
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
             return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, m.h, NULL));
-        TG_TRY(multiply_columns(be, t, TG_OP_N, op->out, op->hidden, 1.0, op->w2, op->hidden,
-                                matrix_of<const R>(t, m.h), 0.0, matrix_of(t, m.f)));
-        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+        TG_CALL(hidden_of<R>(be, op, t, u, m.h, NULL));
+        TG_CALL(multiply_columns(be, t, TG_OP_N, op->out, op->hidden, 1.0, op->w2, op->hidden,
+                                 matrix_of<const R>(t, m.h), 0.0, matrix_of(t, m.f)));
+        TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.f);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* f = alpha D2 dy with its sums; dh. */
@@ -163,50 +158,44 @@ template <class R>
 static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
                                  const mlp_matrices<R> &m) {
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = TG_OK;
-    TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+    TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
         gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, stream>>>(
             t, op->out, R(op->alpha), output_dropout(op), static_cast<const Y *>(op->dy), m.f,
             first, m.sums2);
         return CUDA_LAUNCHED(be, "reading a tile");
     }));
-    TG_TRY(multiply_columns(be, t, TG_OP_T, op->hidden, op->out, 1.0, op->w2, op->hidden,
-                            matrix_of<const R>(t, m.f), 0.0, matrix_of(t, m.dh)));
+    TG_CALL(multiply_columns(be, t, TG_OP_T, op->hidden, op->out, 1.0, op->w2, op->hidden,
+                             matrix_of<const R>(t, m.f), 0.0, matrix_of(t, m.dh)));
     times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
                                                                      first, m.sums1);
-    TG_TRY(CUDA_LAUNCHED(be, "a hidden layer backwards"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "a hidden layer backwards");
 }
 
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op, true);
     const mlp_matrices<R> m = matrices_of<R>(op, true);
     bool first = true;
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};
-        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
             return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u);
         }));
-        TG_TRY(hidden_of<R>(be, op, t, u, m.h, m.slope));
-        TG_TRY(output_gradient<R>(be, op, t, first, m));
-        TG_TRY(multiply_weights(be, t, op->out, op->hidden, 1.0, matrix_of<const R>(t, m.f),
-                                matrix_of<const R>(t, m.h), op->dw2));
-        TG_TRY(multiply_weights(be, t, op->hidden, op->in, 1.0, matrix_of<const R>(t, m.dh), u,
-                                op->dw1));
+        TG_CALL(hidden_of<R>(be, op, t, u, m.h, m.slope));
+        TG_CALL(output_gradient<R>(be, op, t, first, m));
+        TG_CALL(multiply_weights(be, t, op->out, op->hidden, 1.0, matrix_of<const R>(t, m.f),
+                                 matrix_of<const R>(t, m.h), op->dw2));
+        TG_CALL(multiply_weights(be, t, op->hidden, op->in, 1.0, matrix_of<const R>(t, m.dh), u,
+                                 op->dw1));
         if (op->dx) {
-            TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            TG_CALL(with_storage_of<R>(op->x_store, [&](auto tag) {
                 return input_gradient<typename decltype(tag)::type>(
                     be, op, t, op->hidden, 1.0, op->w1, matrix_of<const R>(t, m.dh), m.u);
             }));
         }
     }
-    TG_TRY(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
-    TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2));
-fail:
-    return status;
+    TG_CALL(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
+    return add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2);
 }
 
 /* ---- the slots ---- */

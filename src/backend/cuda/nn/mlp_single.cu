@@ -187,16 +187,14 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
     const single_matrices<R> m = matrices_of<R>(op, false);
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         column_matrix<const R> u = {};
-        TG_TRY(hidden_of<R>(be, op, t, m, &u));
-        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+        TG_CALL(hidden_of<R>(be, op, t, m, &u));
+        TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
             return output_of<typename decltype(tag)::type>(be, op, t, m.p);
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* f with its sum; overwrites p with the gradient at the hidden layer. */
@@ -204,21 +202,18 @@ template <class R>
 static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
                                  const single_matrices<R> &m) {
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = with_storage_of<R>(op->y_store, [&](auto tag) {
+    TG_CALL(with_storage_of<R>(op->y_store, [&](auto tag) {
         using Y = typename decltype(tag)::type;
         gather_gradient<<<sum_grid(1), COLUMN_THREADS, 0, stream>>>(
             t, (int64_t)1, R(op->alpha), dropout_of{}, static_cast<const Y *>(op->dy), m.f, first,
             m.db2);
         return CUDA_LAUNCHED(be, "reading a tile");
-    });
-    if (status == TG_OK) {
-        const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
-        turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
-            t.count, (int)op->hidden, static_cast<const R *>(op->b1),
-            static_cast<const R *>(op->w2), m.f, m.p, first, m.db1, m.dw2);
-        status = CUDA_LAUNCHED(be, "a hidden layer backwards");
-    }
-    return status;
+    }));
+    const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
+    turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
+        t.count, (int)op->hidden, static_cast<const R *>(op->b1), static_cast<const R *>(op->w2),
+        m.f, m.p, first, m.db1, m.dw2);
+    return CUDA_LAUNCHED(be, "a hidden layer backwards");
 }
 
 /* dw1 += p u^T, then dx. */
@@ -239,18 +234,15 @@ template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp 
     const column_tiles tiles = tiles_of(op);
     const single_matrices<R> m = matrices_of<R>(op, true);
     bool first = true;
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         column_matrix<const R> u = {};
-        TG_TRY(hidden_of<R>(be, op, t, m, &u));
-        TG_TRY(hidden_gradient<R>(be, op, t, first, m));
-        TG_TRY(input_gradients<R>(be, op, t, m, u));
+        TG_CALL(hidden_of<R>(be, op, t, m, &u));
+        TG_CALL(hidden_gradient<R>(be, op, t, first, m));
+        TG_CALL(input_gradients<R>(be, op, t, m, u));
     }
-    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
-    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
-    TG_TRY(add_sums<R>(be, 1, SUM_PARTS, m.db2, op->db2));
-fail:
-    return status;
+    TG_CALL(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
+    TG_CALL(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
+    return add_sums<R>(be, 1, SUM_PARTS, m.db2, op->db2);
 }
 
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op) {

@@ -263,16 +263,13 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
     const mlp_sizes size = sizes_of<S>(t.chunks);
     return with_known<S>(t, [&](auto of_x, auto of_y) {
         const auto kernel = mlp_backward<S, DX, true, decltype(of_x)::value, decltype(of_y)::value>;
-        int blocks = 0, parts = 0;
-        tg_status status = TG_OK;
-        TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
-        parts = parts_of(t.tiles.count, blocks, t.chunks);
+        int blocks = 0;
+        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
+        const int parts = parts_of(t.tiles.count, blocks, t.chunks);
         lay_out(op->workspace, parts, size, &t);
         kernel<<<parts * t.chunks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_TRY(CUDA_LAUNCHED(be, "an MLP backwards"));
-        TG_TRY(fold(be, op, t, parts, size));
-    fail:
-        return status;
+        TG_CALL(CUDA_LAUNCHED(be, "an MLP backwards"));
+        return fold(be, op, t, parts, size);
     });
 }
 
@@ -294,10 +291,10 @@ tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op) {
                 return sum_weights<S, true>(be, op, t);
             }
         }
-        tg_status status = sum_weights<S, false>(be, op, t);
+        TG_CALL((sum_weights<S, false>(be, op, t)));
         if constexpr (S::IN > 16 && S::CHUNK > 32 && !S::F::HALF) { /* else already covered */
-            status = status == TG_OK && op->dx ? write_dx<S>(be, t) : status;
+            TG_CALL(op->dx ? write_dx<S>(be, t) : TG_OK);
         }
-        return status;
+        return TG_OK;
     });
 }

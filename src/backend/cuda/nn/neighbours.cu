@@ -216,13 +216,11 @@ static tg_status measure(tg_backend *be, int dim, int64_t count, tg_dtype dtype,
         using T = typename decltype(tag)::type;
         box_of<<<BOX_BLOCKS, THREADS, 0, cuda->stream>>>(count, dim, static_cast<const T *>(places),
                                                          out);
-        const tg_status status = CUDA_LAUNCHED(be, "measuring places");
-        return status != TG_OK
-                   ? status
-                   : CUDA_CHECK(be,
-                                cudaMemcpyAsync(cuda->pinned, out, BOX_BLOCKS * sizeof *out,
-                                                cudaMemcpyDeviceToHost, cuda->stream),
-                                "copying from the GPU");
+        TG_CALL(CUDA_LAUNCHED(be, "measuring places"));
+        return CUDA_CHECK(be,
+                          cudaMemcpyAsync(cuda->pinned, out, BOX_BLOCKS * sizeof *out,
+                                          cudaMemcpyDeviceToHost, cuda->stream),
+                          "copying from the GPU");
     });
 }
 
@@ -251,20 +249,17 @@ static tg_status sort_places(tg_backend *be, const cell_lists &s, int64_t count,
     if (count == 0) {
         return TG_OK;
     }
-    tg_status status = with_wide(dtype, [&](auto tag) {
+    TG_CALL(with_wide(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         cells_of<<<cuda_blocks(be, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
             s, count, static_cast<const T *>(places), room->cell[0], room->number, wide);
         return CUDA_LAUNCHED(be, "finding the cells of places");
-    });
-    if (status == TG_OK) {
-        size_t bytes = room->temporary_bytes;
-        status = CUDA_CHECK(be,
-                            sort_by_cell(room->temporary, &bytes, *room, cell_bits(s.points), count,
-                                         order, cuda_stream(be)),
-                            "sorting places");
-    }
-    return status;
+    }));
+    size_t bytes = room->temporary_bytes;
+    return CUDA_CHECK(be,
+                      sort_by_cell(room->temporary, &bytes, *room, cell_bits(s.points), count,
+                                   order, cuda_stream(be)),
+                      "sorting places");
 }
 
 static tg_status build_points(tg_backend *be, tg_neighbours *s, const tg_tensor *points,
@@ -273,24 +268,21 @@ static tg_status build_points(tg_backend *be, tg_neighbours *s, const tg_tensor 
     TG_CALL(bring(be, points, room->places, &places));
     TG_CALL(measure(be, s->dim, s->points, points->dtype, places));
     TG_CALL(be->ops->synchronize(be));
-    {
-        const box all = measured(be);
-        TG_CALL(check_finite(be, "points", s->dim, all));
-        tg_neighbours_cut(s, all.low, all.high);
-        const cell_lists lists = cell_lists_of(s);
-        const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
-        TG_CALL(sort_places(be, lists, s->points, points->dtype, places, room, NULL, s->number));
-        begin_cells<<<cuda_blocks(be, cells + 1, THREADS), THREADS, 0, cuda_stream(be)>>>(
-            cells, s->points, room->cell[1], s->begin);
-        TG_CALL(CUDA_LAUNCHED(be, "beginning cells"));
-        TG_CALL(with_wide(points->dtype, [&](auto tag) {
-            using T = typename decltype(tag)::type;
-            gather_points<<<cuda_blocks(be, s->points, THREADS), THREADS, 0, cuda_stream(be)>>>(
-                lists, static_cast<const T *>(places), s->at);
-            return CUDA_LAUNCHED(be, "sorting points");
-        }));
-    }
-    return TG_OK;
+    const box all = measured(be);
+    TG_CALL(check_finite(be, "points", s->dim, all));
+    tg_neighbours_cut(s, all.low, all.high);
+    const cell_lists lists = cell_lists_of(s);
+    const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
+    TG_CALL(sort_places(be, lists, s->points, points->dtype, places, room, NULL, s->number));
+    begin_cells<<<cuda_blocks(be, cells + 1, THREADS), THREADS, 0, cuda_stream(be)>>>(
+        cells, s->points, room->cell[1], s->begin);
+    TG_CALL(CUDA_LAUNCHED(be, "beginning cells"));
+    return with_wide(points->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        gather_points<<<cuda_blocks(be, s->points, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            lists, static_cast<const T *>(places), s->at);
+        return CUDA_LAUNCHED(be, "sorting points");
+    });
 }
 
 static unsigned query_blocks(const tg_backend *be, const tg_neighbours *s) {
@@ -320,8 +312,8 @@ static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double 
     lay_out(s->points, s->queries,
             reinterpret_cast<char *>(s->at) + tg_neighbours_bytes(s->points, s->queries), &room);
     s->radius = radius;
-    const tg_status status = build_points(be, s, points, &room);
-    return status == TG_OK ? build_queries(be, s, queries, &room) : status;
+    TG_CALL(build_points(be, s, points, &room));
+    return build_queries(be, s, queries, &room);
 }
 
 static tg_status cuda_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {

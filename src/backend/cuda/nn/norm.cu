@@ -250,17 +250,17 @@ template <class F>
 static tg_status in_portions(tg_backend *be, const char *slot, const tg_norm *op, F f) {
     norm_sizes s = {};
     int64_t portion = 1;
-    tg_status status = tg_check_norm(be->ctx, op);
-    if (status != TG_OK || op->batch == 0 || op->channels == 0 || op->pixels == 0) {
-        return status;
+    TG_CALL(tg_check_norm(be->ctx, op));
+    if (op->batch == 0 || op->channels == 0 || op->pixels == 0) {
+        return TG_OK;
     }
-    status = plan(be, slot, op, &s, &portion);
-    for (; s.first < op->batch && status == TG_OK; s.first += portion) {
+    TG_CALL(plan(be, slot, op, &s, &portion));
+    for (; s.first < op->batch; s.first += portion) {
         const int64_t left = op->batch - s.first;
         s.samples = left < portion ? left : portion;
-        status = f(s, sums_of(be, s));
+        TG_CALL(f(s, sums_of(be, s)));
     }
-    return status;
+    return TG_OK;
 }
 
 template <class T>
@@ -306,24 +306,14 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
     return CUDA_LAUNCHED(be, "normalising backwards");
 }
 
-static tg_status cuda_norm_forward(tg_backend *be, const tg_norm *op) {
-    return in_portions(be, "norm_forward", op, [&](const norm_sizes &s, norm_sums sums) {
-        return with_stored(op->dtype, op->store, [&](auto tag) {
-            return forward<typename decltype(tag)::type>(be, op, s, sums);
-        });
-    });
-}
-
-static tg_status cuda_norm_backward(tg_backend *be, const tg_norm *op) {
-    return in_portions(be, "norm_backward", op, [&](const norm_sizes &s, norm_sums sums) {
-        return with_stored(op->dtype, op->store, [&](auto tag) {
-            return backward<typename decltype(tag)::type>(be, op, s, sums);
-        });
-    });
-}
-
 static tg_status cuda_norm(tg_backend *be, const tg_norm *op) {
-    return op->backward ? cuda_norm_backward(be, op) : cuda_norm_forward(be, op);
+    const char *slot = op->backward ? "norm_backward" : "norm_forward";
+    return in_portions(be, slot, op, [&](const norm_sizes &s, norm_sums sums) {
+        return with_stored(op->dtype, op->store, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            return op->backward ? backward<T>(be, op, s, sums) : forward<T>(be, op, s, sums);
+        });
+    });
 }
 
 void cuda_fill_nn_norm(tg_backend_ops *ops) {

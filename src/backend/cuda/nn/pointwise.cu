@@ -75,10 +75,7 @@ template <class E> static tg_status launch_box(tg_backend *be, const tg_box *op)
 }
 
 static tg_status cuda_box_copy(tg_backend *be, const tg_box *op) {
-    tg_status status = tg_check_float(be->ctx, "box_copy", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     switch (tg_dtype_size(tg_dtype_real(op->dtype))) {
     case 8:
         return launch_box<uint64_t>(be, op);
@@ -118,10 +115,7 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
 }
 
 static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
-    tg_status status = tg_check_real(be->ctx, "grid_embed", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
     embed_sizes s = {op->batch, op->channels + op->ndim, 1, op->channels, {1, 1, 1}, {1, 1, 1},
                      op->unit};
     for (int j = op->ndim - 1; j >= 0; j--) {
@@ -135,10 +129,8 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     }
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return CUDA_CHECK(be,
-                          launch_pdl(be, embed<T>, cuda_blocks(be, all, THREADS), THREADS, 0, s,
-                                     static_cast<const T *>(op->x), static_cast<T *>(op->y)),
-                          "adding coordinates");
+        return launch_pdl(be, "adding coordinates", embed<T>, cuda_blocks(be, all, THREADS),
+                          THREADS, 0, s, static_cast<const T *>(op->x), static_cast<T *>(op->y));
     });
 }
 

@@ -323,54 +323,27 @@ static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static bool uses_tile_kernel(const tg_backend *be, const tg_skip *op) {
-    return op->kind == TG_SKIP_MAP_LINEAR && has_tile_kernels(op->act) &&
-           skip_tile_supports(be, op);
-}
-
-static void report_path(const tg_backend *be, const tg_skip *op, bool backward) {
-    const tg_path path = uses_tile_kernel(be, op)
-                             ? tg_path{"tiles", backward ? "skip_backward" : "skip_forward"}
-                         : op->kind == TG_SKIP_MAP_LINEAR
-                             ? tg_path{"columns", "cuBLAS, passes over columns"}
-                             : tg_path{"channels", backward ? "skip_back_pass" : "skip_pass"};
-    tg_path_report_skip(be, op, backward, path);
-}
-
-static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, op);
-    if (status != TG_OK || is_empty(op)) {
-        return status;
-    }
-    report_path(be, op, false);
-    if (uses_tile_kernel(be, op)) {
-        return skip_tile_forward(be, op);
-    }
-    return with_stored(op->dtype, op->store, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return op->kind == TG_SKIP_MAP_LINEAR ? forward_columns<T>(be, op)
-                                              : forward_within<T>(be, op);
-    });
-}
-
-static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, op);
-    if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
-        return status;
-    }
-    report_path(be, op, true);
-    if (uses_tile_kernel(be, op)) {
-        return skip_tile_backward(be, op);
-    }
-    return with_stored(op->dtype, op->store, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return op->kind == TG_SKIP_MAP_LINEAR ? backward_columns<T>(be, op)
-                                              : backward_within<T>(be, op);
-    });
-}
-
 static tg_status cuda_skip(tg_backend *be, const tg_skip *op) {
-    return op->backward ? cuda_skip_backward(be, op) : cuda_skip_forward(be, op);
+    const bool linear = op->kind == TG_SKIP_MAP_LINEAR, backward = op->backward;
+    TG_CALL(tg_check_skip(be->ctx, op));
+    if (is_empty(op) || (backward && !op->dweight && !op->dbias && !op->dx)) {
+        return TG_OK;
+    }
+    const bool tiles = linear && has_tile_kernels(op->act) && skip_tile_supports(be, op);
+    tg_path_report_skip(be, op, backward,
+                        tiles    ? tg_path{"tiles", backward ? "skip_backward" : "skip_forward"}
+                        : linear ? tg_path{"columns", "cuBLAS, passes over columns"}
+                                 : tg_path{"channels", backward ? "skip_back_pass" : "skip_pass"});
+    if (tiles) {
+        return backward ? skip_tile_backward(be, op) : skip_tile_forward(be, op);
+    }
+    return with_stored(op->dtype, op->store, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if (backward) {
+            return linear ? backward_columns<T>(be, op) : backward_within<T>(be, op);
+        }
+        return linear ? forward_columns<T>(be, op) : forward_within<T>(be, op);
+    });
 }
 
 void cuda_fill_nn_skip(tg_backend_ops *ops) {

@@ -249,23 +249,19 @@ tg_status skip_tile_backward(tg_backend *be, const tg_skip *op) {
         constexpr int C = decltype(size)::value, THREADS = 32 * back_warps<F, C>;
         const auto kernel = skip_backward<F, C, decltype(how)::value>;
         const size_t shared = backward_shared<F, C>();
-        fold_jobs jobs = {};
         int blocks = 0;
-        tg_status status = TG_OK;
-        TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
+        TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, THREADS));
         blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
         t.dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
         t.dweight =
             op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * C : NULL;
         kernel<<<blocks, THREADS, shared, cuda_stream(be)>>>(t);
-        TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
-        jobs = {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},
-                 {t.dbias, C, 1, t.out, C, true, static_cast<float *>(op->dbias)}},
-                2,
-                blocks,
-                {op->alpha, 1.0}};
-        TG_TRY(fold_partials(be, jobs));
-    fail:
-        return status;
+        TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
+        return fold_partials(
+            be, {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},
+                  {t.dbias, C, 1, t.out, C, true, static_cast<float *>(op->dbias)}},
+                 2,
+                 blocks,
+                 {op->alpha, 1.0}});
     });
 }

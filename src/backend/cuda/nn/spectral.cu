@@ -268,20 +268,11 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
     }
     const dim3 grid((unsigned)across, (unsigned)down, (unsigned)slices);
     const dim3 block(LANES, (unsigned)rows, (unsigned)parts);
-    const int shared = (int)shared_bytes<W, S, B>(rows, parts);
-    const auto kernel = contract<W, S, B, WHOLE>;
-    const tg_status status = CUDA_CHECK(
-        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "asking for shared memory");
-    if (status != TG_OK) {
-        return status;
-    }
-    return CUDA_CHECK(be,
-                      launch_pdl(be, kernel, grid, block, (size_t)shared, s,
-                                 static_cast<const stored_pair<W, WHOLE> *>(op->weight),
-                                 static_cast<const stored_pair<S, WHOLE> *>(op->src),
-                                 static_cast<stored_pair<S, WHOLE> *>(op->dst)),
-                      "multiplying spectra");
+    return launch_pdl(be, "multiplying spectra", contract<W, S, B, WHOLE>, grid, block,
+                      (size_t)shared_bytes<W, S, B>(rows, parts), s,
+                      static_cast<const stored_pair<W, WHOLE> *>(op->weight),
+                      static_cast<const stored_pair<S, WHOLE> *>(op->src),
+                      static_cast<stored_pair<S, WHOLE> *>(op->dst));
 }
 
 template <class T> static bool is_whole(const void *x) {
@@ -312,10 +303,7 @@ template <class W, class S> static tg_status choose(tg_backend *be, const tg_spe
 }
 
 static tg_status cuda_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    tg_status status = tg_check_spectral(be->ctx, op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_spectral(be->ctx, op));
     if (op->dtype == TG_C128) {
         return choose<double, double>(be, op);
     }

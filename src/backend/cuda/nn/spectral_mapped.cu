@@ -464,7 +464,6 @@ bool cuda_mapped_supports(tg_backend *be, const tg_mapped *op) {
 
 static tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
     const bool back = op->adjoint;
-    const size_t shared = CONTRACT_SIZE * sizeof(float2);
     const mapped_sizes s = {op->batch,
                             op->modes,
                             (int)op->channels,
@@ -473,27 +472,19 @@ static tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
                             back ? op->modes : op->out * op->modes,
                             back ? op->out * op->modes : op->modes,
                             back ? -1.0f : 1.0f};
-    const tg_status status =
-        CUDA_CHECK(be,
-                   cudaFuncSetAttribute(mapped_contract,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                   "asking for shared memory");
-    if (status != TG_OK) {
-        return status;
-    }
     const dim3 grid((unsigned)((op->modes + MODES - 1) / MODES),
                     (unsigned)((op->batch + SAMPLES - 1) / SAMPLES));
-    mapped_contract<<<grid, THREADS, shared, cuda_stream(be)>>>(
-        s, static_cast<const float2 *>(back ? op->map_out : op->map_in),
+    return launch_alone(
+        be, "multiplying mapped spectra", mapped_contract, grid, THREADS,
+        CONTRACT_SIZE * sizeof(float2), s,
+        static_cast<const float2 *>(back ? op->map_out : op->map_in),
         static_cast<const float2 *>(back ? op->map_in : op->map_out),
         static_cast<const float2 *>(op->weight), static_cast<const float2 *>(op->src),
         static_cast<float2 *>(back ? op->inner_out : op->inner_in),
         static_cast<float2 *>(back ? op->inner_in : op->inner_out), static_cast<float2 *>(op->dst));
-    return CUDA_LAUNCHED(be, "multiplying mapped spectra");
 }
 
 static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
-    const size_t shared = GRADIENT_SIZE * sizeof(float2);
     const int64_t steps = op->batch * ((op->modes + DEPTH - 1) / DEPTH);
     const int most = cuda_state_of(be)->processors;
     const int blocks = steps < most ? (int)steps : most;
@@ -516,25 +507,16 @@ static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *o
         2,
         blocks,
         {cut, cut}};
-    tg_status status = TG_OK;
-    TG_TRY(CUDA_CHECK(be,
-                      cudaFuncSetAttribute(
-                          map_gradients, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                      "asking for shared memory"));
-    map_gradients<<<dim3((unsigned)blocks, 2), GRADIENT_THREADS, shared, cuda_stream(be)>>>(jobs);
-    TG_TRY(CUDA_LAUNCHED(be, "gradients of maps"));
-    TG_TRY(set_partials(be, fold));
-    {
-        const weight_sizes s = {op->batch, op->modes, (int)op->in, (int)op->out};
-        const int parts = op->out < 2 ? 1 : 2; /* of the o's */
-        inner_gradient<<<dim3((unsigned)((op->modes + FORM_MODES - 1) / FORM_MODES), parts),
-                         FORM_THREADS, 0, cuda_stream(be)>>>(
-            s, static_cast<const float2 *>(op->inner_in),
-            static_cast<const float2 *>(op->dinner_out), static_cast<float2 *>(op->dweight));
-    }
-    TG_TRY(CUDA_LAUNCHED(be, "forming a gradient"));
-fail:
-    return status;
+    TG_CALL(launch_alone(be, "gradients of maps", map_gradients, dim3((unsigned)blocks, 2),
+                         GRADIENT_THREADS, GRADIENT_SIZE * sizeof(float2), jobs));
+    TG_CALL(set_partials(be, fold));
+    const weight_sizes s = {op->batch, op->modes, (int)op->in, (int)op->out};
+    const int parts = op->out < 2 ? 1 : 2; /* of the o's */
+    return launch_alone(be, "forming a gradient", inner_gradient,
+                        dim3((unsigned)((op->modes + FORM_MODES - 1) / FORM_MODES), parts),
+                        FORM_THREADS, 0, s, static_cast<const float2 *>(op->inner_in),
+                        static_cast<const float2 *>(op->dinner_out),
+                        static_cast<float2 *>(op->dweight));
 }
 
 void cuda_fill_nn_mapped(tg_backend_ops *ops) {

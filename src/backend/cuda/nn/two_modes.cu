@@ -405,25 +405,14 @@ bool cuda_two_modes_supports(tg_backend *be, const tg_two_modes *op) {
 }
 
 static tg_status cuda_two_modes_forward(tg_backend *be, const tg_two_modes *op) {
-    const size_t shared = FORWARD_SIZE * sizeof(float2);
     const int at_once = 4; /* blocks per multiprocessor */
-    tg_status status = TG_OK;
-    TG_TRY(
-        CUDA_CHECK(be,
-                   cudaFuncSetAttribute(two_modes_forward,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                   "asking for shared memory"));
-    {
-        const int64_t most = (int64_t)cuda_state_of(be)->processors * at_once;
-        two_modes_forward<<<(unsigned)(op->planes < most ? op->planes : most), FORWARD_THREADS,
-                            shared, cuda_stream(be)>>>(
-            sizes_of(op), static_cast<const float2 *>(op->core),
-            static_cast<const float2 *>(op->left), static_cast<const float2 *>(op->right),
-            static_cast<float2 *>(op->weight));
-    }
-    TG_TRY(CUDA_LAUNCHED(be, "expanding two modes"));
-fail:
-    return status;
+    const int64_t most = (int64_t)cuda_state_of(be)->processors * at_once;
+    return launch_alone(be, "expanding two modes", two_modes_forward,
+                        (unsigned)(op->planes < most ? op->planes : most), FORWARD_THREADS,
+                        FORWARD_SIZE * sizeof(float2), sizes_of(op),
+                        static_cast<const float2 *>(op->core),
+                        static_cast<const float2 *>(op->left),
+                        static_cast<const float2 *>(op->right), static_cast<float2 *>(op->weight));
 }
 
 static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op) {
@@ -431,29 +420,24 @@ static tg_status cuda_two_modes_backward(tg_backend *be, const tg_two_modes *op)
     const size_t shared = BACK_SIZE * sizeof(float2);
     float *sums = static_cast<float *>(cuda_state_of(be)->blas_workspace);
     int blocks = 0;
-    tg_status status = TG_OK;
-    TG_TRY(tensor_blocks(be, (const void *)two_modes_backward, shared, &blocks, BACK_THREADS));
-    {
-        const int64_t room = CUDA_BLAS_BYTES / (sums_size(s) * (int64_t)sizeof(float2));
-        const int64_t most = op->planes < room ? op->planes : room;
-        const int used = blocks < most ? blocks : (int)most;
-        two_modes_backward<<<(unsigned)used, BACK_THREADS, shared, cuda_stream(be)>>>(
-            s, static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
-            static_cast<const float2 *>(op->right), static_cast<const float2 *>(op->weight),
-            static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums));
-        TG_TRY(CUDA_LAUNCHED(be, "gradients of two modes"));
-        const int64_t stride = 2 * sums_size(s);
-        const fold_jobs jobs = {
-            {{sums, stride, s.d1, 2 * s.r1, 2 * s.r1, false, static_cast<float *>(op->dleft)},
-             {sums + 2 * s.d1 * s.r1, stride, s.d2, 2 * s.r2, 2 * s.r2, false,
-              static_cast<float *>(op->dright)}},
-            2,
-            used,
-            {TF32_CUT, TF32_CUT}};
-        TG_TRY(set_partials(be, jobs));
-    }
-fail:
-    return status;
+    TG_CALL(tensor_blocks(be, (const void *)two_modes_backward, shared, &blocks, BACK_THREADS));
+    const int64_t room = CUDA_BLAS_BYTES / (sums_size(s) * (int64_t)sizeof(float2));
+    const int64_t most = op->planes < room ? op->planes : room;
+    const int used = blocks < most ? blocks : (int)most;
+    two_modes_backward<<<(unsigned)used, BACK_THREADS, shared, cuda_stream(be)>>>(
+        s, static_cast<const float2 *>(op->core), static_cast<const float2 *>(op->left),
+        static_cast<const float2 *>(op->right), static_cast<const float2 *>(op->weight),
+        static_cast<float2 *>(op->dcore), reinterpret_cast<float2 *>(sums));
+    TG_CALL(CUDA_LAUNCHED(be, "gradients of two modes"));
+    const int64_t stride = 2 * sums_size(s);
+    const fold_jobs jobs = {
+        {{sums, stride, s.d1, 2 * s.r1, 2 * s.r1, false, static_cast<float *>(op->dleft)},
+         {sums + 2 * s.d1 * s.r1, stride, s.d2, 2 * s.r2, 2 * s.r2, false,
+          static_cast<float *>(op->dright)}},
+        2,
+        used,
+        {TF32_CUT, TF32_CUT}};
+    return set_partials(be, jobs);
 }
 
 static tg_status cuda_two_modes(tg_backend *be, const tg_two_modes *op) {

@@ -35,8 +35,7 @@ static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     s.n = P == 1 ? op->n * s.reals : op->n;
     s.packs = adam_packs<P>(a, s.n);
     const unsigned blocks = s.counted > 0 ? 1 : stream_blocks(be, s.packs, s.n, threads);
-    return CUDA_CHECK(be, launch_pdl(be, adam_kernel<P, T, M, G, W>, blocks, threads, 0, s, a),
-                      "adam");
+    return launch_pdl(be, "adam", adam_kernel<P, T, M, G, W>, blocks, threads, 0, s, a);
 }
 
 template <class T, class M, class G, class W>
@@ -68,9 +67,9 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
 }
 
 tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
-    tg_status status = tg_check_adam(be->ctx, op);
-    if (status != TG_OK || op->n <= 0) {
-        return status;
+    TG_CALL(tg_check_adam(be->ctx, op));
+    if (op->n <= 0) {
+        return TG_OK;
     }
     if (op->form > TG_STATE_F16) {
         return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: no kernel for state format number %d",
@@ -82,11 +81,8 @@ tg_status cuda_adam_one(tg_backend *be, const tg_adam *op) {
             s.counted = op->n;
         } else {
             const tg_dtype stored = tg_stored(op->dtype, op->grad_store);
-            status = be->ops->count_nonfinite(be, stored, op->n, op->grad, op->guard);
+            TG_CALL(be->ops->count_nonfinite(be, stored, op->n, op->grad, op->guard));
         }
-    }
-    if (status != TG_OK) {
-        return status;
     }
     return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
 }
@@ -95,11 +91,10 @@ static tg_status cuda_update(tg_backend *be, int count, const tg_adam *ops) {
     if (count == 0 || ops[0].kernel == TG_KERNEL_ADAM) {
         return cuda_adam(be, count, ops);
     }
-    tg_status status = TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = cuda_rule_step(be, &ops[i], ops[i].kernel);
+    for (int i = 0; i < count; i++) {
+        TG_CALL(cuda_rule_step(be, &ops[i], ops[i].kernel));
     }
-    return status;
+    return TG_OK;
 }
 
 void cuda_fill_adam(tg_backend_ops *ops) {

@@ -126,12 +126,9 @@ static tg_status launch_velocity(tg_backend *be, const tg_flow_op *op) {
 
 static tg_status launch_products(tg_backend *be, const tg_flow_op *op) {
     const tg_flow *flow = &op->of;
-    const tg_status status = CUDA_CHECK(
+    TG_CALL(CUDA_CHECK(
         be, cudaMemsetAsync(op->speed, 0, (size_t)flow->flows * sizeof *op->speed, cuda_stream(be)),
-        "clearing speeds");
-    if (status != TG_OK) {
-        return status;
-    }
+        "clearing speeds"));
     const int64_t wanted = (flow->grid * flow->grid + 4 * THREADS - 1) / (4 * THREADS);
     const int blocks = (int)(wanted < 1024 ? wanted : 1024); /* per flow */
     products_kernel<<<(unsigned)(flow->flows * blocks), THREADS, 0, cuda_stream(be)>>>(

@@ -241,7 +241,6 @@ static tg_status launch_back(tg_backend *be, int steps, bool activates, int bloc
 }
 
 tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
-    tg_status status = TG_OK;
     tg_path_report(be, "block backward", {"one kernel", "two_step_columns, block_skips_backward"},
                    "%lld channels", (long long)op->channels);
     fft_rows rows = {};
@@ -251,12 +250,10 @@ tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
         return TG_OK;
     }
     const skips_task t = task_of(op, rows, blocks);
-    TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
-                                    op->workspace));
-    TG_TRY(op->channels == 64
-               ? launch_back<64>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t)
-               : launch_back<128>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t));
-    TG_TRY(fold(be, op, t, blocks));
-fail:
-    return status;
+    TG_CALL(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
+                                     op->workspace));
+    TG_CALL(op->channels == 64
+                ? launch_back<64>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t)
+                : launch_back<128>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t));
+    return fold(be, op, t, blocks);
 }

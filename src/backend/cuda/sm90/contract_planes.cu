@@ -456,13 +456,10 @@ static __global__ void __launch_bounds__(BLOCK, 1) contract_planes(contract_task
 /* ---- launches ---- */
 
 bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
-    int most = 0;
     return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > MAX_PLANE_ROWS / 2 &&
            s->d2 <= MAX_PLANE_ROWS && s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N &&
            2 * s->right <= N && s->right % 4 == 0 &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           layout_of(s->d2, s->d3).all <= most;
+           layout_of(s->d2, s->d3).all <= cuda_state_of(be)->max_shared;
 }
 
 template <bool COMMON> static void (*kernel_of(bool gathers, bool counts))(contract_task) {
@@ -495,9 +492,6 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     const int64_t pairs = (task.planes + PLANES_PER_PASS - 1) / PLANES_PER_PASS;
     const auto kernel = has_common_sizes(s) ? kernel_of<true>(gathers, op->guard != NULL)
                                             : kernel_of<false>(gathers, op->guard != NULL);
-    return CUDA_CHECK(be,
-                      launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors), BLOCK,
-                                     layout_of(s.d2, s.d3).all, cuda_stream(be), plan->chained,
-                                     task),
-                      "contracting two modes");
+    return launch_chained(be, "contracting two modes", plan->chained, kernel, pairs, BLOCK,
+                          layout_of(s.d2, s.d3).all, task);
 }

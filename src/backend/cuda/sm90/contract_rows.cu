@@ -140,13 +140,10 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1) contract_rows(ro
 
 bool cuda_sm90_contract_rows_fits(const tg_backend *be, const cuda_plan *plan) {
     const cuda_step *step = &plan->step[1];
-    int most = 0;
     return !plan->split && cuda_state_of(be)->is_hopper && step->dim == ROWS &&
            step->factor.rank <= GROUPS * NUMBERS && step->right % 4 == 0 &&
            step->right <= 4 * TRANSPOSED_STEPS &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           layout_of((int)step->right).all <= most;
+           layout_of((int)step->right).all <= cuda_state_of(be)->max_shared;
 }
 
 tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t count,
@@ -159,10 +156,6 @@ tg_status cuda_sm90_contract_rows(tg_backend *be, const cuda_plan *plan, int64_t
     task.rank = (int)step->factor.rank;
     task.right = (int)step->right;
     task.v = reader_of(&step->factor);
-    return CUDA_CHECK(be,
-                      launch_chained(contract_rows,
-                                     shorter(task.planes, cuda_state_of(be)->processors),
-                                     GROUPS * WG_THREADS, layout_of(task.right).all,
-                                     cuda_stream(be), plan->chained, task),
-                      "contracting rows of planes");
+    return launch_chained(be, "contracting rows of planes", plan->chained, contract_rows,
+                          task.planes, GROUPS * WG_THREADS, layout_of(task.right).all, task);
 }

@@ -472,22 +472,16 @@ bool cuda_sm90_core_adam_fits(const tg_backend *be, const tg_compress *op, const
         static_cast<const float2 *>(op->core) - static_cast<const float2 *>(adam->grad);
     const int needed =
         is_small(dim, rank) ? layout_of<48, 64>(dim).all : layout_of<88, 128>(dim).all;
-    int room = 0;
     return size <= INT32_MAX && (before == 0 || before + size == adam->n) &&
-           cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           needed <= room;
+           needed <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, int DIM, bool WIDE, bool HALF>
 static tg_status run(tg_backend *be, const core_adam_task &task) {
     const mode_call &s = task.call;
-    return CUDA_CHECK(be,
-                      launch_chained(adam_in_core<N, DIM, WIDE, HALF>,
-                                     shorter((s.n + 63) / 64, cuda_state_of(be)->processors),
-                                     groups_of(DIM) * WG_THREADS, layout_of<N, DIM>(s.summed).all,
-                                     cuda_stream(be), s.chained, task),
-                      "moving a core");
+    return launch_chained(be, "moving a core", s.chained, adam_in_core<N, DIM, WIDE, HALF>,
+                          (s.n + 63) / 64, groups_of(DIM) * WG_THREADS,
+                          layout_of<N, DIM>(s.summed).all, task);
 }
 
 tg_status cuda_sm90_core_adam(tg_backend *be, const mode_call *call, const tg_adam *adam) {

@@ -229,30 +229,27 @@ template <class F> static auto with_sizes(int d3, int right, F f) {
 static int buffers_for(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
     const cuda_planes &s = plan->planes;
     const int n = s.d3 <= 36 ? 72 : 136;
-    int most = 0, buffers = MAX_BUFFERS;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
-        return 0;
-    }
+    int buffers = MAX_BUFFERS;
     const auto bytes = [&] {
         return store == TG_STORE_FULL
                    ? layout_of<float>(n, plan->split, s.right, s.d3, buffers).all
                    : layout_of<__nv_bfloat16>(n, false, s.right, s.d3, buffers).all;
     };
-    while (buffers > 0 && bytes() > most) {
+    while (buffers > 0 && bytes() > cuda_state_of(be)->max_shared) {
         buffers--;
     }
     return buffers;
 }
 
-bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+int64_t cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const cuda_planes &s = plan->planes;
     const bool stored =
         op->out_store == TG_STORE_FULL || (op->out_store == TG_STORE_BF16 && !plan->split);
-    return cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
-           plan->step[1].left * s.d2 % TILE == 0 && s.d3 <= PLANES_D3 && s.d3 % 2 == 1 &&
-           s.right % 4 == 0 && s.right <= 48 && (uintptr_t)op->out % 16 == 0 &&
-           (uintptr_t)op->values % 8 == 0 && buffers_for(be, plan, op->out_store) > 0;
+    const bool fits = cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
+                      plan->step[1].left * s.d2 % TILE == 0 && s.d3 <= PLANES_D3 && s.d3 % 2 == 1 &&
+                      s.right % 4 == 0 && s.right <= 48 && (uintptr_t)op->out % 16 == 0 &&
+                      (uintptr_t)op->values % 8 == 0 && buffers_for(be, plan, op->out_store) > 0;
+    return fits ? plan->large_chunk : 0;
 }
 
 /* Selects the kernel; 16-bit formats support neither split numbers nor short rows. */
@@ -281,14 +278,10 @@ tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, c
     task.call = *call;
     return with_sizes(s.d3, s.right, [&](auto n, auto steps) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        return CUDA_CHECK(
-            be,
-            launch_chained(
-                kernel_of<N, STEPS, O>(plan->split),
-                shorter((task.tiles + GROUPS - 1) / GROUPS, cuda_state_of(be)->processors),
-                GROUPS * WG_THREADS, layout_of<O>(N, plan->split, s.right, s.d3, task.buffers).all,
-                cuda_stream(be), plan->chained, task),
-            "expanding the last mode");
+        return launch_chained(be, "expanding the last mode", plan->chained,
+                              kernel_of<N, STEPS, O>(plan->split),
+                              (task.tiles + GROUPS - 1) / GROUPS, GROUPS * WG_THREADS,
+                              layout_of<O>(N, plan->split, s.right, s.d3, task.buffers).all, task);
     });
 }
 

@@ -277,14 +277,11 @@ bool cuda_sm90_expand_planes_fits(const tg_backend *be, const tg_expand *op,
                                   const cuda_plan *plan) {
     const cuda_planes &s = plan->planes;
     const int rank = (int)plan->step[1].factor.rank;
-    int most = 0;
     return !plan->split && s.d2 == ROWS && s.right <= RIGHT && rank <= 8 * RANK_STEPS &&
            cuda_sm90_expand_fits(be, op, plan) &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           (op->out_store == TG_STORE_FULL
-                ? layout_of<float>(rank, s.right, s.d3).all
-                : layout_of<__nv_bfloat16>(rank, s.right, s.d3).all) <= most;
+           (op->out_store == TG_STORE_FULL ? layout_of<float>(rank, s.right, s.d3).all
+                                           : layout_of<__nv_bfloat16>(rank, s.right, s.d3).all) <=
+               cuda_state_of(be)->max_shared;
 }
 
 template <class O>
@@ -301,12 +298,9 @@ tg_status cuda_sm90_expand_planes(tg_backend *be, const cuda_plan *plan, bool ro
     task.v = reader_of(&plan->step[1].factor);
     task.u = reader_of(&plan->step[0].factor);
     task.call = *call;
-    return CUDA_CHECK(
-        be,
-        launch_chained(expand_planes<O>, shorter(task.planes, cuda_state_of(be)->processors),
-                       GROUPS * WG_THREADS, layout_of<O>(task.rank, s.right, s.d3).all,
-                       cuda_stream(be), plan->chained, task),
-        "expanding the last two modes");
+    return launch_chained(be, "expanding the last two modes", plan->chained, expand_planes<O>,
+                          task.planes, GROUPS * WG_THREADS,
+                          layout_of<O>(task.rank, s.right, s.d3).all, task);
 }
 
 template tg_status cuda_sm90_expand_planes(tg_backend *, const cuda_plan *, bool, const void *,

@@ -445,12 +445,8 @@ template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F
 /* Stages of dy and samples per stage, 0 if they do not fit. */
 static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
     const cuda_planes &s = plan->planes;
-    int most = 0;
+    const int most = cuda_state_of(be)->max_shared;
     task->stages = task->samples = 0;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
-        return;
-    }
     with_sizes(s, batch, [&](auto n, auto steps, auto) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
         for (int parts = 1; parts <= batch && task->stages == 0; parts++) {
@@ -469,17 +465,17 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
     });
 }
 
-bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+int64_t cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     form_task task = form_task();
     if (!cuda_state_of(be)->is_hopper || !cuda_is_taken_out(op) || plan->large_chunk == 0 ||
         plan->step[1].left != op->modes.dim[1] || op->modes.dim[1] % PLANES != 0 ||
         s.d2 % ROWS != 0 || s.d3 > MAX_ROW_ENTRIES || s.d3 % 2 == 0 || s.right > 48) {
-        return false;
+        return 0;
     }
     share_out(be, plan, source->batch, &task);
-    return task.stages > 0;
+    return task.stages > 0 ? plan->large_chunk : 0;
 }
 
 tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -512,10 +508,7 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
                                 : form_and_contract<N, STEPS, false, decltype(paired)::value>;
         const int shared =
             layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
-        return CUDA_CHECK(be,
-                          launch_chained(kernel, shorter(task.units, cuda_state_of(be)->processors),
-                                         FORM_THREADS, shared, cuda_stream(be), plan->chained,
-                                         task),
-                          "forming and contracting a gradient");
+        return launch_chained(be, "forming and contracting a gradient", plan->chained, kernel,
+                              task.units, FORM_THREADS, shared, task);
     });
 }

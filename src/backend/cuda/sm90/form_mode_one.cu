@@ -382,16 +382,14 @@ static bool suits(const tg_backend *be, const tg_compress *op, const cuda_plan *
     const tg_grad_source *source = &op->source;
     const cuda_planes &s = plan->planes;
     const int64_t frequencies = (int64_t)s.d2 * s.d3, dim1 = op->modes.dim[1];
-    int most = 0;
-    return cuda_is_taken_out(op) && cuda_sm90_contract_fits(be, &s) && plan->gathers &&
+    return cuda_is_taken_out(op) && plan->contracts == PLANES_HOPPER && plan->gathers &&
            plan->steps == 3 && plan->step[2].kind == CUDA_STEP_LEFT && plan->step[2].left == 1 &&
            plan->step[2].dim == dim1 && plan->step[2].factor.rank <= 48 &&
            plan->dim0 % INDICES == 0 && dim1 % PART == 0 && dim1 <= CHANNELS &&
            frequencies % WIDTH == 0 && frequencies <= MAX_WINDOWS * WIDTH && source->batch > 0 &&
            source->batch <= 8 && (uintptr_t)op->workspace % 16 == 0 &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           bytes_of(dim1, plan->step[2].factor.rank, source->batch) <= most;
+           bytes_of(dim1, plan->step[2].factor.rank, source->batch) <=
+               cuda_state_of(be)->max_shared;
 }
 
 /* Where lay_out_runs stores its result in the workspace: at the end of the buffers. */
@@ -400,8 +398,8 @@ static int64_t runs_at(const cuda_plan *plan) {
     return (plan->middle - runs * (int64_t)(sizeof(kept_run) / sizeof(float))) / 4 * 4;
 }
 
-int64_t cuda_sm90_mode_one_chunk(const tg_backend *be, const tg_compress *op,
-                                 const cuda_plan *plan) {
+int64_t cuda_sm90_mode_one_fits(const tg_backend *be, const tg_compress *op,
+                                const cuda_plan *plan) {
     if (!suits(be, op, plan)) {
         return 0;
     }
@@ -416,10 +414,8 @@ tg_status cuda_sm90_mode_one_runs(tg_backend *be, const tg_compress *op, const c
     task.dim1 = (int)plan->step[2].dim;
     task.windows = plan->planes.d2 * plan->planes.d3 / WIDTH;
     task.out = reinterpret_cast<kept_run *>(cuda_plan_at(plan, op->workspace, runs_at(plan)));
-    return CUDA_CHECK(be,
-                      launch_chained(lay_out_runs, plan->dim0 / INDICES * task.dim1, 32 * INDICES,
-                                     0, cuda_stream(be), plan->chained, task),
-                      "laying out an index set");
+    return launch_if_early(be, "laying out an index set", plan->chained, lay_out_runs,
+                           (unsigned)(plan->dim0 / INDICES * task.dim1), 32 * INDICES, 0, task);
 }
 
 tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -444,11 +440,8 @@ tg_status cuda_sm90_form_mode_one(tg_backend *be, const tg_compress *op, const c
     const int64_t units = (int64_t)task.frequencies / WIDTH * units_across(task);
     return with_sizes<tg_status>(factor->rank, task.batch, [&](auto n, auto samples) {
         constexpr int N = decltype(n)::value, SAMPLES = decltype(samples)::value;
-        return CUDA_CHECK(be,
-                          launch_chained(form_mode_one<N, SAMPLES>,
-                                         shorter(units, cuda_state_of(be)->processors), BLOCK,
-                                         layout_of<N, SAMPLES>(task.dim1).all, cuda_stream(be),
-                                         plan->chained, task),
-                          "forming a gradient and contracting its mode 1");
+        return launch_chained(be, "forming a gradient and contracting its mode 1", plan->chained,
+                              form_mode_one<N, SAMPLES>, units, BLOCK,
+                              layout_of<N, SAMPLES>(task.dim1).all, task);
     });
 }

@@ -161,26 +161,19 @@ template <class R, class F> static R with_sums(int made, F f) {
 
 bool cuda_sm90_half_mode_fits(const tg_backend *be, const cuda_factor *factor, bool core) {
     const int made = (int)factor->dim, summed = (int)factor->rank;
-    int most = 0;
     return cuda_state_of(be)->is_hopper && made <= 128 && summed <= made &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
            with_sums<int>(made, [&](auto sums) {
                constexpr int N = decltype(sums)::value;
                return core ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
-           }) <= most;
+           }) <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, bool CORE> static tg_status run(tg_backend *be, const mode_call *call) {
     const int64_t tiles = (call->matrices * call->n + 63) / 64;
     return tiles == 0 ? TG_OK
-                      : CUDA_CHECK(be,
-                                   launch_chained(multiply_half<N, CORE>,
-                                                  shorter(tiles, cuda_state_of(be)->processors),
-                                                  groups_of(N) * WG_THREADS,
-                                                  shared_bytes<N, CORE>(call->summed),
-                                                  cuda_stream(be), call->chained, *call),
-                                   "multiplying a mode in f16");
+                      : launch_chained(be, "multiplying a mode in f16", call->chained,
+                                       multiply_half<N, CORE>, tiles, groups_of(N) * WG_THREADS,
+                                       shared_bytes<N, CORE>(call->summed), *call);
 }
 
 tg_status cuda_sm90_half_mode(tg_backend *be, const mode_call *call, bool core) {

@@ -178,24 +178,18 @@ bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool s
             return split ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
         });
     };
-    int most = 0;
     return cuda_state_of(be)->is_hopper &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  cuda_state_of(be)->device) == cudaSuccess &&
-           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= most;
+           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= cuda_state_of(be)->max_shared;
 }
 
 template <int N, core_side CORE, bool SPLIT>
 static tg_status run_numbers(tg_backend *be, const mode_call *call) {
     const int64_t tiles = (call->matrices * call->n + 63) / 64;
-    return tiles == 0 ? TG_OK
-                      : CUDA_CHECK(be,
-                                   launch_chained(multiply_columns<N, CORE, SPLIT>,
-                                                  shorter(tiles, cuda_state_of(be)->processors),
-                                                  groups_of(N) * WG_THREADS,
-                                                  shared_bytes<N, SPLIT>(call->summed),
-                                                  cuda_stream(be), call->chained, *call),
-                                   "multiplying a mode");
+    return tiles == 0
+               ? TG_OK
+               : launch_chained(be, "multiplying a mode", call->chained,
+                                multiply_columns<N, CORE, SPLIT>, tiles, groups_of(N) * WG_THREADS,
+                                shared_bytes<N, SPLIT>(call->summed), *call);
 }
 
 template <bool SPLIT>

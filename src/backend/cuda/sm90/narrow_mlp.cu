@@ -133,20 +133,17 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
     plan_workspace(be, op, backward, t);
     const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
                                          : wide_matrix{t->w1, t->hidden, C, 1};
-    return CUDA_CHECK(be,
-                      launch_pdl(be, make_pieces<C>, cuda_blocks(be, op->hidden * C, 256), 256, 0,
-                                 m, const_cast<float *>(t->to_hidden),
-                                 const_cast<float *>(t->to_wide)),
-                      "weights of a narrow MLP");
+    return launch_pdl(be, "weights of a narrow MLP", make_pieces<C>,
+                      cuda_blocks(be, op->hidden * C, 256), 256, 0, m,
+                      const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
 }
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
     return with_channels(op, [&](auto channels) {
         constexpr int C = decltype(channels)::value;
         narrow_task t;
-        const tg_status status = begin<C>(be, op, false, &t);
-        const narrow_pass pass = is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD;
-        return status == TG_OK ? narrow_stream<C>(be, pass, t) : status;
+        TG_CALL(begin<C>(be, op, false, &t));
+        return narrow_stream<C>(be, is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD, t);
     });
 }
 
@@ -172,8 +169,8 @@ static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, in
         scale = op->alpha;
     }
     last.scale[0] = op->alpha;
-    const tg_status status = fold_partials(be, jobs);
-    return status == TG_OK ? fold_partials(be, last) : status;
+    TG_CALL(fold_partials(be, jobs));
+    return fold_partials(be, last);
 }
 
 /* Weights first: dx may alias x. */
@@ -182,14 +179,9 @@ tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
         constexpr int C = decltype(channels)::value;
         const int parts = parts_of(be, op);
         narrow_task t;
-        tg_status status = TG_OK;
-        TG_TRY(begin<C>(be, op, true, &t));
-        TG_TRY(narrow_weights<C>(be, is_lifting(op), parts, t));
-        TG_TRY(fold(be, op, t, parts));
-        if (op->dx) {
-            TG_TRY(narrow_stream<C>(be, NARROW_DX, t));
-        }
-    fail:
-        return status;
+        TG_CALL(begin<C>(be, op, true, &t));
+        TG_CALL(narrow_weights<C>(be, is_lifting(op), parts, t));
+        TG_CALL(fold(be, op, t, parts));
+        return op->dx ? narrow_stream<C>(be, NARROW_DX, t) : TG_OK;
     });
 }

@@ -394,25 +394,13 @@ static __global__ void IN_CLUSTERS_OF(CLUSTER) __launch_bounds__(crew<PASS>::THR
 /* ---- host ---- */
 
 template <int C, int PASS> static tg_status launch(tg_backend *be, const narrow_task &t) {
-    const auto kernel = stream_tiles<C, PASS>;
-    const size_t shared = stream_shared<C>(t.hidden);
-    tg_status status =
-        CUDA_CHECK(be,
-                   cudaFuncSetAttribute((const void *)kernel,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-                   "asking for shared memory");
-    if (status == TG_OK) {
-        const int64_t tiles = t.batch * (t.pixels / WG_PIXELS);
-        const int64_t of_cluster = CLUSTER * crew<PASS>::WORKERS;
-        const int64_t wanted = (tiles + of_cluster - 1) / of_cluster;
-        const int64_t most = cuda_state_of(be)->processors / CLUSTER;
-        const int64_t clusters = wanted < most ? wanted : most;
-        status = CUDA_CHECK(
-            be,
-            launch_pdl(be, kernel, (unsigned)(clusters * CLUSTER), crew<PASS>::THREADS, shared, t),
-            "a narrow MLP");
-    }
-    return status;
+    const int64_t tiles = t.batch * (t.pixels / WG_PIXELS);
+    const int64_t of_cluster = CLUSTER * crew<PASS>::WORKERS;
+    const int64_t wanted = (tiles + of_cluster - 1) / of_cluster;
+    const int64_t most = cuda_state_of(be)->processors / CLUSTER;
+    const int64_t clusters = wanted < most ? wanted : most;
+    return launch_pdl(be, "a narrow MLP", stream_tiles<C, PASS>, (unsigned)(clusters * CLUSTER),
+                      crew<PASS>::THREADS, stream_shared<C>(t.hidden), t);
 }
 
 template <int C> tg_status narrow_stream(tg_backend *be, narrow_pass pass, const narrow_task &t) {

@@ -416,20 +416,9 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
 
 template <int C, bool LIFTS>
 static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
-    const auto kernel = sum_weights<C, LIFTS>;
-    const int shared = weights_layout<C>::BYTES;
-    tg_status status =
-        CUDA_CHECK(be,
-                   cudaFuncSetAttribute((const void *)kernel,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-                   "asking for shared memory");
-    if (status == TG_OK) {
-        status = CUDA_CHECK(be,
-                            launch_pdl(be, kernel, (unsigned)(parts * (t.hidden / GROUP)),
-                                       WEIGHT_THREADS, shared, t),
-                            "a narrow MLP backwards");
-    }
-    return status;
+    return launch_pdl(be, "a narrow MLP backwards", sum_weights<C, LIFTS>,
+                      (unsigned)(parts * (t.hidden / GROUP)), WEIGHT_THREADS,
+                      weights_layout<C>::BYTES, t);
 }
 
 template <int C>

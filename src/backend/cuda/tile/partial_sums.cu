@@ -61,10 +61,8 @@ static tg_status fold_all(tg_backend *be, const fold_jobs &wanted, bool sets) {
     if (entries == 0) {
         return TG_OK;
     }
-    return CUDA_CHECK(be,
-                      launch_pdl(be, fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
-                                 dim3(ENTRIES, SLICES), 0, jobs, sets),
-                      "summing gradients");
+    return launch_pdl(be, "summing gradients", fold, (unsigned)((entries + ENTRIES - 1) / ENTRIES),
+                      dim3(ENTRIES, SLICES), 0, jobs, sets);
 }
 
 tg_status fold_partials(tg_backend *be, const fold_jobs &jobs) {
@@ -90,8 +88,5 @@ tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared,
 }
 
 bool tensor_fits(const tg_backend *be, size_t shared) {
-    int most = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                                     cuda_state_of(be)->device);
-    return error == cudaSuccess && shared <= (size_t)most;
+    return shared <= (size_t)cuda_state_of(be)->max_shared;
 }

@@ -102,15 +102,15 @@ __device__ inline void sent_bulk() {
 
 /* ---- programmatic dependent launch ---- */
 
-/* Launches kernel(task), with PDL if `chained`. */
+/* Launches kernel(task), whose blocks take `pieces` of work in turn, at most one block per
+ * multiprocessor; with PDL if `chained`. */
 template <class T>
-static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int threads, int shared,
-                                         cudaStream_t stream, bool chained, const T &task) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    return error == cudaSuccess ? launch_pdl_if(chained, stream, kernel, (unsigned)blocks,
-                                                (unsigned)threads, (size_t)shared, task)
-                                : error;
+static inline tg_status launch_chained(const tg_backend *be, const char *what, bool chained,
+                                       void (*kernel)(T), int64_t pieces, int threads, int shared,
+                                       const T &task) {
+    const int64_t most = cuda_state_of(be)->processors;
+    return launch_if_early(be, what, chained, kernel, (unsigned)(pieces < most ? pieces : most),
+                           (unsigned)threads, (size_t)shared, task);
 }
 
 /* ---- registers per thread of a warpgroup: raised or lowered to N ---- */

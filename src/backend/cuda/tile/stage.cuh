@@ -373,13 +373,9 @@ template <class... ARGS>
 tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
                        int most, const char *what, ARGS... args) {
     int blocks = 0;
-    tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks, threads);
-    if (status == TG_OK) {
-        blocks = blocks < most ? blocks : most;
-        status = CUDA_CHECK(
-            be, launch_pdl(be, kernel, (unsigned)blocks, (unsigned)threads, shared, args...), what);
-    }
-    return status;
+    TG_CALL(tensor_blocks(be, (const void *)kernel, shared, &blocks, threads));
+    return launch_pdl(be, what, kernel, (unsigned)(blocks < most ? blocks : most),
+                      (unsigned)threads, shared, args...);
 }
 
 #endif
