@@ -41,12 +41,14 @@ typedef struct tg_box {
 } tg_box;
 
 /* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), followed by one channel
- * unit * i_j / grid_j per dimension j. Without x the first channels of y are unchanged. */
+ * unit * i_j / grid_j per dimension j. Without x the first channels of y are unchanged. The grid is
+ * rows `first` .. of one with `whole` rows in dimension 0. */
 typedef struct tg_embed {
     tg_dtype dtype;
     int64_t batch, channels;
     int ndim; /* 1 .. 3 */
     int64_t grid[3];
+    int64_t first, whole; /* 0 and grid[0] for all of it */
     double unit;   /* 1; 0 for the plane of imaginary parts */
     const void *x; /* may be NULL */
     void *y;

@@ -7,6 +7,19 @@
 #include "backend/tensor.h"
 #include "nn/network.h"
 
+/* A block of a weight begins with the numbers of its rows in the whole. */
+static tg_status init_block(const tg_fno *fno, const nn_param *param, tg_random op) {
+    const int64_t left = param->shape.dim[0] * param->shape.dim[1];
+    const int64_t row = tg_shape_numel(&param->shape) / (left * param->block.count);
+    op.n = param->block.count * row;
+    for (int64_t i = 0; i < left; i++) {
+        op.first = (uint64_t)((i * param->whole + param->block.first) * row);
+        TG_CALL(fno->be->ops->random(fno->be, &op));
+        op.x = nn_element(op.dtype, op.x, op.n);
+    }
+    return TG_OK;
+}
+
 static tg_status init_param(tg_fno *fno, int number) {
     const nn_param *param = &fno->model.params[number];
     const tg_backend_ops *ops = fno->be->ops;
@@ -25,21 +38,21 @@ static tg_status init_param(tg_fno *fno, int number) {
     case NN_INIT_SPECTRAL:
     case NN_INIT_NORMAL:
     case NN_INIT_UNIFORM:
-        return ops->random(fno->be, &op);
+        return param->whole > 0 ? init_block(fno, param, op) : ops->random(fno->be, &op);
     case NN_INIT_CONST:
         break;
     }
     return ops->fill(fno->be, param->dtype, n, (tg_scalar){param->scale, 0.0}, w);
 }
 
-tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
-    TG_NEED_OUT(ctx, out, ctx, config);
+tg_status nn_outline(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                     tg_fno **out) {
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
     fno->ctx = ctx;
     TG_TRY(tg_backend_get(ctx, &fno->be));
-    TG_TRY(nn_model_create(ctx, config, &fno->model));
+    TG_TRY(nn_model_create(ctx, config, split, &fno->model));
     *out = fno;
     return TG_OK;
 fail:
@@ -47,11 +60,21 @@ fail:
     return status;
 }
 
+tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
+    TG_NEED_OUT(ctx, out, ctx, config);
+    return nn_outline(ctx, config, NULL, out);
+}
+
 tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
     TG_NEED_OUT(ctx, out, ctx, config);
+    return nn_create(ctx, config, NULL, seed, out);
+}
+
+tg_status nn_create(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                    uint64_t seed, tg_fno **out) {
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
-    TG_TRY(tg_fno_outline(ctx, config, &fno));
+    TG_TRY(nn_outline(ctx, config, split, &fno));
     fno->seed = seed;
     TG_TRY(TG_BACKEND_ALLOC(fno->be, TG_MEM_WEIGHTS, fno->weights, fno->model.weight_bytes));
     for (int i = 0; i < fno->model.param_count; i++) {
