@@ -109,6 +109,30 @@ tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
     return TG_OK;
 }
 
+tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out) {
+    tg_status status = TG_OK;
+    tg_comm *sub = NULL;
+    *out = NULL;
+    if (ranks == 1) {
+        return tg_comm_create_self(comm->ctx, out);
+    }
+    TG_TRY(tg_comm_begin(comm->ctx, NULL, &sub));
+    sub->timeout = comm->timeout;
+    status = comm->ops->split ? comm->ops->split(comm, color, ranks, sub) : TG_E_UNSUPPORTED;
+    if (status == TG_E_UNSUPPORTED) {
+        status = tg_fail(comm->ctx, status,
+                         "communicator: %d ranks over %s cannot be split into parts of %d",
+                         comm->ranks, comm->transport, ranks);
+    }
+    TG_TRY(status);
+    TG_CALL(tg_comm_finish(&sub, out));
+    (*out)->whole = comm;
+    return TG_OK;
+fail:
+    tg_comm_destroy(&sub);
+    return status;
+}
+
 void tg_comm_abort(tg_comm *comm) {
     if (comm) {
         comm->is_broken = true;
@@ -210,6 +234,13 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
     return TG_OK;
 }
 
+/* Breaks it and what it is a part of. */
+static void break_if(tg_comm *comm, tg_status status) {
+    for (; comm && status != TG_OK; comm = comm->whole) {
+        comm->is_broken = true;
+    }
+}
+
 static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
     const bool is_direct = c->place != TG_HOST && comm->device;
     if (n == 0 || (comm->ranks == 1 && !is_direct)) {
@@ -218,7 +249,7 @@ static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) 
     const tg_status status = is_direct             ? run(comm, comm->device, c, n, x)
                              : c->place == TG_HOST ? run(comm, comm->ops, c, n, x)
                                                    : run_staged(comm, c, n, x);
-    comm->is_broken |= status != TG_OK;
+    break_if(comm, status);
     return status;
 }
 
@@ -323,7 +354,7 @@ tg_status tg_comm_end_sums(tg_comm *comm) {
     const double start = tg_seconds();
     tg_status status = end_sums(comm, comm->ops);
     status = status == TG_OK ? end_sums(comm, comm->device) : status;
-    comm->is_broken |= status != TG_OK;
+    break_if(comm, status);
     comm->stats.seconds += tg_seconds() - start;
     return status;
 }
@@ -397,7 +428,7 @@ tg_status tg_comm_barrier(tg_comm *comm) {
     TG_CALL(check(comm, "barrier", 0, &nothing));
     if (comm->ranks > 1) {
         status = comm->ops->barrier(comm);
-        comm->is_broken |= status != TG_OK;
+        break_if(comm, status);
     }
     count(comm, start, &nothing, NULL);
     return status;
@@ -480,9 +511,27 @@ static void close_callbacks(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->state);
 }
 
+/* The functions know no parts, but can serve all ranks as one. */
+static tg_status split_callbacks(tg_comm *comm, int color, int ranks, tg_comm *sub) {
+    tg_comm_callbacks *own = NULL;
+    (void)color;
+    if (ranks != comm->ranks) {
+        return TG_E_UNSUPPORTED;
+    }
+    TG_CALL(TG_NEW(comm->ctx, TG_MEM_OTHER, own, 1));
+    *own = *(const tg_comm_callbacks *)comm->state;
+    sub->ops = &callback_ops;
+    sub->state = own;
+    sub->rank = comm->rank;
+    sub->ranks = comm->ranks;
+    snprintf(sub->transport, sizeof sub->transport, "%s", comm->transport);
+    return TG_OK;
+}
+
 static const tg_comm_ops callback_ops = {.reduce = call_reduce,
                                          .broadcast = call_broadcast,
                                          .barrier = call_barrier,
+                                         .split = split_callbacks,
                                          .close = close_callbacks};
 
 tg_status tg_comm_create_callbacks(tg_context *ctx, const tg_comm_callbacks *callbacks,
