@@ -140,7 +140,8 @@ tg_status tg_optim_discard(tg_optim *optim) {
 bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
-    return !tg_is_projected(setup, param) && tg_dtype_real(dtype) == real &&
+    return !tg_is_projected(setup, param) && !tg_is_dense_block(setup, param) &&
+           tg_dtype_real(dtype) == real &&
            (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
 }
 
@@ -284,7 +285,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
     }
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
@@ -387,7 +388,7 @@ tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *no
             continue;
         }
         tg_norms norms = {.sum_squares = slot->squares};
-        TG_CALL(tg_slot_is_sharded(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
+        TG_CALL(tg_slot_has_facts(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
         optim->norm_squares += norms.sum_squares;
     }
     return tg_optim_clip(optim, max_norm, norm);

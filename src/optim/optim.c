@@ -17,10 +17,27 @@ typedef struct slot_plan {
     tg_projector_bytes projector;
 } slot_plan;
 
+static tg_optim_block block_of(const tg_optim_setup *setup, const tg_optim_param *param) {
+    return setup->blocks ? setup->blocks[param - setup->params] : (tg_optim_block){0};
+}
+
+tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_optim_block block = block_of(setup, param);
+    tg_shape shape = param->shape;
+    if (block.whole > 0) {
+        shape.dim[block.dim] = block.whole;
+    }
+    return shape;
+}
+
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_optim_config *config = &setup->groups[param->group];
-    return config->is_projected && param->shape.ndim >= 1 &&
-           tg_shape_numel(&param->shape) > config->min_entries;
+    const tg_shape whole = tg_whole_shape(setup, param);
+    return config->is_projected && whole.ndim >= 1 && tg_shape_numel(&whole) > config->min_entries;
+}
+
+bool tg_is_dense_block(const tg_optim_setup *setup, const tg_optim_param *param) {
+    return block_of(setup, param).whole > 0 && !tg_is_projected(setup, param);
 }
 
 static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int index,
@@ -48,6 +65,24 @@ tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int 
     return status;
 }
 
+/* Moments of a parameter as if it were not projected; of the block that it is. */
+static tg_moments plan_dense(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    const tg_shape whole = tg_whole_shape(setup, param);
+    const tg_rule *rule = tg_rule_of(config, &whole);
+    return tg_moments_plan(config, tg_dtype_wide(param->dtype), rule,
+                           tg_rule_values(rule, config, &whole),
+                           tg_rule_values(rule, config, &param->shape));
+}
+
+tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 int64_t count) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    return tg_is_projected(setup, param) ? tg_moments_plan(config, tg_dtype_wide(param->dtype),
+                                                           tg_rules[config->rule], count, count)
+                                         : plan_dense(setup, param);
+}
+
 /* ---- ranks by memory ---- */
 
 /* Bytes of moments, factors and index sets of a group's projected parameters, and of their moments
@@ -57,12 +92,11 @@ static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int g
     *bytes = *dense = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        const tg_moments whole =
-            tg_moments_plan(&setup->groups[group], tg_dtype_wide(param->dtype), &param->shape, 0);
         slot_plan plan = {0};
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
         }
+        const tg_moments whole = plan_dense(setup, param);
         TG_CALL(plan_slot(ctx, setup, i, &plan));
         const tg_moments moments = tg_moments_plan_param(setup, param, plan.count);
         *bytes += tg_moments_bytes(&moments) + plan.projector.factors + plan.projector.indices;
@@ -107,7 +141,7 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
 
 /* A format that no parameter would use is refused. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
-    int asked = TG_STATE_FULL;
+    tg_state_form asked = TG_STATE_FULL;
     bool used = false;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
@@ -118,10 +152,9 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
             continue;
         }
         TG_CALL(tg_slot_plan_values(ctx, setup, i, &count));
-        asked = (int)config->state_precision;
-        const int64_t judged =
-            tg_is_projected(setup, param) ? count : tg_rule_values(config, &param->shape);
-        used = used || judged >= least;
+        asked = (tg_state_form)config->state_precision;
+        const tg_moments moments = tg_moments_plan_param(setup, param, count);
+        used = used || moments.form == asked;
     }
     if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* other parameters may use it */
         return tg_fail(ctx, TG_E_CONFIG,
@@ -138,12 +171,6 @@ static bool can_be_factored(const tg_shape *shape) {
     return shape->ndim >= 3;
 }
 
-tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 int64_t count) {
-    return tg_moments_plan(&setup->groups[param->group], tg_dtype_wide(param->dtype),
-                           tg_is_projected(setup, param) ? NULL : &param->shape, count);
-}
-
 /* Scratch of rules of whole weights. It is not shared: a dense gradient may arrive while a network
  * still uses the shared workspace. */
 static size_t rule_bytes(const tg_optim_setup *setup) {
@@ -153,7 +180,8 @@ static size_t rule_bytes(const tg_optim_setup *setup) {
         const tg_whole whole = {.config = &setup->groups[param->group],
                                 .dtype = tg_dtype_wide(param->dtype),
                                 .shape = param->shape};
-        const tg_rule *rule = tg_rule_of(whole.config, &whole.shape);
+        const tg_shape tensor = tg_whole_shape(setup, param);
+        const tg_rule *rule = tg_rule_of(whole.config, &tensor);
         bytes = tg_max_size(bytes, rule->work ? rule->work(&whole) : 0);
     }
     return bytes;
@@ -171,7 +199,7 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const tg_moments moments = tg_moments_plan_param(setup, param, plan->count);
     const size_t values = (size_t)plan->count * tg_dtype_size(dtype);
-    if (owner == TG_ON_ALL || owner == setup->shard_rank) {
+    if (tg_rank_has(setup, param, owner)) {
         out->bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
     } else {
         out->elsewhere += tg_moments_saved_bytes(&moments);
@@ -299,8 +327,10 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->rounding = (tg_rng){.seed = seed, .purpose = TG_RNG_ROUNDING};
     slot->shape = param->shape;
     slot->numel = tg_shape_numel(&param->shape);
+    slot->block = block_of(setup, param);
     slot->group = param->group;
     slot->owner = owner;
+    slot->is_elsewhere = !tg_rank_has(setup, param, owner);
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_CALL(slot->name ? TG_OK : TG_E_MEMORY);
@@ -313,7 +343,7 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
                                        &slot->projector));
     }
     slot->moments = tg_moments_plan_param(setup, param, plan.count);
-    if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
+    if (!slot->is_elsewhere) {
         TG_CALL(tg_moments_create(optim->be, &slot->moments));
     }
     if (setup->accumulates && !tg_bucket_takes(setup, param)) {
@@ -393,6 +423,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     optim->accumulates = setup->accumulates;
     optim->shard_rank = setup->shard_rank;
     optim->shard_ranks = setup->shard_ranks;
+    optim->parts = setup->parts;
     optim->forms_bf16 = setup->forms_bf16;
     optim->shares_workspace = setup->shares_workspace;
     optim->grad_scale = 1.0;

@@ -26,10 +26,10 @@ typedef struct tg_moments {
     tg_moment at[TG_RULE_STATES]; /* one for each rule->state */
 } tg_moments;
 
-/* Format and sizes for a parameter of a dtype: of a dense one, whose rule may depend on its shape,
- * or, if `shape` is NULL, of `count` compressed values. Touches no memory. */
-tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
-                           int64_t count);
+/* Format and sizes for `count` values of a dtype; `whole` of them, those of a whole tensor, decide
+ * the format. Touches no memory. */
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_rule *rule,
+                           int64_t whole, int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
@@ -58,8 +58,9 @@ typedef struct tg_slot {
     tg_dtype dtype;          /* of the arithmetic; gradients may also be 16-bit */
     tg_storage weight_store; /* of the weight */
     tg_rng rounding;         /* of values kept in bf16; its step is the update's */
-    tg_shape shape;
+    tg_shape shape;          /* of weight and gradient */
     int64_t numel;
+    tg_optim_block block; /* .. which are these rows of a whole tensor; block.whole 0: all */
     int group;
     tg_projector *projector; /* NULL: dense */
     int64_t count;           /* values the rule sees: numel, or the compressed ones */
@@ -71,7 +72,9 @@ typedef struct tg_slot {
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
     tg_moments moments; /* of the values */
-    int owner;          /* the rank that has the moments, or TG_ON_ALL; no memory on other ranks */
+    int owner;          /* the rank that has the moments, of a dense block among its replicas, or
+                           TG_ON_ALL */
+    bool is_elsewhere;  /* the moments are on another rank; no memory here */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
     bool is_bucketed;   /* the sum is part of the bucket */
@@ -79,7 +82,7 @@ typedef struct tg_slot {
     bool is_summing;    /* a sum is under way */
     bool is_handed_out; /* the caller may have written to it */
     int64_t nonfinite;  /* NaN and Inf in it, as far as the host knows */
-    double squares;     /* of a sum that only its owner has */
+    double squares;     /* of a sum that not every rank has */
     bool is_guarded;    /* its guard is in use in this round */
     bool is_in_flight;  /* its update is queued, its outcome unknown */
     void *weight;       /* bound for the sink, or NULL */
@@ -97,6 +100,7 @@ struct tg_optim {
     uint64_t seed;
     bool accumulates;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
+    int parts;                   /* blocks of a tensor; 1: every parameter is whole */
     const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
     tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
@@ -149,8 +153,16 @@ tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_par
 TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
                                           tg_optim_config *config);
 
+/* The whole tensor of a parameter of the setup. */
+tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param);
+
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
+/* Whether it is a block that is not. */
+bool tg_is_dense_block(const tg_optim_setup *setup, const tg_optim_param *param);
+static inline bool tg_slot_is_dense_block(const tg_slot *slot) {
+    return slot->block.whole > 0 && !slot->projector;
+}
 
 /* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
  * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */

@@ -32,10 +32,7 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     slot->last_refresh = slot->step;
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
-        if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
-            return TG_OK; /* the owner clears them */
-        }
-        return tg_moments_clear(optim->be, &slot->moments);
+        return slot->is_elsewhere ? TG_OK : tg_moments_clear(optim->be, &slot->moments);
     }
     return TG_OK;
 }
@@ -335,7 +332,7 @@ tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
     tg_slot *slot = NULL;
     uint32_t *guard = NULL;
     TG_CALL(tg_slot_find(optim, gradient->param, &slot));
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
     if (!optim->be->ops->stream || slot->is_summing) {
         return TG_OK;
@@ -378,7 +375,7 @@ static tg_status begin_step(tg_optim *optim, tg_slot *slot, const tg_gradient *g
 
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
     if (optim->ahead.slot == slot && optim->ahead.gradient == gradient->dense &&
         begins_by_projecting(optim, slot, gradient)) {

@@ -18,8 +18,8 @@ TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
 TG_NODISCARD tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot,
                                     const tg_gradient *gradient, tg_gradient *out);
 
-/* Fails unless its moments are on every rank, so that this one can update it alone. */
-TG_NODISCARD tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot);
+/* Fails unless this rank can update it alone, from a gradient or the present sum. */
+TG_NODISCARD tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot);
 
 /* Adds the NaN and Inf of the entries, or of the factors, to a guard. */
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,

@@ -7,7 +7,9 @@
 
 struct tg_exchange {
     tg_context *ctx;
-    tg_comm *comm;
+    tg_comm *comm;     /* all ranks */
+    tg_comm *domain;   /* those with the other blocks of the same tensors; NULL: none */
+    tg_comm *replicas; /* those with the same blocks; NULL: none */
     tg_optim *optim;
     tg_refresh_news *news; /* (parameters) */
     int *due;              /* (parameters) due for a refresh in this update */
@@ -18,6 +20,12 @@ struct tg_exchange {
     tg_comm_stats passed;  /* the amount such a pass adds to them */
     int next;              /* the parameter whose sum is sent next; -1: none is left */
 };
+
+/* The ranks over which the sum of a parameter goes; NULL: this one has all of it. */
+static tg_comm *comm_of(const tg_exchange *x, const tg_slot *slot) {
+    tg_comm *comm = tg_slot_is_dense_block(slot) ? x->replicas : x->comm;
+    return tg_comm_is_alone(comm) ? NULL : comm;
+}
 
 /* ---- the bucket ---- */
 
@@ -42,14 +50,46 @@ void tg_exchange_destroy(tg_exchange **exchange) {
     }
 }
 
-tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, bool overlaps,
+/* The communicators are those of the optimizer's parts, and of its rank if state is spread. */
+static tg_status check_ranks(tg_context *ctx, const tg_step_config *config) {
+    const tg_optim *optim = config->optim;
+    const int rank = tg_comm_rank(config->comm), ranks = tg_comm_ranks(config->comm);
+    const int parts = config->domain ? tg_comm_ranks(config->domain) : 1;
+    const int part = config->domain ? tg_comm_rank(config->domain) : 0;
+    const int groups = config->replicas ? tg_comm_ranks(config->replicas) : ranks / parts;
+    const int group = config->replicas ? tg_comm_rank(config->replicas) : rank / parts;
+    if (!optim || !optim->accumulates) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "step: of several ranks it needs an optimizer that accumulates");
+    }
+    if (optim->shard_ranks > 1 && (optim->shard_ranks != ranks || optim->shard_rank != rank)) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "step: the optimizer's state is that of rank %d of %d, the communicator is "
+                       "rank %d of %d",
+                       optim->shard_rank, optim->shard_ranks, rank, ranks);
+    }
+    if (optim->parts != parts || groups * parts != ranks || group * parts + part != rank ||
+        (groups > 1 && parts > 1 && !config->replicas)) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "step: rank %d of %d, which is part %d of %d of group %d of %d, with an "
+                       "optimizer of %d parts",
+                       rank, ranks, part, parts, group, groups, optim->parts);
+    }
+    return TG_OK;
+}
+
+tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool overlaps,
                              tg_exchange **out) {
     tg_status status = TG_OK;
     tg_exchange *x = NULL;
+    tg_optim *optim = config->optim;
     *out = NULL;
+    TG_TRY(check_ranks(ctx, config));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x, 1));
     *x = (tg_exchange){.ctx = ctx,
-                       .comm = comm,
+                       .comm = config->comm,
+                       .domain = config->domain,
+                       .replicas = config->replicas,
                        .optim = optim,
                        .overlaps = overlaps,
                        .next = optim->slot_count - 1};
@@ -120,10 +160,22 @@ static tg_status exchange_refreshes(const tg_exchange *x, int count) {
 /* Core and kept values are adjacent: one message. */
 static tg_status send_sum(const tg_exchange *x, int param) {
     const int owner = x->optim->slots[param].owner;
+    tg_comm *comm = comm_of(x, &x->optim->slots[param]);
     const tg_tensor sum = tg_sum_get(x->optim, param);
-    return x->overlaps          ? tg_comm_begin_sum(x->comm, owner, &sum)
-           : owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum)
-                                : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum);
+    return !comm                ? TG_OK
+           : x->overlaps        ? tg_comm_begin_sum(comm, owner, &sum)
+           : owner == TG_ON_ALL ? tg_comm_all_reduce(comm, TG_COMM_SUM, &sum)
+                                : tg_comm_reduce(comm, TG_COMM_SUM, owner, &sum);
+}
+
+/* Completes the sums that were begun. */
+static tg_status end_sums(tg_exchange *x) {
+    x->next = x->optim->slot_count - 1;
+    if (!x->overlaps) {
+        return TG_OK;
+    }
+    TG_CALL(tg_comm_end_sums(x->comm));
+    return tg_comm_is_alone(x->replicas) ? TG_OK : tg_comm_end_sums(x->replicas);
 }
 
 /* Sends complete sums, from the last parameter to the first as backward computes them. The order is
@@ -177,23 +229,28 @@ tg_grad_sink tg_exchange_sink(tg_exchange *x) {
     return (tg_grad_sink){.receive = receive, .user = x, .receive_all = receive_all};
 }
 
-/* Facts about sums that only one rank has, for their updates. Only the owner adds to them. */
+/* Whether this rank adds the facts of a sum: its owner, or the first one with this block. */
+static bool adds_facts(const tg_exchange *x, const tg_slot *slot) {
+    return tg_slot_is_sharded(slot) ? !slot->is_elsewhere
+                                    : !x->replicas || tg_comm_rank(x->replicas) == 0;
+}
+
+/* Facts about sums that not every rank has, for their updates. Every entry counts once. */
 static tg_status exchange_facts(const tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
     int count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
-        if (tg_slot_is_sharded(&optim->slots[i])) {
+        if (tg_slot_has_facts(&optim->slots[i])) {
             tg_sum_facts *facts = &x->facts[count++];
             *facts = (tg_sum_facts){0};
-            TG_CALL(optim->slots[i].owner == optim->shard_rank
-                        ? tg_sum_measure(optim, i, clips, facts)
-                        : TG_OK);
+            TG_CALL(adds_facts(x, &optim->slots[i]) ? tg_sum_measure(optim, i, clips, facts)
+                                                    : TG_OK);
         }
     }
     const tg_tensor all = {.dtype = TG_F64, .shape = {1, {2 * count}}, .data = x->facts};
     TG_CALL(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
     for (int i = 0, at = 0; i < optim->slot_count; i++) {
-        if (tg_slot_is_sharded(&optim->slots[i])) {
+        if (tg_slot_has_facts(&optim->slots[i])) {
             TG_CALL(tg_sum_learn(optim, i, &x->facts[at++]));
         }
     }
@@ -209,8 +266,7 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
             x->due[count++] = i;
         }
     }
-    TG_CALL(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
-    x->next = optim->slot_count - 1;
+    TG_CALL(end_sums(x));
     TG_CALL(exchange_bucket(x));
     TG_CALL(exchange_refreshes(x, count));
     return exchange_facts(x, clips);
@@ -219,7 +275,7 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
 /* ---- on the stream ---- */
 
 bool tg_exchange_can_stream(const tg_exchange *x) {
-    return tg_comm_is_on_stream(x->comm) && x->optim->shard_ranks < 2;
+    return tg_comm_is_on_stream(x->comm) && x->optim->shard_ranks < 2 && x->optim->parts == 1;
 }
 
 tg_status tg_exchange_begin_stream(tg_exchange *x) {
@@ -245,8 +301,7 @@ static tg_status apply_sums(tg_exchange *x) {
 
 tg_status tg_exchange_stream(tg_exchange *x, const tg_tensor *loss) {
     TG_CALL(x->overlaps ? send_ready(x) : TG_OK);
-    TG_CALL(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
-    x->next = x->optim->slot_count - 1;
+    TG_CALL(end_sums(x));
     TG_CALL(tg_comm_group_sums(x->comm, true));
     TG_CALL(exchange_bucket(x));
     TG_CALL(tg_comm_all_reduce(x->comm, TG_COMM_SUM, loss));
@@ -268,7 +323,8 @@ tg_status tg_exchange_end_stream(tg_exchange *x, tg_status status) {
 /* ---- state that is spread over ranks ---- */
 
 tg_status tg_exchange_apply(tg_exchange *x, int param, const tg_tensor *weight) {
-    const int owner = x->optim->slots[param].owner;
+    const tg_slot *slot = &x->optim->slots[param];
+    const int owner = slot->owner;
     bool is_made = false;
     tg_tensor update;
     if (owner == TG_ON_ALL) {
@@ -276,7 +332,7 @@ tg_status tg_exchange_apply(tg_exchange *x, int param, const tg_tensor *weight) 
     }
     TG_CALL(tg_sum_begin_update(x->optim, param, weight, &is_made, &update));
     if (is_made) {
-        TG_CALL(tg_comm_broadcast(x->comm, owner, &update));
+        TG_CALL(tg_comm_broadcast(comm_of(x, slot), owner, &update));
         TG_CALL(tg_sum_end_update(x->optim, param, weight));
     }
     return TG_OK;

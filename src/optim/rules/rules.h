@@ -50,10 +50,10 @@ typedef struct tg_rule {
 
 double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t);
 
-/* The rule of a dense parameter. */
+/* The rule of a dense parameter, a whole tensor. */
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
 /* The number of values with states: set by a rule of whole weights, otherwise all. */
-int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
+int64_t tg_rule_values(const tg_rule *rule, const tg_optim_config *config, const tg_shape *shape);
 
 #define TG_RULE(id, word, rule) extern const tg_rule rule;
 #include "optim/rules.def"

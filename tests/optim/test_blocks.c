@@ -1,0 +1,513 @@
+/* Tensors whose rows are spread over ranks: with R groups of D ranks, where a group has the
+ * gradients of some samples and rank d of it those of part d, the weights of one rank that has all
+ * of them; in f64 to 1e-10 with fixed factors and 1e-6 with refreshed ones. */
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/minmax.h"
+#include "optim/optim.h"
+#include "support/cmocka.h"
+#include "support/rank_threads.h"
+#include "tgrad/tgrad.h"
+#include "train/step.h"
+
+enum { MOST_PARTS = 3, MOST_GROUPS = 2, PARAMS = 4, STEPS = 7, MOST_ENTRIES = 800, BATCH = 9 };
+
+/* Three weights in blocks, the second one too small to be projected, and a bias. */
+static const struct {
+    const char *name;
+    tg_shape shape;
+    bool is_split;
+} tensors[PARAMS] = {{"line", {3, {6, 5, 7}}, true},
+                     {"small", {4, {2, 1, 3, 2}}, true},
+                     {"plane", {4, {4, 5, 7, 3}}, true},
+                     {"bias", {1, {37}}, false}};
+static const tg_shape space = {5, {3, 4, 5, 3, 2}}; /* in place of the plane */
+
+/* How a training is done, and the weights that come of it. */
+typedef struct training {
+    const char *settings[4][2]; /* of the optimizer */
+    int gap;
+    bool has_space, is_single, is_factored, shards, overlaps;
+    double clip;
+    int micro;       /* gradients per update, at least 1 */
+    int bad_step;    /* with a NaN in the last part; 0: none */
+    int first, last; /* steps to make; the first one loads `state` unless it is 0 */
+    int parts, groups;
+    tg_archive *state; /* saved after the last step, loaded before the first */
+    tg_comm_group *world, *domain[MOST_GROUPS], *replicas[MOST_PARTS];
+    double weights[PARAMS][2 * MOST_ENTRIES]; /* of the whole tensors */
+    double copies[MOST_GROUPS * MOST_PARTS][PARAMS][2 * MOST_ENTRIES];
+    int64_t refreshes, skipped;
+} training;
+
+static tg_context *keeper; /* of saved states */
+
+typedef struct member {
+    training *t;
+    int rank, errors;
+    tg_context *ctx;
+    tg_comm *comm, *domain, *replicas;
+    tg_optim *optim;
+    tg_exchange *exchange;
+    tg_optim_memory planned;
+    size_t backend; /* bytes of workspace that are the backend's */
+    tg_tensor weight[PARAMS];
+} member;
+
+static tg_shape whole_shape(const training *t, int param) {
+    return param == 2 && t->has_space ? space : tensors[param].shape;
+}
+
+static tg_dtype dtype_of(const training *t, int param) {
+    const bool is_complex = tensors[param].is_split;
+    return t->is_single ? (is_complex ? TG_C64 : TG_F32) : is_complex ? TG_C128 : TG_F64;
+}
+
+/* Rows of the third dimension of a rank: all of them if there is one part. */
+static tg_optim_block block_of(const training *t, int param, int part, tg_shape *shape) {
+    *shape = whole_shape(t, param);
+    if (!tensors[param].is_split || t->parts == 1) {
+        return (tg_optim_block){0};
+    }
+    const int64_t rows = shape->dim[2];
+    const int64_t first = rows * part / t->parts;
+    shape->dim[2] = rows * (part + 1) / t->parts - first;
+    return (tg_optim_block){.dim = 2, .whole = rows, .first = first};
+}
+
+/* The part of an array of the whole, `outer` times (whole, inner) values of two doubles each, or
+ * back. */
+static void cut(const training *t, int param, int part, int64_t outer, double *whole, double *block,
+                bool back) {
+    tg_shape shape;
+    const tg_optim_block rows = block_of(t, param, part, &shape);
+    const int64_t inner = tg_product(shape.ndim - 3, shape.dim + 3);
+    const int64_t size = 2 * shape.dim[2] * inner;
+    for (int64_t i = 0; i < outer; i++) {
+        double *at = whole + 2 * (i * rows.whole + rows.first) * inner;
+        memcpy(back ? at : block + i * size, back ? block + i * size : at,
+               (size_t)size * sizeof(double));
+    }
+}
+
+/* Numbers without structure. */
+static void draw(int64_t n, double seed, double *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const double number = (double)i + 1.0 + 1013.0 * seed;
+        out[i] = sin(12.9898 * number * number);
+    }
+}
+
+static void store(tg_dtype dtype, const double *from, void *to, int64_t n) {
+    const bool is_complex = tg_dtype_is_complex(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        tg_store(dtype, to, i, (tg_scalar){from[2 * i], is_complex ? from[2 * i + 1] : 0.0});
+    }
+}
+
+static void load(tg_dtype dtype, const void *from, double *to, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const tg_scalar value = tg_load(dtype, from, i);
+        to[2 * i] = value.re;
+        to[2 * i + 1] = value.im;
+    }
+}
+
+/* ---- one rank ---- */
+
+static int make_optimizer(member *m) {
+    const training *t = m->t;
+    const int part = m->rank % t->parts;
+    tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
+    tg_optim_param params[PARAMS];
+    tg_optim_block blocks[PARAMS];
+    int errors = 0;
+    for (int i = 0; i < 4 && t->settings[i][0]; i++) {
+        errors +=
+            tg_optim_config_set(m->ctx, &groups[0], t->settings[i][0], t->settings[i][1]) != TG_OK;
+    }
+    groups[0].update_proj_gap = t->gap;
+    groups[0].min_entries = 20;
+    groups[0].learning_rate = groups[1].learning_rate = 0.01;
+    groups[0].weight_decay = 0.1;
+    for (int i = 0; i < PARAMS; i++) {
+        params[i] = (tg_optim_param){
+            .name = tensors[i].name, .dtype = dtype_of(t, i), .group = tensors[i].is_split ? 0 : 1};
+        blocks[i] = block_of(t, i, part, &params[i].shape);
+    }
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = groups,
+                                  .group_count = 2,
+                                  .params = params,
+                                  .param_count = PARAMS,
+                                  .seed = 5,
+                                  .takes_factored = t->is_factored,
+                                  .accumulates = true,
+                                  .shard_rank = m->rank,
+                                  .shard_ranks = t->shards ? t->parts * t->groups : 0,
+                                  .blocks = t->parts > 1 ? blocks : NULL,
+                                  .parts = t->parts};
+    errors += tg_optim_plan_memory(m->ctx, &setup, &m->planned) != TG_OK;
+    errors += tg_optim_create(m->ctx, &setup, &m->optim) != TG_OK;
+    return errors;
+}
+
+static int make_weights(member *m) {
+    const training *t = m->t;
+    static _Thread_local double whole[2 * MOST_ENTRIES], own[2 * MOST_ENTRIES];
+    int errors = 0;
+    for (int i = 0; i < PARAMS; i++) {
+        tg_shape shape;
+        const tg_shape all = whole_shape(t, i);
+        const tg_optim_block block = block_of(t, i, m->rank % t->parts, &shape);
+        draw(2 * tg_shape_numel(&all), 0.5 + i, whole);
+        if (t->first > 0) {
+            memcpy(whole, t->weights[i], sizeof whole);
+        }
+        if (block.whole > 0) {
+            cut(t, i, m->rank % t->parts, all.dim[0] * all.dim[1], whole, own, false);
+        }
+        errors +=
+            tg_tensor_create(m->ctx, TG_MEM_DATA, dtype_of(t, i), &shape, &m->weight[i]) != TG_OK;
+        store(dtype_of(t, i), block.whole > 0 ? own : whole, m->weight[i].data,
+              tg_shape_numel(&shape));
+    }
+    return errors;
+}
+
+/* Every planned byte is allocated, and no other. */
+static int compare_bytes(const member *m) {
+    static const tg_mem_category exact[] = {TG_MEM_OPTIMIZER, TG_MEM_FACTORS, TG_MEM_INDICES,
+                                            TG_MEM_GRADIENTS, TG_MEM_WORKSPACE};
+    const tg_mem_usage found = tg_context_memory(m->ctx, TG_HOST);
+    int errors = 0;
+    for (int i = 0; i < 5; i++) {
+        const size_t bytes =
+            m->planned.bytes[exact[i]] + (exact[i] == TG_MEM_WORKSPACE ? m->backend : 0);
+        if (found.current[exact[i]] != bytes) {
+            print_message("rank %d: %zu bytes of category %d, planned %zu\n", m->rank,
+                          found.current[exact[i]], (int)exact[i], bytes);
+            errors++;
+        }
+    }
+    return errors;
+}
+
+static int make_rank(member *m) {
+    training *t = m->t;
+    const tg_context_config one = {.size = sizeof one, .threads = 1, .device = -1};
+    const int group = m->rank / t->parts, part = m->rank % t->parts;
+    int errors = tg_context_create(&one, &m->ctx) != TG_OK;
+    errors += tg_backend_select(m->ctx, "cpu") != TG_OK;
+    m->backend = tg_context_memory(m->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+    errors += make_optimizer(m);
+    errors += errors == 0 && compare_bytes(m) != 0;
+    errors += make_weights(m);
+    if (t->world) {
+        errors += tg_comm_create_threads(m->ctx, t->world, m->rank, NULL, &m->comm) != TG_OK;
+        errors += tg_comm_create_threads(m->ctx, t->domain[group], part, NULL, &m->domain) != TG_OK;
+        errors += t->groups > 1 && tg_comm_create_threads(m->ctx, t->replicas[part], group, NULL,
+                                                          &m->replicas) != TG_OK;
+        const tg_step_config config = {
+            .optim = m->optim, .comm = m->comm, .domain = m->domain, .replicas = m->replicas};
+        errors +=
+            errors == 0 && tg_exchange_create(m->ctx, &config, t->overlaps, &m->exchange) != TG_OK;
+    }
+    for (int i = 0; i < PARAMS && errors == 0; i++) {
+        errors += tg_optim_bind(m->optim, i, &m->weight[i]) != TG_OK;
+    }
+    return errors;
+}
+
+static void end_rank(member *m) {
+    for (int i = 0; i < PARAMS; i++) {
+        tg_tensor_destroy(&m->weight[i]);
+    }
+    tg_exchange_destroy(&m->exchange);
+    tg_comm_destroy(&m->replicas);
+    tg_comm_destroy(&m->domain);
+    tg_comm_destroy(&m->comm);
+    tg_optim_destroy(&m->optim);
+    tg_context_destroy(&m->ctx);
+}
+
+/* ---- gradients ---- */
+
+/* A gradient is handed over: to the exchange, or to the sums of the rank that is alone. */
+static int hand_over(const member *m, const tg_gradient *gradient) {
+    if (m->exchange) {
+        const tg_grad_sink sink = tg_exchange_sink(m->exchange);
+        return sink.receive(sink.user, gradient) != TG_OK;
+    }
+    return tg_optim_accumulate(m->optim, gradient) != TG_OK;
+}
+
+/* An array of `outer` rows of modes, or of a whole parameter: this rank's part of it. */
+static void make_array(const member *m, int param, int64_t outer, double seed, bool is_bad,
+                       void *out) {
+    static _Thread_local double whole[2 * MOST_ENTRIES * BATCH], own[2 * MOST_ENTRIES * BATCH];
+    const training *t = m->t;
+    const int part = m->rank % t->parts;
+    tg_shape shape;
+    const tg_shape all = whole_shape(t, param);
+    const tg_optim_block block = block_of(t, param, part, &shape);
+    const int64_t n =
+        tensors[param].is_split ? outer * tg_product(all.ndim - 2, all.dim + 2) : all.dim[0];
+    draw(2 * n, seed, whole);
+    whole[2 * n - 1] = is_bad ? (double)NAN : whole[2 * n - 1];
+    if (block.whole > 0) {
+        cut(t, param, part, outer, whole, own, false);
+    }
+    store(dtype_of(t, param), block.whole > 0 ? own : whole, out,
+          block.whole > 0 ? n / block.whole * shape.dim[2] : n);
+}
+
+static int receive_one(const member *m, int param, double seed, bool is_bad) {
+    static _Thread_local double memory[2][2 * MOST_ENTRIES * BATCH];
+    const training *t = m->t;
+    tg_gradient gradient = {.param = param,
+                            .dtype = dtype_of(t, param),
+                            .shape = m->weight[param].shape,
+                            .place = TG_HOST};
+    const int64_t *dim = gradient.shape.dim;
+    if (t->is_factored && tensors[param].is_split) {
+        make_array(m, param, BATCH * dim[0], seed, false, memory[0]);
+        make_array(m, param, BATCH * dim[1], seed + 0.25, is_bad, memory[1]);
+        gradient.x = memory[0];
+        gradient.dy = memory[1];
+        gradient.batch = BATCH;
+    } else {
+        make_array(m, param, dim[0] * dim[1], seed, is_bad && tensors[param].is_split, memory[0]);
+        gradient.dense = memory[0];
+    }
+    return hand_over(m, &gradient);
+}
+
+/* The gradients of one group of samples; of a whole parameter, every rank of the group has its own
+ * share of the sum. */
+static int receive_all(const member *m, int step, int micro, int group) {
+    const training *t = m->t;
+    const bool is_bad = step > 0 && step == t->bad_step && group == 0;
+    int errors = 0;
+    for (int i = PARAMS - 1; i >= 0 && errors == 0; i--) {
+        const double seed = ((step * 3.0 + micro) * MOST_GROUPS + group) * PARAMS + i + 1.0;
+        const bool is_one = tensors[i].is_split || t->world;
+        for (int share = 0; share < (is_one ? 1 : MOST_PARTS); share++) {
+            const int own = t->world ? m->rank % t->parts : share;
+            errors += receive_one(m, i, tensors[i].is_split ? seed : seed + own * 0.125, is_bad);
+        }
+        /* shares of parts that there are not */
+        for (int share = t->parts; share < MOST_PARTS && t->world && !tensors[i].is_split;
+             share++) {
+            errors += m->rank % t->parts == 0 ? receive_one(m, i, seed + share * 0.125, is_bad) : 0;
+        }
+    }
+    return errors;
+}
+
+static int make_update(member *m, int step) {
+    const training *t = m->t;
+    int errors = 0;
+    double norm = 0.0;
+    for (int micro = 0; micro < t->micro; micro++) {
+        if (t->world) {
+            errors += receive_all(m, step, micro, m->rank / t->parts);
+            for (int group = t->groups; group < MOST_GROUPS && errors == 0; group++) {
+                errors += m->rank / t->parts == 0 ? receive_all(m, step, micro, group) : 0;
+            }
+        }
+        for (int group = 0; !t->world && group < MOST_GROUPS; group++) {
+            errors += receive_all(m, step, micro, group);
+        }
+    }
+    errors += t->world && tg_exchange_sums(m->exchange, t->clip > 0.0) != TG_OK;
+    errors += t->clip > 0.0 && tg_optim_clip_accumulated(m->optim, t->clip, &norm) != TG_OK;
+    for (int i = 0; i < PARAMS && errors == 0; i++) {
+        errors += t->world ? tg_exchange_apply(m->exchange, i, &m->weight[i]) != TG_OK
+                           : tg_optim_apply(m->optim, i, &m->weight[i]) != TG_OK;
+    }
+    return errors + (tg_optim_end_update(m->optim) != TG_OK);
+}
+
+/* Saves on rank 0. */
+static int save(member *m) {
+    training *t = m->t;
+    tg_archive *gathered = NULL;
+    int errors = 0;
+    if (t->world) {
+        errors += tg_exchange_gather_state(m->comm, m->optim, TG_OK, &gathered) != TG_OK;
+    }
+    m->optim->gathered = gathered;
+    if (m->rank == 0) {
+        errors += tg_optim_save(m->optim, t->state) != TG_OK;
+    }
+    m->optim->gathered = NULL;
+    tg_archive_destroy(&gathered);
+    return errors;
+}
+
+static int train(member *m) {
+    training *t = m->t;
+    int errors = t->first > 0 && tg_optim_load(m->optim, t->state) != TG_OK;
+    for (int step = t->first; step < t->last && errors == 0; step++) {
+        errors += make_update(m, step);
+    }
+    for (int i = 0; i < PARAMS && errors == 0; i++) {
+        load(dtype_of(t, i), m->weight[i].data, t->copies[m->rank][i],
+             tg_tensor_numel(&m->weight[i]));
+    }
+    if (m->rank == 0 && errors == 0) {
+        const tg_optim_stats stats = tg_optim_get_stats(m->optim);
+        t->refreshes = stats.refreshes;
+        t->skipped = stats.skipped;
+    }
+    errors += t->state && t->first == 0 && save(m) != 0;
+    return errors + (compare_bytes(m) != 0);
+}
+
+static void *be_rank(void *user) {
+    member *m = user;
+    m->errors = make_rank(m);
+    m->errors += m->errors == 0 ? train(m) : 0;
+    if (m->errors) {
+        print_message("rank %d: %s\n", m->rank, tg_context_error(m->ctx));
+    }
+    end_rank(m);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+static void make_groups(training *t) {
+    const int ranks = t->parts * t->groups;
+    t->world = NULL;
+    if (ranks == 1) {
+        return;
+    }
+    assert_int_equal(tg_comm_group_create(keeper, ranks, &t->world), TG_OK);
+    for (int i = 0; i < t->groups; i++) {
+        assert_int_equal(tg_comm_group_create(keeper, t->parts, &t->domain[i]), TG_OK);
+    }
+    for (int i = 0; i < t->parts && t->groups > 1; i++) {
+        assert_int_equal(tg_comm_group_create(keeper, t->groups, &t->replicas[i]), TG_OK);
+    }
+}
+
+static void end_groups(training *t) {
+    tg_comm_group_destroy(&t->world);
+    for (int i = 0; i < MOST_GROUPS; i++) {
+        tg_comm_group_destroy(&t->domain[i]);
+    }
+    for (int i = 0; i < MOST_PARTS; i++) {
+        tg_comm_group_destroy(&t->replicas[i]);
+    }
+}
+
+/* Puts the whole weights together. Ranks with the same part have the same bits. */
+static void collect(training *t) {
+    for (int i = 0; i < PARAMS; i++) {
+        const tg_shape all = whole_shape(t, i);
+        for (int rank = t->parts * t->groups - 1; rank >= 0; rank--) {
+            const int like = tensors[i].is_split ? rank % t->parts : 0;
+            assert_memory_equal(t->copies[rank][i], t->copies[like][i], sizeof t->copies[0][0]);
+            if (tensors[i].is_split && t->parts > 1) {
+                cut(t, i, rank % t->parts, all.dim[0] * all.dim[1], t->weights[i],
+                    t->copies[rank][i], true);
+            } else {
+                memcpy(t->weights[i], t->copies[rank][i], sizeof t->weights[i]);
+            }
+        }
+    }
+}
+
+static void run(training *t) {
+    member members[MOST_GROUPS * MOST_PARTS];
+    pthread_t threads[MOST_GROUPS * MOST_PARTS];
+    t->micro = t->micro ? t->micro : 1;
+    t->last = t->last ? t->last : STEPS;
+    make_groups(t);
+    for (int i = 0; i < t->parts * t->groups; i++) {
+        members[i] = (member){.t = t, .rank = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, be_rank, &members[i]), 0);
+    }
+    for (int i = 0; i < t->parts * t->groups; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    for (int i = 0; i < t->parts * t->groups; i++) {
+        assert_int_equal(members[i].errors, 0);
+    }
+    collect(t);
+    end_groups(t);
+}
+
+static void expect_near(const training *found, const training *expected, double tolerance) {
+    for (int i = 0; i < PARAMS; i++) {
+        const tg_shape shape = whole_shape(found, i);
+        for (int64_t j = 0; j < 2 * tg_shape_numel(&shape); j++) {
+            const double one = expected->weights[i][j], other = found->weights[i][j];
+            if (!(fabs(other - one) <= tolerance * (1.0 + fabs(one)))) {
+                fail_msg("%s, %d parts, %d groups: %s[%d] is %.17g, expected %.17g",
+                         found->settings[0][1], found->parts, found->groups, tensors[i].name,
+                         (int)j, other, one);
+            }
+        }
+    }
+    assert_int_equal(found->refreshes, expected->refreshes);
+    assert_int_equal(found->skipped, expected->skipped);
+}
+
+/* One to three parts, one or two groups. */
+static void compare(const training *how, double tolerance) {
+    static training alone, together;
+    alone = *how;
+    alone.parts = alone.groups = 1;
+    alone.shards = alone.overlaps = false;
+    run(&alone);
+    for (int i = 1; i < MOST_GROUPS * MOST_PARTS; i++) {
+        together = *how;
+        together.parts = i % MOST_PARTS + 1;
+        together.groups = i / MOST_PARTS + 1;
+        run(&together);
+        expect_near(&together, &alone, tolerance);
+    }
+}
+
+TEST(dense_blocks_agree_with_whole_tensors) {
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .has_space = true}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_factored = true}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_single = true}, 1e-4);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .overlaps = true}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}, {"rule", "lion"}}, .gap = 1000}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}, {"rule", "muon"}}, .gap = 1000}, 1e-10);
+}
+
+TEST(every_entry_counts_once_in_norms) {
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .clip = 1e-3}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .clip = 1e-3, .shards = true},
+            1e-10);
+}
+
+TEST(a_nan_of_one_part_skips_the_update_of_all) {
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .bad_step = 3}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .bad_step = 3, .micro = 2},
+            1e-10);
+}
+
+static int make_keeper(void **state) {
+    (void)state;
+    return tg_context_create(NULL, &keeper) != TG_OK;
+}
+
+static int end_keeper(void **state) {
+    (void)state;
+    tg_context_destroy(&keeper);
+    return 0;
+}
+
+int main(void) {
+    return t_run_tests(make_keeper, end_keeper);
+}
