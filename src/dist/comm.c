@@ -520,7 +520,7 @@ static tg_status split_callbacks(tg_comm *comm, int color, int ranks, tg_comm *s
     }
     TG_CALL(TG_NEW(comm->ctx, TG_MEM_OTHER, own, 1));
     *own = *(const tg_comm_callbacks *)comm->state;
-    sub->ops = &callback_ops;
+    sub->ops = comm->ops;
     sub->state = own;
     sub->rank = comm->rank;
     sub->ranks = comm->ranks;

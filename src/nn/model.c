@@ -42,7 +42,9 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     const size_t bytes = tg_align((size_t)numel * size);
     model->weight_bytes += bytes;
     model->dense_bytes += param.factored ? 0 : bytes;
-    model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * numel : numel;
+    const int64_t whole =
+        param.whole > 0 ? numel / param.shape.dim[2] * param.whole : numel; /* of all ranks */
+    model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * whole : whole;
     model->params[model->param_count] = param;
     return model->param_count++;
 }

@@ -33,7 +33,7 @@ static tg_status create_transforms(tg_backend *be, const nn_program *program, tg
 
 tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
                   int64_t batch, const int64_t *grid, bool training,
-                  const tg_shared_workspace *shared, tg_fno_memory *out) {
+                  const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
@@ -49,6 +49,9 @@ tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
     TG_TRY(create_transforms(be, &program, &fft));
     out->parameters = model.parameters;
+    if (sent) {
+        *sent = nn_split_sent(&program);
+    }
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
@@ -71,7 +74,7 @@ tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
                       const int64_t *grid, bool training, const tg_shared_workspace *shared,
                       tg_fno_memory *out) {
     TG_NEED(ctx, ctx, config, grid, out);
-    return nn_plan(ctx, config, NULL, batch, grid, training, shared, out);
+    return nn_plan(ctx, config, NULL, batch, grid, training, shared, out, NULL);
 }
 
 /* ---- phases ---- */

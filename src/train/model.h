@@ -17,6 +17,7 @@ struct tg_model {
     bool is_imported;          /* its initial weights came from another program */
     bool is_on_pairs;          /* it was trained on pairs, not on windows of trajectories */
     bool is_warned;            /* warned of the consequences on odd grids */
+    const tg_archive *gathered; /* whole weights of a split network, while saving; NULL: none */
     float *points;             /* (most_points) coordinates of a batch at points */
     int64_t most_points;
 };

@@ -291,3 +291,20 @@ const nn_kind_row nn_kind_gather = {.name = "gathering of slabs",
                                     .back = nn_back_of_dy,
                                     .backward = NN_CUT,
                                     .scratch = slab_scratch};
+
+/* ---- what is sent ---- */
+
+size_t nn_split_sent(const nn_program *p) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->op_count; i++) {
+        const nn_op *op = &p->ops[i];
+        if (op->kind == NN_TO_MODES || op->kind == NN_FROM_MODES) {
+            const nn_transform *t = &p->transforms[op->transform];
+            const nn_value *x = &p->values[op->in[NN_X]];
+            bytes += (size_t)(p->batch * x->channels * t->first_modes * t->mode_count) *
+                     tg_dtype_size(x->dtype);
+        }
+        bytes += op->kind == NN_GATHER ? nn_value_bytes(p, op->out[0]) : 0;
+    }
+    return bytes;
+}
