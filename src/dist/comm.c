@@ -297,11 +297,14 @@ static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values
     return TG_OK;
 }
 
-static void count(tg_comm *comm, double start, const tg_tensor *values, int64_t *bytes) {
-    comm->stats.calls++;
-    comm->stats.seconds += tg_seconds() - start;
-    if (bytes) {
-        *bytes += (int64_t)tg_tensor_bytes(values);
+/* In its own statistics and in those of what it is a part of. */
+static void count(tg_comm *comm, double start, int64_t reduced, int64_t copied) {
+    const double seconds = tg_seconds() - start;
+    for (; comm; comm = comm->whole) {
+        comm->stats.calls++;
+        comm->stats.seconds += seconds;
+        comm->stats.reduced += reduced;
+        comm->stats.copied += copied;
     }
 }
 
@@ -319,7 +322,7 @@ static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor
                              (char *)values->data + (size_t)part.first * size));
     }
     TG_CALL(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
-    count(comm, start, values, &comm->stats.reduced);
+    count(comm, start, (int64_t)tg_tensor_bytes(values), 0);
     return TG_OK;
 }
 
@@ -401,7 +404,7 @@ tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
         TG_CALL(
             run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
     }
-    count(comm, start, values, &comm->stats.copied);
+    count(comm, start, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
 }
 
@@ -416,7 +419,7 @@ tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
                     .place = values->place};
     TG_CALL(check(comm, c.name, root, values));
     TG_CALL(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
-    count(comm, start, values, &comm->stats.copied);
+    count(comm, start, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
 }
 
@@ -430,7 +433,7 @@ tg_status tg_comm_barrier(tg_comm *comm) {
         status = comm->ops->barrier(comm);
         break_if(comm, status);
     }
-    count(comm, start, &nothing, NULL);
+    count(comm, start, 0, 0);
     return status;
 }
 

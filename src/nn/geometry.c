@@ -88,7 +88,7 @@ tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *gr
     }
     if (model->split.parts > grid[0]) {
         return tg_fail(model->ctx, TG_E_SHAPE,
-                       "a sample over %d ranks takes a grid of as many rows, this one has %lld",
+                       "distributed.split: %d takes a grid of as many rows, this one has %lld",
                        model->split.parts, (long long)grid[0]);
     }
     *out = domain;
