@@ -121,7 +121,8 @@ tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradient
 
 void tg_sum_end(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
-    slot->dense_sum = NULL;
+    optim->be->ops->release(optim->be, slot->whole_sum);
+    slot->dense_sum = slot->whole_sum = NULL;
     slot->is_summing = slot->is_handed_out = false;
     slot->nonfinite = 0;
 }
@@ -214,9 +215,14 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
 
 /* The present sum as one array. */
 static tg_tensor view_sum(const tg_optim *optim, const tg_slot *slot) {
-    const tg_shape shape = {1, {slot->dense_sum ? slot->numel : slot->count}};
+    const tg_shape shape = {1,
+                            {slot->whole_sum   ? slot->projector->numel
+                             : slot->dense_sum ? slot->numel
+                                               : slot->count}};
     return tg_backend_view(optim->be, slot->dtype, &shape,
-                           slot->dense_sum ? slot->dense_sum : slot->sum);
+                           slot->whole_sum   ? slot->whole_sum
+                           : slot->dense_sum ? slot->dense_sum
+                                             : slot->sum);
 }
 
 tg_tensor tg_sum_get(tg_optim *optim, int param) {
@@ -296,7 +302,12 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                                    .shape = slot->shape,
                                    .dense = slot->dense_sum,
                                    .place = optim->be->ops->place};
-        status = tg_slot_step(optim, slot, &whole, &call);
+        status = slot->block.whole == 0
+                     ? tg_slot_step(optim, slot, &whole, &call)
+                     : tg_fail(optim->ctx, TG_E_ARGUMENT,
+                               "optimizer: the projection of %s, a block, is refreshed by a "
+                               "tg_step with a communicator",
+                               slot->name);
     } else {
         call.values = slot->sum;
         status = tg_slot_update(optim, slot, &call);

@@ -42,8 +42,7 @@ tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient 
 }
 
 tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot) {
-    return slot->owner == TG_ON_ALL && (slot->block.whole == 0 || slot->is_summing) &&
-                   !(slot->block.whole > 0 && slot->dense_sum)
+    return slot->owner == TG_ON_ALL && (slot->block.whole == 0 || slot->is_summing)
                ? TG_OK
                : tg_fail(optim->ctx, TG_E_ARGUMENT,
                          "optimizer: %s is spread over ranks (%s): updates are made by a tg_step "

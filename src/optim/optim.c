@@ -30,6 +30,17 @@ tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param
     return shape;
 }
 
+tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_optim_block block = block_of(setup, param);
+    tg_projected of = {.dtype = tg_dtype_wide(param->dtype),
+                       .shape = tg_whole_shape(setup, param),
+                       .factored = setup->takes_factored};
+    if (block.whole > 0) {
+        of.rows = (tg_rows){block.dim, block.first, param->shape.dim[block.dim]};
+    }
+    return of;
+}
+
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_optim_config *config = &setup->groups[param->group];
     const tg_shape whole = tg_whole_shape(setup, param);
@@ -49,9 +60,8 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int ind
         return TG_OK;
     }
     plan->is_projected = true;
-    TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
-                                 tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
-                                 &outline));
+    const tg_projected of = tg_projected_of(setup, param);
+    TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector, &of, &outline));
     plan->count = tg_projector_count(&outline);
     plan->projector = tg_projector_get_bytes(&outline);
     return TG_OK;
@@ -248,11 +258,13 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
+            const size_t whole = tg_gathered_bytes(setup, param);
             small = tg_max_size(small, tg_align((size_t)plan.count * tg_dtype_size(dtype)));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
+            tg_workspace_reserve(scratch, tg_piece_bytes(setup, param), 0, 0);
             sums += entries * tg_dtype_size(dtype);
-            add_refresh(out, setup, sums, &plan.projector);
+            add_refresh(out, setup, sums + whole, &plan.projector);
         }
         if (can_be_factored(&param->shape)) {
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
@@ -338,8 +350,8 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->count = plan.count;
     slot->error = (double)NAN;
     if (plan.is_projected) {
-        TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
-                                       seed, setup->takes_factored, &optim->workspace,
+        const tg_projected of = tg_projected_of(setup, param);
+        TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, &of, seed, &optim->workspace,
                                        &slot->projector));
     }
     slot->moments = tg_moments_plan_param(setup, param, plan.count);
@@ -483,6 +495,7 @@ void tg_optim_destroy(tg_optim **optim) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
         o->be->ops->release(o->be, slot->dense_sum);
+        o->be->ops->release(o->be, slot->whole_sum);
         o->be->ops->release(o->be, slot->is_bucketed ? NULL : slot->sum);
         tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);
@@ -529,7 +542,7 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
     tg_optim_projection out = {.is_projected = true,
                                .kept = p->sparse ? p->sparse->count : 0,
                                .values = slot->count,
-                               .entries = slot->numel,
+                               .entries = p->numel,
                                .refreshed = slot->last_refresh,
                                .error = slot->error};
     if (p->low_rank) {

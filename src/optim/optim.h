@@ -79,6 +79,7 @@ typedef struct tg_slot {
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
     bool is_bucketed;   /* the sum is part of the bucket */
     void *dense_sum;    /* (numel) the same, for a projected parameter on a step that refreshes */
+    void *whole_sum;    /* of a block, that of the whole tensor on the rank that refreshes it */
     bool is_summing;    /* a sum is under way */
     bool is_handed_out; /* the caller may have written to it */
     int64_t nonfinite;  /* NaN and Inf in it, as far as the host knows */
@@ -155,6 +156,9 @@ TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup 
 
 /* The whole tensor of a parameter of the setup. */
 tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param);
+
+/* What its projector, if it has one, projects. */
+tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "backend/tensor.h"
+#include "base/minmax.h"
 #include "optim/step.h"
 
 /* ---- owners ---- */
@@ -192,10 +193,84 @@ bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
     return slot->is_summing && slot->dense_sum;
 }
 
+/* A block's tensor is gathered in pieces of so many bytes, or of one row of its dimension. */
+enum { PIECE = 1 << 22 };
+
+/* The tensor as (outer, whole, inner), of which a block has some rows; a piece has `step` of outer.
+ */
+typedef struct row_layout {
+    int64_t outer, whole, inner, step;
+} row_layout;
+
+static row_layout lay_out(const tg_shape *shape, int dim, tg_dtype dtype) {
+    row_layout rows = {.outer = tg_product(dim, shape->dim),
+                       .whole = shape->dim[dim],
+                       .inner = tg_product(shape->ndim - dim - 1, shape->dim + dim + 1)};
+    const int64_t bytes = rows.whole * rows.inner * (int64_t)tg_dtype_size(dtype);
+    rows.step = tg_min(rows.outer, tg_max(PIECE / bytes, 1));
+    return rows;
+}
+
+size_t tg_piece_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_projected of = tg_projected_of(setup, param);
+    const row_layout rows = lay_out(&of.shape, of.rows.dim, of.dtype);
+    return of.rows.count > 0
+               ? (size_t)(rows.step * rows.whole * rows.inner) * tg_dtype_size(of.dtype)
+               : 0;
+}
+
+size_t tg_gathered_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_projected of = tg_projected_of(setup, param);
+    return of.rows.count > 0 ? (size_t)tg_shape_numel(&of.shape) * tg_dtype_size(of.dtype) : 0;
+}
+
+static row_layout layout_of(const tg_slot *slot) {
+    return lay_out(&slot->projector->shape, slot->block.dim, slot->dtype);
+}
+
+int64_t tg_sum_pieces(const tg_optim *optim, int param) {
+    const tg_slot *slot = &optim->slots[param];
+    if (slot->block.whole == 0) {
+        return 0;
+    }
+    const row_layout rows = layout_of(slot);
+    return (rows.outer + rows.step - 1) / rows.step;
+}
+
+tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t number, bool is_owner,
+                           tg_tensor *out) {
+    tg_slot *slot = &optim->slots[param];
+    const row_layout rows = layout_of(slot);
+    const size_t size = tg_dtype_size(slot->dtype);
+    const int64_t first = number * rows.step, outer = tg_min(rows.step, rows.outer - first);
+    const int64_t row = slot->shape.dim[slot->block.dim] * rows.inner;
+    const tg_shape shape = {1, {outer * rows.whole * rows.inner}};
+    if (is_owner && !slot->whole_sum) {
+        TG_CALL(TG_BACKEND_ALLOC(optim->be, TG_MEM_GRADIENTS, slot->whole_sum,
+                                 (size_t)slot->projector->numel * size));
+    }
+    char *to = is_owner ? (char *)slot->whole_sum + (size_t)(first * rows.whole * rows.inner) * size
+                        : optim->workspace.memory;
+    const tg_box copy = {.dtype = slot->dtype,
+                         .ndim = 1,
+                         .howmany = outer,
+                         .size = {row},
+                         .src_dim = {row},
+                         .dst_dim = {rows.whole * rows.inner},
+                         .dst_at = {slot->block.first * rows.inner},
+                         .clear = true,
+                         .src = (const char *)slot->dense_sum + (size_t)(first * row) * size,
+                         .dst = to};
+    *out = tg_backend_view(optim->be, slot->dtype, &shape, to);
+    slot->is_handed_out = true;
+    return optim->be->ops->box_copy(optim->be, &copy);
+}
+
 /* From now on the sum is the compressed one. */
 static void drop_dense(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
-    slot->dense_sum = NULL;
+    optim->be->ops->release(optim->be, slot->whole_sum);
+    slot->dense_sum = slot->whole_sum = NULL;
     slot->nonfinite = 0;
     slot->is_handed_out = true; /* its present values decide, not the local gradients */
 }
@@ -211,8 +286,8 @@ tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
     }
     const tg_gradient whole = {.param = param,
                                .dtype = slot->dtype,
-                               .shape = slot->shape,
-                               .dense = slot->dense_sum,
+                               .shape = p->shape,
+                               .dense = slot->whole_sum ? slot->whole_sum : slot->dense_sum,
                                .place = optim->be->ops->place};
     TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, slot->sum));
     *news = (tg_refresh_news){.refreshes = p->refreshes,
@@ -228,11 +303,11 @@ tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_ne
     tg_projector *p = slot->projector;
     const tg_backend_ops *ops = optim->be->ops;
     if (news->nonfinite > 0) {
-        const int64_t count = news->nonfinite < slot->numel ? news->nonfinite : slot->numel;
+        const tg_tensor sum = tg_sum_get(optim, param);
+        const int64_t numel = tg_tensor_numel(&sum);
         const tg_scalar nan = {(double)NAN, (double)NAN};
-        slot->is_handed_out = true;
-        TG_CALL(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
-        return ops->fill(optim->be, slot->dtype, count, nan, slot->dense_sum);
+        TG_CALL(ops->fill(optim->be, slot->dtype, numel, (tg_scalar){0}, sum.data));
+        return ops->fill(optim->be, slot->dtype, tg_min(news->nonfinite, numel), nan, sum.data);
     }
     drop_dense(optim, slot);
     p->refreshes = news->refreshes;
@@ -265,8 +340,7 @@ int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_R
 }
 
 tg_status tg_sum_end_refreshed(tg_optim *optim, int param) {
-    const tg_projector *p = optim->slots[param].projector;
-    return p->sparse ? tg_bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
+    return tg_projector_complete(optim->slots[param].projector);
 }
 
 tg_status tg_sum_add_nothing(tg_optim *optim, int param) {

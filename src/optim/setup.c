@@ -27,11 +27,8 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
             setup->accumulates ? "" : ", and must accumulate");
     }
     const tg_shape whole = tg_whole_shape(setup, param);
-    if (tg_is_projected(setup, param) ||
-        setup->groups[param->group].rule == TG_RULE_APOLLO) { /* these need the whole tensor */
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "optimizer: blocks of projected parameters, and opt.rule apollo on blocks, "
-                       "are not supported (%s)",
+    if (setup->groups[param->group].rule == TG_RULE_APOLLO) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED, "opt.rule: apollo needs all of %s, which is split",
                        param->name);
     }
     if (block->dim < 2 && tg_is_dense_block(setup, param) &&
@@ -187,9 +184,8 @@ tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_
         if (!tg_is_projected(setup, param) || setup->groups[param->group].memory_budget > 0.0) {
             continue;
         }
-        TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
-                                     tg_dtype_wide(param->dtype), &param->shape,
-                                     setup->takes_factored, &outline));
+        const tg_projected of = tg_projected_of(setup, param);
+        TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector, &of, &outline));
         const tg_branch *branch = outline.low_rank;
         const bool keeps_all =
             branch && branch->config.type != TG_BRANCH_MATRIX && branch->config.rank.value[0] < 1.0;

@@ -319,8 +319,8 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
                                           tg_tensor_bytes(tensor)));
         }
     }
-    if (copies && slot->projector && slot->projector->sparse && slot->projector->sparse->is_ready) {
-        TG_TRY(tg_bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
+    if (copies && slot->projector && slot->projector->branch[0].is_ready) {
+        TG_TRY(tg_projector_complete(slot->projector));
     }
 fail:
     if (!copies) {

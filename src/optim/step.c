@@ -42,8 +42,8 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
 static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                             const void *small) {
     tg_norms whole, kept;
-    TG_CALL(
-        optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
+    TG_CALL(optim->be->ops->norms(optim->be, gradient->dtype, slot->projector->numel,
+                                  gradient->dense, &whole));
     TG_CALL(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
@@ -62,8 +62,8 @@ static double rms_factor(const tg_optim *optim, const tg_slot *slot) {
     if (!config->match_rms || slot->moments.rule->step_whole) {
         return 1.0;
     }
-    return sqrt((slot->projector ? (double)slot->numel / (double)slot->count : 1.0) *
-                (shares ? 2.0 : 1.0));
+    const tg_projector *p = slot->projector;
+    return sqrt((p ? (double)p->numel / (double)slot->count : 1.0) * (shares ? 2.0 : 1.0));
 }
 
 /* w <- beta w + alpha u; u is expanded for a projected parameter. */

@@ -111,15 +111,28 @@ static int owner_of(const tg_exchange *x, int number) {
     return tg_slot_is_sharded(slot) ? slot->owner : number % tg_comm_ranks(x->comm);
 }
 
-/* For every projection that is due: sends its dense sum to the owner, who refreshes it. */
-static tg_status refresh_own(const tg_exchange *x, int count) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < count; i++) {
-        tg_optim_sum sum;
-        TG_CALL(tg_optim_get_sum(x->optim, x->due[i], 0, &sum));
-        TG_CALL(tg_comm_reduce(x->comm, TG_COMM_SUM, owner_of(x, i), &sum.tensor));
+/* Sends a dense sum to its owner, of a block as pieces of the whole. */
+static tg_status send_dense(const tg_exchange *x, int param, int owner) {
+    const int64_t pieces = tg_sum_pieces(x->optim, param);
+    if (pieces == 0) {
+        const tg_tensor sum = tg_sum_get(x->optim, param);
+        return tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum);
     }
-    for (int i = 0; i < count && status == TG_OK; i++) {
+    for (int64_t i = 0; i < pieces; i++) {
+        tg_tensor piece;
+        TG_CALL(tg_sum_get_piece(x->optim, param, i, owner == tg_comm_rank(x->comm), &piece));
+        TG_CALL(tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &piece));
+    }
+    return TG_OK;
+}
+
+/* Projections that are due, first .. end - 1: sends dense sums to the owners, who refresh them. */
+static tg_status refresh_own(const tg_exchange *x, int first, int end) {
+    tg_status status = TG_OK;
+    for (int i = first; i < end; i++) {
+        TG_CALL(send_dense(x, x->due[i], owner_of(x, i)));
+    }
+    for (int i = first; i < end && status == TG_OK; i++) {
         if (owner_of(x, i) == tg_comm_rank(x->comm)) {
             status = tg_sum_refresh(x->optim, x->due[i], &x->news[x->due[i]]);
         }
@@ -134,7 +147,9 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     const bool is_owner = owner == tg_comm_rank(x->comm);
     tg_tensor parts[TG_REFRESHED_PARTS];
     TG_CALL(tg_comm_broadcast(x->comm, owner, &bytes));
-    TG_CALL(is_owner ? TG_OK : tg_sum_begin_refreshed(x->optim, param, news));
+    if (!is_owner || news->nonfinite > 0) {
+        TG_CALL(tg_sum_begin_refreshed(x->optim, param, news));
+    }
     if (news->nonfinite > 0) {
         return TG_OK;
     }
@@ -147,10 +162,26 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     return is_owner ? TG_OK : tg_sum_end_refreshed(x->optim, param);
 }
 
+/* The end of a round from `first` on: all, or of blocks as many as have different owners, each of
+ * which has one whole tensor at a time. */
+static int round_end(const tg_exchange *x, int first, int count) {
+    for (int end = first + 1; end < count && x->optim->parts > 1; end++) {
+        for (int i = first; i < end; i++) {
+            if (owner_of(x, i) == owner_of(x, end)) {
+                return end;
+            }
+        }
+    }
+    return count;
+}
+
 static tg_status exchange_refreshes(const tg_exchange *x, int count) {
-    TG_CALL(count > 0 ? refresh_own(x, count) : TG_OK);
-    for (int i = 0; i < count; i++) {
-        TG_CALL(share_refresh(x, x->due[i], owner_of(x, i)));
+    for (int first = 0, end = 0; first < count; first = end) {
+        end = round_end(x, first, count);
+        TG_CALL(refresh_own(x, first, end));
+        for (int i = first; i < end; i++) {
+            TG_CALL(share_refresh(x, x->due[i], owner_of(x, i)));
+        }
     }
     return TG_OK;
 }
