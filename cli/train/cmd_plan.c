@@ -12,6 +12,7 @@ static const char *method;
 static const char *fit;
 static int64_t batch;
 static int64_t ranks = 1;
+static const char *split;
 static const char *link_speed;
 static const char *step_ms;
 static bool shows_paths;
@@ -23,6 +24,8 @@ static const cli_option options[] = {
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
     CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
+    CLI_OPTION_TEXT("split", 0, &split, NULL, "D",
+                    "of those: ranks that share each sample, or auto (distributed.split)", "1"),
     CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
                     "with --ranks: bandwidth of a link per second, 25GB", NULL),
     CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
@@ -77,9 +80,13 @@ static int read_speeds(speeds *out) {
 }
 
 /* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
- * reduced bytes. With sharded state half of that are the updates that return. */
+ * reduced bytes; with sharded state half of that are the updates that return. Of what the D ranks
+ * of a sample exchange, each sends and receives (D - 1) / D. */
 static double exchange_time(const tg_train_memory *m, const speeds *at) {
-    return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
+    const double parts = (double)m->parts;
+    return (2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent +
+            (parts - 1.0) / parts * (double)m->sent_split) /
+           at->link;
 }
 
 /* Nothing is sent while something is computed. */
@@ -92,6 +99,10 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
     printf("\n%lld ranks: each sends %s in a step (%s without compression), %s when it refreshes\n",
            (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
            cli_bytes_text(m->sent_refresh, refresh));
+    if (m->parts > 1) {
+        printf("groups of %d share a sample, and exchange %s more in a step\n", m->parts,
+               cli_bytes_text(m->sent_split, sent));
+    }
     if (m->sent_updates > 0) {
         printf("moments live on one rank each, rank 0 has most of them; updates of %s are sent "
                "back\n",
@@ -111,7 +122,8 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
 static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
     json_t *object =
         cli_json_new(KV("count", ranks), KV("sent", m->sent), KV("sent_dense", m->sent_dense),
-                     KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates));
+                     KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates),
+                     KV("split", m->parts), KV("sent_split", m->sent_split));
     if (at->link > 0.0) {
         cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
     }
@@ -365,6 +377,9 @@ static int run(const cli_call *call) {
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     s.name = preset ? preset : source.config;
     code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
+    if (code == CLI_OK && split) {
+        code = cli_code(ctx, tg_settings_set(s.settings, "distributed.split", split, "--split"));
+    }
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
@@ -399,13 +414,15 @@ const cli_command cli_cmd_plan = {
         "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
         "smallest size it can reach.\n\n"
         "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency. Of the\n"
+        "ranks, --split D lets D share each sample; the rank that needs most is reported.\n\n"
         "--paths takes two steps on random data, so the step has to fit here, and prints which of\n"
         "its implementations the backend used for each op; for cuda there must be a GPU.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"
-                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n",
+                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n"
+                "  tgrad plan --preset ns1024 --opt adam --ranks 4 --split 4\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
     .run = run,

@@ -216,19 +216,20 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
                         .root = c->root,
                         .dtype = c->dtype}; /* the buffer is reused at once */
     TG_CALL(tg_backend_get(comm->ctx, &be));
-    if (!comm->stage) {
-        comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
-        TG_CALL(comm->stage ? TG_OK : TG_E_MEMORY);
+    tg_comm *owner = comm->whole ? comm->whole : comm;
+    if (!owner->stage) {
+        owner->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
+        TG_CALL(owner->stage ? TG_OK : TG_E_MEMORY);
     }
     for (int64_t i = 0; i < n; i += most) {
         const int64_t count = n - i < most ? n - i : most;
         char *piece = (char *)x + i * size;
         if (gives(comm, c)) {
-            TG_CALL(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
+            TG_CALL(be->ops->download(be, owner->stage, piece, (size_t)(count * size)));
         }
-        TG_CALL(run(comm, comm->ops, &whole, count, comm->stage));
+        TG_CALL(run(comm, comm->ops, &whole, count, owner->stage));
         if (gets(comm, c)) {
-            TG_CALL(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
+            TG_CALL(be->ops->upload(be, piece, owner->stage, (size_t)(count * size)));
         }
     }
     return TG_OK;

@@ -41,7 +41,7 @@ struct tg_comm {
     bool is_broken;  /* an operation failed: the ranks may be out of step */
     bool has_agreed; /* or all ranks know of a failure */
     bool is_queueing;
-    void *stage; /* staging buffer; NULL: never used */
+    void *stage; /* staging buffer, of parts the whole's; NULL: never used */
     tg_comm_stats stats;
     char transport[80];
 };

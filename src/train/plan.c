@@ -255,19 +255,26 @@ static tg_status add_network(planner *p) {
 
 /* Bytes of sums exchanged in an update. */
 static void add_sums(const planner *p, const tg_optim_setup *setup) {
-    /* per batch: its samples, the number of ranks with a full part, the loss, two votes, and the
-     * stop flag; two more votes after decompositions */
-    const size_t control = 6 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
-    size_t dense = 0, projected = 0;
+    /* per batch: two votes and the stop flag; of groups the samples, the number with a full part,
+     * and the loss; two votes of each group; two more votes after decompositions */
+    const bool is_split = nn_is_split(&p->split), is_alone = tg_run_groups(&p->config) == 1;
+    const size_t numbers = 3 + (is_alone ? 0 : 3) + (is_split ? 2 : 0);
+    const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
+    size_t dense = 0, projected = 0, own = 0, blocks = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
             (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(tg_dtype_wide(param->dtype));
         dense += bytes;
         projected += tg_is_projected(setup, param) ? bytes : 0;
+        if (tg_is_dense_block(setup, param)) { /* its sum stays where no other group has it */
+            own += is_alone ? bytes : 0;
+            blocks += sizeof(tg_sum_facts);
+        }
     }
-    const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts);
-    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] + control + facts;
+    dense -= own;
+    const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts) + blocks;
+    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] - own + control + facts;
     p->out->sent_dense = dense + control;
     p->out->sent_refresh = dense + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
     p->out->sent_updates = p->optim.updates;
