@@ -211,7 +211,6 @@ static tg_status check_split(const nn_model *model) {
         {model->stores.activation != TG_STORE_FULL || model->stores.spectrum != TG_STORE_FULL ||
              model->stores.weight != TG_STORE_FULL,
          "full precision of activations, spectra and weights"},
-        {config->norm != TG_NORM_NONE, "fno.norm: null"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (refused[i].is_met) {

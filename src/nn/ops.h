@@ -127,6 +127,8 @@ tg_block nn_block_call(const nn_program *program, const nn_op *op);
 tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op);
 /* Whether the backend accepts the X of an MLP's backward op quantized to 8 bits, as it is here. */
 bool nn_mlp_back_accepts_quantized(const nn_program *program, tg_backend *be, const nn_op *op);
+/* Bytes that the ranks of a split network add up in a norm, or its backward op. */
+size_t nn_norm_sent(const nn_program *program, const nn_op *op);
 /* Operations of a transform of one image of a value on the grid. */
 double nn_transform_flops(const nn_value *image);
 

@@ -304,6 +304,8 @@ size_t nn_split_sent(const nn_program *p) {
             bytes += (size_t)(p->batch * x->channels * t->first_modes * t->mode_count) *
                      tg_dtype_size(x->dtype);
         }
+        const bool is_norm = op->kind == NN_NORM || op->kind == NN_NORM_BACK;
+        bytes += is_norm ? nn_norm_sent(p, op) : 0;
         bytes += op->kind == NN_GATHER ? nn_value_bytes(p, op->out[0]) : 0;
     }
     return bytes;
