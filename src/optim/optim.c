@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "optim/blocks.h"
 #include "optim/ranks.h"
 
 /* ---- planning ---- */
