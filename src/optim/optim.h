@@ -151,6 +151,10 @@ TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count);
 
+/* The same as if it were not projected, for entries of a shape: its own or that of its tensor. */
+tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 const tg_shape *shape);
+
 /* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
 TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
                                           tg_optim_config *config);

@@ -29,11 +29,7 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
         return TG_OK;
     }
     if (tg_is_dense_block(setup, param)) {
-        tg_optim_setup plain = *setup;
-        const tg_optim_param tensor = {param->name, param->dtype, whole, param->group};
-        plain.params = &tensor;
-        plain.blocks = NULL;
-        const tg_moments moments = tg_moments_plan_param(&plain, &tensor, 0);
+        const tg_moments moments = tg_moments_plan_dense(setup, param, &whole);
         *out = groups_of(setup) > 1 ? tg_moments_bytes(&moments) / (size_t)setup->parts + 1 : 0;
         return TG_OK;
     }

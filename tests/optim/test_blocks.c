@@ -27,8 +27,10 @@ static const struct {
                      {"small", {4, {2, 1, 3, 2}}, true},
                      {"plane", {4, {4, 5, 7, 3}}, true},
                      {"bias", {1, {37}}, false}};
-static const tg_shape space = {5, {3, 4, 5, 3, 2}}; /* in place of the plane .. */
-static const tg_shape large = {4, {32, 32, 9, 8}};  /* .. with moments that are spread, too */
+/* In place of the plane: with 3 dimensions of modes, with 8-bit moments, with moments that live on
+ * one rank each though they are dense. */
+static const tg_shape space = {5, {3, 4, 5, 3, 2}}, medium = {4, {16, 16, 9, 8}},
+                      large = {4, {32, 32, 9, 8}};
 
 /* The weights that come of a training: whole tensors, and those of each rank. */
 typedef struct results {
@@ -40,7 +42,8 @@ typedef struct results {
 typedef struct training {
     const char *settings[4][2]; /* of the optimizer */
     int gap;
-    bool has_space, is_large, is_single, is_factored, shards, overlaps;
+    const tg_shape *plane;
+    bool is_single, is_factored, shards, overlaps;
     double clip;
     int micro;       /* gradients per update, at least 1 */
     int bad_step;    /* with a NaN in the last part; 0: none */
@@ -62,16 +65,14 @@ typedef struct member {
     tg_optim *optim;
     tg_exchange *exchange;
     tg_optim_memory planned;
-    size_t backend; /* bytes of workspace that are the backend's */
+    size_t most, planned_most; /* bytes of gradients during the training */
+    size_t backend;            /* bytes of workspace that are the backend's */
     tg_tensor weight[PARAMS];
     double *whole, *own, *arrays; /* scratch */
 } member;
 
 static tg_shape whole_shape(const training *t, int param) {
-    return param != 2     ? tensors[param].shape
-           : t->has_space ? space
-           : t->is_large  ? large
-                          : tensors[param].shape;
+    return param == 2 && t->plane ? *t->plane : tensors[param].shape;
 }
 
 /* Bytes of a tensor in `results`. */
@@ -402,6 +403,8 @@ static int train(member *m) {
         t->skipped = stats.skipped;
     }
     errors += t->state && t->first == 0 && save(m) != 0;
+    m->most = tg_context_memory(m->ctx, TG_HOST).peak[TG_MEM_GRADIENTS];
+    m->planned_most = m->planned.bytes[TG_MEM_GRADIENTS] + m->planned.refresh[TG_MEM_GRADIENTS];
     return errors + (compare_bytes(m) != 0);
 }
 
@@ -477,9 +480,13 @@ static void run(training *t) {
     for (int i = 0; i < t->parts * t->groups; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
+    bool is_planned = false;
     for (int i = 0; i < t->parts * t->groups; i++) {
         assert_int_equal(members[i].errors, 0);
+        assert_true(members[i].most <= members[i].planned_most);
+        is_planned = is_planned || members[i].most == members[i].planned_most;
     }
+    assert_true(is_planned || t->first > 0); /* at least on the owner of the largest tensor */
     collect(t);
     end_groups(t);
 }
@@ -527,7 +534,7 @@ static void compare(const training *how, double tolerance) {
 
 TEST(dense_blocks_agree_with_whole_tensors) {
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000}, 1e-10);
-    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .has_space = true}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .plane = &space}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_factored = true}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_single = true}, 1e-4);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .overlaps = true}, 1e-10);
@@ -549,14 +556,14 @@ TEST(every_entry_counts_once_in_norms) {
 TEST(moments_of_large_blocks_live_on_one_rank_each) {
     compare(&(training){.settings = {{"name", "adam"}},
                         .gap = 1000,
-                        .is_large = true,
+                        .plane = &large,
                         .shards = true,
                         .clip = 1e-3,
                         .last = 4},
             1e-10);
     compare(&(training){.settings = {{"name", "adam"}},
                         .gap = 1000,
-                        .is_large = true,
+                        .plane = &large,
                         .shards = true,
                         .bad_step = 2,
                         .last = 4},
@@ -577,7 +584,7 @@ TEST(projected_blocks_agree_with_fixed_factors) {
     for (int i = 0; i < METHODS; i++) {
         training how = {.settings = {{"name", methods[i]}}, .gap = 1000};
         for (int form = 0; form < 4; form++) {
-            how.has_space = form % 2 == 1;
+            how.plane = form % 2 == 1 ? &space : NULL;
             how.is_factored = form / 2 == 1;
             compare(&how, 1e-10);
         }
@@ -606,6 +613,11 @@ TEST(projected_blocks_agree_with_refreshes) {
     }
 }
 
+TEST(ranks_by_memory_are_those_of_whole_tensors) {
+    compare(&(training){.settings = {{"name", "tensorgrad"}, {"memory_budget", "0.4"}}, .gap = 3},
+            1e-6);
+}
+
 TEST(a_low_rank_branch_may_come_first) {
     static const char *const sparse[] = {"unstructured_sparse", "structured_sparse"};
     static const char *const schemes[] = {"tensorgrad", "tensorgrad_sum"};
@@ -615,7 +627,7 @@ TEST(a_low_rank_branch_may_come_first) {
                                          {"second_proj_type", sparse[i / 2]}},
                             .gap = 3,
                             .micro = 2,
-                            .has_space = i % 2 == 1},
+                            .plane = i % 2 == 1 ? &space : NULL},
                 1e-6);
     }
 }
@@ -630,7 +642,7 @@ TEST(matrices_of_every_form_agree) {
                                          {"first_dim_rollup", rollups[i / 4]}},
                             .gap = 3,
                             .micro = 2,
-                            .has_space = i % 2 == 1},
+                            .plane = i % 2 == 1 ? &space : NULL},
                 1e-6);
     }
     compare(&(training){.settings = {{"name", "tensorgrad"},
@@ -700,7 +712,7 @@ TEST(a_state_may_be_saved_and_loaded_by_any_number_of_parts) {
     }
     compare_resumed(&(training){.settings = {{"name", "adam"}},
                                 .gap = 1000,
-                                .is_large = true,
+                                .plane = &large,
                                 .shards = true,
                                 .last = 4},
                     1e-10);
@@ -717,12 +729,52 @@ TEST(moments_may_be_kept_in_less) {
         const training how = {.settings = {{"name", i < 2 ? "adam" : "tensorgrad"},
                                            {"state_precision", formats[i % 2]}},
                               .gap = 3,
-                              .is_large = true,
+                              .plane = &medium,
                               .is_single = true,
                               .last = 4};
         compare(&how, 5e-3);
         compare_resumed(&how, 5e-3);
     }
+}
+
+/* What is refused: rows that the tensor does not have, and steps without the other ranks. */
+TEST(blocks_that_do_not_fit_are_refused) {
+    const tg_optim_config group = tg_optim_config_default();
+    const tg_optim_param param = {.name = "w", .dtype = TG_F64, .shape = {3, {2, 2, 3}}};
+    const tg_optim_block good = {.dim = 2, .whole = 6, .first = 3};
+    const tg_optim_block bad[] = {{.dim = 3, .whole = 6},
+                                  {.dim = -1, .whole = 6},
+                                  {.dim = 2, .whole = 6, .first = 4},
+                                  {.dim = 2, .whole = 6, .first = -1},
+                                  {.dim = 2, .whole = 2}};
+    tg_optim_setup setup = {.size = sizeof setup,
+                            .groups = &group,
+                            .group_count = 1,
+                            .params = &param,
+                            .param_count = 1,
+                            .accumulates = true,
+                            .parts = 2};
+    tg_optim *optim = NULL;
+    tg_exchange *exchange = NULL;
+    double memory[12] = {0};
+    tg_tensor tensor = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setup.blocks = &bad[i];
+        assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_E_ARGUMENT);
+        assert_non_null(strstr(tg_context_error(keeper), "w is the block of rows"));
+    }
+    setup.blocks = &good;
+    setup.parts = 1;
+    assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_E_ARGUMENT);
+    setup.parts = 2;
+    assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_OK);
+    assert_int_equal(tg_tensor_wrap(keeper, TG_F64, &param.shape, memory, &tensor), TG_OK);
+    assert_int_equal(tg_optim_step(optim, 0, &tensor, &tensor), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(keeper), "w is spread over ranks (blocks)"));
+    const tg_step_config config = {.optim = optim};
+    assert_int_equal(tg_exchange_create(keeper, &config, false, &exchange), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(keeper), "with an optimizer of 2 parts"));
+    tg_optim_destroy(&optim);
 }
 
 static int make_keeper(void **state) {
