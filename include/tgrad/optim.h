@@ -189,7 +189,7 @@ typedef struct tg_optim_memory {
     tg_shared_workspace shared;
     size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
     /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
-     * one, and bytes of an update that their owners send. */
+     * one (with blocks: those of whole tensors), and bytes of an update that their owners send. */
     int sharded;
     size_t elsewhere, updates;
     tg_clamped_rank clamped;

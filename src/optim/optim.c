@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "optim/blocks.h"
 #include "optim/ranks.h"
 
 /* ---- planning ---- */
@@ -75,14 +76,14 @@ tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int 
     return status;
 }
 
-/* Moments of a parameter as if it were not projected; of the block that it is. */
-static tg_moments plan_dense(const tg_optim_setup *setup, const tg_optim_param *param) {
+tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 const tg_shape *shape) {
     const tg_optim_config *config = &setup->groups[param->group];
     const tg_shape whole = tg_whole_shape(setup, param);
     const tg_rule *rule = tg_rule_of(config, &whole);
     return tg_moments_plan(config, tg_dtype_wide(param->dtype), rule,
                            tg_rule_values(rule, config, &whole),
-                           tg_rule_values(rule, config, &param->shape));
+                           tg_rule_values(rule, config, shape));
 }
 
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
@@ -90,26 +91,30 @@ tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_par
     const tg_optim_config *config = &setup->groups[param->group];
     return tg_is_projected(setup, param) ? tg_moments_plan(config, tg_dtype_wide(param->dtype),
                                                            tg_rules[config->rule], count, count)
-                                         : plan_dense(setup, param);
+                                         : tg_moments_plan_dense(setup, param, &param->shape);
 }
 
 /* ---- ranks by memory ---- */
 
 /* Bytes of moments, factors and index sets of a group's projected parameters, and of their moments
- * if they were dense. */
+ * if they were dense: of whole tensors, so that all ranks choose alike. */
 static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int group, size_t *bytes,
                              size_t *dense) {
     *bytes = *dense = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        slot_plan plan = {0};
+        tg_projector outline;
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
         }
-        const tg_moments whole = plan_dense(setup, param);
-        TG_CALL(plan_slot(ctx, setup, i, &plan));
-        const tg_moments moments = tg_moments_plan_param(setup, param, plan.count);
-        *bytes += tg_moments_bytes(&moments) + plan.projector.factors + plan.projector.indices;
+        tg_projected of = tg_projected_of(setup, param);
+        of.rows = (tg_rows){0};
+        TG_CALL(tg_projector_outline(ctx, &setup->groups[group].projector, &of, &outline));
+        const tg_projector_bytes projector = tg_projector_get_bytes(&outline);
+        const tg_moments moments =
+            tg_moments_plan_param(setup, param, tg_projector_count(&outline));
+        const tg_moments whole = tg_moments_plan_dense(setup, param, &of.shape);
+        *bytes += tg_moments_bytes(&moments) + projector.factors + projector.indices;
         *dense += tg_moments_bytes(&whole);
     }
     return TG_OK;
@@ -209,10 +214,13 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const tg_moments moments = tg_moments_plan_param(setup, param, plan->count);
     const size_t values = (size_t)plan->count * tg_dtype_size(dtype);
-    if (tg_rank_has(setup, param, owner)) {
-        out->bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
-    } else {
-        out->elsewhere += tg_moments_saved_bytes(&moments);
+    const tg_shape tensor = tg_whole_shape(setup, param);
+    const tg_moments whole =
+        tg_is_dense_block(setup, param) ? tg_moments_plan_dense(setup, param, &tensor) : moments;
+    const bool is_here = tg_rank_has(setup, param, owner);
+    out->bytes[TG_MEM_OPTIMIZER] += is_here ? tg_moments_bytes(&moments) : 0;
+    if (!is_here || tg_is_dense_block(setup, param)) { /* gathered while saving */
+        out->elsewhere += tg_moments_saved_bytes(&whole);
     }
     out->bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
     if (owner != TG_ON_ALL) {
@@ -228,11 +236,25 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-/* An update that refreshes: temporaries of decompositions, next to the dense sums not yet used. */
-static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
-                        const tg_projector_bytes *projector) {
+/* Dense sums at the refresh of a parameter: those not used yet, `left`, or with blocks those of all
+ * projected parameters and the whole tensor. */
+static size_t held_in_refresh(const tg_optim_setup *setup, int index, size_t left) {
+    if (setup->parts == 1) {
+        return setup->accumulates ? left : 0;
+    }
+    size_t bytes = tg_gathered_bytes(setup, &setup->params[index]);
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        bytes += tg_is_projected(setup, param) ? (size_t)tg_shape_numel(&param->shape) *
+                                                     tg_dtype_size(tg_dtype_wide(param->dtype))
+                                               : 0;
+    }
+    return bytes;
+}
+
+/* An update that refreshes: temporaries of decompositions, next to dense sums. */
+static void add_refresh(tg_optim_memory *out, size_t held, const tg_projector_bytes *projector) {
     size_t *refresh = out->refresh;
-    const size_t held = setup->accumulates ? sums : 0;
     if (held + projector->borrowed > refresh[TG_MEM_GRADIENTS] + refresh[TG_MEM_WORKSPACE]) {
         refresh[TG_MEM_GRADIENTS] = held;
         refresh[TG_MEM_WORKSPACE] = projector->borrowed;
@@ -258,13 +280,12 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
-            const size_t whole = tg_gathered_bytes(setup, param);
             small = tg_max_size(small, tg_align((size_t)plan.count * tg_dtype_size(dtype)));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             tg_workspace_reserve(scratch, tg_piece_bytes(setup, param), 0, 0);
             sums += entries * tg_dtype_size(dtype);
-            add_refresh(out, setup, sums + whole, &plan.projector);
+            add_refresh(out, held_in_refresh(setup, i, sums), &plan.projector);
         }
         if (can_be_factored(&param->shape)) {
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));

@@ -102,6 +102,7 @@ struct tg_optim {
     bool accumulates;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
     int parts;                   /* blocks of a tensor; 1: every parameter is whole */
+    tg_adder parts_adder;        /* over the ranks that have them; set by an exchange */
     const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
     tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
@@ -149,6 +150,10 @@ TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup
 /* Format and sizes of the moments of a parameter with `count` values. */
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count);
+
+/* The same as if it were not projected, for entries of a shape: its own or that of its tensor. */
+tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 const tg_shape *shape);
 
 /* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
 TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
@@ -284,9 +289,12 @@ typedef struct tg_state_part {
     void *memory;
     tg_dtype dtype;
     tg_shape shape;
+    int state; /* number of the moment .. */
+    bool is_scale;
 } tg_state_part;
 
-/* The arrays of a parameter's moments. */
+/* The arrays of a parameter's moments; of a dense block those of the whole tensor, without memory.
+ */
 TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
                                              tg_state_part *parts, int *count);
 

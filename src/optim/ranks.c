@@ -29,11 +29,7 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
         return TG_OK;
     }
     if (tg_is_dense_block(setup, param)) {
-        tg_optim_setup plain = *setup;
-        const tg_optim_param tensor = {param->name, param->dtype, whole, param->group};
-        plain.params = &tensor;
-        plain.blocks = NULL;
-        const tg_moments moments = tg_moments_plan_param(&plain, &tensor, 0);
+        const tg_moments moments = tg_moments_plan_dense(setup, param, &whole);
         *out = groups_of(setup) > 1 ? tg_moments_bytes(&moments) / (size_t)setup->parts + 1 : 0;
         return TG_OK;
     }
@@ -191,79 +187,6 @@ tg_status tg_sum_end_update(tg_optim *optim, int param, const tg_tensor *weight)
 bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
     const tg_slot *slot = &optim->slots[param];
     return slot->is_summing && slot->dense_sum;
-}
-
-/* A block's tensor is gathered in pieces of so many bytes, or of one row of its dimension. */
-enum { PIECE = 1 << 22 };
-
-/* The tensor as (outer, whole, inner), of which a block has some rows; a piece has `step` of outer.
- */
-typedef struct row_layout {
-    int64_t outer, whole, inner, step;
-} row_layout;
-
-static row_layout lay_out(const tg_shape *shape, int dim, tg_dtype dtype) {
-    row_layout rows = {.outer = tg_product(dim, shape->dim),
-                       .whole = shape->dim[dim],
-                       .inner = tg_product(shape->ndim - dim - 1, shape->dim + dim + 1)};
-    const int64_t bytes = rows.whole * rows.inner * (int64_t)tg_dtype_size(dtype);
-    rows.step = tg_min(rows.outer, tg_max(PIECE / bytes, 1));
-    return rows;
-}
-
-size_t tg_piece_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const tg_projected of = tg_projected_of(setup, param);
-    const row_layout rows = lay_out(&of.shape, of.rows.dim, of.dtype);
-    return of.rows.count > 0
-               ? (size_t)(rows.step * rows.whole * rows.inner) * tg_dtype_size(of.dtype)
-               : 0;
-}
-
-size_t tg_gathered_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const tg_projected of = tg_projected_of(setup, param);
-    return of.rows.count > 0 ? (size_t)tg_shape_numel(&of.shape) * tg_dtype_size(of.dtype) : 0;
-}
-
-static row_layout layout_of(const tg_slot *slot) {
-    return lay_out(&slot->projector->shape, slot->block.dim, slot->dtype);
-}
-
-int64_t tg_sum_pieces(const tg_optim *optim, int param) {
-    const tg_slot *slot = &optim->slots[param];
-    if (slot->block.whole == 0) {
-        return 0;
-    }
-    const row_layout rows = layout_of(slot);
-    return (rows.outer + rows.step - 1) / rows.step;
-}
-
-tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t number, bool is_owner,
-                           tg_tensor *out) {
-    tg_slot *slot = &optim->slots[param];
-    const row_layout rows = layout_of(slot);
-    const size_t size = tg_dtype_size(slot->dtype);
-    const int64_t first = number * rows.step, outer = tg_min(rows.step, rows.outer - first);
-    const int64_t row = slot->shape.dim[slot->block.dim] * rows.inner;
-    const tg_shape shape = {1, {outer * rows.whole * rows.inner}};
-    if (is_owner && !slot->whole_sum) {
-        TG_CALL(TG_BACKEND_ALLOC(optim->be, TG_MEM_GRADIENTS, slot->whole_sum,
-                                 (size_t)slot->projector->numel * size));
-    }
-    char *to = is_owner ? (char *)slot->whole_sum + (size_t)(first * rows.whole * rows.inner) * size
-                        : optim->workspace.memory;
-    const tg_box copy = {.dtype = slot->dtype,
-                         .ndim = 1,
-                         .howmany = outer,
-                         .size = {row},
-                         .src_dim = {row},
-                         .dst_dim = {rows.whole * rows.inner},
-                         .dst_at = {slot->block.first * rows.inner},
-                         .clear = true,
-                         .src = (const char *)slot->dense_sum + (size_t)(first * row) * size,
-                         .dst = to};
-    *out = tg_backend_view(optim->be, slot->dtype, &shape, to);
-    slot->is_handed_out = true;
-    return optim->be->ops->box_copy(optim->be, &copy);
 }
 
 /* From now on the sum is the compressed one. */

@@ -59,16 +59,6 @@ typedef struct tg_refresh_news {
     double error;
 } tg_refresh_news;
 
-/* The sum of a block's tensor is made of pieces, each with the rows of this rank and zeros, which
- * the ranks add up on one of them, the owner, where they are those of the whole. Bytes of a piece,
- * in the workspace, and of the whole, on the owner; 0: it is no block. */
-size_t tg_piece_bytes(const tg_optim_setup *setup, const tg_optim_param *param);
-size_t tg_gathered_bytes(const tg_optim_setup *setup, const tg_optim_param *param);
-/* 0: it is no block. */
-int64_t tg_sum_pieces(const tg_optim *optim, int param);
-TG_NODISCARD tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t number, bool is_owner,
-                                        tg_tensor *out);
-
 /* On the process that has the total: refreshes the projection with it and projects it, which makes
  * it a compressed sum. */
 TG_NODISCARD tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news);

@@ -27,10 +27,6 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
             setup->accumulates ? "" : ", and must accumulate");
     }
     const tg_shape whole = tg_whole_shape(setup, param);
-    if (setup->groups[param->group].rule == TG_RULE_APOLLO) {
-        return tg_fail(ctx, TG_E_UNSUPPORTED, "opt.rule: apollo needs all of %s, which is split",
-                       param->name);
-    }
     if (block->dim < 2 && tg_is_dense_block(setup, param) &&
         tg_rule_of(&setup->groups[param->group], &whole)->step_whole) {
         return tg_fail(ctx, TG_E_UNSUPPORTED,

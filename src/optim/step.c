@@ -201,7 +201,8 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
                             .step = slot->step,
                             .t = slot->moment_step + 1,
                             .single = slot->moments.at[2].memory,
-                            .work = optim->rule_work};
+                            .work = optim->rule_work,
+                            .parts = slot->block.whole > 0 ? optim->parts_adder : (tg_adder){0}};
     const double start = read_clock(optim, optim->times_parts);
     const tg_status status = rule->step_whole ? rule->step_whole(optim->be, &whole, &adam)
                                               : rule->step(optim->be, 1, &adam);

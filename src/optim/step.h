@@ -74,12 +74,6 @@ TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradi
 /* A sum as one array; from now on its present values decide whether it is used. */
 tg_tensor tg_sum_get(tg_optim *optim, int param);
 
-/* Adds up values over ranks, in place. */
-typedef struct tg_adder {
-    tg_status (*add)(void *user, const tg_tensor *values);
-    void *user;
-} tg_adder;
-
 /* Adds up one gradient over all ranks and updates, in an ordinary step (tg_optim_is_ordinary) on a
  * stream, without waiting. */
 TG_NODISCARD tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient,

@@ -1,7 +1,10 @@
 /* Exchanges gradient sums between ranks. */
 #include "train/step.h"
 
-#include "optim/optim.h"
+#include <string.h>
+
+#include "base/minmax.h"
+#include "optim/blocks.h"
 #include "optim/ranks.h"
 #include "optim/step.h"
 
@@ -40,6 +43,10 @@ static tg_status exchange_bucket(const tg_exchange *x) {
 }
 
 /* ---- life ---- */
+
+static tg_status add_over_parts(void *user, const tg_tensor *values) {
+    return tg_comm_all_reduce(user, TG_COMM_SUM, values);
+}
 
 void tg_exchange_destroy(tg_exchange **exchange) {
     if (exchange && *exchange) {
@@ -93,6 +100,9 @@ tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool
                        .optim = optim,
                        .overlaps = overlaps,
                        .next = optim->slot_count - 1};
+    if (!tg_comm_is_alone(x->domain)) {
+        optim->parts_adder = (tg_adder){add_over_parts, x->domain};
+    }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->facts, optim->slot_count));
@@ -396,17 +406,66 @@ static tg_status gather_slot(tg_comm *comm, tg_optim *optim, const tg_slot *slot
     return TG_OK;
 }
 
+/* Whether this rank gives its rows of moment i: it is one of those that have them. */
+static bool gives_rows(const tg_comm *comm, const tg_optim *optim, const tg_slot *slot, int i) {
+    const int rank = tg_comm_rank(comm);
+    const bool has = tg_slot_is_sharded(slot) ? !slot->is_elsewhere : rank < optim->parts;
+    return has && !(slot->moments.rule->state[i].is_single && rank % optim->parts > 0);
+}
+
+/* Puts a moment of the whole tensor together on the host of rank 0. */
+static tg_status gather_rows(tg_comm *comm, tg_optim *optim, const tg_slot *slot, int i,
+                             tg_archive *out) {
+    const tg_block_rows rows = tg_moment_get_rows(optim, slot, i);
+    const tg_dtype real = slot->moments.real;
+    const int64_t outer = rows.whole * rows.inner;
+    const bool is_first = tg_comm_rank(comm) == 0, gives = gives_rows(comm, optim, slot, i);
+    const tg_shape shape = {1, {(is_first ? rows.outer : rows.step) * outer}};
+    tg_tensor own = {0}, whole = {0}; /* on ranks other than 0, one piece */
+    tg_status status = gives ? tg_moment_read(optim, slot, i, &own) : TG_OK;
+    status =
+        status == TG_OK ? tg_tensor_create(optim->ctx, TG_MEM_DATA, real, &shape, &whole) : status;
+    TG_TRY(tg_comm_agree(comm, status));
+    for (int64_t first = 0; first < rows.outer; first += rows.step) {
+        const size_t at = is_first ? (size_t)(first * outer) * tg_dtype_size(real) : 0;
+        tg_tensor piece = whole;
+        piece.data = (char *)whole.data + at;
+        piece.shape.dim[0] = tg_min(rows.step, rows.outer - first) * outer;
+        if (gives) {
+            tg_block_put_rows(&rows, first, tg_dtype_size(real), own.data, piece.data);
+        } else {
+            memset(piece.data, 0, tg_tensor_bytes(&piece));
+        }
+        TG_TRY(tg_comm_reduce(comm, TG_COMM_SUM, 0, &piece));
+    }
+    TG_TRY(tg_comm_agree(comm, is_first ? tg_moment_save(optim, slot, i, &whole, out) : TG_OK));
+fail:
+    tg_tensor_destroy(&own);
+    tg_tensor_destroy(&whole);
+    return status;
+}
+
+static tg_status gather_block(tg_comm *comm, tg_optim *optim, const tg_slot *slot,
+                              tg_archive *out) {
+    for (int i = 0; i < slot->moments.rule->states; i++) {
+        TG_CALL(gather_rows(comm, optim, slot, i, out));
+    }
+    return TG_OK;
+}
+
 tg_status tg_exchange_gather_state(tg_comm *comm, tg_optim *optim, tg_status status,
                                    tg_archive **out) {
     *out = NULL;
-    if (optim->shard_ranks < 2) {
+    if (optim->shard_ranks < 2 && optim->parts < 2) {
         return status;
     }
     status = status == TG_OK ? tg_archive_create(optim->ctx, out) : status;
     TG_TRY(tg_comm_agree(comm, status));
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        TG_TRY(slot->owner > 0 ? gather_slot(comm, optim, slot, *out) : TG_OK);
+        TG_TRY(tg_slot_is_dense_block(slot) ? gather_block(comm, optim, slot, *out)
+               : slot->owner > 0            ? gather_slot(comm, optim, slot, *out)
+                                            : TG_OK);
     }
     return TG_OK;
 fail:

@@ -3,17 +3,20 @@
  * of them; in f64 to 1e-10 with fixed factors and 1e-6 with refreshed ones. */
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "optim/optim.h"
 #include "support/cmocka.h"
+#include "support/files.h"
 #include "support/rank_threads.h"
 #include "tgrad/tgrad.h"
 #include "train/step.h"
 
-enum { MOST_PARTS = 3, MOST_GROUPS = 2, PARAMS = 4, STEPS = 7, MOST_ENTRIES = 800, BATCH = 9 };
+enum { MOST_PARTS = 3, MOST_GROUPS = 2, PARAMS = 4, STEPS = 7, MOST_ENTRIES = 73728, BATCH = 9 };
 
 /* Three weights in blocks, the second one too small to be projected, and a bias. */
 static const struct {
@@ -24,26 +27,35 @@ static const struct {
                      {"small", {4, {2, 1, 3, 2}}, true},
                      {"plane", {4, {4, 5, 7, 3}}, true},
                      {"bias", {1, {37}}, false}};
-static const tg_shape space = {5, {3, 4, 5, 3, 2}}; /* in place of the plane */
+/* In place of the plane: with 3 dimensions of modes, with 8-bit moments, with moments that live on
+ * one rank each though they are dense. */
+static const tg_shape space = {5, {3, 4, 5, 3, 2}}, medium = {4, {16, 16, 9, 8}},
+                      large = {4, {32, 32, 9, 8}};
 
-/* How a training is done, and the weights that come of it. */
+/* The weights that come of a training: whole tensors, and those of each rank. */
+typedef struct results {
+    double weights[PARAMS][2 * MOST_ENTRIES];
+    double copies[MOST_GROUPS * MOST_PARTS][PARAMS][2 * MOST_ENTRIES];
+} results;
+
+/* How a training is done, and what comes of it. */
 typedef struct training {
     const char *settings[4][2]; /* of the optimizer */
     int gap;
-    bool has_space, is_single, is_factored, shards, overlaps;
+    const tg_shape *plane;
+    bool is_single, is_factored, shards, overlaps;
     double clip;
     int micro;       /* gradients per update, at least 1 */
     int bad_step;    /* with a NaN in the last part; 0: none */
-    int first, last; /* steps to make; the first one loads `state` unless it is 0 */
+    int first, last; /* steps to make, 0: STEPS; the first one loads `state` unless it is 0 */
     int parts, groups;
-    tg_archive *state; /* saved after the last step, loaded before the first */
+    const char *state; /* a file, written after the last step or read before the first */
     tg_comm_group *world, *domain[MOST_GROUPS], *replicas[MOST_PARTS];
-    double weights[PARAMS][2 * MOST_ENTRIES]; /* of the whole tensors */
-    double copies[MOST_GROUPS * MOST_PARTS][PARAMS][2 * MOST_ENTRIES];
+    results *to;
     int64_t refreshes, skipped;
 } training;
 
-static tg_context *keeper; /* of saved states */
+static tg_context *keeper; /* of what the ranks share */
 
 typedef struct member {
     training *t;
@@ -53,12 +65,24 @@ typedef struct member {
     tg_optim *optim;
     tg_exchange *exchange;
     tg_optim_memory planned;
-    size_t backend; /* bytes of workspace that are the backend's */
+    size_t most, planned_most; /* bytes of gradients during the training */
+    size_t backend;            /* bytes of workspace that are the backend's */
     tg_tensor weight[PARAMS];
+    double *whole, *own, *arrays; /* scratch */
 } member;
 
 static tg_shape whole_shape(const training *t, int param) {
-    return param == 2 && t->has_space ? space : tensors[param].shape;
+    return param == 2 && t->plane ? *t->plane : tensors[param].shape;
+}
+
+/* Bytes of a tensor in `results`. */
+static size_t bytes_of(const training *t, int param) {
+    const tg_shape shape = whole_shape(t, param);
+    return 2 * (size_t)tg_shape_numel(&shape) * sizeof(double);
+}
+
+static int last_of(const training *t) {
+    return t->last ? t->last : STEPS;
 }
 
 static tg_dtype dtype_of(const training *t, int param) {
@@ -157,7 +181,7 @@ static int make_optimizer(member *m) {
 
 static int make_weights(member *m) {
     const training *t = m->t;
-    static _Thread_local double whole[2 * MOST_ENTRIES], own[2 * MOST_ENTRIES];
+    double *whole = m->whole, *own = m->own;
     int errors = 0;
     for (int i = 0; i < PARAMS; i++) {
         tg_shape shape;
@@ -165,7 +189,7 @@ static int make_weights(member *m) {
         const tg_optim_block block = block_of(t, i, m->rank % t->parts, &shape);
         draw(2 * tg_shape_numel(&all), 0.5 + i, whole);
         if (t->first > 0) {
-            memcpy(whole, t->weights[i], sizeof whole);
+            memcpy(whole, t->to->weights[i], bytes_of(t, i));
         }
         if (block.whole > 0) {
             cut(t, i, m->rank % t->parts, all.dim[0] * all.dim[1], whole, own, false);
@@ -200,6 +224,10 @@ static int make_rank(member *m) {
     training *t = m->t;
     const tg_context_config one = {.size = sizeof one, .threads = 1, .device = -1};
     const int group = m->rank / t->parts, part = m->rank % t->parts;
+    m->whole = calloc(8 * MOST_ENTRIES, sizeof *m->whole);
+    assert_non_null(m->whole);
+    m->own = m->whole + 2 * MOST_ENTRIES;
+    m->arrays = m->own + 2 * MOST_ENTRIES;
     int errors = tg_context_create(&one, &m->ctx) != TG_OK;
     errors += tg_backend_select(m->ctx, "cpu") != TG_OK;
     m->backend = tg_context_memory(m->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
@@ -232,6 +260,7 @@ static void end_rank(member *m) {
     tg_comm_destroy(&m->comm);
     tg_optim_destroy(&m->optim);
     tg_context_destroy(&m->ctx);
+    free(m->whole);
 }
 
 /* ---- gradients ---- */
@@ -248,7 +277,7 @@ static int hand_over(const member *m, const tg_gradient *gradient) {
 /* An array of `outer` rows of modes, or of a whole parameter: this rank's part of it. */
 static void make_array(const member *m, int param, int64_t outer, double seed, bool is_bad,
                        void *out) {
-    static _Thread_local double whole[2 * MOST_ENTRIES * BATCH], own[2 * MOST_ENTRIES * BATCH];
+    double *whole = m->whole, *own = m->own;
     const training *t = m->t;
     const int part = m->rank % t->parts;
     tg_shape shape;
@@ -266,7 +295,7 @@ static void make_array(const member *m, int param, int64_t outer, double seed, b
 }
 
 static int receive_one(const member *m, int param, double seed, bool is_bad) {
-    static _Thread_local double memory[2][2 * MOST_ENTRIES * BATCH];
+    double *const memory[2] = {m->arrays, m->arrays + 2 * MOST_ENTRIES};
     const training *t = m->t;
     tg_gradient gradient = {.param = param,
                             .dtype = dtype_of(t, param),
@@ -332,31 +361,40 @@ static int make_update(member *m, int step) {
     return errors + (tg_optim_end_update(m->optim) != TG_OK);
 }
 
-/* Saves on rank 0. */
+/* Rank 0 writes what all have. */
 static int save(member *m) {
-    training *t = m->t;
-    tg_archive *gathered = NULL;
+    tg_archive *gathered = NULL, *archive = NULL;
     int errors = 0;
-    if (t->world) {
+    if (m->comm) {
         errors += tg_exchange_gather_state(m->comm, m->optim, TG_OK, &gathered) != TG_OK;
     }
-    m->optim->gathered = gathered;
     if (m->rank == 0) {
-        errors += tg_optim_save(m->optim, t->state) != TG_OK;
+        m->optim->gathered = gathered;
+        errors += tg_archive_create(m->ctx, &archive) != TG_OK;
+        errors += errors == 0 && tg_optim_save(m->optim, archive) != TG_OK;
+        errors += errors == 0 && tg_archive_write(m->ctx, m->t->state, archive) != TG_OK;
     }
-    m->optim->gathered = NULL;
+    tg_archive_destroy(&archive);
     tg_archive_destroy(&gathered);
+    return errors;
+}
+
+static int load_state(member *m) {
+    tg_archive *archive = NULL;
+    int errors = tg_archive_read(m->ctx, m->t->state, &archive) != TG_OK;
+    errors += errors == 0 && tg_optim_load(m->optim, archive) != TG_OK;
+    tg_archive_destroy(&archive);
     return errors;
 }
 
 static int train(member *m) {
     training *t = m->t;
-    int errors = t->first > 0 && tg_optim_load(m->optim, t->state) != TG_OK;
-    for (int step = t->first; step < t->last && errors == 0; step++) {
+    int errors = t->first > 0 ? load_state(m) : 0;
+    for (int step = t->first; step < last_of(t) && errors == 0; step++) {
         errors += make_update(m, step);
     }
     for (int i = 0; i < PARAMS && errors == 0; i++) {
-        load(dtype_of(t, i), m->weight[i].data, t->copies[m->rank][i],
+        load(dtype_of(t, i), m->weight[i].data, t->to->copies[m->rank][i],
              tg_tensor_numel(&m->weight[i]));
     }
     if (m->rank == 0 && errors == 0) {
@@ -365,6 +403,8 @@ static int train(member *m) {
         t->skipped = stats.skipped;
     }
     errors += t->state && t->first == 0 && save(m) != 0;
+    m->most = tg_context_memory(m->ctx, TG_HOST).peak[TG_MEM_GRADIENTS];
+    m->planned_most = m->planned.bytes[TG_MEM_GRADIENTS] + m->planned.refresh[TG_MEM_GRADIENTS];
     return errors + (compare_bytes(m) != 0);
 }
 
@@ -412,12 +452,12 @@ static void collect(training *t) {
         const tg_shape all = whole_shape(t, i);
         for (int rank = t->parts * t->groups - 1; rank >= 0; rank--) {
             const int like = tensors[i].is_split ? rank % t->parts : 0;
-            assert_memory_equal(t->copies[rank][i], t->copies[like][i], sizeof t->copies[0][0]);
+            assert_memory_equal(t->to->copies[rank][i], t->to->copies[like][i], bytes_of(t, i));
             if (tensors[i].is_split && t->parts > 1) {
-                cut(t, i, rank % t->parts, all.dim[0] * all.dim[1], t->weights[i],
-                    t->copies[rank][i], true);
+                cut(t, i, rank % t->parts, all.dim[0] * all.dim[1], t->to->weights[i],
+                    t->to->copies[rank][i], true);
             } else {
-                memcpy(t->weights[i], t->copies[rank][i], sizeof t->weights[i]);
+                memcpy(t->to->weights[i], t->to->copies[rank][i], bytes_of(t, i));
             }
         }
     }
@@ -427,7 +467,11 @@ static void run(training *t) {
     member members[MOST_GROUPS * MOST_PARTS];
     pthread_t threads[MOST_GROUPS * MOST_PARTS];
     t->micro = t->micro ? t->micro : 1;
-    t->last = t->last ? t->last : STEPS;
+    for (int rank = 0; rank < t->parts * t->groups; rank++) {
+        for (int i = 0; i < PARAMS; i++) {
+            memset(t->to->copies[rank][i], 0, bytes_of(t, i));
+        }
+    }
     make_groups(t);
     for (int i = 0; i < t->parts * t->groups; i++) {
         members[i] = (member){.t = t, .rank = i};
@@ -436,9 +480,13 @@ static void run(training *t) {
     for (int i = 0; i < t->parts * t->groups; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
+    bool is_planned = false;
     for (int i = 0; i < t->parts * t->groups; i++) {
         assert_int_equal(members[i].errors, 0);
+        assert_true(members[i].most <= members[i].planned_most);
+        is_planned = is_planned || members[i].most == members[i].planned_most;
     }
+    assert_true(is_planned || t->first > 0); /* at least on the owner of the largest tensor */
     collect(t);
     end_groups(t);
 }
@@ -447,7 +495,7 @@ static void expect_near(const training *found, const training *expected, double 
     for (int i = 0; i < PARAMS; i++) {
         const tg_shape shape = whole_shape(found, i);
         for (int64_t j = 0; j < 2 * tg_shape_numel(&shape); j++) {
-            const double one = expected->weights[i][j], other = found->weights[i][j];
+            const double one = expected->to->weights[i][j], other = found->to->weights[i][j];
             if (!(fabs(other - one) <= tolerance * (1.0 + fabs(one)))) {
                 fail_msg(
                     "%s, %d parts, %d groups, %s%s%d micro, clip %g: %s[%d] is %.17g, not %.17g",
@@ -464,8 +512,9 @@ static void expect_near(const training *found, const training *expected, double 
 /* One to three parts, one or two groups. In a refresh, the norm to clip to is that of projected
  * gradients only with several ranks, of which the reference then has two. */
 static void compare(const training *how, double tolerance) {
-    static training alone, together;
-    alone = *how;
+    static results one, several;
+    training alone = *how, together;
+    alone.to = &one;
     alone.parts = 1;
     alone.groups = how->clip > 0.0 ? 2 : 1;
     alone.shards = alone.overlaps = false;
@@ -473,6 +522,7 @@ static void compare(const training *how, double tolerance) {
     assert_true(alone.refreshes > 0 || strcmp(how->settings[0][1], "adam") == 0);
     for (int i = 1; i < MOST_GROUPS * MOST_PARTS; i++) {
         together = *how;
+        together.to = &several;
         together.parts = i % MOST_PARTS + 1;
         together.groups = i / MOST_PARTS + 1;
         if (!how->overlaps || together.groups == MOST_GROUPS) { /* each gradient comes once */
@@ -484,17 +534,39 @@ static void compare(const training *how, double tolerance) {
 
 TEST(dense_blocks_agree_with_whole_tensors) {
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000}, 1e-10);
-    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .has_space = true}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .plane = &space}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_factored = true}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .is_single = true}, 1e-4);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .overlaps = true}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}, {"rule", "lion"}}, .gap = 1000}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}, {"rule", "muon"}}, .gap = 1000}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}, {"rule", "apollo"}}, .gap = 3}, 1e-10);
+    compare(&(training){.settings = {{"name", "adam"}, {"rule", "apollo"}, {"rank", "1"}},
+                        .gap = 3,
+                        .shards = true},
+            1e-10);
 }
 
 TEST(every_entry_counts_once_in_norms) {
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .clip = 1e-3}, 1e-10);
     compare(&(training){.settings = {{"name", "adam"}}, .gap = 1000, .clip = 1e-3, .shards = true},
+            1e-10);
+}
+
+TEST(moments_of_large_blocks_live_on_one_rank_each) {
+    compare(&(training){.settings = {{"name", "adam"}},
+                        .gap = 1000,
+                        .plane = &large,
+                        .shards = true,
+                        .clip = 1e-3,
+                        .last = 4},
+            1e-10);
+    compare(&(training){.settings = {{"name", "adam"}},
+                        .gap = 1000,
+                        .plane = &large,
+                        .shards = true,
+                        .bad_step = 2,
+                        .last = 4},
             1e-10);
 }
 
@@ -512,7 +584,7 @@ TEST(projected_blocks_agree_with_fixed_factors) {
     for (int i = 0; i < METHODS; i++) {
         training how = {.settings = {{"name", methods[i]}}, .gap = 1000};
         for (int form = 0; form < 4; form++) {
-            how.has_space = form % 2 == 1;
+            how.plane = form % 2 == 1 ? &space : NULL;
             how.is_factored = form / 2 == 1;
             compare(&how, 1e-10);
         }
@@ -541,6 +613,11 @@ TEST(projected_blocks_agree_with_refreshes) {
     }
 }
 
+TEST(ranks_by_memory_are_those_of_whole_tensors) {
+    compare(&(training){.settings = {{"name", "tensorgrad"}, {"memory_budget", "0.4"}}, .gap = 3},
+            1e-6);
+}
+
 TEST(a_low_rank_branch_may_come_first) {
     static const char *const sparse[] = {"unstructured_sparse", "structured_sparse"};
     static const char *const schemes[] = {"tensorgrad", "tensorgrad_sum"};
@@ -550,7 +627,7 @@ TEST(a_low_rank_branch_may_come_first) {
                                          {"second_proj_type", sparse[i / 2]}},
                             .gap = 3,
                             .micro = 2,
-                            .has_space = i % 2 == 1},
+                            .plane = i % 2 == 1 ? &space : NULL},
                 1e-6);
     }
 }
@@ -565,7 +642,7 @@ TEST(matrices_of_every_form_agree) {
                                          {"first_dim_rollup", rollups[i / 4]}},
                             .gap = 3,
                             .micro = 2,
-                            .has_space = i % 2 == 1},
+                            .plane = i % 2 == 1 ? &space : NULL},
                 1e-6);
     }
     compare(&(training){.settings = {{"name", "tensorgrad"},
@@ -587,15 +664,127 @@ TEST(a_nan_in_a_refresh_is_skipped_by_all) {
     }
 }
 
+/* Saved by three ranks, or six, and loaded by one, two, three or four: the weights of a training
+ * that was not interrupted; on as many ranks to the bit. */
+static void compare_resumed(const training *how, double tolerance) {
+    static results one, first, all, second;
+    training alone = *how, before, whole, after;
+    static char state[512];
+    snprintf(state, sizeof state, "%s", test_path("state.safetensors"));
+    alone.to = &one;
+    alone.parts = alone.groups = 1;
+    run(&alone);
+    for (int groups = 1; groups <= 2; groups++) {
+        before = whole = *how;
+        before.to = &first;
+        whole.to = &all;
+        before.parts = whole.parts = MOST_PARTS;
+        before.groups = whole.groups = groups;
+        before.last = last_of(how) / 2;
+        before.state = state;
+        run(&whole);
+        run(&before);
+        for (int parts = 1; parts <= MOST_PARTS; parts++) {
+            after = *how;
+            after.to = &second;
+            memcpy(second.weights, first.weights, sizeof second.weights);
+            after.state = before.state;
+            after.first = last_of(how) / 2;
+            after.parts = parts;
+            after.groups = groups;
+            run(&after);
+            expect_near(&after, &alone, tolerance);
+            if (parts == MOST_PARTS && tolerance < 1e-3) {
+                for (int i = 0; i < PARAMS; i++) {
+                    assert_memory_equal(second.weights[i], all.weights[i], bytes_of(how, i));
+                }
+            }
+        }
+    }
+}
+
+TEST(a_state_may_be_saved_and_loaded_by_any_number_of_parts) {
+    for (int i = 0; i < METHODS; i++) {
+        training how = {.settings = {{"name", methods[i]}}, .gap = 3};
+        compare_resumed(&how, 1e-6);
+        how.shards = true;
+        compare_resumed(&how, 1e-6);
+    }
+    compare_resumed(&(training){.settings = {{"name", "adam"}},
+                                .gap = 1000,
+                                .plane = &large,
+                                .shards = true,
+                                .last = 4},
+                    1e-10);
+    static const char *const rules[] = {"lion", "apollo", "muon"};
+    for (int i = 0; i < 3; i++) {
+        compare_resumed(&(training){.settings = {{"name", "adam"}, {"rule", rules[i]}}, .gap = 3},
+                        1e-10);
+    }
+}
+
+TEST(moments_may_be_kept_in_less) {
+    static const char *const formats[] = {"8bit", "half"};
+    for (int i = 0; i < 4; i++) {
+        const training how = {.settings = {{"name", i < 2 ? "adam" : "tensorgrad"},
+                                           {"state_precision", formats[i % 2]}},
+                              .gap = 3,
+                              .plane = &medium,
+                              .is_single = true,
+                              .last = 4};
+        compare(&how, 5e-3);
+        compare_resumed(&how, 5e-3);
+    }
+}
+
+/* What is refused: rows that the tensor does not have, and steps without the other ranks. */
+TEST(blocks_that_do_not_fit_are_refused) {
+    const tg_optim_config group = tg_optim_config_default();
+    const tg_optim_param param = {.name = "w", .dtype = TG_F64, .shape = {3, {2, 2, 3}}};
+    const tg_optim_block good = {.dim = 2, .whole = 6, .first = 3};
+    const tg_optim_block bad[] = {{.dim = 3, .whole = 6},
+                                  {.dim = -1, .whole = 6},
+                                  {.dim = 2, .whole = 6, .first = 4},
+                                  {.dim = 2, .whole = 6, .first = -1},
+                                  {.dim = 2, .whole = 2}};
+    tg_optim_setup setup = {.size = sizeof setup,
+                            .groups = &group,
+                            .group_count = 1,
+                            .params = &param,
+                            .param_count = 1,
+                            .accumulates = true,
+                            .parts = 2};
+    tg_optim *optim = NULL;
+    tg_exchange *exchange = NULL;
+    double memory[12] = {0};
+    tg_tensor tensor = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setup.blocks = &bad[i];
+        assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_E_ARGUMENT);
+        assert_non_null(strstr(tg_context_error(keeper), "w is the block of rows"));
+    }
+    setup.blocks = &good;
+    setup.parts = 1;
+    assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_E_ARGUMENT);
+    setup.parts = 2;
+    assert_int_equal(tg_optim_create(keeper, &setup, &optim), TG_OK);
+    assert_int_equal(tg_tensor_wrap(keeper, TG_F64, &param.shape, memory, &tensor), TG_OK);
+    assert_int_equal(tg_optim_step(optim, 0, &tensor, &tensor), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(keeper), "w is spread over ranks (blocks)"));
+    const tg_step_config config = {.optim = optim};
+    assert_int_equal(tg_exchange_create(keeper, &config, false, &exchange), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(keeper), "with an optimizer of 2 parts"));
+    tg_optim_destroy(&optim);
+}
+
 static int make_keeper(void **state) {
     (void)state;
     return tg_context_create(NULL, &keeper) != TG_OK;
 }
 
 static int end_keeper(void **state) {
-    (void)state;
     tg_context_destroy(&keeper);
-    return 0;
+    return test_files_end(state);
 }
 
 int main(void) {
