@@ -185,18 +185,16 @@ fail:
 
 tg_status tg_run_choose_split(tg_context *ctx, const tg_settings *settings, int ranks,
                               int local_ranks, int *out) {
+    tg_status status = TG_E_CONFIG;
     bool is_enough = false;
-    *out = 1;
+    *out = 0;
     for (int parts = 1; parts <= ranks && !is_enough; parts++) {
         if (ranks % parts == 0) {
-            const tg_status status = fits(ctx, settings, ranks, local_ranks, parts, &is_enough);
-            if (status != TG_OK) { /* a network of this size cannot be split further */
-                return parts > 1 && status != TG_E_MEMORY ? TG_OK : status;
-            }
-            *out = parts;
+            status = fits(ctx, settings, ranks, local_ranks, parts, &is_enough);
+            *out = status == TG_OK ? parts : *out;
         }
     }
-    return TG_OK;
+    return *out > 0 ? TG_OK : status; /* fewer may be too few for the batch, more for the modes */
 }
 
 tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,

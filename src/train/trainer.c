@@ -213,6 +213,10 @@ static tg_status split_ranks(tg_trainer *t, const tg_settings *settings, tg_stat
     const int rank = tg_comm_rank(t->comm), ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
     tg_run_config config;
     TG_CALL(tg_trainer_agree(t, read_stage(t, settings, 1, false, &config)));
+    if (strcmp(config.distributed.split, "auto") == 0 && rank == 0) {
+        tg_log(t->ctx, TG_LOG_INFO, "distributed.split: auto: %d ranks share each sample",
+               t->split.parts);
+    }
     t->split.part = rank % t->split.parts;
     TG_CALL(tg_comm_split(t->comm, rank / t->split.parts, t->split.parts, &t->split.comm));
     return tg_comm_split(t->comm, t->split.part, ranks / t->split.parts, &t->replicas);
