@@ -11,6 +11,7 @@
 #include "base/minmax.h"
 #include "optim/optim.h"
 #include "support/cmocka.h"
+#include "support/fake_device.h"
 #include "support/files.h"
 #include "support/rank_threads.h"
 #include "tgrad/tgrad.h"
@@ -42,6 +43,7 @@ typedef struct results {
 typedef struct training {
     const char *settings[4][2]; /* of the optimizer */
     int gap;
+    const char *backend; /* NULL: cpu */
     const tg_shape *plane;
     bool is_single, is_factored, shards, overlaps;
     double clip;
@@ -61,6 +63,7 @@ typedef struct member {
     training *t;
     int rank, errors;
     tg_context *ctx;
+    tg_backend *be;
     tg_comm *comm, *domain, *replicas;
     tg_optim *optim;
     tg_exchange *exchange;
@@ -68,6 +71,7 @@ typedef struct member {
     size_t most, planned_most; /* bytes of gradients during the training */
     size_t backend;            /* bytes of workspace that are the backend's */
     tg_tensor weight[PARAMS];
+    tg_tensor given[2];           /* where the backend computes: arrays of a gradient */
     double *whole, *own, *arrays; /* scratch */
 } member;
 
@@ -179,6 +183,14 @@ static int make_optimizer(member *m) {
     return errors;
 }
 
+/* An array of the host into a tensor where the backend computes, or back. */
+static int copy(const member *m, const tg_tensor *tensor, void *array, bool to) {
+    tg_tensor host = *tensor;
+    host.data = array;
+    host.place = TG_HOST;
+    return tg_backend_copy(m->ctx, to ? &host : tensor, to ? tensor : &host) != TG_OK;
+}
+
 static int make_weights(member *m) {
     const training *t = m->t;
     double *whole = m->whole, *own = m->own;
@@ -195,9 +207,13 @@ static int make_weights(member *m) {
             cut(t, i, m->rank % t->parts, all.dim[0] * all.dim[1], whole, own, false);
         }
         errors +=
-            tg_tensor_create(m->ctx, TG_MEM_DATA, dtype_of(t, i), &shape, &m->weight[i]) != TG_OK;
-        store(dtype_of(t, i), block.whole > 0 ? own : whole, m->weight[i].data,
-              tg_shape_numel(&shape));
+            tg_backend_tensor(m->ctx, TG_MEM_DATA, dtype_of(t, i), &shape, &m->weight[i]) != TG_OK;
+        store(dtype_of(t, i), block.whole > 0 ? own : whole, m->arrays, tg_shape_numel(&shape));
+        errors += errors == 0 && copy(m, &m->weight[i], m->arrays, true) != 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        const tg_shape most = {1, {2 * MOST_ENTRIES}};
+        errors += tg_backend_tensor(m->ctx, TG_MEM_DATA, TG_F64, &most, &m->given[i]) != TG_OK;
     }
     return errors;
 }
@@ -206,7 +222,7 @@ static int make_weights(member *m) {
 static int compare_bytes(const member *m) {
     static const tg_mem_category exact[] = {TG_MEM_OPTIMIZER, TG_MEM_FACTORS, TG_MEM_INDICES,
                                             TG_MEM_GRADIENTS, TG_MEM_WORKSPACE};
-    const tg_mem_usage found = tg_context_memory(m->ctx, TG_HOST);
+    const tg_mem_usage found = tg_context_memory(m->ctx, m->be->ops->place);
     int errors = 0;
     for (int i = 0; i < 5; i++) {
         const size_t bytes =
@@ -229,8 +245,9 @@ static int make_rank(member *m) {
     m->own = m->whole + 2 * MOST_ENTRIES;
     m->arrays = m->own + 2 * MOST_ENTRIES;
     int errors = tg_context_create(&one, &m->ctx) != TG_OK;
-    errors += tg_backend_select(m->ctx, "cpu") != TG_OK;
-    m->backend = tg_context_memory(m->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+    errors += tg_backend_select(m->ctx, t->backend ? t->backend : "cpu") != TG_OK;
+    errors += tg_backend_get(m->ctx, &m->be) != TG_OK;
+    m->backend = tg_context_memory(m->ctx, m->be->ops->place).current[TG_MEM_WORKSPACE];
     errors += make_optimizer(m);
     errors += errors == 0 && compare_bytes(m) != 0;
     errors += make_weights(m);
@@ -254,6 +271,8 @@ static void end_rank(member *m) {
     for (int i = 0; i < PARAMS; i++) {
         tg_tensor_destroy(&m->weight[i]);
     }
+    tg_tensor_destroy(&m->given[0]);
+    tg_tensor_destroy(&m->given[1]);
     tg_exchange_destroy(&m->exchange);
     tg_comm_destroy(&m->replicas);
     tg_comm_destroy(&m->domain);
@@ -274,9 +293,9 @@ static int hand_over(const member *m, const tg_gradient *gradient) {
     return tg_optim_accumulate(m->optim, gradient) != TG_OK;
 }
 
-/* An array of `outer` rows of modes, or of a whole parameter: this rank's part of it. */
-static void make_array(const member *m, int param, int64_t outer, double seed, bool is_bad,
-                       void *out) {
+/* An array of `outer` rows of modes, or of a whole parameter: this rank's part of it, in given[k].
+ */
+static int make_array(const member *m, int param, int64_t outer, double seed, bool is_bad, int k) {
     double *whole = m->whole, *own = m->own;
     const training *t = m->t;
     const int part = m->rank % t->parts;
@@ -290,29 +309,32 @@ static void make_array(const member *m, int param, int64_t outer, double seed, b
     if (block.whole > 0) {
         cut(t, param, part, outer, whole, own, false);
     }
-    store(dtype_of(t, param), block.whole > 0 ? own : whole, out,
-          block.whole > 0 ? n / block.whole * shape.dim[2] : n);
+    tg_tensor out = m->given[k];
+    out.dtype = dtype_of(t, param);
+    out.shape = (tg_shape){1, {block.whole > 0 ? n / block.whole * shape.dim[2] : n}};
+    store(out.dtype, block.whole > 0 ? own : whole, m->arrays, out.shape.dim[0]);
+    return copy(m, &out, m->arrays, true);
 }
 
 static int receive_one(const member *m, int param, double seed, bool is_bad) {
-    double *const memory[2] = {m->arrays, m->arrays + 2 * MOST_ENTRIES};
     const training *t = m->t;
+    int errors = 0;
     tg_gradient gradient = {.param = param,
                             .dtype = dtype_of(t, param),
                             .shape = m->weight[param].shape,
-                            .place = TG_HOST};
+                            .place = m->given[0].place};
     const int64_t *dim = gradient.shape.dim;
     if (t->is_factored && tensors[param].is_split) {
-        make_array(m, param, BATCH * dim[0], seed, false, memory[0]);
-        make_array(m, param, BATCH * dim[1], seed + 0.25, is_bad, memory[1]);
-        gradient.x = memory[0];
-        gradient.dy = memory[1];
+        errors += make_array(m, param, BATCH * dim[0], seed, false, 0);
+        errors += make_array(m, param, BATCH * dim[1], seed + 0.25, is_bad, 1);
+        gradient.x = m->given[0].data;
+        gradient.dy = m->given[1].data;
         gradient.batch = BATCH;
     } else {
-        make_array(m, param, dim[0] * dim[1], seed, is_bad && tensors[param].is_split, memory[0]);
-        gradient.dense = memory[0];
+        errors += make_array(m, param, dim[0] * dim[1], seed, is_bad && tensors[param].is_split, 0);
+        gradient.dense = m->given[0].data;
     }
-    return hand_over(m, &gradient);
+    return errors + hand_over(m, &gradient);
 }
 
 /* The gradients of one group of samples; of a whole parameter, every rank of the group has its own
@@ -394,8 +416,8 @@ static int train(member *m) {
         errors += make_update(m, step);
     }
     for (int i = 0; i < PARAMS && errors == 0; i++) {
-        load(dtype_of(t, i), m->weight[i].data, t->to->copies[m->rank][i],
-             tg_tensor_numel(&m->weight[i]));
+        errors += copy(m, &m->weight[i], m->arrays, false);
+        load(dtype_of(t, i), m->arrays, t->to->copies[m->rank][i], tg_tensor_numel(&m->weight[i]));
     }
     if (m->rank == 0 && errors == 0) {
         const tg_optim_stats stats = tg_optim_get_stats(m->optim);
@@ -403,7 +425,7 @@ static int train(member *m) {
         t->skipped = stats.skipped;
     }
     errors += t->state && t->first == 0 && save(m) != 0;
-    m->most = tg_context_memory(m->ctx, TG_HOST).peak[TG_MEM_GRADIENTS];
+    m->most = tg_context_memory(m->ctx, m->be->ops->place).peak[TG_MEM_GRADIENTS];
     m->planned_most = m->planned.bytes[TG_MEM_GRADIENTS] + m->planned.refresh[TG_MEM_GRADIENTS];
     return errors + (compare_bytes(m) != 0);
 }
@@ -737,6 +759,22 @@ TEST(moments_may_be_kept_in_less) {
     }
 }
 
+/* A device that is none has the cpu's arithmetic. */
+TEST(blocks_on_a_device_agree) {
+    static const char *const some[] = {"tensorgrad", "galore", "adam"};
+    for (int i = 0; i < 3; i++) {
+        training how = {
+            .settings = {{"name", some[i]}}, .backend = "fake", .gap = 2, .last = 4, .clip = 1e-3};
+        compare(&how, 1e-6);
+        how.shards = true;
+        how.bad_step = 2;
+        compare(&how, 1e-6);
+    }
+    compare_resumed(
+        &(training){.settings = {{"name", "adam"}}, .backend = "fake", .gap = 1000, .last = 4},
+        1e-6);
+}
+
 /* What is refused: rows that the tensor does not have, and steps without the other ranks. */
 TEST(blocks_that_do_not_fit_are_refused) {
     const tg_optim_config group = tg_optim_config_default();
@@ -779,7 +817,8 @@ TEST(blocks_that_do_not_fit_are_refused) {
 
 static int make_keeper(void **state) {
     (void)state;
-    return tg_context_create(NULL, &keeper) != TG_OK;
+    fake_device_add("fake");
+    return tg_context_create(NULL, &keeper) != TG_OK || tg_backend_select(keeper, "cpu") != TG_OK;
 }
 
 static int end_keeper(void **state) {
