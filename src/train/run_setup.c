@@ -167,17 +167,19 @@ static tg_status fits(tg_context *ctx, const tg_settings *settings, int ranks, i
                       int parts, bool *out) {
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
-    *out = true;
+    bool is_enough = true;
+    *out = false;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
     for (int last = 0; last < (parts > 1 ? 2 : 1); last++) {
         TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, last ? parts - 1 : 0, memory));
         for (int place = 0; place < TG_PLACES; place++) {
             const size_t sharing = place == TG_HOST && local_ranks > 1 ? (size_t)local_ranks : 1;
             size_t left = 0;
-            *out = *out && (!tg_train_memory_left(ctx, (tg_place)place, &left) ||
-                            memory->peak_total[place] <= left / sharing);
+            is_enough = is_enough && (!tg_train_memory_left(ctx, (tg_place)place, &left) ||
+                                      memory->peak_total[place] <= left / sharing);
         }
     }
+    *out = is_enough;
 fail:
     tg_mem_free(ctx, memory);
     return status;
