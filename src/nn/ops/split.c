@@ -110,7 +110,8 @@ static tg_status multiply(const tg_fno *fno, const nn_op *op, nn_rows block, con
                           .c = y,
                           .ldc = points,
                           .stride_c = (inwards ? block.count : slab) * points,
-                          .batch = fno->run.batch * v->channels};
+                          .batch = fno->run.batch * v->channels,
+                          .is_full = true};
     return fno->be->ops->gemm(fno->be, &gemm);
 }
 
