@@ -414,7 +414,8 @@ const cli_command cli_cmd_plan = {
         "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
         "smallest size it can reach.\n\n"
         "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency. Of the\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency. Of "
+        "the\n"
         "ranks, --split D lets D share each sample; the rank that needs most is reported.\n\n"
         "--paths takes two steps on random data, so the step has to fit here, and prints which of\n"
         "its implementations the backend used for each op; for cuda there must be a GPU.\n",

@@ -216,8 +216,8 @@ typedef struct tg_train_memory {
 } tg_train_memory;
 
 /* The memory of a run with these settings: the ledger counts the same, but for category other. Only
- * the headers of data files are read. Of several ranks: the one that needs most, which is the first or, of those that share a
- * sample, the last one. */
+ * the headers of data files are read. Of several ranks: the one that needs most, which is the first
+ * or, of those that share a sample, the last one. */
 TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
                                             tg_train_memory *out);
 

@@ -49,8 +49,8 @@ typedef struct tg_embed {
     int ndim; /* 1 .. 3 */
     int64_t grid[3];
     int64_t first, whole; /* 0 and grid[0] for all of it */
-    double unit;   /* 1; 0 for the plane of imaginary parts */
-    const void *x; /* may be NULL */
+    double unit;          /* 1; 0 for the plane of imaginary parts */
+    const void *x;        /* may be NULL */
     void *y;
 } tg_embed;
 
@@ -217,9 +217,9 @@ typedef struct tg_norm {
     const void *dy;
     void *dweight, *dbias; /* (channels), +=; may be NULL */
     void *dx;              /* may be x or dy */
-    double *means;         /* (groups, 2) of parts, backward: mean of dn and of dn n, dn = dy weight,
-                              n = the normalised x */
-    tg_storage store;      /* of x, y, dy and dx */
+    double *means;    /* (groups, 2) of parts, backward: mean of dn and of dn n, dn = dy weight,
+                         n = the normalised x */
+    tg_storage store; /* of x, y, dy and dx */
 } tg_norm;
 
 /* The spectral convolution at the kept modes, all arrays complex:

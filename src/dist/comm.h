@@ -24,8 +24,8 @@ typedef struct tg_comm_ops {
     tg_status (*check)(tg_comm *comm);   /* failures of queued operations; NULL: none are queued */
     /* Opens `sub` for this rank and those of its color, `ranks` in all. NULL: it cannot. */
     tg_status (*split)(tg_comm *comm, int color, int ranks, tg_comm *sub);
-    void (*end_all)(tg_comm *comm);      /* may be NULL */
-    void (*close)(tg_comm *comm);        /* closes comm->state; may be NULL */
+    void (*end_all)(tg_comm *comm); /* may be NULL */
+    void (*close)(tg_comm *comm);   /* closes comm->state; may be NULL */
 } tg_comm_ops;
 
 struct tg_comm {
@@ -51,8 +51,8 @@ TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *conf
 /* Adds a transport and finds the ranks on the same machine. On failure, *comm is destroyed. */
 TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
 
-/* The ranks with the same `color`, in their order: `ranks` of them, the same number for every color.
- * Every rank calls it. Values of a device go through the host. `comm` must live longer. */
+/* The ranks with the same `color`, in their order: `ranks` of them, the same number for every
+ * color. Every rank calls it. Values of a device go through the host. `comm` must live longer. */
 TG_NODISCARD tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out);
 
 /* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but may return early: leave

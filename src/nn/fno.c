@@ -230,8 +230,7 @@ static tg_status load_param(tg_fno *fno, int number, const char *name, const tg_
                        tg_shape_text(&source->shape, found, sizeof found));
     }
     if (param->whole > 0) {
-        TG_TRY(
-            tg_tensor_create(fno->ctx, TG_MEM_OTHER, source->dtype, &param->shape, &block));
+        TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, source->dtype, &param->shape, &block));
         copy_block(source, param->block, false, &block);
         source = &block;
     }
@@ -270,10 +269,9 @@ tg_status nn_gather(const tg_fno *fno, int number, tg_tensor *whole) {
         const nn_rows rows = nn_rows_of(split, part, param.whole);
         block = (tg_tensor){.dtype = param.dtype, .shape = shape, .data = room};
         block.shape.dim[2] = rows.count;
-        status = part == split->part
-                     ? fno->be->ops->download(fno->be, room, nn_weight(fno, number),
-                                              tg_tensor_bytes(&block))
-                     : TG_OK;
+        status = part == split->part ? fno->be->ops->download(fno->be, room, nn_weight(fno, number),
+                                                              tg_tensor_bytes(&block))
+                                     : TG_OK;
         TG_TRY(tg_comm_agree(split->comm, status));
         TG_TRY(tg_comm_broadcast(split->comm, part, &block));
         if (is_first) {

@@ -214,17 +214,18 @@ static tg_status check_split(const nn_model *model) {
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (refused[i].is_met) {
-            return tg_fail(model->ctx, TG_E_CONFIG, "distributed.split: %d takes %s", model->split.parts,
-                           refused[i].text);
+            return tg_fail(model->ctx, TG_E_CONFIG, "distributed.split: %d takes %s",
+                           model->split.parts, refused[i].text);
         }
     }
     const bool is_halved = config->n_dim == 1 && !config->complex_data;
     const int64_t modes = is_halved ? config->n_modes[0] / 2 + 1 : config->n_modes[0];
     if (model->split.parts > modes) {
-        return tg_fail(model->ctx, TG_E_CONFIG,
-                       "distributed.split: %d takes as many modes in the first dimension, which has "
-                       "%lld (fno.n_modes)",
-                       model->split.parts, (long long)modes);
+        return tg_fail(
+            model->ctx, TG_E_CONFIG,
+            "distributed.split: %d takes as many modes in the first dimension, which has "
+            "%lld (fno.n_modes)",
+            model->split.parts, (long long)modes);
     }
     return TG_OK;
 }

@@ -97,8 +97,8 @@ typedef struct nn_transform {
     /* Of a split network these are the later dimensions, at each of the slab's `slabs` rows of
      * dimension 0; that one is transformed by a product with a matrix (ops/split.c). In 1-D one
      * point without frequencies remains. */
-    int64_t slabs;      /* 1 without a split */
-    nn_rows rows;       /* of this rank, of n of the grid */
+    int64_t slabs; /* 1 without a split */
+    nn_rows rows;  /* of this rank, of n of the grid */
     int64_t n;
     int64_t first_modes; /* modes of dimension 0, of which .. */
     nn_span first_span;  /* .. these have a frequency, */

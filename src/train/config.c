@@ -180,7 +180,7 @@ tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *o
 
 static tg_status check_split(tg_context *ctx, int ranks, const tg_run_config *config) {
     const int parts = config->split.parts;
-    const char *other = config->loop.track_stable_rank                      ? "opt.track_stable_rank"
+    const char *other = config->loop.track_stable_rank                ? "opt.track_stable_rank"
                         : config->distributed.backend == TG_COMM_NCCL ? "distributed.backend: nccl"
                                                                       : NULL;
     if (ranks % parts != 0) {

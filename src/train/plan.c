@@ -260,7 +260,7 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
     const bool is_split = nn_is_split(&p->split), is_alone = tg_run_groups(&p->config) == 1;
     const size_t numbers = 3 + (is_alone ? 0 : 3) + (is_split ? 2 : 0);
     const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
-    size_t dense = 0, projected = 0, own = 0, blocks = 0;
+    size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
@@ -271,12 +271,12 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
             own += is_alone ? bytes : 0;
             blocks += sizeof(tg_sum_facts);
         }
+        all_own += is_alone && setup->blocks && setup->blocks[i].whole > 0 ? bytes : 0;
     }
-    dense -= own;
     const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts) + blocks;
     p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] - own + control + facts;
-    p->out->sent_dense = dense + control;
-    p->out->sent_refresh = dense + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
+    p->out->sent_dense = dense - all_own + control;
+    p->out->sent_refresh = dense - own + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
     p->out->sent_updates = p->optim.updates;
 }
 
@@ -288,8 +288,7 @@ static void hold_gathered(planner *p, const tg_fno *outline) {
         const tg_shape shape = nn_whole_shape(&param);
         if (param.whole > 0) {
             whole += p->rank == 0 ? (size_t)tg_shape_numel(&shape) * tg_dtype_size(param.dtype) : 0;
-            p->gathered = tg_max_size(p->gathered,
-                                      whole + nn_gather_bytes(&param, p->split.parts));
+            p->gathered = tg_max_size(p->gathered, whole + nn_gather_bytes(&param, p->split.parts));
         }
     }
 }

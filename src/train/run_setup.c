@@ -265,8 +265,7 @@ static tg_status held(tg_context *ctx, const tg_fno_config *network, const nn_sp
     tg_fno_memory step;
     tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
     if (status == TG_OK) {
-        status =
-            nn_plan(ctx, network, split, batch, grid, true, &optimizer.shared, &step, NULL);
+        status = nn_plan(ctx, network, split, batch, grid, true, &optimizer.shared, &step, NULL);
     }
     if (status == TG_OK) {
         *out = step.total;

@@ -318,8 +318,8 @@ tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *s
         const tg_distributed_config *config = &(*out)->model->config.distributed;
         comm->timeout = config->timeout;
         TG_TRY(compare_ranks(*out));
-        TG_TRY(tg_comm_open_device(comm, nn_is_split(&(*out)->split) ? TG_COMM_MPI
-                                                                     : config->backend));
+        TG_TRY(
+            tg_comm_open_device(comm, nn_is_split(&(*out)->split) ? TG_COMM_MPI : config->backend));
     }
     return TG_OK;
 fail:

@@ -530,8 +530,7 @@ ROW(norms, "norms", REALS) {
             const tg_norm host = norm_inputs(s, i, v % 2 == 1);
             const bool affine = v / 2 % 2 == 1;
             const void *start = t_host_random(s, s->dtype, 8);
-            const tg_norm op = 
-                norm_run_backward(s, &host, affine, v >= 12, v / 4 % 3, start);
+            const tg_norm op = norm_run_backward(s, &host, affine, v >= 12, v / 4 % 3, start);
             const double terms = growth(op.channels * op.pixels);
             t_keep_close(s, op.y, terms);
             t_keep_close(s, op.dx, terms);
@@ -563,8 +562,7 @@ ROW(norm_differences, "norm_differences", T_ONCE) {
         t_note(s, "variant %d", v);
         tg_norm host = norm_inputs(s, 1, v % 2 == 1);
         double zeros[8] = {0};
-        const tg_norm op = 
-            norm_run_backward(s, &host, true, v > 1, 0, copy_of(s, 8, zeros));
+        const tg_norm op = norm_run_backward(s, &host, true, v > 1, 0, copy_of(s, 8, zeros));
         check_gradient(s, "weight", norm_value, &host, host.channels,
                        (double *)(uintptr_t)host.weight, t_download(s, op.dweight));
         check_gradient(s, "bias", norm_value, &host, host.channels, (double *)(uintptr_t)host.bias,

@@ -12,17 +12,13 @@
 
 enum { MOST_RANKS = 3, EPOCHS = 2, LAYERS = 2 };
 
-static const char *const common[][2] = {{"fno.n_modes", "[6, 6]"},
-                                        {"fno.hidden_channels", "8"},
-                                        {"fno.n_layers", "2"},
-                                        {"fno.dtype", "f64"},
-                                        {"opt.n_epochs", "2"},
-                                        {"opt.update_proj_gap", "1000"},
-                                        {"opt.min_entries", "100"},
-                                        {"data.set", "made"},
-                                        {"data.train_resolution", "13"},
-                                        {"data.test_resolutions", "[13, 22]"},
-                                        {"data.batch_size", "8"}};
+static const char *const common[][2] = {
+    {"fno.n_modes", "[6, 6]"},       {"fno.hidden_channels", "8"},
+    {"fno.n_layers", "2"},           {"fno.dtype", "f64"},
+    {"opt.n_epochs", "2"},           {"opt.update_proj_gap", "1000"},
+    {"opt.min_entries", "100"},      {"data.set", "made"},
+    {"data.train_resolution", "13"}, {"data.test_resolutions", "[13, 22]"},
+    {"data.batch_size", "8"}};
 
 /* Key, value, .. over the common settings. */
 static const char *const variants[][6] = {
@@ -82,8 +78,7 @@ static tg_status train(member *m) {
     tg_settings *settings = NULL;
     tg_trainer *trainer = NULL;
     tg_train_end end;
-    const tg_train_watch watch = {
-        .user = m, .on_step = note_step, .on_epoch = note_epoch};
+    const tg_train_watch watch = {.user = m, .on_step = note_step, .on_epoch = note_epoch};
     TG_TRY(make_settings(m, &settings));
     TG_TRY(tg_train_plan_rank(m->ctx, settings, m->ranks, m->ranks, m->rank, &m->plan));
     if (m->group) {
@@ -123,14 +118,14 @@ static void compare_memory(const member *m) {
             const size_t planned = m->plan.peak[place][c], counted = m->usage[place].peak[c];
             if (refreshes ? counted != planned : counted > planned) {
                 fail_msg("rank %d of %d, %s: %s: planned %zu, counted %zu", m->rank, m->ranks,
-                         m->more[1], tg_mem_category_name((tg_mem_category)c),
-                         planned, counted);
+                         m->more[1], tg_mem_category_name((tg_mem_category)c), planned, counted);
             }
         }
     }
 }
 
-/* Of a step that is an update without a refresh; two votes after all ranks have read their parts. */
+/* Of a step that is an update without a refresh; two votes after all ranks have read their parts.
+ */
 static void compare_traffic(const member *m) {
     const int64_t planned = (int64_t)(m->plan.sent + m->plan.sent_split);
     const int64_t counted = m->sent[1] - m->sent[0];
@@ -156,11 +151,8 @@ static void train_on(member *members, int ranks, const char *const *more, const 
     char folder[1100];
     snprintf(folder, sizeof folder, "%s/run.%d", root, number++);
     for (int r = 0; r < ranks; r++) {
-        members[r] = (member){.more = more,
-                              .root = root,
-                              .folder = folder,
-                              .rank = r,
-                              .ranks = ranks};
+        members[r] =
+            (member){.more = more, .root = root, .folder = folder, .rank = r, .ranks = ranks};
         open_member(&members[r]);
     }
     if (ranks > 1) {

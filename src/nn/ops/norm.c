@@ -29,7 +29,8 @@ static tg_status add_up(const tg_fno *fno, double *sums, int64_t count) {
     return tg_comm_all_reduce(fno->model.split.comm, TG_COMM_SUM, &values);
 }
 
-/* Means of this slab, one or two for each group, to those of all; `share` of the points are here. */
+/* Means of this slab, one or two for each group, to those of all; `share` of the points are here.
+ */
 static tg_status average(const tg_fno *fno, double share, double *means, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         means[i] *= share;

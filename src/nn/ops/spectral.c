@@ -153,9 +153,8 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     }
     if (op->kind != NN_STABILIZER_BACK && t->is_windowed) {
         const nn_value *spectrum = &p->values[outwards ? op->in[NN_X] : op->out[0]];
-        bytes[KEPT] =
-            (size_t)(p->images * spectrum->channels * t->slabs * t->kept_count) *
-            tg_dtype_size(spectrum->dtype);
+        bytes[KEPT] = (size_t)(p->images * spectrum->channels * t->slabs * t->kept_count) *
+                      tg_dtype_size(spectrum->dtype);
     }
 }
 

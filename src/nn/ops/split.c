@@ -94,24 +94,24 @@ static tg_status multiply(const tg_fno *fno, const nn_op *op, nn_rows block, con
     const nn_value *v = &p->values[op->in[NN_X]];
     const bool is_weighted = t->is_halved && op->is_adjoint == inwards;
     const int64_t points = t->mode_count, slab = t->rows.count;
-    const tg_gemm gemm = {.dtype = v->dtype,
-                          .op_a = inwards ? TG_OP_N : TG_OP_H,
-                          .m = inwards ? block.count : slab,
-                          .n = points,
-                          .k = inwards ? slab : block.count,
-                          .alpha = {1.0, 0.0},
-                          .beta = {inwards || block.first == 0 ? 0.0 : 1.0, 0.0},
-                          .a = nn_element(v->dtype, t->matrix,
-                                          (is_weighted ? entries(t) : 0) + block.first * slab),
-                          .lda = slab,
-                          .b = x,
-                          .ldb = points,
-                          .stride_b = (inwards ? slab : block.count) * points,
-                          .c = y,
-                          .ldc = points,
-                          .stride_c = (inwards ? block.count : slab) * points,
-                          .batch = fno->run.batch * v->channels,
-                          .is_full = true};
+    const tg_gemm gemm = {
+        .dtype = v->dtype,
+        .op_a = inwards ? TG_OP_N : TG_OP_H,
+        .m = inwards ? block.count : slab,
+        .n = points,
+        .k = inwards ? slab : block.count,
+        .alpha = {1.0, 0.0},
+        .beta = {inwards || block.first == 0 ? 0.0 : 1.0, 0.0},
+        .a = nn_element(v->dtype, t->matrix, (is_weighted ? entries(t) : 0) + block.first * slab),
+        .lda = slab,
+        .b = x,
+        .ldb = points,
+        .stride_b = (inwards ? slab : block.count) * points,
+        .c = y,
+        .ldc = points,
+        .stride_c = (inwards ? block.count : slab) * points,
+        .batch = fno->run.batch * v->channels,
+        .is_full = true};
     return fno->be->ops->gemm(fno->be, &gemm);
 }
 
@@ -140,7 +140,8 @@ static tg_status run_from_modes(tg_fno *fno, const nn_op *op) {
     const nn_transform *t = &fno->run.program.transforms[op->transform];
     for (int part = 0; part < split->parts; part++) {
         const nn_rows block = block_of(&fno->run.program, t, part);
-        void *from = part == split->part ? nn_data(fno, op->in[NN_X]) : nn_data(fno, op->scratch[0]);
+        void *from =
+            part == split->part ? nn_data(fno, op->in[NN_X]) : nn_data(fno, op->scratch[0]);
         const tg_tensor values = block_at(fno, op, block, from);
         TG_CALL(tg_comm_broadcast(split->comm, part, &values));
         TG_CALL(multiply(fno, op, block, from, nn_data(fno, op->out[0])));
@@ -162,8 +163,8 @@ static void block_scratch(const nn_program *p, tg_backend *be, const nn_op *op, 
 
 static double product_flops(const nn_program *p, const nn_op *op) {
     const nn_transform *t = &p->transforms[op->transform];
-    return 8.0 * (double)p->batch * (double)p->values[op->in[NN_X]].channels *
-           (double)entries(t) * (double)t->mode_count;
+    return 8.0 * (double)p->batch * (double)p->values[op->in[NN_X]].channels * (double)entries(t) *
+           (double)t->mode_count;
 }
 
 static int add_product(nn_program *p, nn_kind kind, int transform, bool is_adjoint, int x) {
@@ -172,8 +173,8 @@ static int add_product(nn_program *p, nn_kind kind, int transform, bool is_adjoi
     nn_value *v = &p->values[op.out[0]];
     op.transform = v->transform = transform;
     op.is_adjoint = is_adjoint;
-    v->points = t->mode_count * (kind == NN_TO_MODES ? block_of(p, t, p->model->split.part).count
-                                                     : t->rows.count);
+    v->points = t->mode_count *
+                (kind == NN_TO_MODES ? block_of(p, t, p->model->split.part).count : t->rows.count);
     v->is_transient = kind == NN_FROM_MODES;
     return nn_op_add(p, op);
 }
@@ -241,8 +242,7 @@ static tg_status run_gather(tg_fno *fno, const nn_op *op) {
     for (int part = 0; part < split->parts; part++) {
         const nn_rows slab = slab_of(&fno->run.program, part);
         void *from = part == split->part ? x->data : nn_data(fno, op->scratch[0]);
-        const tg_shape shape = {
-            2, {fno->run.batch * x->channels, x->planes * slab.count * row}};
+        const tg_shape shape = {2, {fno->run.batch * x->channels, x->planes * slab.count * row}};
         const tg_tensor values = tg_backend_view(fno->be, x->dtype, &shape, from);
         TG_CALL(tg_comm_broadcast(split->comm, part, &values));
         TG_CALL(copy_slab(fno, x, slab, false, from, nn_data(fno, op->out[0])));

@@ -37,9 +37,8 @@ struct blas_types {
 };
 
 static blas_types blas_types_of(const tg_backend *be, const tg_gemm *g) {
-    const cublasComputeType_t f32 = be->math == TG_MATH_TF32 && !g->is_full
-                                        ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                        : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t f32 =
+        be->math == TG_MATH_TF32 && !g->is_full ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     switch (g->dtype) {
     case TG_F64:
         return {CUDA_R_64F, CUBLAS_COMPUTE_64F};

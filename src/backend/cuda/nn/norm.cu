@@ -326,7 +326,7 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
         return TG_OK;
     }
     write_dx<<<blocks, THREADS, 0, cuda_stream(be)>>>(s, op->stats, weight, sums, x, dy,
-                                             static_cast<T *>(op->dx));
+                                                      static_cast<T *>(op->dx));
     return CUDA_LAUNCHED(be, "normalising backwards");
 }
 

@@ -123,8 +123,15 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     if (status != TG_OK) {
         return status;
     }
-    embed_sizes s = {op->batch, op->channels + op->ndim, 1, op->channels, {1, 1, 1}, {1, 1, 1},
-                     {op->first, 0, 0}, {op->whole, op->grid[1], op->grid[2]}, op->unit};
+    embed_sizes s = {op->batch,
+                     op->channels + op->ndim,
+                     1,
+                     op->channels,
+                     {1, 1, 1},
+                     {1, 1, 1},
+                     {op->first, 0, 0},
+                     {op->whole, op->grid[1], op->grid[2]},
+                     op->unit};
     for (int j = op->ndim - 1; j >= 0; j--) {
         s.grid[j] = op->grid[j];
         s.inner[j] = s.points;
