@@ -50,6 +50,7 @@ static tg_status add_over_parts(void *user, const tg_tensor *values) {
 
 void tg_exchange_destroy(tg_exchange **exchange) {
     if (exchange && *exchange) {
+        (*exchange)->optim->parts_adder = (tg_adder){0};
         tg_mem_free((*exchange)->ctx, (*exchange)->news);
         tg_mem_free((*exchange)->ctx, (*exchange)->due);
         tg_mem_free((*exchange)->ctx, (*exchange)->facts);

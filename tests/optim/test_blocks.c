@@ -389,7 +389,10 @@ static int save(member *m) {
     tg_archive *gathered = NULL, *archive = NULL;
     int errors = 0;
     if (m->comm) {
+        const size_t held = tg_context_memory(m->ctx, TG_HOST).current[TG_MEM_DATA];
         errors += tg_exchange_gather_state(m->comm, m->optim, TG_OK, &gathered) != TG_OK;
+        const size_t most = tg_context_memory(m->ctx, TG_HOST).peak[TG_MEM_DATA] - held;
+        errors += m->rank == 0 && (most > m->planned.elsewhere || most < m->planned.elsewhere / 2);
     }
     if (m->rank == 0) {
         m->optim->gathered = gathered;
