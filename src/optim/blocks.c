@@ -88,6 +88,19 @@ tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t number, bool is_o
 
 /* ---- moments ---- */
 
+size_t tg_block_saving_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_shape tensor = tg_whole_shape(setup, param);
+    const tg_moments block = tg_moments_plan_dense(setup, param, &param->shape),
+                     whole = tg_moments_plan_dense(setup, param, &tensor);
+    size_t bytes = 0;
+    for (int i = 0; tg_is_dense_block(setup, param) && i < block.rule->states; i++) {
+        const int64_t reals =
+            block.at[i].reals + (tg_moment_codec(&block, i)->encode ? whole.at[i].reals : 0);
+        bytes = tg_max_size(bytes, (size_t)reals * tg_dtype_size(block.real));
+    }
+    return bytes;
+}
+
 tg_block_rows tg_moment_get_rows(const tg_optim *optim, const tg_slot *slot, int i) {
     const tg_rule *rule = slot->moments.rule;
     const int64_t reals = slot->moments.at[i].reals;
@@ -193,6 +206,11 @@ tg_status tg_moment_save(tg_optim *optim, const tg_slot *slot, int i, tg_tensor 
     tg_state_part parts[2] = {0};
     tg_tensor arrays[2] = {0};
     TG_TRY(find_parts(optim, slot, i, &parts[0], &parts[1]));
+    if (!tg_moment_codec(&slot->moments, i)->encode) { /* stored as they are */
+        reals->dtype = parts[0].dtype;
+        reals->shape = parts[0].shape;
+        return tg_archive_take(archive, parts[0].name, reals);
+    }
     for (int k = 0; k < 2; k++) {
         TG_TRY(parts[k].shape.ndim > 0 ? tg_tensor_create(optim->ctx, TG_MEM_DATA, parts[k].dtype,
                                                           &parts[k].shape, &arrays[k])

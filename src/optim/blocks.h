@@ -30,6 +30,9 @@ TG_NODISCARD tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t numb
 
 /* ---- moments of dense blocks, in a file those of the whole tensor ---- */
 
+/* Bytes on the host of the rank that saves, for a time, besides the arrays in the file. */
+size_t tg_block_saving_bytes(const tg_optim_setup *setup, const tg_optim_param *param);
+
 /* Of moment i of a parameter, in reals. */
 tg_block_rows tg_moment_get_rows(const tg_optim *optim, const tg_slot *slot, int i);
 

@@ -266,7 +266,7 @@ static void add_refresh(tg_optim_memory *out, size_t held, const tg_projector_by
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
-    size_t sums = 0, small = 0;
+    size_t sums = 0, small = 0, saving = 0;
     int *owner = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
     TG_TRY(tg_shard_assign(ctx, setup, owner));
@@ -277,6 +277,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         slot_plan plan;
         TG_TRY(plan_slot(ctx, setup, i, &plan));
         add_state(out, setup, param, owner[i], &plan);
+        saving = tg_max_size(saving, tg_block_saving_bytes(setup, param));
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
@@ -291,6 +292,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
+    out->elsewhere += saving;
     out->step_work = small_offset(scratch) + small;
     tg_workspace_reserve(scratch, small > 0 ? out->step_work : 0, 0, 0);
 fail:

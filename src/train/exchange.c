@@ -50,6 +50,7 @@ static tg_status add_over_parts(void *user, const tg_tensor *values) {
 
 void tg_exchange_destroy(tg_exchange **exchange) {
     if (exchange && *exchange) {
+        (*exchange)->optim->parts_adder = (tg_adder){0};
         tg_mem_free((*exchange)->ctx, (*exchange)->news);
         tg_mem_free((*exchange)->ctx, (*exchange)->due);
         tg_mem_free((*exchange)->ctx, (*exchange)->facts);
@@ -85,6 +86,40 @@ static tg_status check_ranks(tg_context *ctx, const tg_step_config *config) {
     return TG_OK;
 }
 
+/* The blocks of a tensor follow each other in the order of the parts, and are all of it. */
+static tg_status check_blocks(const tg_exchange *x) {
+    const int parts = x->optim->parts, part = tg_comm_rank(x->domain);
+    double *rows = NULL;
+    tg_status status = TG_NEW(x->ctx, TG_MEM_OTHER, rows, parts);
+    TG_TRY(tg_comm_agree(x->domain, status));
+    for (int i = 0; i < x->optim->slot_count; i++) {
+        const tg_slot *slot = &x->optim->slots[i];
+        const tg_tensor values = {.dtype = TG_F64, .shape = {1, {parts}}, .data = rows};
+        double before = 0.0, all = 0.0;
+        if (slot->block.whole == 0) {
+            continue;
+        }
+        memset(rows, 0, (size_t)parts * sizeof *rows);
+        rows[part] = (double)slot->shape.dim[slot->block.dim];
+        TG_TRY(tg_comm_all_reduce(x->domain, TG_COMM_SUM, &values));
+        for (int p = 0; p < parts; p++) {
+            before += p < part ? rows[p] : 0.0;
+            all += rows[p];
+        }
+        if (before != (double)slot->block.first || all != (double)slot->block.whole) {
+            status = tg_fail(x->ctx, TG_E_ARGUMENT,
+                             "step: the blocks of %s have %.0f rows of %lld; that of part %d "
+                             "begins at row %lld, those before it have %.0f",
+                             slot->name, all, (long long)slot->block.whole, part,
+                             (long long)slot->block.first, before);
+        }
+    }
+    status = tg_comm_agree(x->domain, status);
+fail:
+    tg_mem_free(x->ctx, rows);
+    return status;
+}
+
 tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool overlaps,
                              tg_exchange **out) {
     tg_status status = TG_OK;
@@ -106,6 +141,7 @@ tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config, bool
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->facts, optim->slot_count));
+    TG_TRY(optim->parts > 1 ? check_blocks(x) : TG_OK);
     *out = x;
     return TG_OK;
 fail:

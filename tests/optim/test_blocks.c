@@ -30,7 +30,7 @@ static const struct {
                      {"bias", {1, {37}}, false}};
 /* In place of the plane: with 3 dimensions of modes, with 8-bit moments, with moments that live on
  * one rank each though they are dense. */
-static const tg_shape space = {5, {3, 4, 5, 3, 2}}, medium = {4, {16, 16, 9, 8}},
+static const tg_shape space = {5, {3, 4, 5, 3, 2}}, medium = {4, {16, 16, 9, 4}},
                       large = {4, {32, 32, 9, 8}};
 
 /* The weights that come of a training: whole tensors, and those of each rank. */
@@ -45,6 +45,7 @@ typedef struct training {
     int gap;
     const char *backend; /* NULL: cpu */
     const tg_shape *plane;
+    bool begin_alike; /* a mistake: all blocks begin at row 0 */
     bool is_single, is_factored, shards, overlaps;
     double clip;
     int micro;       /* gradients per update, at least 1 */
@@ -103,7 +104,7 @@ static tg_optim_block block_of(const training *t, int param, int part, tg_shape 
     const int64_t rows = shape->dim[2];
     const int64_t first = rows * part / t->parts;
     shape->dim[2] = rows * (part + 1) / t->parts - first;
-    return (tg_optim_block){.dim = 2, .whole = rows, .first = first};
+    return (tg_optim_block){.dim = 2, .whole = rows, .first = t->begin_alike ? 0 : first};
 }
 
 /* The part of an array of the whole, `outer` times (whole, inner) values of two doubles each, or
@@ -388,7 +389,10 @@ static int save(member *m) {
     tg_archive *gathered = NULL, *archive = NULL;
     int errors = 0;
     if (m->comm) {
+        const size_t held = tg_context_memory(m->ctx, TG_HOST).current[TG_MEM_DATA];
         errors += tg_exchange_gather_state(m->comm, m->optim, TG_OK, &gathered) != TG_OK;
+        const size_t most = tg_context_memory(m->ctx, TG_HOST).peak[TG_MEM_DATA] - held;
+        errors += m->rank == 0 && (most > m->planned.elsewhere || most < m->planned.elsewhere / 2);
     }
     if (m->rank == 0) {
         m->optim->gathered = gathered;
@@ -738,9 +742,11 @@ TEST(a_state_may_be_saved_and_loaded_by_any_number_of_parts) {
                                 .shards = true,
                                 .last = 4},
                     1e-10);
-    static const char *const rules[] = {"lion", "apollo", "muon"};
-    for (int i = 0; i < 3; i++) {
-        compare_resumed(&(training){.settings = {{"name", "adam"}, {"rule", rules[i]}}, .gap = 3},
+    static const char *const rules[] = {"lion", "apollo", "apollo", "apollo", "muon"};
+    for (int i = 0; i < 5; i++) { /* of apollo, after a short update and after a long one */
+        compare_resumed(&(training){.settings = {{"name", "adam"}, {"rule", rules[i]}},
+                                    .gap = 3,
+                                    .last = 8 * i + 4},
                         1e-10);
     }
 }
@@ -748,7 +754,8 @@ TEST(a_state_may_be_saved_and_loaded_by_any_number_of_parts) {
 TEST(moments_may_be_kept_in_less) {
     static const char *const formats[] = {"8bit", "half"};
     for (int i = 0; i < 4; i++) {
-        const training how = {.settings = {{"name", i < 2 ? "adam" : "tensorgrad"},
+        const training how = {.settings = {{"name", i < 2 ? "adam" : "lowrank"},
+                                           {"rank", "0.9"},
                                            {"state_precision", formats[i % 2]}},
                               .gap = 3,
                               .plane = &medium,
@@ -813,6 +820,37 @@ TEST(blocks_that_do_not_fit_are_refused) {
     assert_int_equal(tg_exchange_create(keeper, &config, false, &exchange), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(keeper), "with an optimizer of 2 parts"));
     tg_optim_destroy(&optim);
+}
+
+/* A rank whose block begins where that of the other one does. */
+static void *be_wrong_rank(void *user) {
+    member *m = user;
+    (void)make_rank(m);
+    m->errors = strstr(tg_context_error(m->ctx), "that of part 1 begins at row 0") == NULL;
+    end_rank(m);
+    return NULL;
+}
+
+TEST(blocks_are_all_of_a_tensor) {
+    static results nothing;
+    training how = {.settings = {{"name", "adam"}},
+                    .gap = 1000,
+                    .parts = 2,
+                    .groups = 1,
+                    .begin_alike = true,
+                    .to = &nothing};
+    member members[2];
+    pthread_t threads[2];
+    make_groups(&how);
+    for (int i = 0; i < 2; i++) {
+        members[i] = (member){.t = &how, .rank = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, be_wrong_rank, &members[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(members[i].errors, 0);
+    }
+    end_groups(&how);
 }
 
 static int make_keeper(void **state) {
