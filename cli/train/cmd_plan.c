@@ -25,7 +25,7 @@ static const cli_option options[] = {
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
     CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
     CLI_OPTION_TEXT("split", 0, &split, NULL, "D",
-                    "of those: ranks that share each sample, or auto (distributed.split)", "1"),
+                    "of those, ranks that share each sample; or auto", "1"),
     CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
                     "with --ranks: bandwidth of a link per second, 25GB", NULL),
     CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
@@ -312,6 +312,23 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
     }
 }
 
+/* The smallest number of ranks that could share each sample with so many bytes on each; 0: none. */
+static int64_t find_split(tg_context *ctx, const subject *s, size_t bytes) {
+    static tg_train_memory memory; /* large */
+    tg_settings *shared = NULL;
+    int64_t found = 0;
+    tg_status status = tg_settings_copy(ctx, s->settings, &shared);
+    for (int parts = 2; parts <= 1024 && found == 0 && status == TG_OK; parts *= 2) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", parts);
+        status = tg_settings_set(shared, "distributed.split", text, "--fit");
+        status = status == TG_OK ? tg_train_plan(ctx, shared, parts, &memory) : status;
+        found = status == TG_OK && memory.peak_total[memory.place] <= bytes ? parts : 0;
+    }
+    tg_settings_destroy(&shared);
+    return found;
+}
+
 static int run_fit(tg_context *ctx, const subject *s, bool json) {
     double bytes = 0.0;
     cli_fit found;
@@ -327,11 +344,18 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
         const char *with = cli_proposal_arguments(&found.smallest, text, sizeof text);
         cli_bytes_text((uint64_t)bytes, room);
         cli_bytes_text(found.now.peak, peak);
-        return *with
-                   ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s",
-                              s->name, room, peak, cli_bytes_text(found.smallest.peak, least), with)
-                   : cli_fail("%s does not fit in %s: it takes %s, whatever is set", s->name, room,
-                              peak);
+        const int64_t parts = find_split(ctx, s, (size_t)bytes);
+        char sharing[96] = "";
+        if (parts > 0) {
+            snprintf(sharing, sizeof sharing,
+                     "; %lld ranks that share each sample fit (--ranks, --split)",
+                     (long long)parts);
+        }
+        return *with ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s%s",
+                                s->name, room, peak, cli_bytes_text(found.smallest.peak, least),
+                                with, sharing)
+                     : cli_fail("%s does not fit in %s: it takes %s, whatever is set%s", s->name,
+                                room, peak, sharing);
     }
     print_fit(s, &found, (size_t)bytes, json);
     return CLI_OK;
@@ -412,11 +436,10 @@ const cli_command cli_cmd_plan = {
         "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
         "cheapest first: precision, activation checkpointing, smaller batches with accumulation,\n"
         "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
-        "smallest size it can reach.\n\n"
+        "smallest size it can reach, and how many ranks could share each sample in BYTES each.\n\n"
         "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency. Of "
-        "the\n"
-        "ranks, --split D lets D share each sample; the rank that needs most is reported.\n\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n"
+        "With --split D of the P share each sample, and the one that needs most is reported.\n\n"
         "--paths takes two steps on random data, so the step has to fit here, and prints which of\n"
         "its implementations the backend used for each op; for cuda there must be a GPU.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"

@@ -40,28 +40,27 @@ same_curves() {
 
 # Groups of all ranks and several groups, uneven slabs and blocks; the last batch of 6 is 2, 2, 1 and 1 samples.
 train 1 1 one
-for how in '2 2' '3 3' '4 4' '4 2' '2 auto'; do
+for how in '3 3' '4 4' '4 2' '2 auto'; do
     read -r ranks split <<<"$how"
     train "$ranks" "$split" "adam$ranks$split"
     same_curves 1e-9 one "adam$ranks$split"
 done
-for options in '--opt.accumulation_steps 2 --opt.max_grad_norm 0.5' '--fno.norm instance_norm --fno.domain_padding 0.2' \
-    '--opt.name tensorgrad' '--opt.name galore' \
-    '--opt.name tensorgrad --opt.update_proj_gap 4 --distributed.shard_state true'; do
-    read -ra list <<<"$options"
+for options in '3 3 --opt.accumulation_steps 2 --opt.max_grad_norm 0.5' \
+    '4 2 --fno.norm instance_norm --fno.domain_padding 0.2' \
+    '3 3 --opt.name tensorgrad' '4 2 --opt.name galore --distributed.overlap true' \
+    '4 2 --opt.name tensorgrad --opt.update_proj_gap 4 --distributed.shard_state true'; do
+    read -ra words <<<"$options"
     most=1e-9
     [[ $options != *gap* ]] || most=1e-6
-    train 1 1 alone --force "${list[@]}"
-    train 3 3 three --force "${list[@]}"
-    train 4 2 groups --force "${list[@]}"
-    same_curves $most alone three
-    same_curves $most alone groups
+    train 1 1 alone --force "${words[@]:2}"
+    train "${words[@]:0:2}" shared --force "${words[@]:2}"
+    same_curves $most alone shared
 done
 
 # A checkpoint has no trace of the ranks: it goes on, and is evaluated, with any others.
 for method in adam tensorgrad; do
     train 1 1 whole --force --opt.name $method
-    for how in '1 1' '3 3' '4 2'; do
+    for how in '1 1' '3 3'; do
         read -r ranks split <<<"$how"
         train 4 4 part --force --opt.name $method --opt.n_epochs 2
         train "$ranks" "$split" part --opt.name $method --resume auto
