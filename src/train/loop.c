@@ -100,11 +100,11 @@ static bool is_read_once(const tg_trainer *t) {
     return !(loop->max_grad_norm > 0.0) && loop->rollout_steps == 1;
 }
 
-/* The part of a batch that needs no other rank. */
+/* The part of a batch that needs no other rank; of a sample over several, once all have read it. */
 static tg_status begin_batch(tg_trainer *t) {
     tg_tensor x, y;
     const tg_status status = tg_prefetch_next(t->prefetch, &x, &y);
-    TG_CALL(t->split.comm ? tg_comm_agree(t->split.comm, status) : status); /* forward sends */
+    TG_CALL(t->split.comm ? tg_trainer_agree(t, status) : status);
     TG_CALL(tg_model_place_points(t->model, &x, NULL));
     TG_CALL(tg_step_forward(t->step, &x, &y));
     return is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK;
@@ -113,7 +113,8 @@ static tg_status begin_batch(tg_trainer *t) {
 /* One batch: an update or, with accumulation, a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
-    TG_CALL(tg_trainer_agree(t, begin_batch(t)));
+    const tg_status status = begin_batch(t);
+    TG_CALL(t->split.comm ? status : tg_trainer_agree(t, status)); /* others may be in forward */
     TG_CALL(finish_batch(t)); /* the previous batch */
     TG_CALL(set_rates(t));
     p->batch++;

@@ -256,9 +256,9 @@ static tg_status add_network(planner *p) {
 /* Bytes of sums exchanged in an update. */
 static void add_sums(const planner *p, const tg_optim_setup *setup) {
     /* per batch: two votes and the stop flag; of groups the samples, the number with a full part,
-     * and the loss; two votes of each group; two more votes after decompositions */
-    const bool is_split = nn_is_split(&p->split), is_alone = tg_run_groups(&p->config) == 1;
-    const size_t numbers = 3 + (is_alone ? 0 : 3) + (is_split ? 2 : 0);
+     * and the loss; two more votes after decompositions */
+    const bool is_alone = tg_run_groups(&p->config) == 1;
+    const size_t numbers = is_alone ? 3 : 6;
     const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
     for (int i = 0; i < setup->param_count; i++) {
