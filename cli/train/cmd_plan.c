@@ -12,6 +12,7 @@ static const char *method;
 static const char *fit;
 static int64_t batch;
 static int64_t ranks = 1;
+static const char *split;
 static const char *link_speed;
 static const char *step_ms;
 static bool shows_paths;
@@ -23,6 +24,8 @@ static const cli_option options[] = {
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
     CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
+    CLI_OPTION_TEXT("split", 0, &split, NULL, "D",
+                    "of those, ranks that share each sample; or auto", "1"),
     CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
                     "with --ranks: bandwidth of a link per second, 25GB", NULL),
     CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
@@ -77,9 +80,13 @@ static int read_speeds(speeds *out) {
 }
 
 /* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of the
- * reduced bytes. With sharded state half of that are the updates that return. */
+ * reduced bytes; with sharded state half of that are the updates that return. Of what the D ranks
+ * of a sample exchange, each sends and receives (D - 1) / D. */
 static double exchange_time(const tg_train_memory *m, const speeds *at) {
-    return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
+    const double parts = (double)m->parts;
+    return (2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent +
+            (parts - 1.0) / parts * (double)m->sent_split) /
+           at->link;
 }
 
 /* Nothing is sent while something is computed. */
@@ -92,6 +99,10 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
     printf("\n%lld ranks: each sends %s in a step (%s without compression), %s when it refreshes\n",
            (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
            cli_bytes_text(m->sent_refresh, refresh));
+    if (m->parts > 1) {
+        printf("groups of %d share a sample, and exchange %s more in a step\n", m->parts,
+               cli_bytes_text(m->sent_split, sent));
+    }
     if (m->sent_updates > 0) {
         printf("moments live on one rank each, rank 0 has most of them; updates of %s are sent "
                "back\n",
@@ -111,7 +122,8 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
 static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
     json_t *object =
         cli_json_new(KV("count", ranks), KV("sent", m->sent), KV("sent_dense", m->sent_dense),
-                     KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates));
+                     KV("sent_refresh", m->sent_refresh), KV("sent_updates", m->sent_updates),
+                     KV("split", m->parts), KV("sent_split", m->sent_split));
     if (at->link > 0.0) {
         cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
     }
@@ -300,6 +312,23 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
     }
 }
 
+/* The smallest number of ranks that could share each sample with so many bytes on each; 0: none. */
+static int64_t find_split(tg_context *ctx, const subject *s, size_t bytes) {
+    static tg_train_memory memory; /* large */
+    tg_settings *shared = NULL;
+    int64_t found = 0;
+    tg_status status = tg_settings_copy(ctx, s->settings, &shared);
+    for (int parts = 2; parts <= 1024 && found == 0 && status == TG_OK; parts *= 2) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", parts);
+        status = tg_settings_set(shared, "distributed.split", text, "--fit");
+        status = status == TG_OK ? tg_train_plan(ctx, shared, parts, &memory) : status;
+        found = status == TG_OK && memory.peak_total[memory.place] <= bytes ? parts : 0;
+    }
+    tg_settings_destroy(&shared);
+    return found;
+}
+
 static int run_fit(tg_context *ctx, const subject *s, bool json) {
     double bytes = 0.0;
     cli_fit found;
@@ -315,11 +344,18 @@ static int run_fit(tg_context *ctx, const subject *s, bool json) {
         const char *with = cli_proposal_arguments(&found.smallest, text, sizeof text);
         cli_bytes_text((uint64_t)bytes, room);
         cli_bytes_text(found.now.peak, peak);
-        return *with
-                   ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s",
-                              s->name, room, peak, cli_bytes_text(found.smallest.peak, least), with)
-                   : cli_fail("%s does not fit in %s: it takes %s, whatever is set", s->name, room,
-                              peak);
+        const int64_t parts = find_split(ctx, s, (size_t)bytes);
+        char sharing[96] = "";
+        if (parts > 0) {
+            snprintf(sharing, sizeof sharing,
+                     "; %lld ranks that share each sample fit (--ranks, --split)",
+                     (long long)parts);
+        }
+        return *with ? cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s%s",
+                                s->name, room, peak, cli_bytes_text(found.smallest.peak, least),
+                                with, sharing)
+                     : cli_fail("%s does not fit in %s: it takes %s, whatever is set%s", s->name,
+                                room, peak, sharing);
     }
     print_fit(s, &found, (size_t)bytes, json);
     return CLI_OK;
@@ -365,6 +401,9 @@ static int run(const cli_call *call) {
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     s.name = preset ? preset : source.config;
     code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
+    if (code == CLI_OK && split) {
+        code = cli_code(ctx, tg_settings_set(s.settings, "distributed.split", split, "--split"));
+    }
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
@@ -397,15 +436,17 @@ const cli_command cli_cmd_plan = {
         "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
         "cheapest first: precision, activation checkpointing, smaller batches with accumulation,\n"
         "compressed moments. Its times are rough. If nothing fits it fails and reports the\n"
-        "smallest size it can reach.\n\n"
+        "smallest size it can reach, and how many ranks could share each sample in BYTES each.\n\n"
         "--ranks reports the memory of one of P processes, and the bytes that each sends; with\n"
-        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n"
+        "With --split D of the P share each sample, and the one that needs most is reported.\n\n"
         "--paths takes two steps on random data, so the step has to fit here, and prints which of\n"
         "its implementations the backend used for each op; for cuda there must be a GPU.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"
-                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n",
+                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n"
+                "  tgrad plan --preset ns1024 --opt adam --ranks 4 --split 4\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
     .run = run,

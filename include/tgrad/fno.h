@@ -198,6 +198,8 @@ typedef struct tg_fno_param {
                          optimizer writes it between two steps or when it receives the gradient */
     bool spectral;    /* a dense spectral weight, whose gradients come factored, or the core of a
                          factorized one: optimizers compress these */
+    int64_t first, whole; /* of a run that splits samples over ranks: dimension 2 has rows first ..
+                             of `whole`, those of this rank; whole 0: it has all */
 } tg_fno_param;
 
 TG_API int tg_fno_param_count(const tg_fno *fno);

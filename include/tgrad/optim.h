@@ -123,6 +123,15 @@ typedef struct tg_optim_param {
     int group;
 } tg_optim_param;
 
+/* Domain-parallel training: a parameter of this rank is a block of a tensor, whose rows are spread
+ * over ranks. Its weight and gradient are those of the block; factors, index sets, compressed
+ * values and the rule are those of the whole tensor. */
+typedef struct tg_optim_block {
+    int dim;       /* of the tensor; 2, the first of the modes, for spectral weights */
+    int64_t whole; /* rows of the whole tensor; 0: the parameter is whole */
+    int64_t first; /* row of the whole tensor that is the block's row 0 */
+} tg_optim_block;
+
 typedef struct tg_optim_setup {
     size_t size; /* of the struct, see status.h */
     const tg_optim_config *groups;
@@ -144,6 +153,9 @@ typedef struct tg_optim_setup {
     int shard_rank, shard_ranks; /* of several ranks that accumulate, 2 or more: the moments of a
                                     projected or large parameter live on one of them, and this is
                                     rank shard_rank; updates are made by a tg_step with a comm */
+    const tg_optim_block *blocks; /* (param_count) NULL: every parameter is whole. Blocks are of an
+                                     optimizer that accumulates, updated by a tg_step with a comm */
+    int parts; /* blocks of a tensor: rank r has part r % parts. 0 or 1: every parameter is whole */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -177,7 +189,7 @@ typedef struct tg_optim_memory {
     tg_shared_workspace shared;
     size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
     /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
-     * one, and bytes of an update that their owners send. */
+     * one (with blocks: those of whole tensors), and bytes of an update that their owners send. */
     int sharded;
     size_t elsewhere, updates;
     tg_clamped_rank clamped;

@@ -85,6 +85,11 @@ typedef struct tg_step_config {
                                                          y's and encoded by x's. NULL: none */
     bool overlaps; /* of several ranks: sums of a layer travel while those of the next are computed;
                       the same numbers. Not of rollouts, nor if `accumulates` */
+    tg_comm *domain;   /* of an optimizer with blocks: the ranks of `comm` that share a sample, and
+                          tensors: rank d of D of the group g is rank g D + d of `comm`. They have
+                          the same batches and losses. NULL: only this one */
+    tg_comm *replicas; /* .. and those of all groups with the same blocks, in the order of `comm`.
+                          NULL: only this one */
 } tg_step_config;
 
 typedef struct tg_step_result {

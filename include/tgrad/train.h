@@ -209,11 +209,15 @@ typedef struct tg_train_memory {
                             and values are copied beside it */
     size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
                             moments copy to all beside it (tg_comm_stats.copied) */
+    size_t sent_split;   /* distributed.split: what the ranks of a sample add up and copy in a step
+                            (reduced and copied) beside it */
+    int parts;           /* .. of which there are so many; 1: not split */
     int64_t samples;     /* of the first training set; 0: not known from its file or data.n_train */
 } tg_train_memory;
 
 /* The memory of a run with these settings: the ledger counts the same, but for category other. Only
- * the headers of data files are read. Of several ranks: the first one. */
+ * the headers of data files are read. Of several ranks: the one that needs most, which is the first
+ * or, of those that share a sample, the last one. */
 TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
                                             tg_train_memory *out);
 

@@ -51,6 +51,7 @@ typedef struct tg_gemm {
     void *c;
     int64_t ldc, stride_c;
     int64_t batch;
+    bool is_full; /* factors are never rounded to TF32 */
 } tg_gemm;
 
 /* ---- Fourier transforms, pruned to the kept modes ---- */

@@ -65,6 +65,16 @@ tg_status tg_check_norm(tg_context *ctx, const tg_norm *op) {
     return check_layer(ctx, "norm", op->dtype, op->store);
 }
 
+void tg_norm_means(const tg_norm *op, int64_t group, double *sum, double *sum_n) {
+    if (op->part == TG_NORM_MEASURE) {
+        op->means[2 * group] = *sum;
+        op->means[2 * group + 1] = *sum_n;
+    } else if (op->part == TG_NORM_APPLY) {
+        *sum = op->means[2 * group];
+        *sum_n = op->means[2 * group + 1];
+    }
+}
+
 tg_status tg_check_mlp(tg_context *ctx, const tg_mlp *op) {
     TG_CALL(check_layer(ctx, "mlp", op->dtype, op->x_store));
     return tg_check_store(ctx, "mlp", op->dtype, op->y_store);

@@ -19,6 +19,8 @@ TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtyp
 TG_NODISCARD tg_status tg_check_skip(tg_context *ctx, const tg_skip *op);
 TG_NODISCARD tg_status tg_check_mlp(tg_context *ctx, const tg_mlp *op);
 TG_NODISCARD tg_status tg_check_norm(tg_context *ctx, const tg_norm *op);
+/* Writes the means of a group of a norm that is measured, reads those of one that is applied. */
+void tg_norm_means(const tg_norm *op, int64_t group, double *sum, double *sum_n);
 TG_NODISCARD tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op);
 TG_NODISCARD tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
                                        const tg_grad_source *source);

@@ -41,14 +41,16 @@ typedef struct tg_box {
 } tg_box;
 
 /* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), followed by one channel
- * unit * i_j / grid_j per dimension j. Without x the first channels of y are unchanged. */
+ * unit * i_j / grid_j per dimension j. Without x the first channels of y are unchanged. The grid is
+ * rows `first` .. of one with `whole` rows in dimension 0. */
 typedef struct tg_embed {
     tg_dtype dtype;
     int64_t batch, channels;
     int ndim; /* 1 .. 3 */
     int64_t grid[3];
-    double unit;   /* 1; 0 for the plane of imaginary parts */
-    const void *x; /* may be NULL */
+    int64_t first, whole; /* 0 and grid[0] for all of it */
+    double unit;          /* 1; 0 for the plane of imaginary parts */
+    const void *x;        /* may be NULL */
     void *y;
 } tg_embed;
 
@@ -191,12 +193,20 @@ typedef struct tg_block_back {
     bool x_quantized;            /* x is quantized to 8 bits (quantize.h), dx elsewhere */
 } tg_block_back;
 
+/* A norm whose groups are spread over several arrays is computed in two calls for each. */
+typedef enum tg_norm_part {
+    TG_NORM_ALL,
+    TG_NORM_MEASURE, /* stats of these pixels; backward the means, dweight and dbias of them */
+    TG_NORM_APPLY    /* y from given stats; backward dx from given means */
+} tg_norm_part;
+
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
  * pixels of a channel of a sample (per_channel: instance norm) or over the whole sample (one
  * group). Backward reads x, stats and dy. */
 typedef struct tg_norm {
     tg_dtype dtype;
     bool backward;
+    tg_norm_part part;
     int64_t batch, channels, pixels;
     bool per_channel;
     double eps;
@@ -207,7 +217,9 @@ typedef struct tg_norm {
     const void *dy;
     void *dweight, *dbias; /* (channels), +=; may be NULL */
     void *dx;              /* may be x or dy */
-    tg_storage store;      /* of x, y, dy and dx */
+    double *means;    /* (groups, 2) of parts, backward: mean of dn and of dn n, dn = dy weight,
+                         n = the normalised x */
+    tg_storage store; /* of x, y, dy and dx */
 } tg_norm;
 
 /* The spectral convolution at the kept modes, all arrays complex:

@@ -109,6 +109,30 @@ tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
     return TG_OK;
 }
 
+tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out) {
+    tg_status status = TG_OK;
+    tg_comm *sub = NULL;
+    *out = NULL;
+    if (ranks == 1) {
+        return tg_comm_create_self(comm->ctx, out);
+    }
+    TG_TRY(tg_comm_begin(comm->ctx, NULL, &sub));
+    sub->timeout = comm->timeout;
+    status = comm->ops->split ? comm->ops->split(comm, color, ranks, sub) : TG_E_UNSUPPORTED;
+    if (status == TG_E_UNSUPPORTED) {
+        status = tg_fail(comm->ctx, status,
+                         "communicator: %d ranks over %s cannot be split into parts of %d",
+                         comm->ranks, comm->transport, ranks);
+    }
+    TG_TRY(status);
+    TG_CALL(tg_comm_finish(&sub, out));
+    (*out)->whole = comm;
+    return TG_OK;
+fail:
+    tg_comm_destroy(&sub);
+    return status;
+}
+
 void tg_comm_abort(tg_comm *comm) {
     if (comm) {
         comm->is_broken = true;
@@ -192,22 +216,30 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
                         .root = c->root,
                         .dtype = c->dtype}; /* the buffer is reused at once */
     TG_CALL(tg_backend_get(comm->ctx, &be));
-    if (!comm->stage) {
-        comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
-        TG_CALL(comm->stage ? TG_OK : TG_E_MEMORY);
+    tg_comm *owner = comm->whole ? comm->whole : comm;
+    if (!owner->stage) {
+        owner->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
+        TG_CALL(owner->stage ? TG_OK : TG_E_MEMORY);
     }
     for (int64_t i = 0; i < n; i += most) {
         const int64_t count = n - i < most ? n - i : most;
         char *piece = (char *)x + i * size;
         if (gives(comm, c)) {
-            TG_CALL(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
+            TG_CALL(be->ops->download(be, owner->stage, piece, (size_t)(count * size)));
         }
-        TG_CALL(run(comm, comm->ops, &whole, count, comm->stage));
+        TG_CALL(run(comm, comm->ops, &whole, count, owner->stage));
         if (gets(comm, c)) {
-            TG_CALL(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
+            TG_CALL(be->ops->upload(be, piece, owner->stage, (size_t)(count * size)));
         }
     }
     return TG_OK;
+}
+
+/* Breaks it and what it is a part of. */
+static void break_if(tg_comm *comm, tg_status status) {
+    for (; comm && status != TG_OK; comm = comm->whole) {
+        comm->is_broken = true;
+    }
 }
 
 static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
@@ -218,7 +250,7 @@ static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) 
     const tg_status status = is_direct             ? run(comm, comm->device, c, n, x)
                              : c->place == TG_HOST ? run(comm, comm->ops, c, n, x)
                                                    : run_staged(comm, c, n, x);
-    comm->is_broken |= status != TG_OK;
+    break_if(comm, status);
     return status;
 }
 
@@ -266,11 +298,14 @@ static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values
     return TG_OK;
 }
 
-static void count(tg_comm *comm, double start, const tg_tensor *values, int64_t *bytes) {
-    comm->stats.calls++;
-    comm->stats.seconds += tg_seconds() - start;
-    if (bytes) {
-        *bytes += (int64_t)tg_tensor_bytes(values);
+/* In its own statistics and in those of what it is a part of. */
+static void count(tg_comm *comm, double start, int64_t reduced, int64_t copied) {
+    const double seconds = tg_seconds() - start;
+    for (; comm; comm = comm->whole) {
+        comm->stats.calls++;
+        comm->stats.seconds += seconds;
+        comm->stats.reduced += reduced;
+        comm->stats.copied += copied;
     }
 }
 
@@ -288,7 +323,7 @@ static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor
                              (char *)values->data + (size_t)part.first * size));
     }
     TG_CALL(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
-    count(comm, start, values, &comm->stats.reduced);
+    count(comm, start, (int64_t)tg_tensor_bytes(values), 0);
     return TG_OK;
 }
 
@@ -323,7 +358,7 @@ tg_status tg_comm_end_sums(tg_comm *comm) {
     const double start = tg_seconds();
     tg_status status = end_sums(comm, comm->ops);
     status = status == TG_OK ? end_sums(comm, comm->device) : status;
-    comm->is_broken |= status != TG_OK;
+    break_if(comm, status);
     comm->stats.seconds += tg_seconds() - start;
     return status;
 }
@@ -370,7 +405,7 @@ tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
         TG_CALL(
             run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
     }
-    count(comm, start, values, &comm->stats.copied);
+    count(comm, start, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
 }
 
@@ -385,7 +420,7 @@ tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
                     .place = values->place};
     TG_CALL(check(comm, c.name, root, values));
     TG_CALL(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
-    count(comm, start, values, &comm->stats.copied);
+    count(comm, start, 0, (int64_t)tg_tensor_bytes(values));
     return TG_OK;
 }
 
@@ -397,9 +432,9 @@ tg_status tg_comm_barrier(tg_comm *comm) {
     TG_CALL(check(comm, "barrier", 0, &nothing));
     if (comm->ranks > 1) {
         status = comm->ops->barrier(comm);
-        comm->is_broken |= status != TG_OK;
+        break_if(comm, status);
     }
-    count(comm, start, &nothing, NULL);
+    count(comm, start, 0, 0);
     return status;
 }
 
@@ -480,9 +515,27 @@ static void close_callbacks(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->state);
 }
 
+/* The functions know no parts, but can serve all ranks as one. */
+static tg_status split_callbacks(tg_comm *comm, int color, int ranks, tg_comm *sub) {
+    tg_comm_callbacks *own = NULL;
+    (void)color;
+    if (ranks != comm->ranks) {
+        return TG_E_UNSUPPORTED;
+    }
+    TG_CALL(TG_NEW(comm->ctx, TG_MEM_OTHER, own, 1));
+    *own = *(const tg_comm_callbacks *)comm->state;
+    sub->ops = comm->ops;
+    sub->state = own;
+    sub->rank = comm->rank;
+    sub->ranks = comm->ranks;
+    snprintf(sub->transport, sizeof sub->transport, "%s", comm->transport);
+    return TG_OK;
+}
+
 static const tg_comm_ops callback_ops = {.reduce = call_reduce,
                                          .broadcast = call_broadcast,
                                          .barrier = call_barrier,
+                                         .split = split_callbacks,
                                          .close = close_callbacks};
 
 tg_status tg_comm_create_callbacks(tg_context *ctx, const tg_comm_callbacks *callbacks,

@@ -22,12 +22,15 @@ typedef struct tg_comm_ops {
     tg_status (*group)(tg_comm *comm, bool begins);
     tg_status (*barrier)(tg_comm *comm); /* host transports */
     tg_status (*check)(tg_comm *comm);   /* failures of queued operations; NULL: none are queued */
-    void (*end_all)(tg_comm *comm);      /* may be NULL */
-    void (*close)(tg_comm *comm);        /* closes comm->state; may be NULL */
+    /* Opens `sub` for this rank and those of its color, `ranks` in all. NULL: it cannot. */
+    tg_status (*split)(tg_comm *comm, int color, int ranks, tg_comm *sub);
+    void (*end_all)(tg_comm *comm); /* may be NULL */
+    void (*close)(tg_comm *comm);   /* closes comm->state; may be NULL */
 } tg_comm_ops;
 
 struct tg_comm {
     tg_context *ctx;
+    tg_comm *whole; /* of a part, which its failures break, too */
     const tg_comm_ops *ops;
     void *state;               /* of the transport */
     const tg_comm_ops *device; /* for values on the device; NULL: staged through the host */
@@ -38,7 +41,7 @@ struct tg_comm {
     bool is_broken;  /* an operation failed: the ranks may be out of step */
     bool has_agreed; /* or all ranks know of a failure */
     bool is_queueing;
-    void *stage; /* staging buffer; NULL: never used */
+    void *stage; /* staging buffer, of parts the whole's; NULL: never used */
     tg_comm_stats stats;
     char transport[80];
 };
@@ -47,6 +50,10 @@ struct tg_comm {
 TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *config, tg_comm **out);
 /* Adds a transport and finds the ranks on the same machine. On failure, *comm is destroyed. */
 TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
+
+/* The ranks with the same `color`, in their order: `ranks` of them, the same number for every
+ * color. Every rank calls it. Values of a device go through the host. `comm` must live longer. */
+TG_NODISCARD tg_status tg_comm_split(tg_comm *comm, int color, int ranks, tg_comm **out);
 
 /* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but may return early: leave
  * the values alone until tg_comm_end_sums. All ranks begin sums in the same order. */

@@ -22,6 +22,7 @@ static const tg_library_row mpi_functions[] = {
     {"MPI_Comm_rank", offsetof(tg_mpi, comm_rank)},
     {"MPI_Comm_size", offsetof(tg_mpi, comm_size)},
     {"MPI_Comm_dup", offsetof(tg_mpi, comm_dup)},
+    {"MPI_Comm_split", offsetof(tg_mpi, comm_split)},
     {"MPI_Comm_free", offsetof(tg_mpi, comm_free)},
     {"MPI_Comm_set_errhandler", offsetof(tg_mpi, comm_set_errhandler)},
     {"MPI_Error_string", offsetof(tg_mpi, error_string)},

@@ -33,6 +33,7 @@ typedef struct tg_mpi {
     int (*comm_rank)(tg_mpi_handle comm, int *rank);
     int (*comm_size)(tg_mpi_handle comm, int *size);
     int (*comm_dup)(tg_mpi_handle comm, tg_mpi_handle *out);
+    int (*comm_split)(tg_mpi_handle comm, int color, int key, tg_mpi_handle *out);
     int (*comm_free)(tg_mpi_handle *comm);
     int (*comm_set_errhandler)(tg_mpi_handle comm, tg_mpi_handle handler);
     int (*error_string)(int code, char *text, int *length);

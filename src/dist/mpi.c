@@ -154,22 +154,23 @@ static void close_mpi(tg_comm *comm) {
     TG_FREE(comm->ctx, comm->state);
 }
 
+static tg_status split_mpi(tg_comm *comm, int color, int ranks, tg_comm *sub);
+
 static const tg_comm_ops mpi_ops = {.reduce = reduce,
                                     .begin_sum = begin_sum,
                                     .end_sums = end_sums,
                                     .broadcast = broadcast,
                                     .barrier = barrier,
+                                    .split = split_mpi,
                                     .end_all = end_all,
                                     .close = close_mpi};
 
 /* ---- life ---- */
 
-/* Duplicates the communicator, so that its messages do not mix with the caller's and the caller's
- * error handler stays. */
-static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
-    mpi_state *s = comm->state;
+/* Takes a communicator of its own. */
+static tg_status open_comm(tg_comm *comm) {
+    const mpi_state *s = comm->state;
     const tg_mpi *mpi = s->mpi;
-    TG_CALL(checked(comm, mpi, "MPI_Comm_dup", mpi->comm_dup(from, &s->comm)));
     TG_CALL(checked(comm, mpi, "MPI_Comm_set_errhandler",
                     mpi->comm_set_errhandler(s->comm, mpi->errors_return)));
     TG_CALL(checked(comm, mpi, "MPI_Comm_rank", mpi->comm_rank(s->comm, &comm->rank)));
@@ -177,6 +178,22 @@ static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
     comm->ops = &mpi_ops;
     snprintf(comm->transport, sizeof comm->transport, "%s", mpi->version);
     return TG_OK;
+}
+
+static tg_status split_mpi(tg_comm *comm, int color, int ranks, tg_comm *sub) {
+    (void)ranks;
+    const mpi_state *whole = comm->state;
+    mpi_state *state = NULL;
+    TG_CALL(TG_NEW(comm->ctx, TG_MEM_OTHER, state, 1));
+    *state = (mpi_state){.mpi = whole->mpi};
+    sub->state = state;
+    const int code = state->mpi->comm_split(whole->comm, color, comm->rank, &state->comm);
+    tg_status status = checked(comm, state->mpi, "MPI_Comm_split", code);
+    status = status == TG_OK ? open_comm(sub) : status;
+    if (status != TG_OK) {
+        TG_FREE(comm->ctx, sub->state);
+    }
+    return status;
 }
 
 static tg_status create(tg_context *ctx, const tg_comm_config *config, const tg_mpi *mpi,
@@ -188,7 +205,9 @@ static tg_status create(tg_context *ctx, const tg_comm_config *config, const tg_
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, state, 1));
     *state = (mpi_state){.mpi = mpi, .finalizes = finalizes};
     comm->state = state;
-    TG_TRY(open_comm(comm, from));
+    /* a duplicate: its messages do not mix with the caller's, whose error handler stays */
+    TG_TRY(checked(comm, mpi, "MPI_Comm_dup", mpi->comm_dup(from, &state->comm)));
+    TG_TRY(open_comm(comm));
     return tg_comm_finish(&comm, out);
 fail:
     tg_mem_free(ctx, state);

@@ -7,6 +7,19 @@
 #include "backend/tensor.h"
 #include "nn/network.h"
 
+/* A block of a weight begins with the numbers of its rows in the whole. */
+static tg_status init_block(const tg_fno *fno, const nn_param *param, tg_random op) {
+    const int64_t left = param->shape.dim[0] * param->shape.dim[1];
+    const int64_t row = tg_shape_numel(&param->shape) / (left * param->block.count);
+    op.n = param->block.count * row;
+    for (int64_t i = 0; i < left; i++) {
+        op.first = (uint64_t)((i * param->whole + param->block.first) * row);
+        TG_CALL(fno->be->ops->random(fno->be, &op));
+        op.x = nn_element(op.dtype, op.x, op.n);
+    }
+    return TG_OK;
+}
+
 static tg_status init_param(tg_fno *fno, int number) {
     const nn_param *param = &fno->model.params[number];
     const tg_backend_ops *ops = fno->be->ops;
@@ -25,21 +38,21 @@ static tg_status init_param(tg_fno *fno, int number) {
     case NN_INIT_SPECTRAL:
     case NN_INIT_NORMAL:
     case NN_INIT_UNIFORM:
-        return ops->random(fno->be, &op);
+        return param->whole > 0 ? init_block(fno, param, op) : ops->random(fno->be, &op);
     case NN_INIT_CONST:
         break;
     }
     return ops->fill(fno->be, param->dtype, n, (tg_scalar){param->scale, 0.0}, w);
 }
 
-tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
-    TG_NEED_OUT(ctx, out, ctx, config);
+tg_status nn_outline(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                     tg_fno **out) {
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
     fno->ctx = ctx;
     TG_TRY(tg_backend_get(ctx, &fno->be));
-    TG_TRY(nn_model_create(ctx, config, &fno->model));
+    TG_TRY(nn_model_create(ctx, config, split, &fno->model));
     *out = fno;
     return TG_OK;
 fail:
@@ -47,11 +60,21 @@ fail:
     return status;
 }
 
+tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
+    TG_NEED_OUT(ctx, out, ctx, config);
+    return nn_outline(ctx, config, NULL, out);
+}
+
 tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
     TG_NEED_OUT(ctx, out, ctx, config);
+    return nn_create(ctx, config, NULL, seed, out);
+}
+
+tg_status nn_create(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                    uint64_t seed, tg_fno **out) {
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
-    TG_TRY(tg_fno_outline(ctx, config, &fno));
+    TG_TRY(nn_outline(ctx, config, split, &fno));
     fno->seed = seed;
     TG_TRY(TG_BACKEND_ALLOC(fno->be, TG_MEM_WEIGHTS, fno->weights, fno->model.weight_bytes));
     for (int i = 0; i < fno->model.param_count; i++) {
@@ -106,7 +129,9 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
                           .shape = param->shape,
                           .weight = tg_backend_view(fno->be, param->dtype, &param->shape,
                                                     fno->weights ? nn_weight(fno, index) : NULL),
-                          .spectral = param->spectral};
+                          .spectral = param->spectral,
+                          .first = param->block.first,
+                          .whole = param->whole};
 }
 
 tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total) {
@@ -177,18 +202,37 @@ static tg_status check_range(tg_fno *fno, const char *name, const tg_tensor *sou
     return TG_OK;
 }
 
-static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name,
-                            const tg_tensor *source) {
+/* Copies rows of dimension 2 between a whole tensor on the host and a block of it. */
+static void copy_block(const tg_tensor *whole, nn_rows rows, bool inwards, tg_tensor *block) {
+    const int64_t left = whole->shape.dim[0] * whole->shape.dim[1];
+    const size_t stride = tg_tensor_bytes(whole) / (size_t)left;
+    const size_t row = stride / (size_t)whole->shape.dim[2], bytes = (size_t)rows.count * row;
+    for (int64_t i = 0; i < left; i++) {
+        char *outer = (char *)whole->data + (size_t)i * stride + (size_t)rows.first * row;
+        char *inner = (char *)block->data + (size_t)i * bytes;
+        memcpy(inwards ? outer : inner, inwards ? inner : outer, bytes);
+    }
+}
+
+static tg_status load_param(tg_fno *fno, int number, const char *name, const tg_tensor *source) {
     tg_status status = TG_OK;
-    tg_tensor copy = {0};
+    const nn_param *param = &fno->model.params[number];
+    const tg_fno_param facts = tg_fno_get_param(fno, number);
+    const tg_shape whole = nn_whole_shape(&facts);
+    tg_tensor copy = {0}, block = {0};
     char expected[96], found[96];
     if (!source) {
         return tg_fail(fno->ctx, TG_E_FORMAT, "%s: the parameter is missing", name);
     }
-    if (!tg_shape_equal(&source->shape, &param->shape)) {
+    if (!tg_shape_equal(&source->shape, &whole)) {
         return tg_fail(fno->ctx, TG_E_SHAPE, "%s: the network has %s, the file has %s", name,
-                       tg_shape_text(&param->shape, expected, sizeof expected),
+                       tg_shape_text(&whole, expected, sizeof expected),
                        tg_shape_text(&source->shape, found, sizeof found));
+    }
+    if (param->whole > 0) {
+        TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, source->dtype, &param->shape, &block));
+        copy_block(source, param->block, false, &block);
+        source = &block;
     }
     TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, param->dtype, &param->shape, &copy));
     TG_TRY(tg_tensor_convert(fno->ctx, source, &copy));
@@ -196,7 +240,49 @@ static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name
     TG_TRY(fno->be->ops->upload(fno->be, fno->weights + param->offset, copy.data,
                                 tg_tensor_bytes(&copy)));
 fail:
+    tg_tensor_destroy(&block);
     tg_tensor_destroy(&copy);
+    return status;
+}
+
+size_t nn_gather_bytes(const tg_fno_param *param, int parts) {
+    tg_shape largest = param->shape;
+    largest.dim[2] = (param->whole + parts - 1) / parts;
+    return (size_t)tg_shape_numel(&largest) * tg_dtype_size(param->dtype);
+}
+
+tg_status nn_gather(const tg_fno *fno, int number, tg_tensor *whole) {
+    tg_status status = TG_OK;
+    const nn_split *split = &fno->model.split;
+    const tg_fno_param param = tg_fno_get_param(fno, number);
+    const tg_shape shape = nn_whole_shape(&param);
+    const bool is_first = split->part == 0;
+    tg_tensor block = {0};
+    void *room = tg_mem_alloc(fno->ctx, TG_MEM_DATA, nn_gather_bytes(&param, split->parts), 1);
+    *whole = (tg_tensor){0};
+    status = room ? TG_OK : TG_E_MEMORY;
+    if (status == TG_OK && is_first) {
+        status = tg_tensor_create(fno->ctx, TG_MEM_DATA, param.dtype, &shape, whole);
+    }
+    TG_TRY(tg_comm_agree(split->comm, status));
+    for (int part = 0; part < split->parts; part++) {
+        const nn_rows rows = nn_rows_of(split, part, param.whole);
+        block = (tg_tensor){.dtype = param.dtype, .shape = shape, .data = room};
+        block.shape.dim[2] = rows.count;
+        status = part == split->part ? fno->be->ops->download(fno->be, room, nn_weight(fno, number),
+                                                              tg_tensor_bytes(&block))
+                                     : TG_OK;
+        TG_TRY(tg_comm_agree(split->comm, status));
+        TG_TRY(tg_comm_broadcast(split->comm, part, &block));
+        if (is_first) {
+            copy_block(whole, rows, true, &block);
+        }
+    }
+fail:
+    tg_mem_free(fno->ctx, room);
+    if (status != TG_OK) {
+        tg_tensor_destroy(whole);
+    }
     return status;
 }
 
@@ -208,12 +294,14 @@ tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive, const char *prefix
         const nn_param *param = &fno->model.params[i];
         char name[256];
         TG_CALL(full_name(fno->ctx, prefix, param->name, name, sizeof name));
-        TG_CALL(load_param(fno, param, name, tg_archive_find(archive, name)));
+        TG_CALL(load_param(fno, i, name, tg_archive_find(archive, name)));
     }
     return TG_OK;
 }
 
-tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging, tg_archive *archive) {
+tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, archive, prefix);
     TG_CALL(nn_check_weights(fno));
     for (int i = 0; i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
@@ -222,14 +310,8 @@ tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging, tg
         tg_tensor copy;
         const tg_tensor weight =
             tg_backend_view(fno->be, param->dtype, &param->shape, fno->weights + param->offset);
-        TG_CALL(tg_backend_download(fno->be, &weight, staging, &copy));
+        TG_CALL(tg_backend_download(fno->be, &weight, NULL, &copy));
         TG_CALL(tg_archive_take(archive, name, &copy));
     }
     return TG_OK;
-}
-
-tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
-    TG_NEED(NULL, fno);
-    TG_NEED(fno->ctx, archive, prefix);
-    return nn_save(fno, prefix, NULL, archive);
 }

@@ -22,6 +22,21 @@ nn_grid nn_padded(const nn_model *model, nn_grid grid) {
     return grid;
 }
 
+nn_rows nn_slab_of(const nn_model *model, const nn_domain *domain, nn_grid grid, int part) {
+    const int64_t inner = domain->grid.size[0], zeros = grid.size[0] - inner;
+    const bool both = model->config.domain_padding_mode == TG_PADDING_SYMMETRIC;
+    nn_rows rows = nn_rows_of(&model->split, part, inner);
+    if (!nn_is_split(&model->split)) {
+        return (nn_rows){0, grid.size[0]};
+    }
+    const int64_t before = both ? zeros / 2 : 0;
+    const int64_t end =
+        part + 1 == model->split.parts ? grid.size[0] : before + rows.first + rows.count;
+    rows.first = part == 0 ? 0 : before + rows.first;
+    rows.count = end - rows.first;
+    return rows;
+}
+
 void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
                           int64_t modes[TG_FNO_MAX_DIMS]) {
     tg_fno_config full;
@@ -71,6 +86,11 @@ tg_status nn_domain_make(const nn_model *model, int64_t batch, const int64_t *gr
                            (long long)domain.points, (long long)domain.queries, TG_NEIGHBOURS_MAX);
         }
     }
+    if (model->split.parts > grid[0]) {
+        return tg_fail(model->ctx, TG_E_SHAPE,
+                       "distributed.split: %d takes a grid of as many rows, this one has %lld",
+                       model->split.parts, (long long)grid[0]);
+    }
     *out = domain;
     return TG_OK;
 }
@@ -103,7 +123,31 @@ static void keep(const nn_model *model, nn_transform *t, int d) {
 static bool is_same(const nn_transform *a, const nn_transform *b) {
     return memcmp(a->desc.grid, b->desc.grid, sizeof a->desc.grid) == 0 &&
            memcmp(a->modes, b->modes, sizeof a->modes) == 0 &&
-           memcmp(a->span, b->span, sizeof a->span) == 0;
+           memcmp(a->span, b->span, sizeof a->span) == 0 && a->n == b->n &&
+           a->first_modes == b->first_modes;
+}
+
+/* Separates dimension 0 from the others. */
+static void split_off(const nn_program *p, nn_grid grid, nn_transform *t) {
+    const nn_model *model = p->model;
+    const int rest = t->desc.ndim - 1;
+    t->rows = nn_slab_of(model, &p->domain, grid, model->split.part);
+    t->slabs = t->rows.count;
+    t->n = grid.size[0];
+    t->first_modes = t->modes[0];
+    t->first_span = t->span[0][0];
+    t->frequency = t->desc.first[0];
+    t->is_halved = rest == 0 && !model->config.complex_data;
+    t->desc.ndim = rest > 0 ? rest : 1;
+    t->desc.howmany *= t->slabs;
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        const bool is_there = d < rest;
+        t->desc.grid[d] = is_there ? t->desc.grid[d + 1] : d < t->desc.ndim;
+        t->desc.kept[d] = is_there ? t->desc.kept[d + 1] : d < t->desc.ndim;
+        t->desc.first[d] = is_there ? t->desc.first[d + 1] : 0;
+        t->modes[d] = is_there ? t->modes[d + 1] : d < t->desc.ndim;
+        t->span[d][0] = is_there ? t->span[d + 1][0] : (nn_span){d < t->desc.ndim, 0, 0};
+    }
 }
 
 /* Its number in the list, where it is added unless there is the same. */
@@ -132,7 +176,8 @@ static int find(nn_program *p, nn_transform t) {
 static nn_transform transform_of(const nn_program *p, nn_grid grid, const int64_t *modes,
                                  int64_t channels) {
     const nn_model *model = p->model;
-    nn_transform t = {.desc = {.dtype = model->config.dtype,
+    nn_transform t = {.slabs = 1,
+                      .desc = {.dtype = model->config.dtype,
                                .complex = model->config.complex_data,
                                .ndim = model->config.n_dim,
                                .howmany = p->images * channels,
@@ -142,6 +187,9 @@ static nn_transform transform_of(const nn_program *p, nn_grid grid, const int64_
         t.desc.grid[d] = grid.size[d];
         t.modes[d] = modes[d];
         keep(model, &t, d);
+    }
+    if (nn_is_split(&model->split)) {
+        split_off(p, grid, &t);
     }
     return t;
 }

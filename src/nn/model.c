@@ -42,7 +42,9 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     const size_t bytes = tg_align((size_t)numel * size);
     model->weight_bytes += bytes;
     model->dense_bytes += param.factored ? 0 : bytes;
-    model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * numel : numel;
+    const int64_t whole =
+        param.whole > 0 ? numel / param.shape.dim[2] * param.whole : numel; /* of all ranks */
+    model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * whole : whole;
     model->params[model->param_count] = param;
     return model->param_count++;
 }
@@ -162,6 +164,11 @@ static int declare_dense(nn_model *model, const char *module, const nn_conv *con
                          .scale = sqrt(1.0 / (double)(conv->in + conv->out)),
                          .stream = model->param_count};
     memcpy(spectral.shape.dim + 2, conv->modes, sizeof conv->modes);
+    if (nn_is_split(&model->split)) {
+        spectral.whole = conv->modes[0];
+        spectral.block = nn_rows_of(&model->split, model->split.part, spectral.whole);
+        spectral.shape.dim[2] = spectral.block.count;
+    }
     return add_param(model, spectral, "%s.weight.tensor", module);
 }
 
@@ -189,7 +196,42 @@ void nn_declare_conv(nn_model *model, const char *module, int64_t in, int64_t ou
 
 /* ---- the model ---- */
 
-tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out) {
+/* Whether a network of these settings can be split. */
+static tg_status check_split(const nn_model *model) {
+    const tg_fno_config *config = &model->config;
+    const struct {
+        bool is_met;
+        const char *text;
+    } refused[] = {
+        {config->architecture != TG_ARCHITECTURE_FNO, "fno.architecture: fno"},
+        {config->factorization != TG_FACTORIZATION_DENSE || config->separable,
+         "fno.factorization: dense and fno.separable: false"},
+        {config->micro_batch > 0, "fno.micro_batch: 0"},
+        {config->n_incremental > 0, "fno.incremental_n_modes: null"},
+        {model->stores.activation != TG_STORE_FULL || model->stores.spectrum != TG_STORE_FULL ||
+             model->stores.weight != TG_STORE_FULL,
+         "full precision of activations, spectra and weights"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (refused[i].is_met) {
+            return tg_fail(model->ctx, TG_E_CONFIG, "distributed.split: %d takes %s",
+                           model->split.parts, refused[i].text);
+        }
+    }
+    const bool is_halved = config->n_dim == 1 && !config->complex_data;
+    const int64_t modes = is_halved ? config->n_modes[0] / 2 + 1 : config->n_modes[0];
+    if (model->split.parts > modes) {
+        return tg_fail(
+            model->ctx, TG_E_CONFIG,
+            "distributed.split: %d takes as many modes in the first dimension, which has "
+            "%lld (fno.n_modes)",
+            model->split.parts, (long long)modes);
+    }
+    return TG_OK;
+}
+
+tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                          nn_model *out) {
     tg_status status = TG_OK;
     nn_model model = {.ctx = ctx};
     *out = (nn_model){0};
@@ -200,6 +242,10 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
     model.planes = config->complex_data ? 2 : 1;
     model.architecture = nn_architecture_of(config);
     model.stores = nn_stores_of(config);
+    if (split && nn_is_split(split)) {
+        model.split = *split;
+        TG_TRY(check_split(&model));
+    }
     model.embedded_channels = config->in_channels;
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         model.embedded_channels = config->fno_in_channels + config->latent_feature_channels;

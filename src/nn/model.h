@@ -7,6 +7,7 @@
 #define TG_NN_MODEL_H
 
 #include "backend/backend.h"
+#include "tgrad/comm.h"
 #include "tgrad/fno.h"
 
 /* Room for one more element in owner->list, which has owner->name_count elements. */
@@ -68,6 +69,31 @@ void nn_factors_name(tg_factorization form, int param, char *text, size_t capaci
 /* Whether an optimizer may compress its gradients: the large ones. */
 bool nn_factors_compresses(tg_factorization form, const nn_factors *factors, int param);
 
+/* ---- one sample over several ranks (ops/split.c) ----
+ *
+ * The grid inside the network is cut into slabs along dimension 0, a spectral weight into blocks
+ * along its first mode dimension: part d of D has rows n d / D .. n (d + 1) / D of each. */
+
+typedef struct nn_split {
+    int parts, part; /* parts below 2: not split */
+    tg_comm *comm;   /* of the parts; NULL: only to plan */
+} nn_split;
+
+typedef struct nn_rows {
+    int64_t first, count;
+} nn_rows;
+
+/* The rows of a part; all of them without a split. */
+static inline nn_rows nn_rows_of(const nn_split *split, int part, int64_t rows) {
+    const int64_t parts = split->parts > 1 ? split->parts : 1;
+    const int64_t first = parts > 1 ? rows * part / parts : 0;
+    return (nn_rows){first, parts > 1 ? rows * (part + 1) / parts - first : rows};
+}
+
+static inline bool nn_is_split(const nn_split *split) {
+    return split->parts > 1;
+}
+
 /* ---- settings and parameters ---- */
 
 /* Channels of the hidden layers. */
@@ -101,6 +127,8 @@ typedef struct nn_param {
     tg_shape shape;
     bool spectral;       /* an optimizer may compress its gradients .. */
     bool factored;       /* .. which are handed over as factors */
+    nn_rows block;       /* of a split weight: its rows in dimension 2 .. */
+    int64_t whole;       /* .. of so many; 0: not split */
     size_t offset;       /* in the block of weights */
     size_t dense_offset; /* of its gradient, among those that are not factored */
     nn_init init;
@@ -168,6 +196,7 @@ typedef struct nn_model {
     tg_fno_config config;
     const nn_architecture *architecture;
     nn_stores stores;
+    nn_split split;
     tg_act act;                /* between layers: fno.non_linearity */
     int planes;                /* 1; 2 for complex data */
     int64_t embedded_channels; /* in_channels and coordinates; GINO: the input of the lifting */
@@ -183,7 +212,9 @@ typedef struct nn_model {
     tg_status status;   /* the first failure of a declaration */
 } nn_model;
 
-TG_NODISCARD tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out);
+/* `split` NULL: none. */
+TG_NODISCARD tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config,
+                                       const nn_split *split, nn_model *out);
 void nn_model_destroy(nn_model *model);
 
 /* For architectures; `module` is neuraloperator's name. Failures stay in model->status. */

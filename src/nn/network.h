@@ -37,6 +37,7 @@ typedef struct nn_run {
     tg_fft_plan **fft;                         /* (program.transform_count) */
     void *activations, *workspace, *gradients; /* the arenas, and the buffer of gradients */
     void *matrices;                            /* that resample */
+    void *split_matrices;                      /* of a split network */
     void *places;                              /* of a GINO: the memory of the fields below */
     tg_neighbours near[NN_SIDES];
     double *latent;         /* (pixels, n_dim): the grid of the unit box */
@@ -112,11 +113,38 @@ TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 size_t nn_resampling_bytes(const nn_program *program);
 TG_NODISCARD tg_status nn_resampling_fill(tg_fno *fno, void *memory);
 
+/* ---- matrices of a split network's first dimension (ops/split.c) ---- */
+
+/* Bytes allocated for them; 0 without a split. */
+size_t nn_split_bytes(const nn_program *program);
+/* Bytes that the ranks add up and copy in a step. */
+size_t nn_split_sent(const nn_program *program);
+TG_NODISCARD tg_status nn_split_fill(tg_fno *fno, void *memory);
+
 /* ---- weights (fno.c) ---- */
 
-/* As tg_fno_save, with copies in a staging buffer if there is one. */
-TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging,
-                               tg_archive *archive);
+/* tg_fno_create and tg_fno_outline of a network that is split; NULL: it is not. */
+TG_NODISCARD tg_status nn_outline(tg_context *ctx, const tg_fno_config *config,
+                                  const nn_split *split, tg_fno **out);
+TG_NODISCARD tg_status nn_create(tg_context *ctx, const tg_fno_config *config,
+                                 const nn_split *split, uint64_t seed, tg_fno **out);
+/* tg_fno_plan of one; *sent (NULL: not wanted) the bytes that its ranks add up and copy in a step.
+ */
+TG_NODISCARD tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                               int64_t batch, const int64_t *grid, bool training,
+                               const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent);
+
+/* The shape of a parameter with the rows of all ranks. */
+static inline tg_shape nn_whole_shape(const tg_fno_param *param) {
+    tg_shape shape = param->shape;
+    shape.dim[2] = param->whole > 0 ? param->whole : shape.dim[2];
+    return shape;
+}
+
+/* Copies the blocks of a split parameter to the host of part 0, where it creates `whole`; all parts
+ * call it. nn_gather_bytes: of the host, while it runs, for a block in transit. */
+TG_NODISCARD tg_status nn_gather(const tg_fno *fno, int param, tg_tensor *whole);
+size_t nn_gather_bytes(const tg_fno_param *param, int parts);
 
 /* ---- passes over the program (run.c) ---- */
 

@@ -92,6 +92,14 @@ int nn_add_embed(nn_program *program, int x);
 int nn_add_join(nn_program *program, int x);
 int nn_add_mlp(nn_program *program, const nn_mlp *mlp, nn_role role, int x);
 int nn_add_channel_mlp(nn_program *program, const nn_mlp *mlp, int module, int x);
+/* The slab of this rank of a split network's input, and the whole output from the slabs; x itself
+ * without a split. */
+int nn_add_cut(nn_program *program, int x);
+int nn_add_gather(nn_program *program, int x);
+/* The transform of dimension 0 of a split network: to the block of modes of this rank, from there
+ * to the rows of this rank. */
+int nn_add_to_modes(nn_program *program, int transform, int x);
+int nn_add_from_modes(nn_program *program, int transform, int spectrum);
 int nn_add_pad(nn_program *program, int x);
 int nn_add_crop(nn_program *program, nn_grid grid, int x);
 /* To modes (per dimension; of real data the last one halved), and to the grid of the transform. */
@@ -119,6 +127,8 @@ tg_block nn_block_call(const nn_program *program, const nn_op *op);
 tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op);
 /* Whether the backend accepts the X of an MLP's backward op quantized to 8 bits, as it is here. */
 bool nn_mlp_back_accepts_quantized(const nn_program *program, tg_backend *be, const nn_op *op);
+/* Bytes that the ranks of a split network add up in a norm, or its backward op. */
+size_t nn_norm_sent(const nn_program *program, const nn_op *op);
 /* Operations of a transform of one image of a value on the grid. */
 double nn_transform_flops(const nn_value *image);
 

@@ -31,9 +31,9 @@ static tg_status create_transforms(tg_backend *be, const nn_program *program, tg
     return TG_OK;
 }
 
-static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                      const int64_t *grid, const tg_shared_workspace *shared, bool training,
-                      tg_fno_memory *out) {
+tg_status nn_plan(tg_context *ctx, const tg_fno_config *config, const nn_split *split,
+                  int64_t batch, const int64_t *grid, bool training,
+                  const tg_shared_workspace *shared, tg_fno_memory *out, size_t *sent) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
@@ -41,19 +41,23 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     tg_fft_plan **fft = NULL;
     *out = (tg_fno_memory){0};
     TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(nn_model_create(ctx, config, &model));
-    TG_TRY(nn_program_create(&model, be, batch, grid, training, shared, &program));
+    TG_TRY(nn_model_create(ctx, config, split, &model));
+    TG_TRY(nn_program_create(&model, be, batch, grid, training,
+                             shared ? shared : &(tg_shared_workspace){0}, &program));
     /* the size of a transform's own workspace is known once it exists */
     const tg_place place = be->ops->place;
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
     TG_TRY(create_transforms(be, &program, &fft));
     out->parameters = model.parameters;
+    if (sent) {
+        *sent = nn_split_sent(&program);
+    }
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
     out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms +
-                                   nn_resampling_bytes(&program) +
+                                   nn_resampling_bytes(&program) + nn_split_bytes(&program) +
                                    nn_places_bytes(&model, be, &program.domain);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
@@ -70,8 +74,7 @@ tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
                       const int64_t *grid, bool training, const tg_shared_workspace *shared,
                       tg_fno_memory *out) {
     TG_NEED(ctx, ctx, config, grid, out);
-    return plan(ctx, config, batch, grid, shared ? shared : &(tg_shared_workspace){0}, training,
-                out);
+    return nn_plan(ctx, config, NULL, batch, grid, training, shared, out, NULL);
 }
 
 /* ---- phases ---- */
@@ -115,7 +118,7 @@ tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t ba
     nn_program program = {0};
     *count = 0;
     TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(nn_model_create(ctx, config, &model));
+    TG_TRY(nn_model_create(ctx, config, NULL, &model));
     TG_TRY(nn_program_create(&model, be, batch, grid, true, &(tg_shared_workspace){0}, &program));
     for (int time = 0; time < program.op_count; time++) {
         const nn_phase *phase = &program.phases[program.ops[time].phase];
@@ -147,6 +150,7 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
     ops->release(fno->be, run->matrices);
+    ops->release(fno->be, run->split_matrices);
     ops->release(fno->be, run->places);
     nn_program_free(&run->program);
     *run = (nn_run){0};
@@ -179,6 +183,10 @@ tg_status nn_run_make(tg_fno *fno, int64_t batch, const int64_t *grid, bool trai
     if (program->resampling_count > 0) {
         TG_CALL(take(fno->be, TG_MEM_WORKSPACE, nn_resampling_bytes(program), &run->matrices));
         TG_CALL(nn_resampling_fill(fno, run->matrices));
+    }
+    if (nn_is_split(&fno->model.split)) {
+        TG_CALL(take(fno->be, TG_MEM_WORKSPACE, nn_split_bytes(program), &run->split_matrices));
+        TG_CALL(nn_split_fill(fno, run->split_matrices));
     }
     run->loss_work.samples = program->batch;
     return training ? take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients)

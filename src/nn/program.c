@@ -35,9 +35,10 @@ int nn_value_like(nn_program *program, int value) {
 
 void nn_value_set_grid(nn_program *program, int value, nn_grid grid) {
     nn_value *v = &program->values[value];
+    const nn_model *model = program->model;
     v->grid = grid;
-    v->points = 1;
-    for (int d = 0; d < program->model->config.n_dim; d++) {
+    v->points = nn_slab_of(model, &program->domain, grid, model->split.part).count;
+    for (int d = 1; d < model->config.n_dim; d++) {
         v->points *= grid.size[d];
     }
 }

@@ -78,6 +78,10 @@ TG_NODISCARD tg_status nn_domain_make(const nn_model *model, int64_t batch, cons
 /* A grid with domain padding. */
 nn_grid nn_padded(const nn_model *model, nn_grid grid);
 
+/* The rows of dimension 0 of a grid, padded or not, that a part of a split network has: those of
+ * the data, to which the first and the last part add the zeros around. */
+nn_rows nn_slab_of(const nn_model *model, const nn_domain *domain, nn_grid grid, int part);
+
 /* Modes `mode` .. + count - 1 of one dimension of a spectrum, stored from number `kept` on among
  * those that the grid keeps. */
 typedef struct nn_span {
@@ -90,6 +94,17 @@ typedef struct nn_transform {
     int64_t modes[TG_FNO_MAX_DIMS], mode_count, kept_count;
     nn_span span[TG_FNO_MAX_DIMS][2];
     bool is_windowed; /* the spectrum is not just the kept modes */
+    /* Of a split network these are the later dimensions, at each of the slab's `slabs` rows of
+     * dimension 0; that one is transformed by a product with a matrix (ops/split.c). In 1-D one
+     * point without frequencies remains. */
+    int64_t slabs; /* 1 without a split */
+    nn_rows rows;  /* of this rank, of n of the grid */
+    int64_t n;
+    int64_t first_modes; /* modes of dimension 0, of which .. */
+    nn_span first_span;  /* .. these have a frequency, */
+    int64_t frequency;   /* the first of them */
+    bool is_halved;      /* in 1-D, of real data */
+    void *matrix;        /* (first_modes, rows), and if halved a weighted one */
 } nn_transform;
 
 /* A matrix (to, from) that interpolates along one dimension. */
@@ -115,7 +130,7 @@ typedef struct nn_value {
     nn_role role;
     int planes;
     int64_t channels, points;
-    nn_grid grid;      /* of the points, as far as they are on one */
+    nn_grid grid;      /* the whole one of the points, of which a split network has a slab */
     int transform;     /* of a spectrum: that from its grid */
     tg_dtype dtype;    /* in memory; set by the pass of formats. u8: quantized, with scales */
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
@@ -241,7 +256,7 @@ static inline bool nn_in_parts(const nn_program *program) {
 /* A new value, like another one or of a new shape. */
 int nn_value_add(nn_program *program, nn_value value);
 int nn_value_like(nn_program *program, int value);
-/* Gives a value another grid. */
+/* Gives a value another grid, or its slab of that. */
 void nn_value_set_grid(nn_program *program, int value, nn_grid grid);
 
 /* The transform between a grid and modes, for this many channels: a new one, or one there is. */

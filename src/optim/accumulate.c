@@ -121,7 +121,8 @@ tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradient
 
 void tg_sum_end(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
-    slot->dense_sum = NULL;
+    optim->be->ops->release(optim->be, slot->whole_sum);
+    slot->dense_sum = slot->whole_sum = NULL;
     slot->is_summing = slot->is_handed_out = false;
     slot->nonfinite = 0;
 }
@@ -140,7 +141,8 @@ tg_status tg_optim_discard(tg_optim *optim) {
 bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
-    return !tg_is_projected(setup, param) && tg_dtype_real(dtype) == real &&
+    return !tg_is_projected(setup, param) && !tg_is_dense_block(setup, param) &&
+           tg_dtype_real(dtype) == real &&
            (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
 }
 
@@ -213,9 +215,14 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
 
 /* The present sum as one array. */
 static tg_tensor view_sum(const tg_optim *optim, const tg_slot *slot) {
-    const tg_shape shape = {1, {slot->dense_sum ? slot->numel : slot->count}};
+    const tg_shape shape = {1,
+                            {slot->whole_sum   ? slot->projector->numel
+                             : slot->dense_sum ? slot->numel
+                                               : slot->count}};
     return tg_backend_view(optim->be, slot->dtype, &shape,
-                           slot->dense_sum ? slot->dense_sum : slot->sum);
+                           slot->whole_sum   ? slot->whole_sum
+                           : slot->dense_sum ? slot->dense_sum
+                                             : slot->sum);
 }
 
 tg_tensor tg_sum_get(tg_optim *optim, int param) {
@@ -284,7 +291,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
     }
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
@@ -295,7 +302,12 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                                    .shape = slot->shape,
                                    .dense = slot->dense_sum,
                                    .place = optim->be->ops->place};
-        status = tg_slot_step(optim, slot, &whole, &call);
+        status = slot->block.whole == 0
+                     ? tg_slot_step(optim, slot, &whole, &call)
+                     : tg_fail(optim->ctx, TG_E_ARGUMENT,
+                               "optimizer: the projection of %s, a block, is refreshed by a "
+                               "tg_step with a communicator",
+                               slot->name);
     } else {
         call.values = slot->sum;
         status = tg_slot_update(optim, slot, &call);
@@ -387,7 +399,7 @@ tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *no
             continue;
         }
         tg_norms norms = {.sum_squares = slot->squares};
-        TG_CALL(tg_slot_is_sharded(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
+        TG_CALL(tg_slot_has_facts(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
         optim->norm_squares += norms.sum_squares;
     }
     return tg_optim_clip(optim, max_norm, norm);

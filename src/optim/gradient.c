@@ -41,13 +41,13 @@ tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     return TG_OK;
 }
 
-tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot) {
-    return slot->owner == TG_ON_ALL
+tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot) {
+    return slot->owner == TG_ON_ALL && (slot->block.whole == 0 || slot->is_summing)
                ? TG_OK
                : tg_fail(optim->ctx, TG_E_ARGUMENT,
-                         "optimizer: the moments of %s live on rank %d (shard_ranks): updates are "
-                         "made by a tg_step with a communicator",
-                         slot->name, slot->owner);
+                         "optimizer: %s is spread over ranks (%s): updates are made by a tg_step "
+                         "with a communicator",
+                         slot->name, slot->block.whole > 0 ? "blocks" : "shard_ranks");
 }
 
 /* Shape of a gradient in the backend's terms. */

@@ -5,13 +5,11 @@ _Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG
                    (int)TG_STATES_F16 == TG_STATE_F16,
                "tg_state_precision has the order of state_formats.def");
 
-tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
-                           int64_t count) {
-    const tg_rule *rule = shape ? tg_rule_of(config, shape) : tg_rules[config->rule];
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_rule *rule,
+                           int64_t whole, int64_t count) {
     const tg_state_form asked = (tg_state_form)config->state_precision;
-    count = shape ? tg_rule_values(config, shape) : count;
     tg_moments moments = {.rule = rule,
-                          .form = count >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
+                          .form = whole >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
                           .real = tg_dtype_real(dtype)};
     for (int i = 0; i < moments.rule->states; i++) {
         const bool shares = rule->state[i].is_square && config->complex_adam == TG_ADAM_MODULUS;

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "optim/blocks.h"
 #include "optim/ranks.h"
 
 /* ---- planning ---- */
@@ -17,10 +18,38 @@ typedef struct slot_plan {
     tg_projector_bytes projector;
 } slot_plan;
 
+static tg_optim_block block_of(const tg_optim_setup *setup, const tg_optim_param *param) {
+    return setup->blocks ? setup->blocks[param - setup->params] : (tg_optim_block){0};
+}
+
+tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_optim_block block = block_of(setup, param);
+    tg_shape shape = param->shape;
+    if (block.whole > 0) {
+        shape.dim[block.dim] = block.whole;
+    }
+    return shape;
+}
+
+tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param) {
+    const tg_optim_block block = block_of(setup, param);
+    tg_projected of = {.dtype = tg_dtype_wide(param->dtype),
+                       .shape = tg_whole_shape(setup, param),
+                       .factored = setup->takes_factored};
+    if (block.whole > 0) {
+        of.rows = (tg_rows){block.dim, block.first, param->shape.dim[block.dim]};
+    }
+    return of;
+}
+
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_optim_config *config = &setup->groups[param->group];
-    return config->is_projected && param->shape.ndim >= 1 &&
-           tg_shape_numel(&param->shape) > config->min_entries;
+    const tg_shape whole = tg_whole_shape(setup, param);
+    return config->is_projected && whole.ndim >= 1 && tg_shape_numel(&whole) > config->min_entries;
+}
+
+bool tg_is_dense_block(const tg_optim_setup *setup, const tg_optim_param *param) {
+    return block_of(setup, param).whole > 0 && !tg_is_projected(setup, param);
 }
 
 static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int index,
@@ -32,9 +61,8 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int ind
         return TG_OK;
     }
     plan->is_projected = true;
-    TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
-                                 tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
-                                 &outline));
+    const tg_projected of = tg_projected_of(setup, param);
+    TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector, &of, &outline));
     plan->count = tg_projector_count(&outline);
     plan->projector = tg_projector_get_bytes(&outline);
     return TG_OK;
@@ -48,24 +76,45 @@ tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int 
     return status;
 }
 
+tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 const tg_shape *shape) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    const tg_shape whole = tg_whole_shape(setup, param);
+    const tg_rule *rule = tg_rule_of(config, &whole);
+    return tg_moments_plan(config, tg_dtype_wide(param->dtype), rule,
+                           tg_rule_values(rule, config, &whole),
+                           tg_rule_values(rule, config, shape));
+}
+
+tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 int64_t count) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    return tg_is_projected(setup, param) ? tg_moments_plan(config, tg_dtype_wide(param->dtype),
+                                                           tg_rules[config->rule], count, count)
+                                         : tg_moments_plan_dense(setup, param, &param->shape);
+}
+
 /* ---- ranks by memory ---- */
 
 /* Bytes of moments, factors and index sets of a group's projected parameters, and of their moments
- * if they were dense. */
+ * if they were dense: of whole tensors, so that all ranks choose alike. */
 static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int group, size_t *bytes,
                              size_t *dense) {
     *bytes = *dense = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        const tg_moments whole =
-            tg_moments_plan(&setup->groups[group], tg_dtype_wide(param->dtype), &param->shape, 0);
-        slot_plan plan = {0};
+        tg_projector outline;
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
         }
-        TG_CALL(plan_slot(ctx, setup, i, &plan));
-        const tg_moments moments = tg_moments_plan_param(setup, param, plan.count);
-        *bytes += tg_moments_bytes(&moments) + plan.projector.factors + plan.projector.indices;
+        tg_projected of = tg_projected_of(setup, param);
+        of.rows = (tg_rows){0};
+        TG_CALL(tg_projector_outline(ctx, &setup->groups[group].projector, &of, &outline));
+        const tg_projector_bytes projector = tg_projector_get_bytes(&outline);
+        const tg_moments moments =
+            tg_moments_plan_param(setup, param, tg_projector_count(&outline));
+        const tg_moments whole = tg_moments_plan_dense(setup, param, &of.shape);
+        *bytes += tg_moments_bytes(&moments) + projector.factors + projector.indices;
         *dense += tg_moments_bytes(&whole);
     }
     return TG_OK;
@@ -107,7 +156,7 @@ tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int g
 
 /* A format that no parameter would use is refused. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
-    int asked = TG_STATE_FULL;
+    tg_state_form asked = TG_STATE_FULL;
     bool used = false;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
@@ -118,10 +167,9 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
             continue;
         }
         TG_CALL(tg_slot_plan_values(ctx, setup, i, &count));
-        asked = (int)config->state_precision;
-        const int64_t judged =
-            tg_is_projected(setup, param) ? count : tg_rule_values(config, &param->shape);
-        used = used || judged >= least;
+        asked = (tg_state_form)config->state_precision;
+        const tg_moments moments = tg_moments_plan_param(setup, param, count);
+        used = used || moments.form == asked;
     }
     if (asked != TG_STATE_FULL && !used && !setup->numbers) { /* other parameters may use it */
         return tg_fail(ctx, TG_E_CONFIG,
@@ -138,12 +186,6 @@ static bool can_be_factored(const tg_shape *shape) {
     return shape->ndim >= 3;
 }
 
-tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 int64_t count) {
-    return tg_moments_plan(&setup->groups[param->group], tg_dtype_wide(param->dtype),
-                           tg_is_projected(setup, param) ? NULL : &param->shape, count);
-}
-
 /* Scratch of rules of whole weights. It is not shared: a dense gradient may arrive while a network
  * still uses the shared workspace. */
 static size_t rule_bytes(const tg_optim_setup *setup) {
@@ -153,7 +195,8 @@ static size_t rule_bytes(const tg_optim_setup *setup) {
         const tg_whole whole = {.config = &setup->groups[param->group],
                                 .dtype = tg_dtype_wide(param->dtype),
                                 .shape = param->shape};
-        const tg_rule *rule = tg_rule_of(whole.config, &whole.shape);
+        const tg_shape tensor = tg_whole_shape(setup, param);
+        const tg_rule *rule = tg_rule_of(whole.config, &tensor);
         bytes = tg_max_size(bytes, rule->work ? rule->work(&whole) : 0);
     }
     return bytes;
@@ -171,10 +214,13 @@ static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const tg_moments moments = tg_moments_plan_param(setup, param, plan->count);
     const size_t values = (size_t)plan->count * tg_dtype_size(dtype);
-    if (owner == TG_ON_ALL || owner == setup->shard_rank) {
-        out->bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
-    } else {
-        out->elsewhere += tg_moments_saved_bytes(&moments);
+    const tg_shape tensor = tg_whole_shape(setup, param);
+    const tg_moments whole =
+        tg_is_dense_block(setup, param) ? tg_moments_plan_dense(setup, param, &tensor) : moments;
+    const bool is_here = tg_rank_has(setup, param, owner);
+    out->bytes[TG_MEM_OPTIMIZER] += is_here ? tg_moments_bytes(&moments) : 0;
+    if (!is_here || tg_is_dense_block(setup, param)) { /* gathered while saving */
+        out->elsewhere += tg_moments_saved_bytes(&whole);
     }
     out->bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
     if (owner != TG_ON_ALL) {
@@ -190,11 +236,25 @@ static size_t small_offset(const tg_workspace *workspace) {
     return tg_align(workspace->step_bytes);
 }
 
-/* An update that refreshes: temporaries of decompositions, next to the dense sums not yet used. */
-static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
-                        const tg_projector_bytes *projector) {
+/* Dense sums at the refresh of a parameter: those not used yet, `left`, or with blocks those of all
+ * projected parameters and the whole tensor. */
+static size_t held_in_refresh(const tg_optim_setup *setup, int index, size_t left) {
+    if (setup->parts == 1) {
+        return setup->accumulates ? left : 0;
+    }
+    size_t bytes = tg_gathered_bytes(setup, &setup->params[index]);
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        bytes += tg_is_projected(setup, param) ? (size_t)tg_shape_numel(&param->shape) *
+                                                     tg_dtype_size(tg_dtype_wide(param->dtype))
+                                               : 0;
+    }
+    return bytes;
+}
+
+/* An update that refreshes: temporaries of decompositions, next to dense sums. */
+static void add_refresh(tg_optim_memory *out, size_t held, const tg_projector_bytes *projector) {
     size_t *refresh = out->refresh;
-    const size_t held = setup->accumulates ? sums : 0;
     if (held + projector->borrowed > refresh[TG_MEM_GRADIENTS] + refresh[TG_MEM_WORKSPACE]) {
         refresh[TG_MEM_GRADIENTS] = held;
         refresh[TG_MEM_WORKSPACE] = projector->borrowed;
@@ -206,7 +266,7 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
-    size_t sums = 0, small = 0;
+    size_t sums = 0, small = 0, saving = 0;
     int *owner = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
     TG_TRY(tg_shard_assign(ctx, setup, owner));
@@ -217,19 +277,22 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         slot_plan plan;
         TG_TRY(plan_slot(ctx, setup, i, &plan));
         add_state(out, setup, param, owner[i], &plan);
+        saving = tg_max_size(saving, tg_block_saving_bytes(setup, param));
         out->bytes[TG_MEM_FACTORS] += plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
             small = tg_max_size(small, tg_align((size_t)plan.count * tg_dtype_size(dtype)));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
+            tg_workspace_reserve(scratch, tg_piece_bytes(setup, param), 0, 0);
             sums += entries * tg_dtype_size(dtype);
-            add_refresh(out, setup, sums, &plan.projector);
+            add_refresh(out, held_in_refresh(setup, i, sums), &plan.projector);
         }
         if (can_be_factored(&param->shape)) {
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
+    out->elsewhere += saving;
     out->step_work = small_offset(scratch) + small;
     tg_workspace_reserve(scratch, small > 0 ? out->step_work : 0, 0, 0);
 fail:
@@ -299,8 +362,10 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->rounding = (tg_rng){.seed = seed, .purpose = TG_RNG_ROUNDING};
     slot->shape = param->shape;
     slot->numel = tg_shape_numel(&param->shape);
+    slot->block = block_of(setup, param);
     slot->group = param->group;
     slot->owner = owner;
+    slot->is_elsewhere = !tg_rank_has(setup, param, owner);
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_CALL(slot->name ? TG_OK : TG_E_MEMORY);
@@ -308,12 +373,12 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->count = plan.count;
     slot->error = (double)NAN;
     if (plan.is_projected) {
-        TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
-                                       seed, setup->takes_factored, &optim->workspace,
+        const tg_projected of = tg_projected_of(setup, param);
+        TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, &of, seed, &optim->workspace,
                                        &slot->projector));
     }
     slot->moments = tg_moments_plan_param(setup, param, plan.count);
-    if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
+    if (!slot->is_elsewhere) {
         TG_CALL(tg_moments_create(optim->be, &slot->moments));
     }
     if (setup->accumulates && !tg_bucket_takes(setup, param)) {
@@ -393,6 +458,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     optim->accumulates = setup->accumulates;
     optim->shard_rank = setup->shard_rank;
     optim->shard_ranks = setup->shard_ranks;
+    optim->parts = setup->parts;
     optim->forms_bf16 = setup->forms_bf16;
     optim->shares_workspace = setup->shares_workspace;
     optim->grad_scale = 1.0;
@@ -452,6 +518,7 @@ void tg_optim_destroy(tg_optim **optim) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
         o->be->ops->release(o->be, slot->dense_sum);
+        o->be->ops->release(o->be, slot->whole_sum);
         o->be->ops->release(o->be, slot->is_bucketed ? NULL : slot->sum);
         tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);
@@ -498,7 +565,7 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
     tg_optim_projection out = {.is_projected = true,
                                .kept = p->sparse ? p->sparse->count : 0,
                                .values = slot->count,
-                               .entries = slot->numel,
+                               .entries = p->numel,
                                .refreshed = slot->last_refresh,
                                .error = slot->error};
     if (p->low_rank) {

@@ -26,10 +26,10 @@ typedef struct tg_moments {
     tg_moment at[TG_RULE_STATES]; /* one for each rule->state */
 } tg_moments;
 
-/* Format and sizes for a parameter of a dtype: of a dense one, whose rule may depend on its shape,
- * or, if `shape` is NULL, of `count` compressed values. Touches no memory. */
-tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_shape *shape,
-                           int64_t count);
+/* Format and sizes for `count` values of a dtype; `whole` of them, those of a whole tensor, decide
+ * the format. Touches no memory. */
+tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_rule *rule,
+                           int64_t whole, int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
@@ -58,8 +58,9 @@ typedef struct tg_slot {
     tg_dtype dtype;          /* of the arithmetic; gradients may also be 16-bit */
     tg_storage weight_store; /* of the weight */
     tg_rng rounding;         /* of values kept in bf16; its step is the update's */
-    tg_shape shape;
+    tg_shape shape;          /* of weight and gradient */
     int64_t numel;
+    tg_optim_block block; /* .. which are these rows of a whole tensor; block.whole 0: all */
     int group;
     tg_projector *projector; /* NULL: dense */
     int64_t count;           /* values the rule sees: numel, or the compressed ones */
@@ -71,15 +72,18 @@ typedef struct tg_slot {
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
     tg_moments moments; /* of the values */
-    int owner;          /* the rank that has the moments, or TG_ON_ALL; no memory on other ranks */
+    int owner;          /* the rank that has the moments, of a dense block among its replicas, or
+                           TG_ON_ALL */
+    bool is_elsewhere;  /* the moments are on another rank; no memory here */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
     bool is_bucketed;   /* the sum is part of the bucket */
     void *dense_sum;    /* (numel) the same, for a projected parameter on a step that refreshes */
+    void *whole_sum;    /* of a block, that of the whole tensor on the rank that refreshes it */
     bool is_summing;    /* a sum is under way */
     bool is_handed_out; /* the caller may have written to it */
     int64_t nonfinite;  /* NaN and Inf in it, as far as the host knows */
-    double squares;     /* of a sum that only its owner has */
+    double squares;     /* of a sum that not every rank has */
     bool is_guarded;    /* its guard is in use in this round */
     bool is_in_flight;  /* its update is queued, its outcome unknown */
     void *weight;       /* bound for the sink, or NULL */
@@ -97,6 +101,8 @@ struct tg_optim {
     uint64_t seed;
     bool accumulates;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
+    int parts;                   /* blocks of a tensor; 1: every parameter is whole */
+    tg_adder parts_adder;        /* over the ranks that have them; set by an exchange */
     const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
     tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
@@ -145,12 +151,27 @@ TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup
 tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
                                  int64_t count);
 
+/* The same as if it were not projected, for entries of a shape: its own or that of its tensor. */
+tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 const tg_shape *shape);
+
 /* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
 TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
                                           tg_optim_config *config);
 
+/* The whole tensor of a parameter of the setup. */
+tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param);
+
+/* What its projector, if it has one, projects. */
+tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param);
+
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
+/* Whether it is a block that is not. */
+bool tg_is_dense_block(const tg_optim_setup *setup, const tg_optim_param *param);
+static inline bool tg_slot_is_dense_block(const tg_slot *slot) {
+    return slot->block.whole > 0 && !slot->projector;
+}
 
 /* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
  * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */
@@ -268,9 +289,12 @@ typedef struct tg_state_part {
     void *memory;
     tg_dtype dtype;
     tg_shape shape;
+    int state; /* number of the moment .. */
+    bool is_scale;
 } tg_state_part;
 
-/* The arrays of a parameter's moments. */
+/* The arrays of a parameter's moments; of a dense block those of the whole tensor, without memory.
+ */
 TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
                                              tg_state_part *parts, int *count);
 

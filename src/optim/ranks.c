@@ -4,19 +4,33 @@
 #include <math.h>
 
 #include "backend/tensor.h"
+#include "base/minmax.h"
 #include "optim/step.h"
 
 /* ---- owners ---- */
 
-/* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. */
+/* A group of ranks has all parts of each tensor: the ranks g parts .. g parts + parts - 1. */
+static int groups_of(const tg_optim_setup *setup) {
+    return setup->shard_ranks / setup->parts;
+}
+
+/* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. The same on
+ * every rank: of a dense block, the mean of all blocks of its tensor, which one rank of each group
+ * has. */
 static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, size_t *out) {
     const tg_optim_param *param = &setup->params[index];
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    const size_t dense = (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype);
+    const tg_shape whole = tg_whole_shape(setup, param);
+    const size_t dense = (size_t)tg_shape_numel(&whole) * tg_dtype_size(dtype);
     const bool is_projected = tg_is_projected(setup, param);
     int64_t count = 0;
     *out = 0;
     if (!is_projected && dense <= TG_SMALL_PARAM) {
+        return TG_OK;
+    }
+    if (tg_is_dense_block(setup, param)) {
+        const tg_moments moments = tg_moments_plan_dense(setup, param, &whole);
+        *out = groups_of(setup) > 1 ? tg_moments_bytes(&moments) / (size_t)setup->parts + 1 : 0;
         return TG_OK;
     }
     TG_CALL(tg_slot_plan_values(ctx, setup, index, &count));
@@ -25,39 +39,68 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
     return TG_OK;
 }
 
-static int lightest(const size_t *load, int ranks) {
+/* The first of `count` neighbours in a row whose largest load is least. */
+static int lightest(const size_t *load, int ranks, int count) {
     int best = 0;
-    for (int i = 1; i < ranks; i++) {
-        best = load[i] < load[best] ? i : best;
+    size_t least = SIZE_MAX;
+    for (int first = 0; first < ranks; first += count) {
+        size_t most = 0;
+        for (int i = first; i < first + count; i++) {
+            most = load[i] > most ? load[i] : most;
+        }
+        best = most < least ? first : best;
+        least = most < least ? most : least;
     }
     return best;
 }
 
-/* Largest first, each to the rank with the least so far. */
-static void spread(const size_t *bytes, int count, size_t *load, int ranks, int *owner) {
+/* Largest first, each to the rank, or a dense block to the group, with the least so far. */
+static void spread(const tg_optim_setup *setup, const size_t *bytes, size_t *load, int *owner) {
     for (;;) {
         int next = -1;
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < setup->param_count; i++) {
             const bool is_open = bytes[i] > 0 && owner[i] == TG_ON_ALL;
             next = is_open && (next < 0 || bytes[i] > bytes[next]) ? i : next;
         }
         if (next < 0) {
             return;
         }
-        owner[next] = lightest(load, ranks);
-        load[owner[next]] += bytes[next];
+        const int count = tg_is_dense_block(setup, &setup->params[next]) ? setup->parts : 1;
+        const int first = lightest(load, setup->shard_ranks, count);
+        owner[next] = first / count;
+        for (int i = first; i < first + count; i++) {
+            load[i] += bytes[next];
+        }
     }
 }
 
-/* Swaps rank 0, whose memory is planned and reported, with the rank that has most. */
-static void put_most_first(const size_t *load, int ranks, int *owner, int count) {
+static int swap(int number, int other) {
+    return number == other ? 0 : number == 0 ? other : number;
+}
+
+/* Swaps the group and the part of rank 0, whose memory is planned and reported, with those of the
+ * rank that has most. */
+static void put_most_first(const tg_optim_setup *setup, const size_t *load, int *owner) {
+    const int parts = setup->parts;
     int most = 0;
-    for (int i = 1; i < ranks; i++) {
+    for (int i = 1; i < setup->shard_ranks; i++) {
         most = load[i] > load[most] ? i : most;
     }
-    for (int i = 0; i < count; i++) {
-        owner[i] = owner[i] == most ? 0 : owner[i] == 0 ? most : owner[i];
+    for (int i = 0; i < setup->param_count; i++) {
+        const int rank = owner[i];
+        if (rank != TG_ON_ALL) {
+            owner[i] =
+                tg_is_dense_block(setup, &setup->params[i])
+                    ? swap(rank, most / parts)
+                    : swap(rank / parts, most / parts) * parts + swap(rank % parts, most % parts);
+        }
     }
+}
+
+bool tg_rank_has(const tg_optim_setup *setup, const tg_optim_param *param, int owner) {
+    return owner == TG_ON_ALL ||
+           owner == (tg_is_dense_block(setup, param) ? setup->shard_rank / setup->parts
+                                                     : setup->shard_rank);
 }
 
 tg_status tg_shard_assign(tg_context *ctx, const tg_optim_setup *setup, int *owner) {
@@ -75,8 +118,8 @@ tg_status tg_shard_assign(tg_context *ctx, const tg_optim_setup *setup, int *own
     for (int i = 0; i < count; i++) {
         TG_TRY(weigh(ctx, setup, i, &bytes[i]));
     }
-    spread(bytes, count, load, ranks, owner);
-    put_most_first(load, ranks, owner, count);
+    spread(setup, bytes, load, owner);
+    put_most_first(setup, load, owner);
 fail:
     tg_mem_free(ctx, bytes);
     tg_mem_free(ctx, load);
@@ -101,6 +144,7 @@ tg_status tg_sum_learn(tg_optim *optim, int param, const tg_sum_facts *facts) {
     TG_CALL(tg_update_begin(optim, slot, &guard));
     /* the facts include what was counted here: the guard lets the update pass */
     TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
+    slot->is_handed_out = false; /* decided */
     slot->nonfinite = (int64_t)facts->nonfinite;
     slot->squares = facts->squares;
     return TG_OK;
@@ -120,7 +164,7 @@ tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weigh
     }
     TG_CALL(tg_slot_check_weight(optim, slot, weight));
     TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
-    if (slot->owner == optim->shard_rank) {
+    if (!slot->is_elsewhere) {
         const tg_update call = {.values = slot->sum, .weight = weight->data};
         TG_CALL(tg_slot_run_rule(optim, slot, &call));
     }
@@ -148,7 +192,8 @@ bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
 /* From now on the sum is the compressed one. */
 static void drop_dense(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
-    slot->dense_sum = NULL;
+    optim->be->ops->release(optim->be, slot->whole_sum);
+    slot->dense_sum = slot->whole_sum = NULL;
     slot->nonfinite = 0;
     slot->is_handed_out = true; /* its present values decide, not the local gradients */
 }
@@ -164,8 +209,8 @@ tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
     }
     const tg_gradient whole = {.param = param,
                                .dtype = slot->dtype,
-                               .shape = slot->shape,
-                               .dense = slot->dense_sum,
+                               .shape = p->shape,
+                               .dense = slot->whole_sum ? slot->whole_sum : slot->dense_sum,
                                .place = optim->be->ops->place};
     TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, slot->sum));
     *news = (tg_refresh_news){.refreshes = p->refreshes,
@@ -181,11 +226,11 @@ tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_ne
     tg_projector *p = slot->projector;
     const tg_backend_ops *ops = optim->be->ops;
     if (news->nonfinite > 0) {
-        const int64_t count = news->nonfinite < slot->numel ? news->nonfinite : slot->numel;
+        const tg_tensor sum = tg_sum_get(optim, param);
+        const int64_t numel = tg_tensor_numel(&sum);
         const tg_scalar nan = {(double)NAN, (double)NAN};
-        slot->is_handed_out = true;
-        TG_CALL(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
-        return ops->fill(optim->be, slot->dtype, count, nan, slot->dense_sum);
+        TG_CALL(ops->fill(optim->be, slot->dtype, numel, (tg_scalar){0}, sum.data));
+        return ops->fill(optim->be, slot->dtype, tg_min(news->nonfinite, numel), nan, sum.data);
     }
     drop_dense(optim, slot);
     p->refreshes = news->refreshes;
@@ -218,8 +263,7 @@ int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_R
 }
 
 tg_status tg_sum_end_refreshed(tg_optim *optim, int param) {
-    const tg_projector *p = optim->slots[param].projector;
-    return p->sparse ? tg_bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
+    return tg_projector_complete(optim->slots[param].projector);
 }
 
 tg_status tg_sum_add_nothing(tg_optim *optim, int param) {

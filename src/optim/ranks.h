@@ -11,21 +11,29 @@
 /* Dense parameters up to this size are sent together, and their moments stay on every rank. */
 #define TG_SMALL_PARAM ((size_t)1 << 20)
 
-/* owner[i]: the rank that has the moments of parameter i, or TG_ON_ALL. Depends only on sizes, and
- * no rank has more than rank 0. */
+/* owner[i]: the rank that has the moments of parameter i, or TG_ON_ALL; of a dense block among the
+ * ranks with the same one. Depends only on sizes, and no rank has more than rank 0, if all blocks
+ * of a tensor are equal. */
 TG_NODISCARD tg_status tg_shard_assign(tg_context *ctx, const tg_optim_setup *setup, int *owner);
+/* Whether this rank has the moments. */
+bool tg_rank_has(const tg_optim_setup *setup, const tg_optim_param *param, int owner);
 
 static inline bool tg_slot_is_sharded(const tg_slot *slot) {
     return slot->owner != TG_ON_ALL;
 }
 
-/* What every rank must know of a sum that only its owner has. */
+/* Whether its sum is not on every rank: only on its owner, or in blocks. */
+static inline bool tg_slot_has_facts(const tg_slot *slot) {
+    return tg_slot_is_sharded(slot) || tg_slot_is_dense_block(slot);
+}
+
+/* What every rank must know of a sum that not every rank has. */
 typedef struct tg_sum_facts {
     double nonfinite; /* NaN and Inf in it */
     double squares;   /* sum of squares of the finite entries, if clipping needs it */
 } tg_sum_facts;
 
-/* On the owner. */
+/* On the owner; of blocks, on one rank for each. */
 TG_NODISCARD tg_status tg_sum_measure(tg_optim *optim, int param, bool clips, tg_sum_facts *out);
 /* On every rank. */
 TG_NODISCARD tg_status tg_sum_learn(tg_optim *optim, int param, const tg_sum_facts *facts);
@@ -55,8 +63,8 @@ typedef struct tg_refresh_news {
  * it a compressed sum. */
 TG_NODISCARD tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news);
 
-/* On the others, before the arrays arrive: makes their sum a compressed one, with the same number
- * of NaN and Inf. */
+/* On the others, before the arrays arrive: makes their sum a compressed one. On every rank, if
+ * there are NaN and Inf: makes it one with as many. */
 TG_NODISCARD tg_status tg_sum_begin_refreshed(tg_optim *optim, int param,
                                               const tg_refresh_news *news);
 /* Factors, words of the index set and the compressed sum, on the backend. */

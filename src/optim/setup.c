@@ -7,6 +7,36 @@
 #include "base/memory.h"
 #include "optim/optim.h"
 
+/* Rules of whole weights see single modes, or columns. */
+static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int index) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_optim_block *block = &setup->blocks[index];
+    if (block->whole == 0) {
+        return TG_OK;
+    }
+    const bool has_dim = block->dim >= 0 && block->dim < param->shape.ndim;
+    const int64_t rows = has_dim ? param->shape.dim[block->dim] : 0;
+    if (!has_dim || block->first < 0 || block->whole - rows < block->first || setup->parts < 2 ||
+        !setup->accumulates) {
+        return tg_fail(
+            ctx, TG_E_ARGUMENT,
+            "optimizer: %s is the block of rows %lld .. %lld of %lld of dimension %d, of "
+            "%d parts%s",
+            param->name, (long long)block->first, (long long)(block->first + rows - 1),
+            (long long)block->whole, block->dim, setup->parts,
+            setup->accumulates ? "" : ", and must accumulate");
+    }
+    const tg_shape whole = tg_whole_shape(setup, param);
+    if (block->dim < 2 && tg_is_dense_block(setup, param) &&
+        tg_rule_of(&setup->groups[param->group], &whole)->step_whole) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "opt.rule: it needs all rows and columns of %s, which is split in "
+                       "dimension %d",
+                       param->name, block->dim);
+    }
+    return TG_OK;
+}
+
 static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int index) {
     const tg_optim_param *param = &setup->params[index];
     const tg_dtype d = tg_dtype_wide(param->dtype);
@@ -36,6 +66,7 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
             "least one entry",
             param->name, tg_shape_text(&param->shape, text, sizeof text), TG_MAX_NDIM);
     }
+    TG_CALL(setup->blocks ? check_block(ctx, setup, index) : TG_OK);
     for (int other = 0; other < index; other++) {
         if (strcmp(setup->params[other].name, param->name) == 0) {
             return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: two parameters are named %s",
@@ -64,6 +95,10 @@ static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
             ctx, TG_E_ARGUMENT, "optimizer: rank %d of %d, whose state is spread over them%s",
             setup->shard_rank, setup->shard_ranks, setup->accumulates ? "" : ", must accumulate");
     }
+    if (setup->shard_ranks > 1 && setup->shard_ranks % setup->parts != 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d ranks are no multiple of %d parts",
+                       setup->shard_ranks, setup->parts);
+    }
     return TG_OK;
 }
 
@@ -72,6 +107,7 @@ tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_o
     tg_optim_config *groups = NULL;
     *out = (tg_optim_setup){.size = sizeof *out};
     TG_CALL(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
+    out->parts = out->parts > 1 ? out->parts : 1;
     if (out->group_count < 1 || !out->groups) {
         out->groups = NULL; /* nothing to free */
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);
@@ -144,9 +180,8 @@ tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_
         if (!tg_is_projected(setup, param) || setup->groups[param->group].memory_budget > 0.0) {
             continue;
         }
-        TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
-                                     tg_dtype_wide(param->dtype), &param->shape,
-                                     setup->takes_factored, &outline));
+        const tg_projected of = tg_projected_of(setup, param);
+        TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector, &of, &outline));
         const tg_branch *branch = outline.low_rank;
         const bool keeps_all =
             branch && branch->config.type != TG_BRANCH_MATRIX && branch->config.rank.value[0] < 1.0;

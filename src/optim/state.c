@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/optim.h"
+#include "optim/blocks.h"
 
 enum { COUNTERS = 7 }; /* of a parameter */
 
@@ -78,6 +78,7 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
                                 int *count) {
     const tg_moments plan = slot->moments;
     const int states = plan.rule->states;
+    const bool is_block = tg_slot_is_dense_block(slot);
     *count = 0;
     for (int i = 0; i < 2 * states; i++) {
         tg_state_part *at = &parts[*count];
@@ -86,7 +87,10 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
         const bool packed = codec->stored == TG_U8;
         const tg_dtype real = codec->bits > 0 ? codec->stored : plan.real;
         const tg_moment *moment = &slot->moments.at[i % states];
-        const int64_t reals = plan.at[i % states].reals;
+        const tg_block_rows rows =
+            is_block ? tg_moment_get_rows(optim, slot, i % states) : (tg_block_rows){0};
+        const int64_t reals =
+            is_block ? rows.outer * rows.whole * rows.inner : plan.at[i % states].reals;
         const bool scales = i >= states;
         const bool pairs =
             !state->is_square && !state->is_single && !packed && tg_dtype_is_complex(slot->dtype);
@@ -98,7 +102,9 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
                                : pairs  ? reals / 2
                                         : reals;
         TG_CALL(entry_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
-        at->memory = scales ? (void *)moment->scale : moment->memory;
+        at->state = i % states;
+        at->is_scale = scales;
+        at->memory = is_block ? NULL : scales ? (void *)moment->scale : moment->memory;
         at->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
         at->shape = tg_shape_of(1, &length);
         (*count)++;
@@ -162,12 +168,12 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
                            saving how) {
     const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
     tg_tensor copy;
-    if (!p->memory) { /* on another rank */
+    if (!p->memory) { /* on other ranks */
         const tg_tensor *gathered = tg_archive_find(optim->gathered, p->name);
         return gathered ? tg_archive_add_view(archive, p->name, gathered)
                         : tg_fail(optim->ctx, TG_E_ARGUMENT,
-                                  "optimizer: %s lives on another rank (shard_ranks); a trainer "
-                                  "saves it",
+                                  "optimizer: %s lives on other ranks (shard_ranks, blocks); a "
+                                  "trainer saves it",
                                   p->name);
     }
     if (how.is_viewed && array.place == TG_HOST) {
@@ -314,13 +320,16 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
         if (parts[i].dtype == TG_U64) {
             TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
         }
-        if (copies && parts[i].memory) { /* NULL: moments on another rank */
+        if (copies && parts[i].memory) { /* NULL: moments on other ranks */
             TG_TRY(optim->be->ops->upload(optim->be, parts[i].memory, tensor->data,
                                           tg_tensor_bytes(tensor)));
         }
     }
-    if (copies && slot->projector && slot->projector->sparse && slot->projector->sparse->is_ready) {
-        TG_TRY(tg_bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
+    if (copies && slot->projector && slot->projector->branch[0].is_ready) {
+        TG_TRY(tg_projector_complete(slot->projector));
+    }
+    if (copies && tg_slot_is_dense_block(slot) && !slot->is_elsewhere) {
+        TG_TRY(tg_moments_load_rows(optim, slot, archive));
     }
 fail:
     if (!copies) {

@@ -32,10 +32,7 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     slot->last_refresh = slot->step;
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
-        if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
-            return TG_OK; /* the owner clears them */
-        }
-        return tg_moments_clear(optim->be, &slot->moments);
+        return slot->is_elsewhere ? TG_OK : tg_moments_clear(optim->be, &slot->moments);
     }
     return TG_OK;
 }
@@ -45,8 +42,8 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
 static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                             const void *small) {
     tg_norms whole, kept;
-    TG_CALL(
-        optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
+    TG_CALL(optim->be->ops->norms(optim->be, gradient->dtype, slot->projector->numel,
+                                  gradient->dense, &whole));
     TG_CALL(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
@@ -65,8 +62,8 @@ static double rms_factor(const tg_optim *optim, const tg_slot *slot) {
     if (!config->match_rms || slot->moments.rule->step_whole) {
         return 1.0;
     }
-    return sqrt((slot->projector ? (double)slot->numel / (double)slot->count : 1.0) *
-                (shares ? 2.0 : 1.0));
+    const tg_projector *p = slot->projector;
+    return sqrt((p ? (double)p->numel / (double)slot->count : 1.0) * (shares ? 2.0 : 1.0));
 }
 
 /* w <- beta w + alpha u; u is expanded for a projected parameter. */
@@ -204,7 +201,8 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
                             .step = slot->step,
                             .t = slot->moment_step + 1,
                             .single = slot->moments.at[2].memory,
-                            .work = optim->rule_work};
+                            .work = optim->rule_work,
+                            .parts = slot->block.whole > 0 ? optim->parts_adder : (tg_adder){0}};
     const double start = read_clock(optim, optim->times_parts);
     const tg_status status = rule->step_whole ? rule->step_whole(optim->be, &whole, &adam)
                                               : rule->step(optim->be, 1, &adam);
@@ -335,7 +333,7 @@ tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient) {
     tg_slot *slot = NULL;
     uint32_t *guard = NULL;
     TG_CALL(tg_slot_find(optim, gradient->param, &slot));
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
     if (!optim->be->ops->stream || slot->is_summing) {
         return TG_OK;
@@ -378,7 +376,7 @@ static tg_status begin_step(tg_optim *optim, tg_slot *slot, const tg_gradient *g
 
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
-    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check_alone(optim, slot));
     TG_CALL(tg_slot_check(optim, slot, gradient));
     if (optim->ahead.slot == slot && optim->ahead.gradient == gradient->dense &&
         begins_by_projecting(optim, slot, gradient)) {

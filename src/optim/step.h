@@ -18,8 +18,8 @@ TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
 TG_NODISCARD tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot,
                                     const tg_gradient *gradient, tg_gradient *out);
 
-/* Fails unless its moments are on every rank, so that this one can update it alone. */
-TG_NODISCARD tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot);
+/* Fails unless this rank can update it alone, from a gradient or the present sum. */
+TG_NODISCARD tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot);
 
 /* Adds the NaN and Inf of the entries, or of the factors, to a guard. */
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
@@ -73,12 +73,6 @@ TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradi
 
 /* A sum as one array; from now on its present values decide whether it is used. */
 tg_tensor tg_sum_get(tg_optim *optim, int param);
-
-/* Adds up values over ranks, in place. */
-typedef struct tg_adder {
-    tg_status (*add)(void *user, const tg_tensor *values);
-    void *user;
-} tg_adder;
 
 /* Adds up one gradient over all ranks and updates, in an ordinary step (tg_optim_is_ordinary) on a
  * stream, without waiting. */

@@ -9,6 +9,7 @@
 #include "backend/tensor.h"
 #include "base/context.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 
 void tg_projector_config_init(tg_projector_config *config, size_t size) {
     const tg_projector_config defaults = {.size = sizeof defaults,
@@ -31,11 +32,6 @@ tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
                             .dy = gradient->dy,
                             .batch = gradient->batch,
                             .store = tg_storage_of(gradient->dtype)};
-}
-
-/* The low-rank branch comes first; a sparse one compresses the residual. */
-static bool is_low_rank_first(const tg_projector *p) {
-    return p->config.scheme == TG_SCHEME_COMPOSITE && p->low_rank == &p->branch[0];
 }
 
 static tg_status plan(tg_context *ctx, tg_projector *p) {
@@ -73,22 +69,27 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
     if (p->low_rank) {
         p->modes = p->low_rank->modes;
     }
+    if (p->view.rows.count > 0) {
+        tg_rows_plan(p);
+    }
     return TG_OK;
 }
 
 /* Scratch of a step or of a refresh, whichever is larger. */
-static void measure(const tg_projector *p, bool factored, tg_projector_bytes *out) {
+static void measure(const tg_projector *p, tg_projector_bytes *out) {
+    const bool has_rows = p->view.rows.count > 0; /* then a refresh projects all of a tensor */
+    const size_t whole = tg_workspace_bytes(
+        p->be, (tg_query){.compress = &p->modes, .factored = p->takes_factored && !has_rows});
     size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
-    out->step_workspace =
-        tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes, .factored = factored});
-    *bytes = out->step_workspace;
-    *host_bytes = 0;
+    out->step_workspace = has_rows ? p->view.step_bytes : whole;
+    *bytes = tg_max_size(out->step_workspace, whole);
+    *host_bytes = p->view.host_bytes;
     for (int i = 0; i < p->branches; i++) {
         size_t scratch = 0, host = 0;
         if (p->branch[i].kind->scratch) {
             p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
         }
-        if (i == 1 && is_low_rank_first(p)) { /* the dense residual and a core come first */
+        if (i == 1 && tg_projector_samples(p)) { /* the dense residual and a core come first */
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
             tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
@@ -100,17 +101,24 @@ static void measure(const tg_projector *p, bool factored, tg_projector_bytes *ou
     }
 }
 
-tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                                 const tg_shape *shape, uint64_t seed, bool factored,
-                                 tg_workspace *workspace, tg_projector **out) {
+static tg_projector outline_of(tg_context *ctx, const tg_projector_config *config,
+                               const tg_projected *of) {
+    return (tg_projector){.ctx = ctx,
+                          .config = *config,
+                          .dtype = of->dtype,
+                          .shape = of->shape,
+                          .view.rows = of->rows,
+                          .takes_factored = of->factored};
+}
+
+tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
+                                 const tg_projected *of, uint64_t seed, tg_workspace *workspace,
+                                 tg_projector **out) {
     *out = NULL;
     tg_status status = TG_OK;
     tg_projector *p = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
-    p->ctx = ctx;
-    p->config = *config;
-    p->dtype = dtype;
-    p->shape = *shape;
+    *p = outline_of(ctx, config, of);
     TG_TRY(tg_backend_get(ctx, &p->be));
     p->own.be = p->be;
     TG_TRY(plan(ctx, p));
@@ -124,10 +132,10 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     if (p->low_rank) {
         p->modes = p->low_rank->modes;
     }
+    TG_TRY(p->view.rows.count > 0 ? tg_rows_allocate(p) : TG_OK);
     p->workspace = workspace ? workspace : &p->own;
-    p->takes_factored = factored;
     tg_projector_bytes bytes = {0};
-    measure(p, factored, &bytes);
+    measure(p, &bytes);
     tg_workspace_reserve(p->workspace, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
     *out = p;
     return TG_OK;
@@ -141,7 +149,8 @@ tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config
     TG_NEED_OUT(ctx, out, ctx, config, shape);
     tg_projector_config full;
     TG_CALL(read_config(ctx, config, &full));
-    TG_CALL(tg_projector_create_in(ctx, &full, dtype, shape, seed, true, NULL, out));
+    const tg_projected of = {.dtype = dtype, .shape = *shape, .factored = true};
+    TG_CALL(tg_projector_create_in(ctx, &full, &of, seed, NULL, out));
     const tg_status status = tg_workspace_allocate(&(*out)->own);
     if (status != TG_OK) {
         tg_projector_destroy(out);
@@ -157,6 +166,7 @@ void tg_projector_destroy(tg_projector **projector) {
     for (int i = 0; i < 2; i++) {
         tg_branch_release(&p->branch[i]);
     }
+    tg_rows_release(p);
     tg_workspace_release(&p->own);
     tg_mem_free(p->ctx, p);
     *projector = NULL;
@@ -183,7 +193,11 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     if (!p) {
         return bytes;
     }
-    measure(p, p->takes_factored, &bytes);
+    measure(p, &bytes);
+    if (p->view.rows.count > 0) {
+        bytes.factors += tg_rows_factor_bytes(p);
+        bytes.indices += tg_rows_index_bytes(p);
+    }
     for (int i = 0; i < p->branches; i++) {
         const tg_branch *branch = &p->branch[i];
         bytes.factors += tg_branch_factor_bytes(branch);
@@ -197,10 +211,9 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     return bytes;
 }
 
-tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                               const tg_shape *shape, bool factored, tg_projector *out) {
-    *out = (tg_projector){
-        .ctx = ctx, .config = *config, .dtype = dtype, .shape = *shape, .takes_factored = factored};
+tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
+                               const tg_projected *of, tg_projector *out) {
+    *out = outline_of(ctx, config, of);
     TG_CALL(tg_backend_get(ctx, &out->be));
     return plan(ctx, out);
 }
@@ -213,7 +226,8 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
     tg_projector_config full;
     tg_status status = read_config(ctx, config, &full);
     if (status == TG_OK) {
-        status = tg_projector_outline(ctx, &full, dtype, shape, takes_factored, &p);
+        const tg_projected of = {.dtype = dtype, .shape = *shape, .factored = takes_factored};
+        status = tg_projector_outline(ctx, &full, &of, &p);
     }
     *count = status == TG_OK ? tg_projector_count(&p) : 0;
     *bytes = status == TG_OK ? tg_projector_get_bytes(&p) : (tg_projector_bytes){0};
@@ -291,14 +305,19 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_stora
 
 tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_storage store) {
     TG_CALL(refresh_branch(p, &p->branch[0], grad, store, NULL, p->workspace->memory));
-    if (p->branches == 2 && is_low_rank_first(p)) {
+    if (p->branches == 2 && tg_projector_samples(p)) {
         TG_CALL(refresh_on_residual(p, grad, store));
     } else if (p->branches == 2) {
         const tg_bitmap *mask = tg_projector_masks(p) ? &p->sparse->bitmap : NULL;
         TG_CALL(refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory));
     }
     p->refreshes++;
-    return TG_OK;
+    return p->view.rows.count > 0 ? tg_rows_take(p) : TG_OK;
+}
+
+tg_status tg_projector_complete(tg_projector *p) {
+    TG_CALL(p->sparse ? tg_bitmap_rank(p->be, &p->sparse->bitmap) : TG_OK);
+    return p->view.rows.count > 0 ? tg_rows_take(p) : TG_OK;
 }
 
 /* A tensor like the gradient, and one of compressed values. */
@@ -333,31 +352,30 @@ static tg_status require_ready(const tg_projector *p) {
     return TG_OK;
 }
 
-/* Sparse values of the residual: those of G minus the low-rank part at the kept entries. Values
- * accumulated earlier already had their low-rank part subtracted; it is added back first, so that
- * one subtraction at the end covers old and new. */
-static tg_status project_low_rank_first(tg_projector *p, const tg_compress *op) {
-    const tg_backend_ops *ops = p->be->ops;
-    tg_sample at_kept = {.modes = op->modes,
-                         .bitmap = op->bitmap,
-                         .core = op->core,
-                         .alpha = 1.0,
-                         .values = op->values,
-                         .workspace = op->workspace};
-    if (op->beta != 0.0) {
-        TG_CALL(ops->sample(p->be, &at_kept));
-    }
-    TG_CALL(ops->compress(p->be, op));
-    at_kept.alpha = -1.0;
-    return ops->sample(p->be, &at_kept);
+/* Sparse values of the residual: those of G minus the low-rank part at the kept entries, by the
+ * sign of alpha. */
+static tg_status add_sampled(tg_projector *p, double alpha, void *small) {
+    const tg_sample at_kept = {.modes = p->modes,
+                               .bitmap = &p->sparse->bitmap,
+                               .core = values_of(p, p->low_rank, small),
+                               .alpha = alpha,
+                               .values = values_of(p, p->sparse, small),
+                               .workspace = p->workspace->memory};
+    return p->be->ops->sample(p->be, &at_kept);
 }
 
 bool tg_projector_takes_factored(const tg_projector *p) {
     return !p->low_rank || p->low_rank->kind != &tg_branch_matrix;
 }
 
+/* Whether a gradient is that of the projector's rows. */
+static bool is_of_rows(const tg_projector *p, const tg_gradient *gradient) {
+    return p->view.rows.count > 0 && !tg_shape_equal(&gradient->shape, &p->shape);
+}
+
 static tg_status check_gradient(const tg_projector *p, const tg_gradient *gradient) {
-    const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
+    const tg_shape *shape = is_of_rows(p, gradient) ? &p->view.shape : &p->shape;
+    const tg_wanted wanted = {"gradient", NULL, p->dtype, *shape, false};
     TG_CALL(require_ready(p));
     TG_CALL(tg_gradient_check(p->be, gradient, &wanted));
     if (!gradient->dense && !tg_projector_takes_factored(p)) {
@@ -381,14 +399,33 @@ static tg_compress compress_of(const tg_projector *p, const tg_gradient *gradien
                          .guard = guard};
 }
 
+/* Projects the gradient of the rows. */
+static tg_status compress_rows(tg_projector *p, const tg_compress *whole, void *small) {
+    tg_compress op = *whole;
+    void *own = tg_rows_own(p);
+    op.modes = p->view.modes;
+    op.bitmap = p->sparse ? &p->view.kept : NULL;
+    if (!own) {
+        return p->be->ops->compress(p->be, &op);
+    }
+    op.beta = 0.0;
+    op.values = p->sparse ? tg_rows_values(p, p->sparse, own) : NULL;
+    op.core = p->low_rank ? tg_rows_values(p, p->low_rank, own) : NULL;
+    TG_CALL(p->be->ops->compress(p->be, &op));
+    return tg_rows_scatter(p, whole->beta, small);
+}
+
+/* Values accumulated earlier already had their low-rank part subtracted; it is added back first, so
+ * that one subtraction at the end covers old and new. */
 tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
                                     double beta, uint32_t *guard, void *small) {
     TG_CALL(check_gradient(p, gradient));
     const tg_compress op = compress_of(p, gradient, scale, beta, guard, small);
-    if (is_low_rank_first(p)) {
-        return project_low_rank_first(p, &op);
-    }
-    return p->be->ops->compress(p->be, &op);
+    const bool samples = tg_projector_samples(p);
+    TG_CALL(samples && beta != 0.0 ? add_sampled(p, 1.0, small) : TG_OK);
+    TG_CALL(is_of_rows(p, gradient) ? compress_rows(p, &op, small)
+                                    : p->be->ops->compress(p->be, &op));
+    return samples ? add_sampled(p, -1.0, small) : TG_OK;
 }
 
 tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
@@ -444,12 +481,20 @@ static tg_expand expand_of(const tg_projector *p, const void *small, back_weight
 
 tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back, void *out) {
     TG_CALL(require_ready(p));
-    const tg_expand op = expand_of(p, small, weights_of(p), back, out);
+    tg_expand op = expand_of(p, small, weights_of(p), back, out);
+    if (p->view.rows.count > 0) {
+        void *own = tg_rows_own(p);
+        op.modes = p->view.modes;
+        op.bitmap = p->sparse ? &p->view.kept : NULL;
+        op.values = own && op.values ? tg_rows_values(p, p->sparse, own) : op.values;
+        op.core = own && op.core ? tg_rows_values(p, p->low_rank, own) : op.core;
+        TG_CALL(own ? tg_rows_gather(p, small) : TG_OK);
+    }
     return p->be->ops->expand(p->be, &op);
 }
 
 bool tg_projector_steps_at_once(const tg_projector *p) {
-    return p->be->ops->step_compressed && !is_low_rank_first(p);
+    return p->be->ops->step_compressed && !tg_projector_samples(p) && p->view.rows.count == 0;
 }
 
 tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,

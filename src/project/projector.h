@@ -4,6 +4,24 @@
 
 #include "project/branch.h"
 
+/* Rows of a tensor in one of its dimensions; count 0: all of it. */
+typedef struct tg_rows {
+    int dim;
+    int64_t first, count;
+} tg_rows;
+
+/* A projector's view of those rows of its tensor that gradients and weights are (rows.c). */
+typedef struct tg_row_view {
+    tg_rows rows;       /* count 0: they are whole, and nothing below is set */
+    tg_shape shape;     /* of gradient and weight */
+    tg_multimode modes; /* of the rows */
+    void *factor;       /* (.., rank) owned: the rows of their mode's factor; NULL: it has none */
+    tg_bitmap kept;     /* owned: entries of the index set; n 0: there is none */
+    tg_bitmap own;      /* owned: the compressed values that come of the rows; n 0: all of them */
+    size_t offset;      /* of these values in the workspace */
+    size_t step_bytes, host_bytes; /* of the workspace */
+} tg_row_view;
+
 struct tg_projector {
     tg_context *ctx;
     tg_backend *be;
@@ -16,6 +34,7 @@ struct tg_projector {
     tg_branch *sparse;   /* one of them, or NULL */
     tg_branch *low_rank; /* one of them, or NULL */
     tg_multimode modes;  /* of the low-rank branch, or the plain shape */
+    tg_row_view view;
     bool takes_factored;
     tg_workspace *workspace;
     tg_workspace own; /* used when none is shared */
@@ -29,17 +48,28 @@ static inline bool tg_projector_masks(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
 }
 
+/* The low-rank branch comes first; a sparse one compresses the residual. */
+static inline bool tg_projector_samples(const tg_projector *p) {
+    return p->config.scheme == TG_SCHEME_COMPOSITE && p->low_rank == &p->branch[0];
+}
+
+/* A tensor, and the rows of it that gradients and weights are. */
+typedef struct tg_projected {
+    tg_dtype dtype;
+    tg_shape shape;
+    tg_rows rows;
+    bool factored; /* gradients may come factored */
+} tg_projected;
+
 /* As tg_projector_create, with scratch from the caller's workspace, which the caller allocates
- * after creating all its projectors. factored: gradients may come factored. */
+ * after creating all its projectors. */
 TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
-                                              tg_dtype dtype, const tg_shape *shape, uint64_t seed,
-                                              bool factored, tg_workspace *workspace,
-                                              tg_projector **out);
+                                              const tg_projected *of, uint64_t seed,
+                                              tg_workspace *workspace, tg_projector **out);
 
 /* A projector without memory, to query its sizes and bytes; nothing needs freeing. */
 TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
-                                            tg_dtype dtype, const tg_shape *shape, bool factored,
-                                            tg_projector *out);
+                                            const tg_projected *of, tg_projector *out);
 
 /* How an optimizer expands an update into a weight. */
 typedef struct tg_back {
@@ -63,12 +93,16 @@ TG_NODISCARD tg_status tg_projector_step(tg_projector *p, const tg_gradient *gra
 /* The value of alpha in the rates. */
 double tg_projector_rate(const tg_projector *p, double alpha);
 
-/* As tg_projector_refresh, from a gradient in this storage. */
+/* As tg_projector_refresh, from a gradient, of the whole tensor, in this storage. */
 TG_NODISCARD tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad,
                                                    tg_storage store);
 
+/* After something else wrote the factors or words of the index set: sets what follows from them. */
+TG_NODISCARD tg_status tg_projector_complete(tg_projector *p);
+
 /* tg_projector_project into an array of its values; adds NaN and Inf of the gradient or its factors
- * to the guard, if there is one. */
+ * to the guard, if there is one. With rows, of their gradient: other values are beta times what
+ * they were; or, dense, of the whole tensor's. */
 TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient,
                                                  double scale, double beta, uint32_t *guard,
                                                  void *small);
@@ -78,5 +112,24 @@ bool tg_projector_takes_factored(const tg_projector *p);
 
 /* The source form of a handed-over gradient. */
 tg_grad_source tg_gradient_source(const tg_gradient *gradient);
+
+/* ---- rows ---- */
+
+/* Sizes, and bytes of the workspace, of a planned projector; bytes of memory; and that memory. */
+void tg_rows_plan(tg_projector *p);
+size_t tg_rows_factor_bytes(const tg_projector *p);
+size_t tg_rows_index_bytes(const tg_projector *p);
+TG_NODISCARD tg_status tg_rows_allocate(tg_projector *p);
+void tg_rows_release(tg_projector *p);
+
+/* Takes the rows of factors and index set. */
+TG_NODISCARD tg_status tg_rows_take(tg_projector *p);
+
+/* In the workspace: the values that come of the rows; NULL if all of them do. And a branch's. */
+void *tg_rows_own(const tg_projector *p);
+void *tg_rows_values(const tg_projector *p, const tg_branch *branch, void *own);
+/* small = beta small + own; own = of small. */
+TG_NODISCARD tg_status tg_rows_scatter(tg_projector *p, double beta, void *small);
+TG_NODISCARD tg_status tg_rows_gather(tg_projector *p, const void *small);
 
 #endif

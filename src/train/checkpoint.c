@@ -146,12 +146,16 @@ static tg_status add_growth(const tg_model *model, const tg_progress *progress,
 
 /* Weights as views if they are on the host, else as copies. */
 static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_archive *archive) {
-    if (model->be->ops->place != TG_HOST) {
-        return nn_save(model->fno, "", staging, archive);
-    }
     for (int i = 0; i < tg_fno_param_count(model->fno); i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
-        TG_CALL(tg_archive_add_view(archive, p.name, &p.weight));
+        const tg_tensor *whole = p.whole > 0 ? tg_archive_find(model->gathered, p.name) : &p.weight;
+        tg_tensor copy;
+        if (whole->place == TG_HOST) {
+            TG_CALL(tg_archive_add_view(archive, p.name, whole));
+        } else {
+            TG_CALL(tg_backend_download(model->be, whole, staging, &copy));
+            TG_CALL(tg_archive_take(archive, p.name, &copy));
+        }
     }
     return TG_OK;
 }

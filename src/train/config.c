@@ -2,6 +2,7 @@
 #include "train/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
@@ -129,6 +130,8 @@ static const tg_setting distributed_table[] = {
                    "sums of a layer are exchanged while the next one is computed"),
     TG_SETTING_ROW(BOOL, tg_distributed_config, shard_state, 0, 0,
                    "moments of a layer are on one rank instead of on all"),
+    TG_SETTING_ROW(TEXT, tg_distributed_config, split, 1, 16,
+                   "ranks that share each sample: slabs of the grid; a number, or auto"),
 };
 
 #undef LOOP
@@ -162,13 +165,50 @@ static tg_status set_in(tg_context *ctx, int table, tg_run_config *config, const
     return tg_setting_set(ctx, t.section, t.rows, t.count, (char *)config + t.offset, key, value);
 }
 
-tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config) {
-    config->ranks = ranks;
-    return config->data.batch_size >= ranks
+tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *out) {
+    const char *text = config->distributed.split;
+    char *end = NULL;
+    const long parts = strtol(text, &end, 10);
+    const bool is_auto = strcmp(text, "auto") == 0;
+    *out = is_auto ? 0 : (int)parts;
+    return is_auto || (end != text && *end == '\0' && parts >= 1 && parts <= 1 << 20)
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,
-                         "data.batch_size: %lld samples cannot be shared by %d ranks",
-                         (long long)config->data.batch_size, ranks);
+                         "distributed.split: '%s' is not auto or a number of ranks, 1 or more",
+                         text);
+}
+
+static tg_status check_split(tg_context *ctx, int ranks, const tg_run_config *config) {
+    const int parts = config->split.parts;
+    const char *other = config->loop.track_stable_rank                ? "opt.track_stable_rank"
+                        : config->distributed.backend == TG_COMM_NCCL ? "distributed.backend: nccl"
+                                                                      : NULL;
+    if (ranks % parts != 0) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "distributed.split: %d rank%s cannot be divided into groups of %d", ranks,
+                       ranks == 1 ? "" : "s", parts);
+    }
+    return other ? tg_fail(ctx, TG_E_CONFIG, "distributed.split: %d goes without %s", parts, other)
+                 : TG_OK;
+}
+
+tg_status tg_run_share_batch(tg_context *ctx, int ranks, const nn_split *split,
+                             tg_run_config *config) {
+    config->ranks = ranks;
+    config->split = split ? *split : (nn_split){0};
+    TG_CALL(nn_is_split(&config->split) ? check_split(ctx, ranks, config) : TG_OK);
+    const int groups = tg_run_groups(config);
+    return config->data.batch_size >= groups
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "data.batch_size: %lld samples cannot be shared by %d %s",
+                         (long long)config->data.batch_size, groups,
+                         groups == ranks ? "ranks" : "groups of ranks");
+}
+
+int tg_run_groups(const tg_run_config *config) {
+    const int ranks = config->ranks > 1 ? config->ranks : 1;
+    return nn_is_split(&config->split) ? ranks / config->split.parts : ranks;
 }
 
 bool tg_run_exchanges(const tg_run_config *config) {
@@ -176,8 +216,8 @@ bool tg_run_exchanges(const tg_run_config *config) {
 }
 
 int64_t tg_run_local_batch(const tg_run_config *config) {
-    const int64_t ranks = config->ranks > 1 ? config->ranks : 1;
-    return (config->data.batch_size + ranks - 1) / ranks;
+    const int64_t groups = tg_run_groups(config);
+    return (config->data.batch_size + groups - 1) / groups;
 }
 
 tg_run_config tg_run_config_default(void) {
@@ -187,7 +227,7 @@ tg_run_config tg_run_config_default(void) {
         .schedule = tg_lr_schedule_config_default(),
         .schedule_stage = 1,
         .loss_scale = tg_loss_scale_config_default(),
-        .distributed = {.timeout = 600.0},
+        .distributed = {.timeout = 600.0, .split = "1"},
         .ranks = 1,
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",

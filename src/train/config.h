@@ -4,6 +4,7 @@
 
 #include "base/setting.h"
 #include "nn/config.h"
+#include "nn/model.h"
 #include "optim/optim.h"
 #include "tgrad/comm.h"
 #include "tgrad/optim.h"
@@ -81,6 +82,7 @@ typedef struct tg_distributed_config {
     double timeout;         /* seconds to wait for other ranks */
     bool overlap;
     bool shard_state;
+    char split[16]; /* ranks that share a sample, or auto */
 } tg_distributed_config;
 
 typedef struct tg_run_config {
@@ -96,7 +98,8 @@ typedef struct tg_run_config {
     char best_set[64];  /* .. and the set; "": the first test */
     bool accumulates;   /* in at least one stage: the optimizer is shared by all */
     int schedule_stage; /* whose keys started the schedule; later stages continue it */
-    int ranks;          /* that share every batch: not a setting, set after reading */
+    int ranks;          /* that train together: not a setting, set after reading .. */
+    nn_split split;     /* .. as is this: those of them that share a sample */
 } tg_run_config;
 
 /* Defaults of all keys; the network's modes have none. */
@@ -113,11 +116,17 @@ typedef struct tg_key_table {
 enum { TG_TABLE_OPTIM, TG_TABLE_SCHEDULE, TG_TABLE_LOOP, TG_TABLE_DATA, TG_KEY_TABLES = 5 };
 tg_key_table tg_run_table(int index);
 
-/* Sets the ranks that share a batch; fails if there are more of them than samples. */
-TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config);
+/* distributed.split as a number; 0: auto. */
+TG_NODISCARD tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *out);
+/* Sets the ranks that train together, and those that share a sample (NULL: one each). Fails if the
+ * groups of the latter are not equal, or more than the samples of a batch. */
+TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, const nn_split *split,
+                                          tg_run_config *config);
+/* Groups of ranks, each of which computes its part of a batch. */
+int tg_run_groups(const tg_run_config *config);
 /* Whether gradients are exchanged between ranks; with NCCL even for a single one, for testing. */
 bool tg_run_exchanges(const tg_run_config *config);
-/* The largest number of samples of a batch on one rank. */
+/* The largest number of samples of a batch in one group. */
 int64_t tg_run_local_batch(const tg_run_config *config);
 
 /* Names the validation samples where others have a grid. */

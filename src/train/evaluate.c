@@ -268,21 +268,27 @@ fail:
     return status;
 }
 
+/* A rank that fails alone must not leave those that share its samples waiting. */
+static tg_status agree(const tg_model *model, tg_status status) {
+    tg_comm *comm = model->config.split.comm;
+    return comm ? tg_comm_agree(comm, status) : status;
+}
+
 /* The squares of every ranks-th batch, starting with number `rank`; 0 for all others. */
 static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int rank, int ranks) {
     tg_model *model = e->model;
     tg_backend *be = model->be;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
-    TG_CALL(open_evaluation(dataset, &facts, size, e));
+    TG_CALL(agree(model, open_evaluation(dataset, &facts, size, e)));
     for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
         TG_CALL(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
                               e->squares[norm].data));
     }
-    TG_CALL(tg_model_prepare(model, size, facts.grid, false));
+    TG_CALL(agree(model, tg_model_prepare(model, size, facts.grid, false)));
     for (int64_t i = 0, b = rank; b < tg_loader_batches(e->loader); i++, b += ranks) {
         int64_t count = 0;
-        TG_CALL(take_batch(e, i, b, &count));
+        TG_CALL(agree(model, take_batch(e, i, b, &count)));
         TG_CALL(measure_batch(e, b * size, count));
     }
     return TG_OK;

@@ -21,6 +21,8 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .max_grad_norm = config->loop.max_grad_norm,
                                      .graphs = config->loop.graphs,
                                      .comm = t->comm,
+                                     .domain = t->split.comm,
+                                     .replicas = t->replicas,
                                      .overlaps = config->distributed.overlap,
                                      .rollout_steps = config->loop.rollout_steps,
                                      .rollout_gradients = config->loop.rollout_gradients,
@@ -98,10 +100,11 @@ static bool is_read_once(const tg_trainer *t) {
     return !(loop->max_grad_norm > 0.0) && loop->rollout_steps == 1;
 }
 
-/* The part of a batch that needs no other rank. */
+/* The part of a batch that needs no other rank; of a sample over several, once all have read it. */
 static tg_status begin_batch(tg_trainer *t) {
     tg_tensor x, y;
-    TG_CALL(tg_prefetch_next(t->prefetch, &x, &y));
+    const tg_status status = tg_prefetch_next(t->prefetch, &x, &y);
+    TG_CALL(t->split.comm ? tg_trainer_agree(t, status) : status);
     TG_CALL(tg_model_place_points(t->model, &x, NULL));
     TG_CALL(tg_step_forward(t->step, &x, &y));
     return is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK;
@@ -110,7 +113,8 @@ static tg_status begin_batch(tg_trainer *t) {
 /* One batch: an update or, with accumulation, a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
-    TG_CALL(tg_trainer_agree(t, begin_batch(t)));
+    const tg_status status = begin_batch(t);
+    TG_CALL(t->split.comm ? status : tg_trainer_agree(t, status)); /* others may be in forward */
     TG_CALL(finish_batch(t)); /* the previous batch */
     TG_CALL(set_rates(t));
     p->batch++;
@@ -150,8 +154,9 @@ static tg_status evaluate(tg_trainer *t) {
     tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < t->test_count; i++) {
         tg_test_errors_destroy(&t->errors[i]);
-        status = tg_model_evaluate_shared(t->model, t->comm, t->tests[i].dataset, t->tests[i].batch,
-                                          &t->errors[i]);
+        status = tg_model_evaluate_shared(t->model, tg_trainer_replicas(t), t->tests[i].dataset,
+                                          t->tests[i].batch, &t->errors[i]);
+        status = t->split.comm ? tg_comm_agree(t->comm, status) : status;
     }
     t->is_evaluated = status == TG_OK;
     t->time.evaluation += tg_seconds() - start;
@@ -356,7 +361,7 @@ static tg_status write_samples(tg_trainer *t) {
     TG_CALL(check_updates(t));
     TG_CALL(tg_trainer_finish_save(t));
     report_skipped(t);
-    return tg_trainer_writes(t) ? tg_trainer_write_samples(t) : TG_OK;
+    return tg_trainer_is_in_first_group(t) ? tg_trainer_write_samples(t) : TG_OK;
 }
 
 /* A run resumed after its last step was killed while it ended: its last checkpoint may exist only

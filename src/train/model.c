@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "data/dataset.h"
+#include "nn/network.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
 #include "train/run_folder.h"
@@ -32,7 +33,8 @@ tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg
                           tg_model **out) {
     tg_status status = make(ctx, settings, config, out);
     if (status == TG_OK) {
-        status = tg_fno_create(ctx, &config->fno, (uint64_t)config->distributed.seed, &(*out)->fno);
+        status = nn_create(ctx, &config->fno, &config->split, (uint64_t)config->distributed.seed,
+                           &(*out)->fno);
     }
     if (status != TG_OK) {
         tg_model_destroy(out);

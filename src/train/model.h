@@ -11,13 +11,14 @@ struct tg_model {
     tg_settings *settings; /* as given, stages included */
     tg_run_config config;  /* of the current stage */
     tg_fno *fno;
-    bool borrows_fno;          /* owned by the caller */
-    tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
-    tg_model_origin origin;    /* of a checkpoint; all zero: none */
-    bool is_imported;          /* its initial weights came from another program */
-    bool is_on_pairs;          /* it was trained on pairs, not on windows of trajectories */
-    bool is_warned;            /* warned of the consequences on odd grids */
-    float *points;             /* (most_points) coordinates of a batch at points */
+    bool borrows_fno;           /* owned by the caller */
+    tg_normalizer *encoder[2];  /* of x and y; NULL: raw */
+    tg_model_origin origin;     /* of a checkpoint; all zero: none */
+    bool is_imported;           /* its initial weights came from another program */
+    bool is_on_pairs;           /* it was trained on pairs, not on windows of trajectories */
+    bool is_warned;             /* warned of the consequences on odd grids */
+    const tg_archive *gathered; /* whole weights of a split network, while saving; NULL: none */
+    float *points;              /* (most_points) coordinates of a batch at points */
     int64_t most_points;
 };
 

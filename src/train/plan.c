@@ -29,7 +29,8 @@ typedef struct planner {
     tg_place place;
     tg_settings *settings;
     int stage, stages;
-    int ranks;
+    int ranks, rank;
+    nn_split split;
     int tests_count;      /* number of sets of the stage */
     int64_t epoch;        /* finished in the stage */
     int evaluations;      /* in the stage */
@@ -37,6 +38,7 @@ typedef struct planner {
     tg_amounts held;      /* at present, without the network's buffers */
     tg_amounts prefetch;  /* of these, the batches .. */
     tg_amounts rollout;   /* .. the inputs of rollouts, after the first step .. */
+    size_t gathered;      /* on the host, while the weights of a split network are saved */
     size_t snapshot;      /* .. and the copies for checkpoints, after the first one */
     tg_fno_memory run;    /* the network's buffers */
     bool is_ready, is_training;
@@ -139,9 +141,9 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     p->loss_parts = 0;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
-    TG_CALL(training
-                ? tg_fno_plan(p->ctx, &p->config.fno, batch, grid, true, &p->optim.shared, &p->run)
-                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, NULL, &p->run));
+    TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, batch, grid, training,
+                    training ? &p->optim.shared : NULL, &p->run,
+                    training ? &p->out->sent_split : NULL));
     return add_loss_workspace(p);
 }
 
@@ -243,8 +245,8 @@ static tg_status add_network(planner *p) {
     int64_t grid[TG_RUN_GRID];
     TG_CALL(look_at(p, &set, &p->train));
     tg_run_network_grid(&p->config, p->train.facts.grid, grid);
-    TG_CALL(tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), grid, false, NULL,
-                        &network));
+    TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, tg_run_local_batch(&p->config), grid, false,
+                    NULL, &network, NULL));
     p->out->parameters = network.parameters;
     p->out->inference = network.total;
     p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
@@ -253,30 +255,52 @@ static tg_status add_network(planner *p) {
 
 /* Bytes of sums exchanged in an update. */
 static void add_sums(const planner *p, const tg_optim_setup *setup) {
-    /* per batch: its samples, the number of ranks with a full part, the loss, two votes, and the
-     * stop flag; two more votes after decompositions */
-    const size_t control = 6 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
-    size_t dense = 0, projected = 0;
+    /* per batch: two votes and the stop flag; of groups the samples, the number with a full part,
+     * and the loss; two more votes after decompositions */
+    const bool is_alone = tg_run_groups(&p->config) == 1;
+    const size_t numbers = is_alone ? 3 : 6;
+    const size_t control = numbers * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
+    size_t dense = 0, projected = 0, own = 0, all_own = 0, blocks = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t bytes =
             (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(tg_dtype_wide(param->dtype));
         dense += bytes;
         projected += tg_is_projected(setup, param) ? bytes : 0;
+        if (tg_is_dense_block(setup, param)) { /* its sum stays where no other group has it */
+            own += is_alone ? bytes : 0;
+            blocks += sizeof(tg_sum_facts);
+        }
+        all_own += is_alone && setup->blocks && setup->blocks[i].whole > 0 ? bytes : 0;
     }
-    const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts);
-    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] + control + facts;
-    p->out->sent_dense = dense + control;
-    p->out->sent_refresh = dense + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
+    const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts) + blocks;
+    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] - own + control + facts;
+    p->out->sent_dense = dense - all_own + control;
+    p->out->sent_refresh = dense - own + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
     p->out->sent_updates = p->optim.updates;
+}
+
+/* Whole weights on rank 0, of which blocks arrive one at a time; all others only send. */
+static void hold_gathered(planner *p, const tg_fno *outline) {
+    size_t whole = 0;
+    for (int i = 0; i < tg_fno_param_count(outline) && p->rank < p->split.parts; i++) {
+        const tg_fno_param param = tg_fno_get_param(outline, i);
+        const tg_shape shape = nn_whole_shape(&param);
+        if (param.whole > 0) {
+            whole += p->rank == 0 ? (size_t)tg_shape_numel(&shape) * tg_dtype_size(param.dtype) : 0;
+            p->gathered = tg_max_size(p->gathered, whole + nn_gather_bytes(&param, p->split.parts));
+        }
+    }
 }
 
 static tg_status add_optimizer(planner *p) {
     tg_status status = TG_OK;
     tg_fno *outline = NULL;
     tg_run_setup made = {0};
-    TG_TRY(tg_fno_outline(p->ctx, &p->config.fno, &outline));
+    TG_TRY(nn_outline(p->ctx, &p->config.fno, &p->split, &outline));
     TG_TRY(tg_run_setup_make(p->ctx, &p->config, outline, 1, &made));
+    made.setup.shard_rank = p->rank;
+    hold_gathered(p, outline);
     TG_TRY(tg_optim_plan_memory(p->ctx, &made.setup, &p->optim));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         p->held.at[p->place][c] += p->optim.bytes[c];
@@ -364,8 +388,8 @@ static tg_status evaluate_all(planner *p) {
 static void record(planner *p, bool is_evaluated) {
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
-        tg_amounts gathered = {{{0}}}; /* moments of other ranks */
-        gathered.at[TG_HOST][TG_MEM_DATA] = p->optim.elsewhere;
+        tg_amounts gathered = {{{0}}}; /* moments and weights of other ranks */
+        gathered.at[TG_HOST][TG_MEM_DATA] = p->optim.elsewhere + p->gathered;
         const size_t copies = tg_checkpoint_copies(p->be, p->held.at[p->place]);
         p->held.at[TG_HOST][TG_MEM_DATA] += copies - p->snapshot;
         p->snapshot = copies;
@@ -408,7 +432,7 @@ static tg_status open_stage(planner *p) {
     p->stage++;
     p->epoch = p->evaluations = 0;
     TG_CALL(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
-    TG_CALL(tg_run_share_batch(p->ctx, p->ranks, &p->config));
+    TG_CALL(tg_run_share_batch(p->ctx, p->ranks, &p->split, &p->config));
     TG_CALL(p->stage == 1 ? add_network(p) : TG_OK);
     const tg_run_set train_set = tg_run_train_set(&p->config);
     TG_CALL(open_set(p, &train_set, &p->train));
@@ -458,9 +482,33 @@ static tg_status plan_run(planner *p) {
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
                         tg_train_memory *out) {
     TG_NEED(ctx, ctx, settings, out);
+    tg_run_config config;
+    tg_settings *whole = NULL;
+    tg_train_memory *last = NULL;
+    tg_status status = TG_OK;
+    int parts = 1;
     if (ranks < 1) {
         return tg_fail(ctx, TG_E_ARGUMENT, "plan: %d ranks", ranks);
     }
+    *out = (tg_train_memory){0};
+    TG_TRY(tg_train_complete(ctx, settings, &whole));
+    TG_TRY(tg_run_config_read(ctx, whole, 1, false, &config));
+    TG_TRY(tg_run_read_split(ctx, &config, &parts));
+    TG_TRY(parts > 0 ? TG_OK : tg_run_choose_split(ctx, settings, ranks, 1, &parts));
+    TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, 0, out));
+    if (parts > 1) { /* the first rank saves, the last part may be the largest */
+        TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, last, 1));
+        TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, parts - 1, last));
+        *out = last->peak_total[last->place] > out->peak_total[out->place] ? *last : *out;
+    }
+fail:
+    tg_settings_destroy(&whole);
+    tg_mem_free(ctx, last);
+    return status;
+}
+
+tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int ranks, int parts,
+                             int rank, tg_train_memory *out) {
     planner *p = NULL;
     tg_settings *whole = NULL;
     tg_status status = TG_OK;
@@ -472,8 +520,11 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, int ranks,
     p->settings = whole;
     p->stages = tg_run_stages(settings);
     p->ranks = ranks;
+    p->rank = rank;
+    p->split = (nn_split){.parts = parts, .part = rank % parts};
     TG_TRY(tg_backend_get(ctx, &p->be));
     out->place = p->place = p->be->ops->place;
+    out->parts = parts;
     for (int place = 0; place < TG_PLACES; place++) {
         const tg_mem_usage usage = tg_context_memory(ctx, (tg_place)place);
         memcpy(p->held.at[place], usage.current, sizeof usage.current);

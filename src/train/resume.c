@@ -254,7 +254,8 @@ fail:
     return status;
 }
 
-/* The other ranks resume from the checkpoint that the first one has validated. */
+/* The other ranks resume from the checkpoint that the first one has validated; of a network that is
+ * split, whose whole is too large to be there often, one after the other. */
 static tg_status resume_others(tg_trainer *t, bool *resumed) {
     char path[TG_PATH] = "";
     bool is_damaged = false;
@@ -262,9 +263,10 @@ static tg_status resume_others(tg_trainer *t, bool *resumed) {
     tg_status status = TG_OK;
     snprintf(path, sizeof path, "%s", *resumed ? t->last_checkpoint : "");
     TG_CALL(tg_comm_broadcast(t->comm, 0, &bytes));
-    if (!tg_trainer_writes(t)) {
-        *resumed = path[0] != '\0';
-        status = *resumed ? load(t, path, &is_damaged) : TG_OK;
+    *resumed = path[0] != '\0';
+    for (int rank = 1; rank < tg_comm_ranks(t->comm) && *resumed; rank++) {
+        status = rank == tg_comm_rank(t->comm) ? load(t, path, &is_damaged) : status;
+        TG_CALL(nn_is_split(&t->split) ? tg_comm_barrier(t->comm) : TG_OK);
     }
     return tg_trainer_agree(t, status);
 }

@@ -13,6 +13,10 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
+static tg_status choose_chunks(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
+                               int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
+                               tg_optim_config *groups);
+
 /* Updates of all epochs, capped at the largest opt.total_steps, which no run can exceed. */
 static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
     const int64_t most = INT64_C(1000000000000000); /* opt.total_steps */
@@ -32,11 +36,13 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
     for (int i = 0; i < 2 && config->opt.total_steps == 0; i++) {
         out->groups[i].total_steps = count_updates(config->loop.n_epochs, updates_per_epoch);
     }
-    const tg_status status = TG_NEW(ctx, TG_MEM_OTHER, out->params, count);
+    tg_status status = TG_NEW(ctx, TG_MEM_OTHER, out->params, count);
+    status = status == TG_OK ? TG_NEW(ctx, TG_MEM_OTHER, out->blocks, count) : status;
     for (int i = 0; status == TG_OK && i < count; i++) {
         const tg_fno_param p = tg_fno_get_param(fno, i);
         out->params[i] = (tg_optim_param){
             .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
+        out->blocks[i] = (tg_optim_block){.dim = 2, .whole = p.whole, .first = p.first};
         forms_bf16 = forms_bf16 || p.gradient == TG_CBF16;
     }
     out->setup =
@@ -50,18 +56,21 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                          .shares_workspace = true,
                          .accumulates = accumulates,
                          .shard_ranks = config->distributed.shard_state ? config->ranks : 1,
+                         .blocks = nn_is_split(&config->split) ? out->blocks : NULL,
+                         .parts = config->split.parts,
                          .forms_bf16 = forms_bf16 && !accumulates};
     int64_t data[TG_DATA_MAX_DIMS], grid[TG_RUN_GRID];
     tg_run_grid(&config->data.train_resolution, tg_run_data_dims(config), data);
     tg_run_network_grid(config, data, grid);
     return status != TG_OK
                ? status
-               : tg_step_choose_refresh_chunks(ctx, &config->fno, tg_run_local_batch(config), grid,
-                                               &out->setup, out->groups);
+               : choose_chunks(ctx, &config->fno, &config->split, tg_run_local_batch(config), grid,
+                               &out->setup, out->groups);
 }
 
 void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {
     TG_FREE(ctx, setup->params);
+    TG_FREE(ctx, setup->blocks);
 }
 
 /* Lists settings that need less memory. */
@@ -153,14 +162,52 @@ static tg_status check_place(tg_context *ctx, const tg_run_config *config,
     return TG_OK;
 }
 
+/* Whether the plan of a rank fits in its share of what is left. */
+static tg_status fits(tg_context *ctx, const tg_settings *settings, int ranks, int local_ranks,
+                      int parts, bool *out) {
+    tg_train_memory *memory = NULL;
+    tg_status status = TG_OK;
+    bool is_enough = true;
+    *out = false;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
+    for (int last = 0; last < (parts > 1 ? 2 : 1); last++) {
+        TG_TRY(tg_train_plan_rank(ctx, settings, ranks, parts, last ? parts - 1 : 0, memory));
+        for (int place = 0; place < TG_PLACES; place++) {
+            const size_t sharing = place == TG_HOST && local_ranks > 1 ? (size_t)local_ranks : 1;
+            size_t left = 0;
+            is_enough = is_enough && (!tg_train_memory_left(ctx, (tg_place)place, &left) ||
+                                      memory->peak_total[place] <= left / sharing);
+        }
+    }
+    *out = is_enough;
+fail:
+    tg_mem_free(ctx, memory);
+    return status;
+}
+
+tg_status tg_run_choose_split(tg_context *ctx, const tg_settings *settings, int ranks,
+                              int local_ranks, int *out) {
+    tg_status status = TG_E_CONFIG;
+    bool is_enough = false;
+    *out = 0;
+    for (int parts = 1; parts <= ranks && !is_enough; parts++) {
+        if (ranks % parts == 0) {
+            status = fits(ctx, settings, ranks, local_ranks, parts, &is_enough);
+            *out = status == TG_OK ? parts : *out;
+        }
+    }
+    return *out > 0 ? TG_OK : status; /* fewer may be too few for the batch, more for the modes */
+}
+
 tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
-                              const tg_run_config *config, size_t planned[TG_MEM_CATEGORIES],
-                              size_t *checkpoint) {
+                              const tg_run_config *config, int rank,
+                              size_t planned[TG_MEM_CATEGORIES], size_t *checkpoint) {
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
     *checkpoint = 0;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
-    status = tg_train_plan(ctx, settings, config->ranks, memory);
+    const int parts = nn_is_split(&config->split) ? config->split.parts : 1;
+    status = tg_train_plan_rank(ctx, settings, config->ranks, parts, parts > 1 ? rank : 0, memory);
     if (status == TG_E_CONFIG && memory->missing[0]) { /* a run needs it, a plan does not */
         TG_TRY(tg_fail(ctx, TG_E_IO, "%s", memory->missing));
     }
@@ -168,7 +215,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     memcpy(planned, memory->phase[memory->peak_phase[memory->place]].bytes[memory->place],
            TG_MEM_CATEGORIES * sizeof *planned);
     const size_t *kept = memory->peak[memory->place];
-    *checkpoint = tg_checkpoint_bytes(kept);
+    *checkpoint = (size_t)parts * tg_checkpoint_bytes(kept);
     if (config->distributed.shard_state) {
         *checkpoint += (size_t)(config->ranks - 1) * kept[TG_MEM_OPTIMIZER];
     }
@@ -211,13 +258,14 @@ static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
 }
 
 /* Memory of network and optimizer together. */
-static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t batch,
-                      const int64_t *grid, const tg_optim_setup *setup, size_t *out) {
+static tg_status held(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
+                      int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
+                      size_t *out) {
     tg_optim_memory optimizer;
     tg_fno_memory step;
     tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
     if (status == TG_OK) {
-        status = tg_fno_plan(ctx, network, batch, grid, true, &optimizer.shared, &step);
+        status = nn_plan(ctx, network, split, batch, grid, true, &optimizer.shared, &step, NULL);
     }
     if (status == TG_OK) {
         *out = step.total;
@@ -232,13 +280,19 @@ tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *ne
                                         int64_t batch, const int64_t *grid,
                                         const tg_optim_setup *setup, tg_optim_config *groups) {
     TG_NEED(ctx, ctx, network, grid, setup, groups);
+    return choose_chunks(ctx, network, NULL, batch, grid, setup, groups);
+}
+
+static tg_status choose_chunks(tg_context *ctx, const tg_fno_config *network, const nn_split *split,
+                               int64_t batch, const int64_t *grid, const tg_optim_setup *setup,
+                               tg_optim_config *groups) {
     size_t whole = 0, chunks = 0;
     TG_CALL(check_groups(ctx, setup, groups));
     set_chunks(groups, setup->group_count, 0);
-    tg_status status = held(ctx, network, batch, grid, setup, &whole);
+    tg_status status = held(ctx, network, split, batch, grid, setup, &whole);
     if (status == TG_OK) {
         set_chunks(groups, setup->group_count, thin);
-        status = held(ctx, network, batch, grid, setup, &chunks);
+        status = held(ctx, network, split, batch, grid, setup, &chunks);
     }
     if (status != TG_OK || chunks + whole / LEAST_SHARE > whole) {
         set_chunks(groups, setup->group_count, 0);
@@ -247,7 +301,7 @@ tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *ne
     size_t bytes = thick, needed = 0;
     do {
         set_chunks(groups, setup->group_count, bytes);
-        status = held(ctx, network, batch, grid, setup, &needed);
+        status = held(ctx, network, split, batch, grid, setup, &needed);
         bytes /= 2;
     } while (status == TG_OK && bytes >= thin && needed > chunks + whole / LEAST_SHARE);
     return status;

@@ -94,7 +94,7 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
         TG_TRY(add_samples(t, i, archive));
     }
     TG_TRY(add_origin(t, archive));
-    TG_TRY(tg_safetensors_write(t->ctx, path, archive));
+    TG_TRY(tg_trainer_writes(t) ? tg_safetensors_write(t->ctx, path, archive) : TG_OK);
 fail:
     tg_archive_destroy(&archive);
     return status;

@@ -163,18 +163,50 @@ static void write_files(tg_saving *s, bool is_snapshot) {
     }
 }
 
+static void forget_gathered(const tg_trainer *t, tg_archive **state, tg_archive **weights) {
+    t->optim->gathered = t->model->gathered = NULL;
+    tg_archive_destroy(state);
+    tg_archive_destroy(weights);
+}
+
+/* Whole weights of a network that is split over ranks, on rank 0. *out is NULL if it is not, or on
+ * other ranks. */
+static tg_status gather_weights(const tg_trainer *t, tg_archive **out) {
+    tg_status status = TG_OK;
+    if (!nn_is_split(&t->split) || !tg_trainer_is_in_first_group(t)) {
+        return TG_OK;
+    }
+    TG_TRY(tg_archive_create(t->ctx, out));
+    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
+        const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
+        tg_tensor whole = {0};
+        if (param.whole > 0) {
+            TG_TRY(nn_gather(t->model->fno, i, &whole));
+            TG_TRY(tg_trainer_writes(t) ? tg_archive_take(*out, param.name, &whole) : TG_OK);
+        }
+    }
+fail:
+    if (status != TG_OK || !tg_trainer_writes(t)) {
+        tg_archive_destroy(out);
+    }
+    return status;
+}
+
 tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     tg_saving *s = &t->saving;
     const bool is_snapshot = t->model->be->ops->stream != NULL;
-    tg_archive *gathered = NULL; /* the archive refers to it until it is written */
+    tg_archive *gathered = NULL; /* the archive refers to both until it is written */
+    tg_archive *weights = NULL;
     tg_status status = TG_OK;
     status = tg_trainer_finish_save(t);
     status = t->comm ? tg_exchange_gather_state(t->comm, t->optim, status, &gathered) : status;
+    status = status == TG_OK ? gather_weights(t, &weights) : status;
     if (status != TG_OK || !tg_trainer_writes(t)) {
         tg_archive_destroy(&gathered);
         return status;
     }
     t->optim->gathered = gathered;
+    t->model->gathered = weights;
     s->ctx = tg_context_branch(t->ctx);
     s->ctx.config.log = keep_warning;
     s->ctx.config.log_user = s;
@@ -195,13 +227,11 @@ tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     TG_TRY(tg_checkpoint_collect(t->model, t->optim, &t->progress, is_snapshot ? &s->staging : NULL,
                                  s->archive));
     write_files(s, is_snapshot);
-    status = is_snapshot && !gathered ? TG_OK : tg_trainer_finish_save(t);
-    t->optim->gathered = NULL;
-    tg_archive_destroy(&gathered);
+    status = is_snapshot && !gathered && !weights ? TG_OK : tg_trainer_finish_save(t);
+    forget_gathered(t, &gathered, &weights);
     return status;
 fail:
-    t->optim->gathered = NULL;
-    tg_archive_destroy(&gathered);
+    forget_gathered(t, &gathered, &weights);
     tg_archive_destroy(&s->archive);
     return tg_context_adopt(t->ctx, &s->ctx, status);
 }

@@ -31,6 +31,12 @@ struct tg_step {
     tg_step_result result; /* of the last backward */
 };
 
+/* Ranks that have other samples; NULL: none. */
+static tg_comm *others(const tg_step *s) {
+    tg_comm *comm = s->config.domain ? s->config.replicas : s->config.comm;
+    return s->exchange && !tg_comm_is_alone(comm) ? comm : NULL;
+}
+
 /* Whether the backward pass only accumulates gradients. */
 static bool sums(const tg_step *s) {
     return s->config.accumulates || s->exchange ||
@@ -70,25 +76,13 @@ void tg_step_destroy(tg_step **step) {
 static tg_status open_exchange(tg_step *s) {
     const tg_step_config *config = &s->config;
     const tg_optim *optim = config->optim;
-    if (optim && optim->shard_ranks > 1 &&
-        (optim->shard_ranks != tg_comm_ranks(config->comm) ||
-         optim->shard_rank != tg_comm_rank(config->comm))) {
-        return tg_fail(s->ctx, TG_E_ARGUMENT,
-                       "step: the optimizer's state is that of rank %d of %d, the communicator is "
-                       "rank %d of %d",
-                       optim->shard_rank, optim->shard_ranks, tg_comm_rank(config->comm),
-                       tg_comm_ranks(config->comm));
-    }
-    if (tg_comm_is_alone(config->comm)) {
+    if (tg_comm_is_alone(config->comm) &&
+        !(optim && (optim->shard_ranks > 1 || optim->parts > 1))) {
         return TG_OK;
-    }
-    if (!config->optim || !config->optim->accumulates) {
-        return tg_fail(s->ctx, TG_E_ARGUMENT,
-                       "step: of several ranks it needs an optimizer that accumulates");
     }
     const bool overlaps =
         config->overlaps && !config->accumulates && config->rollout_steps < 2; /* the only pass */
-    return tg_exchange_create(s->ctx, config->comm, config->optim, overlaps, &s->exchange);
+    return tg_exchange_create(s->ctx, config, overlaps, &s->exchange);
 }
 
 tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
@@ -238,7 +232,7 @@ static tg_status learn_loss(tg_step *s, bool is_empty) {
         TG_CALL(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
         sum += loss / (double)losses;
     }
-    TG_CALL(s->exchange ? tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &value) : TG_OK);
+    TG_CALL(others(s) ? tg_comm_all_reduce(others(s), TG_COMM_SUM, &value) : TG_OK);
     s->result = (tg_step_result){.samples = s->samples, .loss = sum};
     return TG_OK;
 }
@@ -299,11 +293,11 @@ static tg_status backward_later(tg_step *s) {
  * some rank has less than its part. *is_empty: a rank has none, and makes no pass. */
 static tg_status compare_batches(tg_step *s, bool *is_empty) {
     const int64_t own = s->x.shape.dim[0];
-    const int ranks = tg_comm_ranks(s->config.comm);
+    const int ranks = tg_comm_ranks(others(s));
     const bool is_whole = own == s->config.fno->run.program.whole && !s->capture.has_failed;
     double votes[2] = {(double)own, own == 0 ? ranks + 1 : is_whole ? 0 : 1};
     const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = votes};
-    const tg_status status = tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &values);
+    const tg_status status = tg_comm_all_reduce(others(s), TG_COMM_SUM, &values);
     s->samples = (int64_t)votes[0];
     s->fits_capture = s->fits_capture && votes[1] == 0.0;
     *is_empty = votes[1] > ranks;
@@ -328,7 +322,7 @@ tg_status tg_step_backward(tg_step *s) {
     }
     bool is_empty = false;
     s->samples = s->x.shape.dim[0];
-    TG_CALL(s->exchange ? compare_batches(s, &is_empty) : TG_OK);
+    TG_CALL(others(s) ? compare_batches(s, &is_empty) : TG_OK);
     const bool late = s->may_be_late && !is_empty && (!optim || tg_optim_is_ordinary(optim));
     if (late) {
         TG_CALL(backward_later(s));

@@ -9,7 +9,10 @@
  * the ranks, which decompose them in parallel.
  *
  * With state spread over ranks (optim/ranks.h), sums go to the owners of the moments, which send
- * updates back: the same number of bytes. */
+ * updates back: the same number of bytes.
+ *
+ * Of a parameter that is a block of a tensor, dense sums go over the ranks with the same block, and
+ * compressed ones, which are those of the whole tensor, over all. */
 #ifndef TG_TRAIN_STEP_H
 #define TG_TRAIN_STEP_H
 
@@ -22,8 +25,9 @@
 
 typedef struct tg_exchange tg_exchange;
 
-/* Both must outlive it. The optimizer must accumulate. */
-TG_NODISCARD tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim,
+/* Reads optimizer, which must accumulate, and communicators of a step's config; they must outlive
+ * it. */
+TG_NODISCARD tg_status tg_exchange_create(tg_context *ctx, const tg_step_config *config,
                                           bool overlaps, tg_exchange **out);
 void tg_exchange_destroy(tg_exchange **exchange);
 

@@ -113,8 +113,16 @@ bool tg_trainer_writes(const tg_trainer *t) {
     return tg_comm_rank(t->comm) == 0;
 }
 
+bool tg_trainer_is_in_first_group(const tg_trainer *t) {
+    return tg_comm_rank(t->comm) < (nn_is_split(&t->split) ? t->split.parts : 1);
+}
+
 tg_status tg_trainer_agree(const tg_trainer *t, tg_status status) {
     return t->comm ? tg_comm_agree(t->comm, status) : status;
+}
+
+tg_comm *tg_trainer_replicas(const tg_trainer *t) {
+    return t->replicas ? t->replicas : t->comm;
 }
 
 /* Settings of a stage, as this rank uses them. */
@@ -122,7 +130,7 @@ static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, in
                             tg_run_config *out) {
     TG_CALL(tg_run_config_read(t->ctx, settings, stage, notes, out));
     const int ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
-    return tg_run_share_batch(t->ctx, ranks, out);
+    return tg_run_share_batch(t->ctx, ranks, &t->split, out);
 }
 
 tg_status tg_trainer_open_stage(tg_trainer *t) {
@@ -143,8 +151,8 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
                                      .batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.distributed.seed,
                                      .shuffle = data->shuffle,
-                                     .rank = tg_comm_rank(t->comm),
-                                     .ranks = t->model->config.ranks};
+                                     .rank = tg_comm_rank(tg_trainer_replicas(t)),
+                                     .ranks = tg_run_groups(&t->model->config)};
     TG_CALL(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
     TG_CALL(open_tests(t));
     TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
@@ -175,6 +183,45 @@ fail:
     return status;
 }
 
+/* ---- ranks that share a sample ---- */
+
+/* The number that distributed.split asks for: with auto the smallest one with which the run fits on
+ * every rank. */
+static tg_status count_parts(tg_trainer *t, const tg_settings *settings, int *out) {
+    tg_run_config config;
+    TG_CALL(tg_run_config_read(t->ctx, settings, 1, false, &config));
+    TG_CALL(tg_run_read_split(t->ctx, &config, out));
+    return *out > 0 ? TG_OK
+                    : tg_run_choose_split(t->ctx, settings, t->comm ? tg_comm_ranks(t->comm) : 1,
+                                          tg_comm_get_info(t->comm).local_ranks, out);
+}
+
+/* Makes the communicators of the groups of ranks that share a sample and of those that have the
+ * same part, once all ranks agree on the number. */
+static tg_status split_ranks(tg_trainer *t, const tg_settings *settings, tg_status status) {
+    double parts = 1.0;
+    const tg_tensor most = {.dtype = TG_F64, .shape = {1, {1}}, .data = &parts};
+    int own = 1;
+    status = status == TG_OK ? count_parts(t, settings, &own) : status;
+    parts = own;
+    TG_CALL(tg_trainer_agree(t, status));
+    TG_CALL(t->comm ? tg_comm_all_reduce(t->comm, TG_COMM_MAX, &most) : TG_OK);
+    t->split = (nn_split){.parts = (int)parts};
+    if (!nn_is_split(&t->split)) {
+        return TG_OK;
+    }
+    const int rank = tg_comm_rank(t->comm), ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
+    tg_run_config config;
+    TG_CALL(tg_trainer_agree(t, read_stage(t, settings, 1, false, &config)));
+    if (strcmp(config.distributed.split, "auto") == 0 && rank == 0) {
+        tg_log(t->ctx, TG_LOG_INFO, "distributed.split: auto: %d ranks share each sample",
+               t->split.parts);
+    }
+    t->split.part = rank % t->split.parts;
+    TG_CALL(tg_comm_split(t->comm, rank / t->split.parts, t->split.parts, &t->split.comm));
+    return tg_comm_split(t->comm, t->split.part, ranks / t->split.parts, &t->replicas);
+}
+
 /* ---- life ---- */
 
 static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
@@ -192,7 +239,8 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     t->reader = tg_context_branch(ctx);
     t->searcher = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
-    TG_TRY(tg_train_complete(ctx, settings, &whole));
+    status = tg_train_complete(ctx, settings, &whole);
+    TG_TRY(split_ranks(t, whole, status));
     for (int stage = t->stages; stage >= 1; stage--) { /* bad keys of later stages are found now */
         TG_TRY(read_stage(t, whole, stage, false, &config));
         unrolls = unrolls || tg_run_unrolls(&config);
@@ -208,7 +256,8 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                        "distributed.backend: nccl takes a communicator (tg_trainer_create)"));
     }
     t->comm = tg_run_exchanges(&config) ? comm : NULL;
-    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned, &t->checkpoint_bytes));
+    TG_TRY(tg_run_check_memory(ctx, whole, &config, tg_comm_rank(comm), planned,
+                               &t->checkpoint_bytes));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1,
@@ -269,7 +318,8 @@ tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *s
         const tg_distributed_config *config = &(*out)->model->config.distributed;
         comm->timeout = config->timeout;
         TG_TRY(compare_ranks(*out));
-        TG_TRY(tg_comm_open_device(comm, config->backend));
+        TG_TRY(
+            tg_comm_open_device(comm, nn_is_split(&(*out)->split) ? TG_COMM_MPI : config->backend));
     }
     return TG_OK;
 fail:
@@ -291,6 +341,8 @@ void tg_trainer_destroy(tg_trainer **trainer) {
     tg_optim_destroy(&t->optim);
     tg_model_destroy(&t->model);
     tg_run_folder_close(&t->folder);
+    tg_comm_destroy(&t->split.comm);
+    tg_comm_destroy(&t->replicas);
     tg_mem_free(t->ctx, t);
     *trainer = NULL;
 }
@@ -307,7 +359,8 @@ int64_t tg_trainer_parameters(const tg_trainer *t) {
     int64_t total = 0;
     for (int i = 0; i < tg_fno_param_count(fno); i++) {
         const tg_fno_param p = tg_fno_get_param(fno, i);
-        total += tg_shape_numel(&p.shape) * (tg_dtype_is_complex(p.dtype) ? 2 : 1);
+        const tg_shape whole = nn_whole_shape(&p);
+        total += tg_shape_numel(&whole) * (tg_dtype_is_complex(p.dtype) ? 2 : 1);
     }
     return total;
 }

@@ -76,6 +76,8 @@ struct tg_trainer {
     tg_context reader;   /* a branch, for the training data */
     tg_context searcher; /* a branch, for `searched` */
     tg_comm *comm;       /* of ranks that train together; NULL: none */
+    nn_split split;      /* of those that share a sample, with their communicator .. */
+    tg_comm *replicas;   /* .. and those with the same part of other samples; NULL: `comm` */
     tg_model *model;
     tg_optim *optim;
     size_t planned[TG_MEM_CATEGORIES]; /* bytes of its highest phase, by its plan */
@@ -117,6 +119,10 @@ struct tg_trainer {
 
 /* Whether this rank writes files: the first one. */
 bool tg_trainer_writes(const tg_trainer *t);
+/* Whether it computes the same samples as that rank. */
+bool tg_trainer_is_in_first_group(const tg_trainer *t);
+/* The ranks that have other samples, of which one is this; NULL: none. */
+tg_comm *tg_trainer_replicas(const tg_trainer *t);
 /* A failure of one rank becomes a failure of all. */
 TG_NODISCARD tg_status tg_trainer_agree(const tg_trainer *t, tg_status status);
 
@@ -196,7 +202,8 @@ bool tg_trainer_has_samples(const tg_trainer *t);
 typedef struct tg_run_setup {
     tg_optim_config groups[2];
     tg_optim_param *params;
-    tg_optim_setup setup; /* points to the two above */
+    tg_optim_block *blocks;
+    tg_optim_setup setup; /* points to those above */
 } tg_run_setup;
 
 /* Takes the parameters of `fno` (an outline will do) and keeps pointers to their names; *out must
@@ -211,12 +218,21 @@ void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup);
 TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config,
                                       const size_t *planned, tg_status status);
 
+/* The smallest distributed.split with which the plan of each of `ranks` fits in the memory left to
+ * it, where `local_ranks` share the host's; the largest possible one if none does. */
+TG_NODISCARD tg_status tg_run_choose_split(tg_context *ctx, const tg_settings *settings, int ranks,
+                                           int local_ranks, int *out);
+
+/* tg_train_plan of one rank, `parts` of which share a sample. */
+TG_NODISCARD tg_status tg_train_plan_rank(tg_context *ctx, const tg_settings *settings, int ranks,
+                                          int parts, int rank, tg_train_memory *out);
+
 /* Refuses a run whose plan exceeds the memory left on the host or the device, with the amount, the
  * phase, and settings that need less; warns if it needs nearly all. `planned` gets the bytes by
  * category of the backend's highest phase, `checkpoint` those of a checkpoint, with the parts of
  * all ranks. */
 TG_NODISCARD tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
-                                           const tg_run_config *config,
+                                           const tg_run_config *config, int rank,
                                            size_t planned[TG_MEM_CATEGORIES], size_t *checkpoint);
 
 #endif

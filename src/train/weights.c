@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "train/checkpoint.h"
 
 /* ---- mismatches ---- */
@@ -34,14 +35,15 @@ static void compare(const tg_fno *fno, const tg_archive *archive, const char *pr
     for (int i = 0; i < tg_fno_param_count(fno); i++) {
         const tg_fno_param param = tg_fno_get_param(fno, i);
         char name[256], sentence[320], has[96], needs[96];
+        const tg_shape whole = nn_whole_shape(&param);
         snprintf(name, sizeof name, "%s%s", prefix, param.name);
         const tg_tensor *found = tg_archive_find(archive, name);
         if (!found) {
             snprintf(sentence, sizeof sentence, "%s is missing", name);
-        } else if (!tg_shape_equal(&found->shape, &param.shape)) {
+        } else if (!tg_shape_equal(&found->shape, &whole)) {
             snprintf(sentence, sizeof sentence, "%s is %s, not %s", name,
                      tg_shape_text(&found->shape, has, sizeof has),
-                     tg_shape_text(&param.shape, needs, sizeof needs));
+                     tg_shape_text(&whole, needs, sizeof needs));
         } else {
             continue;
         }

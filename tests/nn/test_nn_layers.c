@@ -483,7 +483,18 @@ static tg_norm norm_inputs(t_side *s, int size, bool per_channel) {
 }
 
 /* Forward on the backend: y, stats and the inputs in place of the host's. */
-static tg_norm norm_run_forward(t_side *s, const tg_norm *host, bool affine) {
+/* One call, or one that measures and one that applies. */
+static void norm_run(t_side *s, tg_norm op, bool in_parts) {
+    if (in_parts) {
+        op.means = t_workspace(s, (size_t)(2 * op.batch * op.channels) * sizeof(double));
+        op.part = TG_NORM_MEASURE;
+        t_ok(s, s->ops->norm(s->be, &op));
+        op.part = TG_NORM_APPLY;
+    }
+    t_ok(s, s->ops->norm(s->be, &op));
+}
+
+static tg_norm norm_run_forward(t_side *s, const tg_norm *host, bool affine, bool in_parts) {
     tg_norm op = *host;
     const int64_t n = op.batch * op.channels * op.pixels;
     op.x = t_input(s, s->dtype, n, host->x);
@@ -491,13 +502,13 @@ static tg_norm norm_run_forward(t_side *s, const tg_norm *host, bool affine) {
     op.bias = affine ? t_input(s, s->dtype, op.channels, host->bias) : NULL;
     op.stats = t_workspace(s, (size_t)(2 * op.batch * op.channels) * sizeof(double));
     op.y = t_output(s, s->dtype, n);
-    t_ok(s, s->ops->norm(s->be, &op));
+    norm_run(s, op, in_parts);
     return op;
 }
 
-static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, int place,
-                                 const void *start) {
-    tg_norm op = norm_run_forward(s, host, affine);
+static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, bool in_parts,
+                                 int place, const void *start) {
+    tg_norm op = norm_run_forward(s, host, affine, in_parts);
     op.backward = true;
     const int64_t n = op.batch * op.channels * op.pixels;
     op.dy = place == 1 ? t_inout(s, s->dtype, n, host->dy) : t_input(s, s->dtype, n, host->dy);
@@ -505,13 +516,13 @@ static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, in
     op.dx = place == 0 ? t_output(s, s->dtype, n) : (void *)(uintptr_t)(place == 1 ? op.dy : op.x);
     op.dweight = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
     op.dbias = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
-    t_ok(s, s->ops->norm(s->be, &op));
+    norm_run(s, op, in_parts);
     return op;
 }
 
 ROW(norms, "norms", REALS) {
     for (int i = 0; i < T_COUNT(norm_sizes); i++) {
-        for (int v = 0; v < 12; v++) { /* per channel or not, affine or not, dx where */
+        for (int v = 0; v < 24; v++) { /* per channel, affine, dx where, in parts */
             if (t_leaves_out(s)) {
                 continue;
             }
@@ -519,7 +530,7 @@ ROW(norms, "norms", REALS) {
             const tg_norm host = norm_inputs(s, i, v % 2 == 1);
             const bool affine = v / 2 % 2 == 1;
             const void *start = t_host_random(s, s->dtype, 8);
-            const tg_norm op = norm_run_backward(s, &host, affine, v / 4, start);
+            const tg_norm op = norm_run_backward(s, &host, affine, v >= 12, v / 4 % 3, start);
             const double terms = growth(op.channels * op.pixels);
             t_keep_close(s, op.y, terms);
             t_keep_close(s, op.dx, terms);
@@ -536,7 +547,7 @@ static double norm_value(t_side *s, const void *object) {
     const tg_norm *host = object;
     t_side inner;
     t_side_begin(&inner, s->be, s->dtype);
-    const tg_norm op = norm_run_forward(&inner, host, true);
+    const tg_norm op = norm_run_forward(&inner, host, true, false);
     const double value =
         weighted_sum(op.batch * op.channels * op.pixels, host->dy, t_download(&inner, op.y));
     t_side_end(&inner);
@@ -547,11 +558,11 @@ ROW(norm_differences, "norm_differences", T_ONCE) {
     if (t_runs_once()) {
         return;
     }
-    for (int v = 0; v < 2; v++) {
+    for (int v = 0; v < 4; v++) {
         t_note(s, "variant %d", v);
-        tg_norm host = norm_inputs(s, 1, v == 1);
+        tg_norm host = norm_inputs(s, 1, v % 2 == 1);
         double zeros[8] = {0};
-        const tg_norm op = norm_run_backward(s, &host, true, 0, copy_of(s, 8, zeros));
+        const tg_norm op = norm_run_backward(s, &host, true, v > 1, 0, copy_of(s, 8, zeros));
         check_gradient(s, "weight", norm_value, &host, host.channels,
                        (double *)(uintptr_t)host.weight, t_download(s, op.dweight));
         check_gradient(s, "bias", norm_value, &host, host.channels, (double *)(uintptr_t)host.bias,

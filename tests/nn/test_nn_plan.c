@@ -421,7 +421,7 @@ TEST(blocks_are_made_again_over_their_input) {
         const tg_fno_config config = net_config(ctx, configs[i]);
         nn_model model = {0};
         nn_program program = {0};
-        net_ok(ctx, nn_model_create(ctx, &config, &model));
+        net_ok(ctx, nn_model_create(ctx, &config, NULL, &model));
         net_ok(ctx, nn_program_create(&model, &other, BATCH, grid, true, &(tg_shared_workspace){0},
                                       &program));
         assert_in_range(program.activations.bytes, 2 * one, 2 * one + one / 4 * 3);

@@ -101,6 +101,8 @@ ROW(grid_embed, "grid_embed", REALS) {
         t_note(s, "%d-D", ndim);
         tg_embed op = {.dtype = s->dtype, .batch = 2, .channels = 3, .ndim = ndim, .unit = 1.0};
         memcpy(op.grid, grids[ndim - 1], sizeof op.grid);
+        op.first = ndim - 1; /* rows of a larger grid, but in 1-D */
+        op.whole = op.grid[0] + 3 * op.first;
         const int64_t points = product(ndim, op.grid), channels = op.channels + ndim;
         const void *x = t_host_random(s, s->dtype, 2 * 3 * points);
         op.x = t_input(s, s->dtype, 2 * 3 * points, x);
@@ -118,7 +120,8 @@ ROW(grid_embed, "grid_embed", REALS) {
             } else {
                 const int j = (int)c - 3;
                 const int64_t at = p / product(ndim - 1 - j, op.grid + j + 1) % op.grid[j];
-                expected = (double)at / (double)op.grid[j];
+                expected = j == 0 ? (double)(op.first + at) / (double)op.whole
+                                  : (double)at / (double)op.grid[j];
             }
             t_below(s, fabs(tg_load(s->dtype, y, i).re - expected), 1e-7);
         }

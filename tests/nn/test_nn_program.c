@@ -297,7 +297,7 @@ TEST(refusals) {
     tg_backend *be = NULL;
     nn_model model;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    net_ok(ctx, nn_model_create(ctx, &config, &model));
+    net_ok(ctx, nn_model_create(ctx, &config, NULL, &model));
 
     tg_backend_ops ops = *be->ops;
     tg_backend without = *be;

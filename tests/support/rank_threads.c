@@ -213,8 +213,28 @@ static void leave(tg_comm *comm) {
     pthread_mutex_unlock(&group->mutex);
 }
 
-static const tg_comm_ops thread_ops = {
-    .reduce = reduce, .broadcast = broadcast, .barrier = barrier, .end_all = leave, .close = leave};
+static const tg_comm_ops part_ops = {
+    .reduce = reduce, .broadcast = broadcast, .barrier = barrier, .end_all = leave};
+
+/* One part of all ranks, which meet in turn with those of the whole. */
+static tg_status split(tg_comm *comm, int color, int ranks, tg_comm *sub) {
+    (void)color;
+    if (ranks != comm->ranks) {
+        return TG_E_UNSUPPORTED;
+    }
+    sub->ops = &part_ops;
+    sub->state = comm->state;
+    sub->rank = comm->rank;
+    sub->ranks = comm->ranks;
+    return TG_OK;
+}
+
+static const tg_comm_ops thread_ops = {.reduce = reduce,
+                                       .broadcast = broadcast,
+                                       .barrier = barrier,
+                                       .split = split,
+                                       .end_all = leave,
+                                       .close = leave};
 
 tg_status tg_comm_create_threads(tg_context *ctx, tg_comm_group *group, int rank,
                                  const tg_comm_config *config, tg_comm **out) {

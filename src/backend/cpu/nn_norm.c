@@ -2,6 +2,7 @@
  * numbers are converted a chunk at a time. */
 #include <math.h>
 
+#include "backend/check.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
 
@@ -92,11 +93,15 @@ static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const group g = group_at(op, index);
     const int64_t size = g.channels * op->pixels;
-    const double mean = sum_of(be, op, op->x, g.first, size) / (double)size;
-    const double variance = scatter_of(be, op, mean, g.first, size) / (double)size;
-    const double inverse = 1.0 / sqrt(variance + op->eps);
+    if (op->part != TG_NORM_APPLY) {
+        const double center = sum_of(be, op, op->x, g.first, size) / (double)size;
+        const double variance = scatter_of(be, op, center, g.first, size) / (double)size;
+        op->stats[2 * index] = center;
+        op->stats[2 * index + 1] = 1.0 / sqrt(variance + op->eps);
+    }
+    const double mean = op->stats[2 * index], inverse = op->stats[2 * index + 1];
     float room[CHUNK];
-    for (int64_t c = 0; c < g.channels; c++) {
+    for (int64_t c = 0; c < g.channels && op->part != TG_NORM_MEASURE; c++) {
         const double scale = inverse * of_channel(op->weight, g.channel + c, 1.0);
         const double bias = of_channel(op->bias, g.channel + c, 0.0) - mean * scale;
         for (int64_t i = 0, some; i < op->pixels; i += some) {
@@ -108,8 +113,6 @@ static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
             cpu_write(k, op->store, some, y, op->y, at);
         }
     }
-    op->stats[2 * index] = mean;
-    op->stats[2 * index + 1] = inverse;
 }
 
 static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
@@ -153,14 +156,15 @@ static void backward_group(tg_backend *be, const tg_norm *op, int64_t index) {
     const double mean = op->stats[2 * index], inverse = op->stats[2 * index + 1];
     double sum = 0.0, sum_n = 0.0;
     float room[3][CHUNK];
-    for (int64_t c = 0; c < g.channels; c++) {
+    for (int64_t c = 0; c < g.channels && op->part != TG_NORM_APPLY; c++) {
         const double weight = of_channel(op->weight, g.channel + c, 1.0);
         const int64_t at = g.first + c * pixels;
         const double s = sum_of(be, op, op->dy, at, pixels);
         sum += weight * s / size;
         sum_n += weight * (dot_of(be, op, at, pixels) - mean * s) * inverse / size;
     }
-    for (int64_t c = 0; c < g.channels; c++) {
+    tg_norm_means(op, index, &sum, &sum_n);
+    for (int64_t c = 0; c < g.channels && op->part != TG_NORM_MEASURE; c++) {
         const float p = (float)(of_channel(op->weight, g.channel + c, 1.0) * inverse);
         const float q = (float)(-sum_n * inverse * inverse);
         const float r = (float)((sum_n * mean * inverse - sum) * inverse);
@@ -183,7 +187,7 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
         return be->ref->norm(be, op);
     }
     const int64_t groups = groups_of(op);
-    if (op->dweight || op->dbias) {
+    if ((op->dweight || op->dbias) && op->part != TG_NORM_APPLY) {
 #pragma omp parallel for num_threads(cpu_team(be, cpu_parts(be, op->channels, 1))) schedule(static)
         for (int64_t c = 0; c < op->channels; c++) {
             weight_sums(be, op, c);

@@ -148,9 +148,10 @@ tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
 static void coordinate(const tg_embed *op, int j, float *y) {
     const int64_t outer = tg_product(j, op->grid), n = op->grid[j];
     const int64_t inner = tg_product(op->ndim - 1 - j, op->grid + j + 1);
+    const int64_t first = j == 0 ? op->first : 0, whole = j == 0 ? op->whole : n;
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < n; i++) {
-            const float value = (float)(op->unit * (double)i / (double)n);
+            const float value = (float)(op->unit * (double)(first + i) / (double)whole);
             for (int64_t k = 0; k < inner; k++) {
                 *y++ = value;
             }

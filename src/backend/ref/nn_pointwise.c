@@ -35,11 +35,13 @@ tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
         for (int64_t c = 0; c < channels; c++) {
             const int j = (int)(c - op->channels);
             const int64_t inner = j >= 0 ? tg_product(op->ndim - 1 - j, op->grid + j + 1) : 0;
+            const int64_t first = j == 0 ? op->first : 0;
+            const int64_t whole = j == 0 ? op->whole : j > 0 ? op->grid[j] : 1;
             for (int64_t p = 0; p < points; p++) {
                 const int64_t at = (b * channels + c) * points + p;
                 if (j >= 0) {
                     ref_put(op->dtype, op->y, at,
-                            op->unit * (double)(p / inner % op->grid[j]) / (double)op->grid[j]);
+                            op->unit * (double)(first + p / inner % op->grid[j]) / (double)whole);
                 } else if (op->x) {
                     ref_put(op->dtype, op->y, at,
                             ref_get(op->dtype, op->x, (b * op->channels + c) * points + p));

@@ -40,7 +40,7 @@ static tg_dtype stored(const tg_norm *op) {
     return tg_stored(op->dtype, op->store);
 }
 
-static void norm_forward(const tg_norm *op) {
+static void norm_measure(const tg_norm *op) {
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {
         double mean = 0.0, variance = 0.0;
@@ -51,15 +51,27 @@ static void norm_forward(const tg_norm *op) {
             const double d = ref_get(stored(op), op->x, i) - mean;
             variance += d * d / (double)size;
         }
-        const double inverse = 1.0 / sqrt(variance + op->eps);
-        for (int64_t i = first; i < first + size; i++) {
-            const double n = (ref_get(stored(op), op->x, i) - mean) * inverse;
-            ref_put(stored(op), op->y, i,
-                    n * channel_value(op, op->weight, i, 1.0) +
-                        channel_value(op, op->bias, i, 0.0));
-        }
         op->stats[first / size * 2] = mean;
-        op->stats[first / size * 2 + 1] = inverse;
+        op->stats[first / size * 2 + 1] = 1.0 / sqrt(variance + op->eps);
+    }
+}
+
+static void norm_apply(const tg_norm *op) {
+    const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
+    for (int64_t i = 0; i < all; i++) {
+        const double *stats = op->stats + i / size * 2;
+        const double n = (ref_get(stored(op), op->x, i) - stats[0]) * stats[1];
+        ref_put(stored(op), op->y, i,
+                n * channel_value(op, op->weight, i, 1.0) + channel_value(op, op->bias, i, 0.0));
+    }
+}
+
+static void norm_forward(const tg_norm *op) {
+    if (op->part != TG_NORM_APPLY) {
+        norm_measure(op);
+    }
+    if (op->part != TG_NORM_MEASURE) {
+        norm_apply(op);
     }
 }
 
@@ -88,18 +100,21 @@ static void norm_weight_sums(const tg_norm *op) {
 
 /* dx = (dn - mean(dn) - n mean(dn n)) / sqrt(variance + eps), dn = dy weight. */
 static void norm_backward(const tg_norm *op) {
-    norm_weight_sums(op);
+    if (op->part != TG_NORM_APPLY) {
+        norm_weight_sums(op);
+    }
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {
         const double mean = op->stats[first / size * 2], inverse = op->stats[first / size * 2 + 1];
         double sum = 0.0, sum_n = 0.0;
-        for (int64_t i = first; i < first + size; i++) {
+        for (int64_t i = first; i < first + size && op->part != TG_NORM_APPLY; i++) {
             const double dn =
                 ref_get(stored(op), op->dy, i) * channel_value(op, op->weight, i, 1.0);
             sum += dn / (double)size;
             sum_n += dn * (ref_get(stored(op), op->x, i) - mean) * inverse / (double)size;
         }
-        for (int64_t i = first; i < first + size; i++) {
+        tg_norm_means(op, first / size, &sum, &sum_n);
+        for (int64_t i = first; i < first + size && op->part != TG_NORM_MEASURE; i++) {
             const double dn =
                 ref_get(stored(op), op->dy, i) * channel_value(op, op->weight, i, 1.0);
             const double n = (ref_get(stored(op), op->x, i) - mean) * inverse;

@@ -23,6 +23,14 @@ static tg_status copy_box(tg_fno *fno, const nn_op *op, bool pad) {
         box.dst_dim[d] = y->grid.size[d];
         box.dst_at[d] = pad ? before : 0;
     }
+    const nn_model *model = &fno->model;
+    const nn_domain *domain = &fno->run.program.domain;
+    box.size[0] = nn_slab_of(model, domain, inner->grid, model->split.part).count;
+    box.src_dim[0] = nn_slab_of(model, domain, x->grid, model->split.part).count;
+    box.dst_dim[0] = nn_slab_of(model, domain, y->grid, model->split.part).count;
+    if (model->split.part > 0) { /* the zeros before the data are the first part's */
+        box.src_at[0] = box.dst_at[0] = 0;
+    }
     return fno->be->ops->box_copy(fno->be, &box);
 }
 

@@ -60,6 +60,8 @@ static tg_status split_input(tg_fno *fno, const nn_op *op) {
 
 static tg_status run_embed(tg_fno *fno, const nn_op *op) {
     const nn_model *model = &fno->model;
+    const nn_domain *domain = &fno->run.program.domain;
+    const nn_rows slab = nn_slab_of(model, domain, domain->grid, model->split.part);
     const bool pairs = model->planes == 2;
     TG_CALL(pairs ? split_input(fno, op) : TG_OK);
     for (int q = 0; q < model->planes && model->embedded_channels > model->config.in_channels;
@@ -68,10 +70,13 @@ static tg_status run_embed(tg_fno *fno, const nn_op *op) {
                           .batch = fno->run.batch,
                           .channels = model->config.in_channels,
                           .ndim = model->config.n_dim,
+                          .first = slab.first,
+                          .whole = domain->grid.size[0],
                           .unit = q == 0 ? 1.0 : 0.0,
                           .x = pairs ? NULL : nn_data(fno, op->in[NN_X]),
                           .y = nn_plane(fno, op->out[0], q)};
-        memcpy(embed.grid, fno->run.program.domain.grid.size, sizeof embed.grid);
+        memcpy(embed.grid, domain->grid.size, sizeof embed.grid);
+        embed.grid[0] = slab.count;
         TG_CALL(fno->be->ops->grid_embed(fno->be, &embed));
     }
     return TG_OK;

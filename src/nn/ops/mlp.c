@@ -45,8 +45,9 @@ static tg_mlp part_op(const tg_fno *fno, const nn_op *op, int y, int part, int o
     call.beta = part == 0 ? 0.0 : 1.0;
     call.dropout = fno->run.program.training ? op->dropout : 0.0;
     call.rng = (tg_rng){.seed = fno->seed, .purpose = TG_RNG_DROPOUT, .step = (uint32_t)fno->step};
-    call.stream = ((uint64_t)((op->module * 2 + part) * 2 + out) << 40) +
-                  ((uint64_t)(fno->run.first / fno->run.program.batch) << 52);
+    call.stream =
+        ((uint64_t)((op->module * 2 + part) * 2 + out) << 40) +
+        ((uint64_t)(fno->run.first / fno->run.program.batch + fno->model.split.part) << 52);
     call.workspace = nn_data(fno, op->scratch[0]);
     return call;
 }

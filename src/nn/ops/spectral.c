@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "nn/ops.h"
 
 /* The two parts of the scratch. */
@@ -34,7 +35,7 @@ static tg_status window(const tg_fno *fno, const nn_transform *t, const nn_value
                         bool inwards, int64_t images, const void *src, void *dst) {
     tg_box box = {.dtype = spectrum->dtype,
                   .ndim = t->desc.ndim,
-                  .howmany = images * spectrum->channels,
+                  .howmany = images * spectrum->channels * t->slabs,
                   .clear = true,
                   .src = src,
                   .dst = dst};
@@ -83,8 +84,8 @@ static tg_status run_transform(tg_fno *fno, const nn_op *op) {
         }
         void *whole = image_at(fno, spectrum, 0, b);
         void *kept = t->is_windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
-        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_FORWARD, images * v->channels,
-                         weighting(op), op->scale, image, kept));
+        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_FORWARD,
+                         images * v->channels * t->slabs, weighting(op), op->scale, image, kept));
         TG_CALL(t->is_windowed
                     ? window(fno, t, &fno->run.program.values[spectrum], true, images, kept, whole)
                     : TG_OK);
@@ -108,8 +109,8 @@ static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
             kept = narrow;
         }
         void *image = pairs ? nn_data(fno, op->scratch[IMAGE]) : image_at(fno, y, 0, b);
-        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_INVERSE, images * v->channels,
-                         weighting(op), op->scale, kept, image));
+        TG_CALL(ops->fft(fno->be, fno->run.fft[op->transform], TG_FFT_INVERSE,
+                         images * v->channels * t->slabs, weighting(op), op->scale, kept, image));
         if (pairs) {
             const tg_planes split = {v->dtype,
                                      images * v->channels * v->points,
@@ -144,16 +145,16 @@ static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     (void)be;
     const bool outwards = op->kind == NN_INVERSE;
+    const nn_transform *t = &p->transforms[op->transform];
     const nn_value *v = &p->values[outwards ? op->out[0] : op->in[NN_X]];
     if (v->planes == 2 || op->is_stabilized || op->kind == NN_STABILIZER_BACK) {
         bytes[IMAGE] =
             (size_t)(p->images * v->planes * v->channels * v->points) * tg_dtype_size(v->dtype);
     }
-    if (op->kind != NN_STABILIZER_BACK && p->transforms[op->transform].is_windowed) {
+    if (op->kind != NN_STABILIZER_BACK && t->is_windowed) {
         const nn_value *spectrum = &p->values[outwards ? op->in[NN_X] : op->out[0]];
-        bytes[KEPT] =
-            (size_t)(p->images * spectrum->channels * p->transforms[op->transform].kept_count) *
-            tg_dtype_size(spectrum->dtype);
+        bytes[KEPT] = (size_t)(p->images * spectrum->channels * t->slabs * t->kept_count) *
+                      tg_dtype_size(spectrum->dtype);
     }
 }
 
@@ -180,15 +181,15 @@ static int add_transform(nn_program *p, int transform, int x, double scale, bool
     nn_value *v = &p->values[op.out[0]];
     v->role = NN_SPECTRUM;
     v->planes = 1;
-    v->points = p->transforms[transform].mode_count;
+    v->points = p->transforms[transform].slabs * p->transforms[transform].mode_count;
     v->transform = transform;
+    v->is_transient = nn_is_split(&p->model->split); /* until the first dimension is transformed */
     return nn_op_add(p, op);
 }
 
-static int add_inverse(nn_program *p, int transform, int spectrum, double scale, bool is_adjoint) {
+static int add_inverse(nn_program *p, int transform, nn_grid grid, int spectrum, double scale,
+                       bool is_adjoint) {
     nn_op op = nn_op_on(p, NN_INVERSE, spectrum);
-    nn_grid grid = {{0}};
-    memcpy(grid.size, p->transforms[transform].desc.grid, sizeof grid.size);
     op.transform = transform;
     op.scale = scale;
     op.is_adjoint = is_adjoint;
@@ -201,22 +202,31 @@ static int add_inverse(nn_program *p, int transform, int spectrum, double scale,
 
 int nn_add_transform(nn_program *p, const int64_t *modes, int x) {
     const nn_value *v = &p->values[x];
+    const double points = (double)tg_product(p->model->config.n_dim, v->grid.size);
     const int transform = nn_transform_on(p, v->grid, modes, v->channels);
-    return add_transform(p, transform, x, 1.0 / (double)v->points, false,
-                         p->model->config.stabilizer == TG_STABILIZER_TANH);
+    const int y = add_transform(p, transform, x, 1.0 / points, false,
+                                p->model->config.stabilizer == TG_STABILIZER_TANH);
+    return nn_is_split(&p->model->split) ? nn_add_to_modes(p, transform, y) : y;
 }
 
 int nn_add_inverse(nn_program *p, int spectrum) {
-    return add_inverse(p, p->values[spectrum].transform, spectrum, 1.0, false);
+    const int transform = p->values[spectrum].transform;
+    nn_grid grid = {{0}};
+    memcpy(grid.size, p->transforms[transform].desc.grid, sizeof grid.size);
+    return add_inverse(p, transform, grid, spectrum, 1.0, false);
 }
 
 int nn_add_inverse_on(nn_program *p, nn_grid grid, int spectrum) {
     const nn_value *v = &p->values[spectrum];
     const nn_transform from = p->transforms[v->transform];
     nn_grid there = {{0}};
+    if (nn_is_split(&p->model->split)) { /* the grid is the same */
+        const int rows = nn_add_from_modes(p, v->transform, spectrum);
+        return add_inverse(p, p->values[rows].transform, grid, rows, 1.0, false);
+    }
     memcpy(there.size, from.desc.grid, sizeof there.size);
-    return add_inverse(p, nn_transform_between(p, there, grid, from.modes, v->channels), spectrum,
-                       1.0, false);
+    return add_inverse(p, nn_transform_between(p, there, grid, from.modes, v->channels), grid,
+                       spectrum, 1.0, false);
 }
 
 int nn_add_filtered(nn_program *p, const int64_t *modes, nn_grid grid, int x) {
@@ -224,14 +234,15 @@ int nn_add_filtered(nn_program *p, const int64_t *modes, nn_grid grid, int x) {
     const int forward = nn_transform_on(p, v.grid, modes, v.channels);
     const int inverse = nn_transform_on(p, grid, modes, v.channels);
     const int spectrum = add_transform(p, forward, x, 1.0 / (double)v.points, false, false);
-    return add_inverse(p, inverse, spectrum, 1.0, false);
+    return add_inverse(p, inverse, grid, spectrum, 1.0, false);
 }
 
 static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
     if (!ask.wanted) {
         return -1;
     }
-    const int dx = add_inverse(p, op->transform, ask.dy, op->scale, true);
+    const nn_grid grid = p->values[op->in[NN_X]].grid;
+    const int dx = add_inverse(p, op->transform, grid, ask.dy, op->scale, true);
     if (!op->is_stabilized) {
         return dx;
     }

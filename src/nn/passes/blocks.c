@@ -179,7 +179,7 @@ static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int 
 tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     nn_links links = {0};
-    if (!be->ops->block_forward || p->model->planes > 1) {
+    if (!be->ops->block_forward || p->model->planes > 1 || nn_is_split(&p->model->split)) {
         return TG_OK;
     }
     TG_TRY(nn_links_make(p, &links));

@@ -86,16 +86,18 @@ static tg_status move(tg_backend *be, const tg_adam *op, const arrays *a) {
 }
 
 /* u_j = factor |A_j| / |R_j| G_j. */
-static tg_status scale_by_column(tg_backend *be, tg_dtype dtype, const tg_adam *op, double factor,
-                                 const arrays *a) {
+static tg_status scale_by_column(tg_backend *be, const tg_whole *whole, const tg_adam *op,
+                                 double factor, const arrays *a) {
+    const tg_dtype dtype = whole->dtype;
     TG_CALL(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->old));
     TG_CALL(move(be, op, a));
     TG_CALL(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->new));
     return be->ops->scale_columns(be, dtype, a->rows, a->columns, factor, a->new, a->old, a->u);
 }
 
-/* Sums squares of columns in order. */
-static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, double *sum) {
+/* Sums squares of columns in order, and over blocks. */
+static tg_status add_up(tg_backend *be, const tg_whole *whole, const arrays *a,
+                        const double *squares, double *sum) {
     enum { BLOCK = 4096 };
     double block[BLOCK];
     *sum = 0.0;
@@ -106,18 +108,20 @@ static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, 
             *sum += block[j];
         }
     }
-    return TG_OK;
+    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = sum};
+    return whole->parts.add ? whole->parts.add(whole->parts.user, &value) : TG_OK;
 }
 
 /* u = factor |A| / |R| G. */
-static tg_status scale_at_once(tg_backend *be, tg_dtype dtype, const tg_adam *op, double factor,
-                               const arrays *a) {
+static tg_status scale_at_once(tg_backend *be, const tg_whole *whole, const tg_adam *op,
+                               double factor, const arrays *a) {
+    const tg_dtype dtype = whole->dtype;
     double old = 0.0, new = 0.0;
     TG_CALL(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->old));
     TG_CALL(move(be, op, a));
     TG_CALL(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->new));
-    TG_CALL(add_up(be, a, a->old, &old));
-    TG_CALL(add_up(be, a, a->new, &new));
+    TG_CALL(add_up(be, whole, a, a->old, &old));
+    TG_CALL(add_up(be, whole, a, a->new, &new));
     factor *= old > 0.0 ? sqrt(new / old) : 0.0;
     return be->ops->axpy(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, NULL, a->u);
 }
@@ -127,7 +131,7 @@ static tg_status limit(tg_backend *be, const tg_whole *whole, const arrays *a, d
     const tg_dtype real = tg_dtype_real(whole->dtype);
     double cell = 0.0 /* room for a real */, squares = 0.0;
     TG_CALL(be->ops->column_squares(be, whole->dtype, a->rows, a->columns, a->u, a->old));
-    TG_CALL(add_up(be, a, a->old, &squares));
+    TG_CALL(add_up(be, whole, a, a->old, &squares));
     TG_CALL(be->ops->download(be, &cell, whole->single, tg_dtype_size(real)));
     const double norm = sqrt(squares), before = tg_load(real, &cell, 0).re;
     const double most = before > 0.0 && norm > GROWTH * before ? GROWTH * before : norm;
@@ -147,7 +151,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     TG_CALL(tg_rule_read_gradient(be, op, a.u));
     TG_CALL(draw(be, whole, op, &a));
     TG_CALL(project(be, whole->dtype, &a));
-    TG_CALL((a.rank == 1 ? scale_at_once : scale_by_column)(be, whole->dtype, op, factor, &a));
+    TG_CALL((a.rank == 1 ? scale_at_once : scale_by_column)(be, whole, op, factor, &a));
     TG_CALL(limit(be, whole, &a, &growth));
     use.alpha *= growth;
     return tg_rule_use_direction(be, &use, a.u);

@@ -25,8 +25,7 @@ const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape) 
                : rule;
 }
 
-int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape) {
-    const tg_rule *rule = tg_rule_of(config, shape);
+int64_t tg_rule_values(const tg_rule *rule, const tg_optim_config *config, const tg_shape *shape) {
     return rule->values ? rule->values(config, shape) : tg_shape_numel(shape);
 }
 

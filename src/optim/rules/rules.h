@@ -20,15 +20,22 @@ typedef struct tg_rule_state {
     bool is_single; /* one real for the whole parameter, stored uncompressed */
 } tg_rule_state;
 
-/* A parameter whose rule needs its values as a whole. */
+/* Adds up values over ranks, in place. */
+typedef struct tg_adder {
+    tg_status (*add)(void *user, const tg_tensor *values);
+    void *user;
+} tg_adder;
+
+/* A parameter whose rule needs its values as a whole, or a block of it. */
 typedef struct tg_whole {
     const tg_optim_config *config;
     tg_dtype dtype;
     tg_shape shape;
-    int64_t step; /* updates before this one */
-    int64_t t;    /* updates in the states, with this one */
-    void *single; /* the state that is one real, or NULL */
-    void *work;   /* scratch of `work` bytes */
+    int64_t step;   /* updates before this one */
+    int64_t t;      /* updates in the states, with this one */
+    void *single;   /* the state that is one real, or NULL */
+    void *work;     /* scratch of `work` bytes */
+    tg_adder parts; /* of a block: the ranks that have the others; add NULL: it is whole */
 } tg_whole;
 
 typedef struct tg_rule {
@@ -50,10 +57,10 @@ typedef struct tg_rule {
 
 double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t);
 
-/* The rule of a dense parameter. */
+/* The rule of a dense parameter, a whole tensor. */
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
 /* The number of values with states: set by a rule of whole weights, otherwise all. */
-int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
+int64_t tg_rule_values(const tg_rule *rule, const tg_optim_config *config, const tg_shape *shape);
 
 #define TG_RULE(id, word, rule) extern const tg_rule rule;
 #include "optim/rules.def"

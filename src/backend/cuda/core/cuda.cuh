@@ -39,7 +39,7 @@ struct cuda_state {
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, valid within one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host, for results read back */
     cudaStream_t capture_stream; /* of graphs of a caller's stream; NULL until it is needed */
-    struct cuda_plans *plans; /* compress/plans.cu */
+    struct cuda_plans *plans;    /* compress/plans.cu */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
@@ -118,8 +118,8 @@ bool cuda_libraries_open(char *reason, size_t capacity);
 static inline tg_gemm gemm_of(tg_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha,
                               tg_op op_a, const void *a, int64_t lda, tg_op op_b, const void *b,
                               int64_t ldb, double beta, void *c, int64_t ldc) {
-    return {dtype, op_a, op_b, m,   n, k, {alpha, 0.0}, {beta, 0.0}, a,
-            lda,   0,    b,    ldb, 0, c, ldc,          0,           1};
+    return {dtype, op_a, op_b, m,   n, k, {alpha, 0.0}, {beta, 0.0}, a, lda, 0, b,
+            ldb,   0,    c,    ldc, 0, 1, false};
 }
 
 /* Queued, without allocation; be->math selects TF32 or f32 for f32 and c64. Operand CONJ, sums,

@@ -36,10 +36,10 @@ struct blas_types {
     cublasComputeType_t compute;
 };
 
-static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype) {
+static blas_types blas_types_of(const tg_backend *be, const tg_gemm *g) {
     const cublasComputeType_t f32 =
-        be->math == TG_MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    switch (dtype) {
+        be->math == TG_MATH_TF32 && !g->is_full ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    switch (g->dtype) {
     case TG_F64:
         return {CUDA_R_64F, CUBLAS_COMPUTE_64F};
     case TG_C128:
@@ -53,7 +53,7 @@ static blas_types blas_types_of(const tg_backend *be, tg_dtype dtype) {
 
 static tg_status gemm_blas(tg_backend *be, const tg_gemm *g) {
     const int64_t most = 65535; /* limit of a grid's third dimension, which batches may use */
-    const blas_types types = blas_types_of(be, g->dtype);
+    const blas_types types = blas_types_of(be, g);
     const int64_t size = (int64_t)tg_dtype_size(g->dtype);
     /* cuBLAS reads factors as its own complex types, which need alignment to their size. */
     alignas(16) const float factors_f32[2][4] = {{(float)g->alpha.re, (float)g->alpha.im},

@@ -270,23 +270,29 @@ static tg_status forward(tg_backend *be, const tg_norm *op, const norm_sizes &s,
     const int64_t rows = s.samples * s.channels;
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
-    sum_rows<<<blocks, THREADS, 0, stream>>>(s, x, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
-    fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
-    make_stats<<<folds, THREADS, 0, stream>>>(s, x, sums, op->stats);
-    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
+    if (op->part != TG_NORM_APPLY) {
+        sum_rows<<<blocks, THREADS, 0, stream>>>(s, x, sums);
+        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
+        fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
+        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
+        make_stats<<<folds, THREADS, 0, stream>>>(s, x, sums, op->stats);
+        TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
+    }
+    if (op->part == TG_NORM_MEASURE) {
+        return TG_OK;
+    }
     normalise<<<blocks, THREADS, 0, stream>>>(s, op->stats, static_cast<const R *>(op->weight),
                                               static_cast<const R *>(op->bias), x,
                                               static_cast<T *>(op->y));
     return CUDA_LAUNCHED(be, "normalising");
 }
 
+/* The means of the groups, and the gradients of weight and bias. */
 template <class T>
-static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s, norm_sums sums) {
+static tg_status measure_gradients(tg_backend *be, const tg_norm *op, const norm_sizes &s,
+                                   norm_sums sums) {
     using R = real_of<T>;
     const T *x = static_cast<const T *>(op->x), *dy = static_cast<const T *>(op->dy);
-    const R *weight = static_cast<const R *>(op->weight);
     const int64_t rows = s.samples * s.channels;
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
@@ -299,10 +305,28 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
             s, sums, static_cast<R *>(op->dweight), static_cast<R *>(op->dbias));
         TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
     }
-    fold_rows<<<folds, THREADS, 0, stream>>>(s, weight, sums);
-    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
-    write_dx<<<blocks, THREADS, 0, stream>>>(s, op->stats, weight, sums, x, dy,
-                                             static_cast<T *>(op->dx));
+    fold_rows<<<folds, THREADS, 0, stream>>>(s, static_cast<const R *>(op->weight), sums);
+    return CUDA_LAUNCHED(be, "summing gradients");
+}
+
+template <class T>
+static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s, norm_sums sums) {
+    using R = real_of<T>;
+    const T *x = static_cast<const T *>(op->x), *dy = static_cast<const T *>(op->dy);
+    const R *weight = static_cast<const R *>(op->weight);
+    const unsigned blocks = (unsigned)(s.samples * s.channels * s.parts);
+    if (op->means) {
+        sums.groups =
+            reinterpret_cast<two_sums *>(op->means) + s.first * (s.per_channel ? s.channels : 1);
+    }
+    if (op->part != TG_NORM_APPLY) {
+        TG_CALL(measure_gradients<T>(be, op, s, sums));
+    }
+    if (op->part == TG_NORM_MEASURE) {
+        return TG_OK;
+    }
+    write_dx<<<blocks, THREADS, 0, cuda_stream(be)>>>(s, op->stats, weight, sums, x, dy,
+                                                      static_cast<T *>(op->dx));
     return CUDA_LAUNCHED(be, "normalising backwards");
 }
 

@@ -92,6 +92,7 @@ struct embed_sizes {
     int64_t batch, channels, points; /* of y: with the coordinates */
     int64_t data;                    /* channels of x */
     int64_t grid[3], inner[3];       /* points per step along dimension j */
+    int64_t first[3], whole[3];      /* its first row, and rows of the whole grid */
     double unit;
 };
 
@@ -107,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
         if (c >= s.data) {
             const int j = (int)(c - s.data);
             const int64_t at = p / s.inner[j] % s.grid[j];
-            y[i] = narrow<T>((T)(s.unit * (double)at / (double)s.grid[j]));
+            y[i] = narrow<T>((T)(s.unit * (double)(s.first[j] + at) / (double)s.whole[j]));
         } else if (x) {
             y[i] = x[(b * s.data + c) * s.points + p];
         }
@@ -116,7 +117,14 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
 
 static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
     TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
-    embed_sizes s = {op->batch, op->channels + op->ndim, 1, op->channels, {1, 1, 1}, {1, 1, 1},
+    embed_sizes s = {op->batch,
+                     op->channels + op->ndim,
+                     1,
+                     op->channels,
+                     {1, 1, 1},
+                     {1, 1, 1},
+                     {op->first, 0, 0},
+                     {op->whole, op->grid[1], op->grid[2]},
                      op->unit};
     for (int j = op->ndim - 1; j >= 0; j--) {
         s.grid[j] = op->grid[j];
