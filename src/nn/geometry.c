@@ -130,7 +130,7 @@ static bool is_same(const nn_transform *a, const nn_transform *b) {
 /* Separates dimension 0 from the others. */
 static void split_off(const nn_program *p, nn_grid grid, nn_transform *t) {
     const nn_model *model = p->model;
-    const int rest = t->desc.ndim - 1;
+    const int rest = t->desc.ndim - 1, last = TG_FNO_MAX_DIMS - 1;
     t->rows = nn_slab_of(model, &p->domain, grid, model->split.part);
     t->slabs = t->rows.count;
     t->n = grid.size[0];
@@ -140,13 +140,17 @@ static void split_off(const nn_program *p, nn_grid grid, nn_transform *t) {
     t->is_halved = rest == 0 && !model->config.complex_data;
     t->desc.ndim = rest > 0 ? rest : 1;
     t->desc.howmany *= t->slabs;
-    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        const bool is_there = d < rest;
-        t->desc.grid[d] = is_there ? t->desc.grid[d + 1] : d < t->desc.ndim;
-        t->desc.kept[d] = is_there ? t->desc.kept[d + 1] : d < t->desc.ndim;
-        t->desc.first[d] = is_there ? t->desc.first[d + 1] : 0;
-        t->modes[d] = is_there ? t->modes[d + 1] : d < t->desc.ndim;
-        t->span[d][0] = is_there ? t->span[d + 1][0] : (nn_span){d < t->desc.ndim, 0, 0};
+    for (int d = 0; d + 1 < TG_FNO_MAX_DIMS; d++) {
+        t->desc.grid[d] = t->desc.grid[d + 1];
+        t->desc.kept[d] = t->desc.kept[d + 1];
+        t->desc.first[d] = t->desc.first[d + 1];
+        t->modes[d] = t->modes[d + 1];
+        t->span[d][0] = t->span[d + 1][0];
+    }
+    t->desc.grid[last] = t->desc.kept[last] = t->desc.first[last] = t->modes[last] = 0;
+    t->span[last][0] = (nn_span){0};
+    if (rest == 0) { /* one point */
+        t->desc.grid[0] = t->desc.kept[0] = t->modes[0] = t->span[0][0].count = 1;
     }
 }
 

@@ -114,7 +114,8 @@ static tg_status begin_batch(tg_trainer *t) {
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     const tg_status status = begin_batch(t);
-    TG_CALL(t->split.comm ? status : tg_trainer_agree(t, status)); /* others may be in forward */
+    /* the other ranks of a split may be in forward */
+    TG_CALL(t->split.comm ? status : tg_trainer_agree(t, status));
     TG_CALL(finish_batch(t)); /* the previous batch */
     TG_CALL(set_rates(t));
     p->batch++;
