@@ -313,6 +313,12 @@ typedef struct tg_loss_op {
                             if relative, |target|^2 */
     const double *slope; /* (images, grid.., components), if the norm is given and a gradient
                             wanted: that of |e|^2 / 2 */
+    /* Of slabs: pred and target have grid[0] of `whole` rows (0: all), and of LP or H1 a first call
+       sets their powers alone, another one has the sums over all slabs as input */
+    int64_t whole;
+    bool is_measured;
+    const void *pred_edges, *target_edges; /* H1: (images, 4, .., components), the 2 rows before and
+                                              the 2 after the slab, with wrap */
 } tg_loss_op;
 
 #ifdef __CUDACC__
@@ -324,6 +330,29 @@ typedef struct tg_loss_op {
 /* Factor of image i. */
 TG_LOSS_FN double tg_loss_weight(const tg_loss_op *op, int64_t i) {
     return op->channels > 0 ? op->weight * op->channel_weight[i % op->channels] : op->weight;
+}
+
+/* Points of the whole grid along dimension d. */
+TG_LOSS_FN int64_t tg_loss_size(const tg_loss_op *op, int d) {
+    return d == 0 && op->whole > 0 ? op->whole : op->grid[d];
+}
+
+/* Numbers of an image's edges. */
+TG_LOSS_FN int64_t tg_loss_edges(const tg_loss_op *op) {
+    int64_t numbers = 4 * op->components;
+    for (int d = 1; d < op->ndim; d++) {
+        numbers *= op->grid[d];
+    }
+    return numbers;
+}
+
+/* The number of row `to` along dimension d: with wrap or, of a slab's n rows, among these and the
+ * edges after them. */
+TG_LOSS_FN int64_t tg_loss_row(int64_t to, int64_t n, bool has_edges) {
+    if (has_edges) {
+        return to < 0 ? n + 2 + to : to < n ? to : to + 2;
+    }
+    return (to % n + n) % n;
 }
 
 /* Sobolev norms of fields on the unit periodic grid of P points, by their spectra

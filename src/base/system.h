@@ -17,6 +17,13 @@ typedef struct tg_range {
  * last. */
 tg_range tg_partition(int64_t n, int64_t grain, int parts, int index);
 
+/* The rows of a grid, of n, that part `index` of `parts` has; all of them for fewer than 2 parts.
+ */
+static inline tg_range tg_slab_of(int64_t n, int parts, int index) {
+    const bool is_all = parts < 2;
+    return is_all ? (tg_range){0, n} : (tg_range){n * index / parts, n * (index + 1) / parts};
+}
+
 /* Cores this process may run on (its CPU affinity), at least 1. */
 int tg_cpu_count(void);
 

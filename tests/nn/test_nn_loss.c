@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "support/network.h"
 #include "support/runner.h"
 
@@ -238,6 +239,90 @@ static void given_case(t_side *s, tg_loss_op *op) {
 
 ROW(given, "given", REALS) {
     all_cases(s, given_case);
+}
+
+/* ---- slabs ---- */
+
+enum { SLABS = 3 };
+
+/* On the side, rows first .. first + count - 1, with wrap, of each image of a host array. */
+static void *rows_of(t_side *s, const tg_loss_op *op, const void *from, int64_t first,
+                     int64_t count) {
+    const int64_t row = tg_loss_edges(op) / 4, rows = op->grid[0];
+    const size_t bytes = (size_t)row * tg_dtype_size(s->dtype);
+    char *slab = t_host_alloc(s, s->dtype, op->images * count * row);
+    for (int64_t i = 0; i < op->images * count; i++) {
+        const int64_t at = ((first + i % count) % rows + rows) % rows;
+        memcpy(slab + (size_t)i * bytes,
+               (const char *)from + (size_t)(i / count * rows + at) * bytes, bytes);
+    }
+    return t_inout(s, s->dtype, op->images * count * row, slab);
+}
+
+/* The 2 rows before a slab and the 2 after it. */
+static void *edges_of(t_side *s, const tg_loss_op *op, const void *from, tg_range rows) {
+    const int64_t row = tg_loss_edges(op) / 4;
+    const size_t bytes = (size_t)(2 * row) * tg_dtype_size(s->dtype);
+    const char *before = t_download(s, rows_of(s, op, from, rows.begin - 2, 2));
+    const char *after = t_download(s, rows_of(s, op, from, rows.end, 2));
+    char *edges = t_host_alloc(s, s->dtype, op->images * 4 * row);
+    for (int64_t n = 0; n < op->images; n++) {
+        memcpy(edges + (size_t)(2 * n) * bytes, before + (size_t)n * bytes, bytes);
+        memcpy(edges + (size_t)(2 * n + 1) * bytes, after + (size_t)n * bytes, bytes);
+    }
+    return t_input(s, s->dtype, op->images * 4 * row, edges);
+}
+
+/* The powers of slabs add up to those of the whole; with these, each has its loss, and its rows of
+ * the gradient. */
+static void slabs_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op), row = tg_loss_edges(op) / 4, all = op->grid[0];
+    const int parts = all < SLABS ? (int)all : SLABS;
+    const void *pred = t_host_random(s, s->dtype, n), *target = t_host_random(s, s->dtype, n);
+    const void *before = t_host_random(s, s->dtype, n);
+    double *sums = t_host_alloc(s, TG_F64, 2 * op->images);
+    memset(sums, 0, (size_t)(2 * op->images) * sizeof *sums);
+    op->pred = t_input(s, s->dtype, n, pred);
+    op->target = t_input(s, s->dtype, n, target);
+    op->dpred = t_inout(s, s->dtype, n, before);
+    const double expected = loss_of(s, op);
+    const void *gradient = t_download(s, op->dpred);
+    for (int i = 0; i < 2 * parts; i++) {
+        const tg_range rows = tg_slab_of(all, parts, i % parts);
+        const int64_t count = rows.end - rows.begin;
+        tg_loss_op slab = *op;
+        slab.whole = all;
+        slab.pred = rows_of(s, op, pred, rows.begin, count);
+        slab.target = rows_of(s, op, target, rows.begin, count);
+        slab.pred_edges = edges_of(s, op, pred, rows);
+        slab.target_edges = edges_of(s, op, target, rows);
+        slab.grid[0] = count;
+        if (i < parts) {
+            slab.dpred = NULL;
+            slab.powers = t_output(s, TG_F64, 2 * op->images);
+            t_ok(s, s->ops->loss(s->be, &slab));
+            const double *powers = t_download(s, slab.powers);
+            for (int64_t k = 0; k < 2 * op->images; k++) {
+                sums[k] += powers[k];
+            }
+            continue;
+        }
+        slab.is_measured = true;
+        slab.powers = t_input(s, TG_F64, 2 * op->images, sums);
+        slab.dpred = rows_of(s, op, before, rows.begin, count);
+        t_below(s, fabs(loss_of(s, &slab) - expected), 1e-13 * expected);
+        const void *found = t_download(s, slab.dpred);
+        for (int64_t k = 0; k < op->images * count * row; k++) {
+            const int64_t at = k / (count * row) * all * row + rows.begin * row + k % (count * row);
+            const double wanted = tg_load(s->dtype, gradient, at).re;
+            t_below(s, fabs(tg_load(s->dtype, found, k).re - wanted),
+                    (s->dtype == TG_F32 ? 1e-6 : 1e-13) * (1.0 + fabs(wanted)));
+        }
+    }
+}
+
+ROW(slabs, "slabs", REALS) {
+    all_cases(s, slabs_case);
 }
 
 ROW(sobolev, "sobolev", T_ONCE) {

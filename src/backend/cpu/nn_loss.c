@@ -10,35 +10,48 @@
 typedef struct image {
     const tg_loss_op *op;
     int64_t points;
+    double whole; /* points of the whole grid */
     double weight;
     const float *pred, *target;
-    const double *slope; /* of a given norm */
-    float *dpred;        /* may be NULL */
-    double *powers;      /* (2), may be NULL */
+    const float *pred_edges, *target_edges; /* of a slab */
+    const double *slope;                    /* of a given norm */
+    float *dpred;                           /* may be NULL */
+    double *powers;                         /* (2), may be NULL */
 } image;
 
-/* Offsets of a line's neighbours along an outer dimension: the line `steps` away, with wrap. */
-static int64_t line_at(const tg_loss_op *op, int64_t line, int d, int64_t steps) {
+/* Numbers along the last dimension. */
+typedef struct line {
+    const float *pred, *target;
+} line;
+
+/* The line `steps` away along an outer dimension, with wrap or among the edges. */
+static line line_at(const image *im, int64_t number, int d, int64_t steps) {
+    const tg_loss_op *op = im->op;
     int64_t stride = 1;
     for (int j = op->ndim - 2; j > d; j--) {
         stride *= op->grid[j];
     }
-    const int64_t n = op->grid[d], at = line / stride % n;
-    return line + (((at + steps) % n + n) % n - at) * stride;
+    const int64_t n = op->grid[d], at = number / stride % n, last = op->grid[op->ndim - 1];
+    const int64_t row = tg_loss_row(at + steps, n, d == 0 && op->whole > 0);
+    const int64_t first = (number + (row - at) * stride) * last, rest = first - im->points;
+    return rest < 0 ? (line){im->pred + first * op->components, im->target + first * op->components}
+                    : (line){im->pred_edges + rest * op->components,
+                             im->target_edges + rest * op->components};
 }
 
-static double error_at(const image *im, bool target_only, int64_t i) {
-    const double target = (double)im->target[i];
-    return target_only ? target : (double)im->pred[i] - target;
+static double error_at(const line *l, bool target_only, int64_t i) {
+    const double target = (double)l->target[i];
+    return target_only ? target : (double)l->pred[i] - target;
 }
 
 static double lp_sum(const image *im, bool target_only) {
     const int components = im->op->components;
+    const line all = {im->pred, im->target};
     double sum = 0.0;
     for (int64_t i = 0; i < im->points; i++) {
         double square = 0.0;
         for (int c = 0; c < components; c++) {
-            const double e = error_at(im, target_only, i * components + c);
+            const double e = error_at(&all, target_only, i * components + c);
             square += e * e;
         }
         sum += im->op->p == 2.0 ? square : pow(square, 0.5 * im->op->p);
@@ -52,40 +65,40 @@ static double h1_sum(const image *im, bool target_only) {
     const int last = op->ndim - 1;
     const int64_t n = op->grid[last], lines = im->points / n, width = n * op->components;
     double sum = 0.0;
-    for (int64_t line = 0; line < lines; line++) {
-        const int64_t at = line * width;
+    for (int64_t number = 0; number < lines; number++) {
+        const line here = {im->pred + number * width, im->target + number * width};
         double squares = 0.0, slopes = 0.0;
         for (int64_t i = 0; i < width; i++) {
             const int64_t next =
                 i + op->components < width ? i + op->components : i + op->components - width;
             const int64_t before =
                 i >= op->components ? i - op->components : i - op->components + width;
-            const double e = error_at(im, target_only, at + i);
+            const double e = error_at(&here, target_only, i);
             const double d =
-                error_at(im, target_only, at + next) - error_at(im, target_only, at + before);
+                error_at(&here, target_only, next) - error_at(&here, target_only, before);
             squares += e * e;
             slopes += d * d;
         }
         sum += squares + slopes * (double)(n * n) / 4.0;
         for (int d = 0; d < last; d++) {
-            const int64_t up = line_at(op, line, d, 1) * width;
-            const int64_t down = line_at(op, line, d, -1) * width;
+            const line up = line_at(im, number, d, 1), down = line_at(im, number, d, -1);
+            const int64_t size = tg_loss_size(op, d);
             double across = 0.0;
             for (int64_t i = 0; i < width; i++) {
-                const double s =
-                    error_at(im, target_only, up + i) - error_at(im, target_only, down + i);
+                const double s = error_at(&up, target_only, i) - error_at(&down, target_only, i);
                 across += s * s;
             }
-            sum += across * (double)(op->grid[d] * op->grid[d]) / 4.0;
+            sum += across * (double)(size * size) / 4.0;
         }
     }
     return sum;
 }
 
 static double power_sum(const image *im, bool target_only) {
-    return im->op->norm == TG_LOSS_NORM_GIVEN ? im->powers[target_only]
-           : im->op->norm == TG_LOSS_NORM_LP  ? lp_sum(im, target_only)
-                                              : h1_sum(im, target_only);
+    const bool is_given = im->op->norm == TG_LOSS_NORM_GIVEN || im->op->is_measured;
+    return is_given                          ? im->powers[target_only]
+           : im->op->norm == TG_LOSS_NORM_LP ? lp_sum(im, target_only)
+                                             : h1_sum(im, target_only);
 }
 
 /* ---- gradients: dpred = beta dpred + factor * that of |e| ---- */
@@ -101,11 +114,12 @@ static void store(const image *im, int64_t i, double value, double *carry) {
 static void lp_gradient(const image *im, double norm, double factor) {
     const int components = im->op->components;
     const double p = im->op->p;
+    const line all = {im->pred, im->target};
     double carry[2] = {0};
     for (int64_t i = 0; i < im->points; i++) {
         double square = 0.0;
         for (int c = 0; c < components; c++) {
-            const double e = error_at(im, false, i * components + c);
+            const double e = error_at(&all, false, i * components + c);
             square += e * e;
         }
         const double weight = square == 0.0 ? 0.0
@@ -113,7 +127,7 @@ static void lp_gradient(const image *im, double norm, double factor) {
                                             : pow(sqrt(square) / norm, p - 2.0) / norm;
         for (int c = 0; c < components; c++) {
             const int64_t at = i * components + c;
-            store(im, at, factor * weight * error_at(im, false, at), &carry[c]);
+            store(im, at, factor * weight * error_at(&all, false, at), &carry[c]);
         }
     }
 }
@@ -126,26 +140,26 @@ static void h1_gradient(const image *im, double norm, double factor) {
     const int64_t n = op->grid[last], lines = im->points / n, width = n * components;
     const double unit = factor / norm;
     double carry[2] = {0};
-    for (int64_t line = 0; line < lines; line++) {
-        const int64_t at = line * width;
-        int64_t up[2] = {0}, down[2] = {0};
+    for (int64_t number = 0; number < lines; number++) {
+        const line here = {im->pred + number * width, im->target + number * width};
+        line up[2] = {0}, down[2] = {0};
         for (int d = 0; d < last; d++) {
-            up[d] = line_at(op, line, d, 2) * width;
-            down[d] = line_at(op, line, d, -2) * width;
+            up[d] = line_at(im, number, d, 2);
+            down[d] = line_at(im, number, d, -2);
         }
         for (int64_t i = 0; i < width; i++) {
             const int64_t next = (i + 2 * components) % width;
             const int64_t before = (i + 2 * (n - 1) * components) % width;
-            const double e = error_at(im, false, at + i);
-            double sum = e + (double)(n * n) / 4.0 *
-                                 (2.0 * e - error_at(im, false, at + next) -
-                                  error_at(im, false, at + before));
+            const double e = error_at(&here, false, i);
+            double sum =
+                e + (double)(n * n) / 4.0 *
+                        (2.0 * e - error_at(&here, false, next) - error_at(&here, false, before));
             for (int d = 0; d < last; d++) {
-                sum +=
-                    (double)(op->grid[d] * op->grid[d]) / 4.0 *
-                    (2.0 * e - error_at(im, false, up[d] + i) - error_at(im, false, down[d] + i));
+                const int64_t size = tg_loss_size(op, d);
+                sum += (double)(size * size) / 4.0 *
+                       (2.0 * e - error_at(&up[d], false, i) - error_at(&down[d], false, i));
             }
-            store(im, at + i, unit * sum, &carry[i % components]);
+            store(im, number * width + i, unit * sum, &carry[i % components]);
         }
     }
 }
@@ -173,11 +187,11 @@ static double image_loss(const image *im) {
     const double root = 1.0 / (lp ? op->p : 2.0);
     const double power[2] = {power_sum(im, false), op->relative ? power_sum(im, true) : 0.0};
     const double norm = pow(power[0], root);
-    double unit = pow((double)im->points, root);
+    double unit = pow(im->whole, root);
     if (op->relative) {
         unit = power[1] == 0.0 ? 1.0 : pow(power[1], root);
     }
-    if (im->powers && op->norm != TG_LOSS_NORM_GIVEN) {
+    if (im->powers && op->norm != TG_LOSS_NORM_GIVEN && !op->is_measured) {
         memcpy(im->powers, power, sizeof power);
     }
     const double loss = im->weight * norm / unit;
@@ -194,12 +208,17 @@ static double image_loss(const image *im) {
     return loss;
 }
 
+static const float *number_at(const void *numbers, int64_t i) {
+    return numbers ? (const float *)numbers + i : NULL;
+}
+
 tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
-    if (op->dtype != TG_F32) {
+    if (op->dtype != TG_F32 || (op->whole > 0 && op->ndim == 1)) {
         return be->ref->loss(be, op);
     }
     const int64_t points = tg_product(op->ndim, op->grid);
-    const int64_t size = points * op->components;
+    const int64_t size = points * op->components, edges = tg_loss_edges(op);
+    const int64_t rest = tg_product(op->ndim - 1, op->grid + 1);
     const int parts = cpu_parts(be, op->images, 1);
     cpu_partial *partials = cpu_state_of(be)->partials;
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
@@ -209,9 +228,12 @@ tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
         for (int64_t n = r.begin; n < r.end; n++) {
             const image im = {.op = op,
                               .points = points,
+                              .whole = (double)(tg_loss_size(op, 0) * rest),
                               .weight = tg_loss_weight(op, n),
-                              .pred = op->pred ? (const float *)op->pred + n * size : NULL,
-                              .target = op->target ? (const float *)op->target + n * size : NULL,
+                              .pred = number_at(op->pred, n * size),
+                              .target = number_at(op->target, n * size),
+                              .pred_edges = number_at(op->pred_edges, n * edges),
+                              .target_edges = number_at(op->target_edges, n * edges),
                               .slope = op->slope ? op->slope + n * size : NULL,
                               .dpred = op->dpred ? (float *)op->dpred + n * size : NULL,
                               .powers = op->powers ? op->powers + 2 * n : NULL};

@@ -20,29 +20,39 @@ typedef struct image {
     int64_t first;  /* index (in reals) of its first number */
 } image;
 
+/* A number of pred or target; points after the image's are those of its edges. */
+static double number_at(const image *im, const void *values, const void *edges, int64_t point,
+                        int c) {
+    const tg_loss_op *op = im->op;
+    if (point < im->points) {
+        return ref_get(op->dtype, values, im->first + point * op->components + c);
+    }
+    const int64_t at = im->n * tg_loss_edges(op) + (point - im->points) * op->components + c;
+    return ref_get(op->dtype, edges, at);
+}
+
 /* Component c of pred - target (or of target alone) at a point. */
 static double value_at(const image *im, bool target_only, int64_t point, int c) {
     const tg_loss_op *op = im->op;
-    const int64_t i = im->first + point * op->components + c;
-    const double target = ref_get(op->dtype, op->target, i);
-    return target_only ? target : ref_get(op->dtype, op->pred, i) - target;
+    const double target = number_at(im, op->target, op->target_edges, point, c);
+    return target_only ? target : number_at(im, op->pred, op->pred_edges, point, c) - target;
 }
 
-/* The point `steps` away from `point` along dimension d, with wrap. */
+/* The point `steps` away from `point` along dimension d, with wrap or among the edges. */
 static int64_t neighbour(const tg_loss_op *op, int64_t point, int d, int64_t steps) {
     int64_t stride = 1;
     for (int j = op->ndim - 1; j > d; j--) {
         stride *= op->grid[j];
     }
     const int64_t n = op->grid[d], at = point / stride % n;
-    return point + (((at + steps) % n + n) % n - at) * stride;
+    return point + (tg_loss_row(at + steps, n, d == 0 && op->whole > 0) - at) * stride;
 }
 
 /* Sum of |.|^p, or |.|^2 of the H1 norm or of a given one. */
 static double power_sum(const image *im, bool target_only) {
     const tg_loss_op *op = im->op;
     double sum = 0.0;
-    if (op->norm == TG_LOSS_NORM_GIVEN) {
+    if (op->norm == TG_LOSS_NORM_GIVEN || op->is_measured) {
         return op->powers[2 * im->n + target_only];
     }
     for (int64_t i = 0; i < im->points; i++) {
@@ -60,7 +70,7 @@ static double power_sum(const image *im, bool target_only) {
             for (int c = 0; c < op->components; c++) {
                 const double slope = (value_at(im, target_only, neighbour(op, i, d, 1), c) -
                                       value_at(im, target_only, neighbour(op, i, d, -1), c)) *
-                                     (double)op->grid[d] / 2.0;
+                                     (double)tg_loss_size(op, d) / 2.0;
                 sum += slope * slope;
             }
         }
@@ -85,7 +95,7 @@ static double slope_at(const image *im, double norm, int64_t point, int c) {
     }
     double sum = e;
     for (int d = 0; d < op->ndim; d++) {
-        const double n = (double)op->grid[d];
+        const double n = (double)tg_loss_size(op, d);
         sum += n * n / 4.0 *
                (2.0 * e - value_at(im, false, neighbour(op, point, d, 2), c) -
                 value_at(im, false, neighbour(op, point, d, -2), c));
@@ -112,8 +122,10 @@ static void store_gradient(const image *im, double norm, double factor) {
 tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     image im = {.op = op, .points = 1};
+    double whole = 1.0; /* points of the whole grid */
     for (int d = 0; d < op->ndim; d++) {
         im.points *= op->grid[d];
+        whole *= (double)tg_loss_size(op, d);
     }
     const double p = op->norm == TG_LOSS_NORM_LP ? op->p : 2.0;
     for (int64_t n = 0; n < op->images; n++) {
@@ -121,7 +133,7 @@ tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
         im.first = n * im.points * op->components;
         const double power[2] = {power_sum(&im, false), op->relative ? power_sum(&im, true) : 0.0};
         const double norm = pow(power[0], 1.0 / p);
-        double unit = pow((double)im.points, 1.0 / p);
+        double unit = pow(whole, 1.0 / p);
         if (op->relative) {
             unit = power[1] == 0.0 ? 1.0 : pow(power[1], 1.0 / p);
         }
@@ -129,7 +141,7 @@ tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
         if (op->value) {
             *op->value += loss;
         }
-        if (op->powers && op->norm != TG_LOSS_NORM_GIVEN) {
+        if (op->powers && op->norm != TG_LOSS_NORM_GIVEN && !op->is_measured) {
             memcpy(op->powers + 2 * n, power, sizeof power);
         }
         if (op->dpred) {

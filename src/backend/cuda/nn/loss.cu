@@ -19,6 +19,10 @@ struct loss_sizes {
     int64_t images, points, numbers; /* of one image: points * components */
     int components, ndim;
     int64_t grid[3], stride[3]; /* of points */
+    int64_t size[3];            /* of the whole grid, of which this may be a slab .. */
+    int64_t whole;              /* .. of so many points .. */
+    bool is_slab;               /* .. with edges, whose points come after the image's .. */
+    int64_t edges;              /* .. and that have so many numbers */
     tg_loss_norm norm;
     bool relative;
     double p, beta;
@@ -37,20 +41,46 @@ template <class T> struct image {
     const T *pred, *target;
     const double *slope; /* of a given norm */
     int components;
+    int64_t points;
+    const T *pred_edges, *target_edges;
     /* e at a point. */
     __device__ double error(int64_t point, int c) const {
-        return (double)pred[point * components + c] - truth(point, c);
+        return number(pred, pred_edges, point, c) - truth(point, c);
     }
     __device__ double truth(int64_t point, int c) const {
-        return (double)target[point * components + c];
+        return number(target, target_edges, point, c);
+    }
+    __device__ double number(const T *of, const T *edges, int64_t point, int c) const {
+        return (double)(point < points ? of[point * components + c]
+                                       : edges[(point - points) * components + c]);
     }
 };
 
-/* The point `steps` along dimension d from a point whose index there is `at`, with wrap. */
+/* The fields of a launch, from its first image on. */
+template <class T> struct fields {
+    const T *pred, *target, *pred_edges, *target_edges;
+    const double *slope;
+    __device__ image<T> at(const loss_sizes &s, int64_t n) const {
+        const int64_t edges = n * s.edges;
+        return {pred + n * s.numbers,
+                target + n * s.numbers,
+                slope + n * s.numbers,
+                s.components,
+                s.points,
+                pred_edges + edges,
+                target_edges + edges};
+    }
+};
+
+/* The point `steps` along dimension d from a point whose index there is `at`, with wrap or among
+ * the edges. */
 static __device__ inline int64_t neighbour(const loss_sizes &s, int64_t point, int d, int64_t at,
                                            int steps) {
     const int64_t n = s.grid[d];
     int64_t to = at + steps;
+    if (s.is_slab && d == 0) {
+        return point + (tg_loss_row(to, n, true) - at) * s.stride[0];
+    }
     while (to < 0) {
         to += n;
     }
@@ -89,7 +119,7 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
     for (int d = 0; d < s.ndim; d++) {
         const int64_t at = index_along(s, point, d);
         const int64_t up = neighbour(s, point, d, at, 1), down = neighbour(s, point, d, at, -1);
-        const double half = (double)s.grid[d] / 2.0;
+        const double half = (double)s.size[d] / 2.0;
         for (int c = 0; c < s.components; c++) {
             const double e = (im.error(up, c) - im.error(down, c)) * half;
             const double t = (im.truth(up, c) - im.truth(down, c)) * half;
@@ -103,9 +133,9 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
 /* Block (image, part) to partial[image * parts + part] = {of e, of the target}. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-    sum_images(loss_sizes s, const T *pred, const T *target, double2 *partial) {
+    sum_images(loss_sizes s, fields<T> of, double2 *partial) {
     const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
-    const image<T> im = {pred + n * s.numbers, target + n * s.numbers, NULL, s.components};
+    const image<T> im = of.at(s, n);
     double2 sum = {0.0, 0.0};
     pdl_wait_and_launch_dependents();
     for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
@@ -118,6 +148,11 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) {
         partial[blockIdx.x] = sum;
     }
+}
+
+/* Whether the powers are input. */
+static __host__ __device__ inline bool is_given(const tg_loss_op *op) {
+    return op->norm == TG_LOSS_NORM_GIVEN || op->is_measured;
 }
 
 /* One block, a warp per image from `first` on: adds their losses to the value (may be NULL) and
@@ -136,13 +171,13 @@ static __global__ void __launch_bounds__(THREADS)
         power = {warp_sum(power.x), warp_sum(power.y)};
         const double root = 1.0 / (s.norm == TG_LOSS_NORM_LP ? s.p : 2.0),
                      norm = pow(power.x, root);
-        double unit = pow((double)s.points, root);
+        double unit = pow((double)s.whole, root);
         if (s.relative) {
             const double target = pow(power.y, root);
             unit = target == 0.0 ? 1.0 : target;
         }
         const double weight = tg_loss_weight(&op, first + n), loss = weight * norm / unit;
-        if (threadIdx.x % 32 == 0 && op.powers && s.norm != TG_LOSS_NORM_GIVEN) {
+        if (threadIdx.x % 32 == 0 && op.powers && !is_given(&op)) {
             op.powers[2 * (first + n)] = power.x;
             op.powers[2 * (first + n) + 1] = power.y;
         }
@@ -183,7 +218,7 @@ static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im
     }
     double sum = e;
     for (int d = 0; d < s.ndim; d++) {
-        const double n = (double)s.grid[d];
+        const double n = (double)s.size[d];
         const int64_t at = index_along(s, point, d);
         sum += n * n / 4.0 *
                (2.0 * e - im.error(neighbour(s, point, d, at, 2), c) -
@@ -225,16 +260,15 @@ static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, in
  * first number. */
 template <class T>
 static __global__ void __launch_bounds__(32 * PATCH_WARPS)
-    write_gradients(loss_sizes s, int64_t count, const image_result *result, const T *pred,
-                    const T *target, const double *slope, T *dpred) {
+    write_gradients(loss_sizes s, int64_t count, const image_result *result, fields<T> of,
+                    T *dpred) {
     __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
     pdl_wait_and_launch_dependents();
     for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
-        const image<T> im = {pred + n * s.numbers, target + n * s.numbers, slope + n * s.numbers,
-                             s.components};
+        const image<T> im = of.at(s, n);
         T *out = dpred + n * s.numbers;
         for (int j = threadIdx.x; j < PATCH; j += 32 * PATCH_WARPS) {
             const int64_t i = first + j;
@@ -266,20 +300,24 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
 static loss_sizes loss_sizes_of(const tg_loss_op *op) {
     loss_sizes s = {};
     s.images = op->images;
-    s.points = 1;
+    s.points = s.whole = 1;
     s.components = op->components;
     s.ndim = op->ndim;
     for (int d = op->ndim - 1; d >= 0; d--) {
         s.grid[d] = op->grid[d];
+        s.size[d] = tg_loss_size(op, d);
         s.stride[d] = s.points;
         s.points *= op->grid[d];
+        s.whole *= s.size[d];
     }
+    s.is_slab = op->whole > 0;
+    s.edges = s.is_slab ? tg_loss_edges(op) : 0;
     s.numbers = s.points * s.components;
     s.norm = op->norm;
     s.relative = op->relative;
     s.p = op->p;
     s.beta = op->beta;
-    s.parts = op->norm == TG_LOSS_NORM_GIVEN ? 1 : loss_parts(s.points);
+    s.parts = is_given(op) ? 1 : loss_parts(s.points);
     return s;
 }
 
@@ -287,16 +325,19 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
 template <class T>
 static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes &s, int64_t first,
                          int64_t count) {
-    const bool is_given = op->norm == TG_LOSS_NORM_GIVEN;
     double2 *sums = static_cast<double2 *>(cuda_state_of(be)->scratch);
     image_result *result = reinterpret_cast<image_result *>(sums + count * s.parts);
     const double *partial =
-        is_given ? op->powers + 2 * first : reinterpret_cast<const double *>(sums);
-    const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
-    const T *target = static_cast<const T *>(op->target) + first * s.numbers;
-    if (!is_given) {
+        is_given(op) ? op->powers + 2 * first : reinterpret_cast<const double *>(sums);
+    const int64_t edges = first * s.edges;
+    const fields<T> of = {static_cast<const T *>(op->pred) + first * s.numbers,
+                          static_cast<const T *>(op->target) + first * s.numbers,
+                          static_cast<const T *>(op->pred_edges) + edges,
+                          static_cast<const T *>(op->target_edges) + edges,
+                          op->slope + first * s.numbers};
+    if (!is_given(op)) {
         TG_CALL(launch_pdl(be, "summing a loss", sum_images<T>, (unsigned)(count * s.parts),
-                           THREADS, 0, s, pred, target, sums));
+                           THREADS, 0, s, of, sums));
     }
     TG_CALL(launch_pdl(be, "summing a loss", fold_images, 1, THREADS, 0, s, *op, first, count,
                        partial, result));
@@ -305,8 +346,7 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
         TG_CALL(launch_pdl(be, "writing the gradient of a loss", write_gradients<T>,
                            (unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0, s,
-                           count, result, pred, target, op->slope + first * s.numbers,
-                           static_cast<T *>(op->dpred) + first * s.numbers));
+                           count, result, of, static_cast<T *>(op->dpred) + first * s.numbers));
     }
     return TG_OK;
 }
