@@ -85,6 +85,9 @@ typedef struct tg_dataset_config {
     tg_dtype dtype; /* TG_F32 or, of data on grids, TG_F64: type of the numbers that are handed out,
                        or of their pairs */
     bool is_pairs;  /* with x_only: an x that stands beside fields in time is meant, not these */
+    int part, parts; /* of `parts` processes that share every sample, the slab of this one: the rows
+                        n part / parts .. n (part + 1) / parts of the n of the first dimension; 0 of
+                        0: all. Only on grids */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in
@@ -136,7 +139,7 @@ typedef struct tg_dataset_facts {
     int64_t in_channels;
     int64_t out_channels; /* 0 with x_only */
     int n_dim;
-    int64_t grid[TG_DATA_MAX_DIMS];      /* as handed out */
+    int64_t grid[TG_DATA_MAX_DIMS];      /* as handed out, or to all `parts` together */
     int64_t file_grid[TG_DATA_MAX_DIMS]; /* as stored */
     tg_dtype dtype;           /* as handed out, x and y alike: TG_F32, TG_C64, TG_F64 or TG_C128 */
     size_t x_bytes, y_bytes;  /* of one sample as handed out */
@@ -147,6 +150,7 @@ typedef struct tg_dataset_facts {
     int64_t history, horizon; /* frames of x and y in one sample; 1 and 1 for pairs */
     int64_t frame_channels;   /* channels of a frame of a trajectory, or of x */
     int x_ndim;               /* dimensions that the array of x has */
+    int64_t first_row, rows;  /* of the first dimension of the grid, those that are handed out */
 } tg_dataset_facts;
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);

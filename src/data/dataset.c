@@ -105,8 +105,8 @@ static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
     const int64_t first = requests[0].index;
     for (int k = 0; k < s->parts; k++) {
         const tg_dataset_part *part = &s->part[k];
-        TG_CALL(tg_array_read(part->array, s->lead, d->first_row + first, span, d->facts.dtype,
-                              d->buffer));
+        TG_CALL(tg_array_read(part->array, s->lead, d->first_row + first, span, &part->slab,
+                              d->facts.dtype, d->buffer));
         for (int64_t i = 0; i < count; i++) {
             char *to = out + (size_t)requests[i].place * s->bytes;
             copy_part(s, part, element,

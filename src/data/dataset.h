@@ -49,7 +49,8 @@ typedef struct tg_dataset_part {
     int64_t skip;                     /* stored elements before the first one returned */
     int64_t time_step;                /* stored elements between times, */
     int64_t channel_step, point_step; /* between channels and between points */
-    size_t stored_bytes;              /* of one stored row, in the returned dtype */
+    tg_array_slab slab;               /* of the grid that is read */
+    size_t stored_bytes;              /* of that of one stored row, in the returned dtype */
     char *label;                      /* "path: name", for messages */
 } tg_dataset_part;
 
@@ -63,8 +64,9 @@ typedef struct tg_dataset_side {
     int64_t grid[TG_DATA_MAX_DIMS];      /* stored, with leading 1s */
     int64_t points[TG_DATA_MAX_DIMS];    /* returned, likewise */
     int64_t strides[TG_DATA_MAX_DIMS];   /* of the sub-sampling */
-    size_t stored_bytes, bytes;          /* of one row: its largest stored part, all returned */
-    char *cache;                         /* (rows * bytes), or NULL */
+    int64_t first_row, all_rows; /* of the first dimension: the first returned, of so many */
+    size_t stored_bytes, bytes;  /* of one row: its largest part that is read, all returned */
+    char *cache;                 /* (rows * bytes), or NULL */
 } tg_dataset_side;
 
 /* Row `index` goes to position `place` of the output. */

@@ -17,7 +17,7 @@ static void point_text(const tg_dataset *d, const tg_dataset_side *s, int64_t in
     int64_t at[TG_DATA_MAX_DIMS];
     size_t used = 0;
     for (int i = TG_DATA_MAX_DIMS - 1; i >= 0; i--) {
-        at[i] = index % s->points[i] * s->strides[i];
+        at[i] = (index % s->points[i] + (i == pad ? s->first_row : 0)) * s->strides[i];
         index /= s->points[i];
     }
     for (int i = pad; i < TG_DATA_MAX_DIMS; i++) {

@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "base/minmax.h"
+#include "base/system.h"
 #include "data/dataset.h"
 
 /* Step between points of a stored grid of n that leaves r of them; 0 if there is none. An odd grid
@@ -21,8 +22,30 @@ static int64_t step_of(int64_t n, int64_t r) {
     return r > 1 && n % 2 == 1 && (n - 1) % (r - 1) == 0 ? (n - 1) / (r - 1) : 0;
 }
 
+/* The rows of the grid that are returned, and those that are read. */
+static tg_status set_slab(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part, int at,
+                          const tg_dataset_config *config) {
+    const int pad = TG_DATA_MAX_DIMS - config->n_dim;
+    const tg_range rows = tg_slab_of(s->points[pad], config->parts, config->part);
+    const int64_t count = rows.end - rows.begin;
+    if (config->parts > s->points[pad]) {
+        return tg_fail(d->ctx, TG_E_SHAPE,
+                       "distributed.split: %d takes a grid of as many rows, %s has %" PRId64,
+                       config->parts, tg_array_label(part->array), s->points[pad]);
+    }
+    s->first_row = rows.begin;
+    s->all_rows = s->points[pad];
+    s->points[pad] = count;
+    part->slab = (tg_array_slab){at, 0, s->grid[pad]};
+    if (config->parts > 1) {
+        part->slab.first = rows.begin * s->strides[pad];
+        part->slab.count = (count - 1) * s->strides[pad] + 1;
+    }
+    return TG_OK;
+}
+
 /* Grid and sub-sampling; the stored grid begins at dimension `at` of the shape. */
-static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_part *part, int at,
+static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part, int at,
                           const tg_dataset_config *config) {
     const tg_shape *shape = tg_array_shape(part->array);
     const int n_dim = config->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
@@ -48,7 +71,7 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_pa
         s->strides[i] = step;
         s->points[i] = (n + step - 1) / step;
     }
-    return TG_OK;
+    return set_slab(d, s, part, at, config);
 }
 
 /* The dimensions of an array's row: time (if has_time), then channels and grid in either order;
@@ -87,7 +110,9 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
                        has_time ? "counted from 0" : "no dimension of time");
     }
     const tg_status status = set_grid(d, s, part, first + (is_last ? 0 : components), config);
-    const int64_t points = s->grid[0] * s->grid[1] * s->grid[2];
+    const int64_t row =
+        tg_product(config->n_dim - 1, s->grid + TG_DATA_MAX_DIMS - config->n_dim + 1);
+    const int64_t points = part->slab.count * row;
     part->times = y_time == TG_TIME_ALL ? times : 1;
     part->time_step = stored * points;
     part->channel_step = is_last ? 1 : points;
@@ -302,7 +327,9 @@ static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
         if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
             return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->part[i].array));
         }
-        s->part[i].stored_bytes = (size_t)(numel / rows) * element;
+        const tg_array_slab *slab = &s->part[i].slab;
+        s->part[i].stored_bytes =
+            (size_t)(numel / rows / shape->dim[slab->dim] * slab->count) * element;
         s->stored_bytes = tg_max_size(s->stored_bytes, s->part[i].stored_bytes);
     }
     s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
@@ -363,6 +390,9 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
     facts->layout = d->layout.kind;
     TG_CALL(set_samples(d, config));
     memcpy(facts->grid, x->points + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
+    facts->grid[0] = x->all_rows;
+    facts->first_row = x->first_row;
+    facts->rows = x->points[pad];
     memcpy(facts->file_grid, x->grid + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
     TG_CALL(set_bytes(d, &d->sides[TG_DATA_X]));
     TG_CALL(set_bytes(d, &d->sides[TG_DATA_Y]));
@@ -434,6 +464,11 @@ tg_status tg_dataset_check_config(tg_context *ctx, const tg_dataset_config *conf
                        "dataset: %" PRId64 " points, n_samples %" PRId64 ", n_validation %" PRId64
                        ", y_time %" PRId64 ": expected none below 0 (y_time: or TG_TIME_*)",
                        least, config->n_samples, config->n_validation, config->y_time);
+    }
+    if (config->part < 0 || config->parts < 0 || config->part >= tg_max(config->parts, 1) ||
+        (config->parts > 1 && config->coordinates > 0)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: part %d of %d%s", config->part, config->parts,
+                       config->coordinates > 0 ? "; points have no parts" : "");
     }
     if (config->first_sample < 0 || config->history < 0 || config->horizon < 0 ||
         config->time_stride < 0 || config->first_frame < 0 || config->n_frames < 0) {

@@ -212,8 +212,16 @@ void tg_copy_strided(const tg_tensor *out, const void *in, const int64_t *stride
     }
 }
 
-tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
-                      int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data) {
+tg_array_box tg_array_box_of(const tg_shape *shape) {
+    tg_array_box box = {0};
+    memcpy(box.count, shape->dim, (size_t)shape->ndim * sizeof shape->dim[0]);
+    return box;
+}
+
+/* Consecutive elements [first, first + count). */
+static tg_status read_run(const tg_source *source, const tg_raw_array *raw, int64_t first,
+                          int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype,
+                          void *data) {
     const size_t from = tg_dtype_size(raw->dtype), to = tg_dtype_size(dtype);
     const int64_t most = (int64_t)(piece_bytes / from);
     uint64_t offset = raw->offset + (uint64_t)first * from;
@@ -233,6 +241,30 @@ tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t 
         TG_CALL(tg_check_bools(source->ctx, source->label, raw->name ? raw->name : "data", &src));
         TG_CALL(tg_tensor_convert(source->ctx, &src, &dst));
         offset += (uint64_t)step * from;
+    }
+    return TG_OK;
+}
+
+tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const tg_array_box *box,
+                      void *piece, size_t piece_bytes, tg_dtype dtype, void *data) {
+    const tg_shape *shape = &raw->shape;
+    int64_t run = 1, runs = 1;
+    int outer = shape->ndim; /* dimensions before those of a run */
+    while (outer > 0 && (outer == shape->ndim || box->count[outer] == shape->dim[outer])) {
+        run *= box->count[--outer];
+    }
+    for (int d = 0; d < outer; d++) {
+        runs *= box->count[d];
+    }
+    for (int64_t i = 0; run > 0 && i < runs; i++) {
+        int64_t first = 0, stride = 1, left = i;
+        for (int d = shape->ndim - 1; d >= 0; d--) {
+            first += (box->first[d] + (d < outer ? left % box->count[d] : 0)) * stride;
+            left /= d < outer ? box->count[d] : 1;
+            stride *= shape->dim[d];
+        }
+        TG_CALL(read_run(source, raw, first, run, piece, piece_bytes, dtype,
+                         (char *)data + (size_t)(i * run) * tg_dtype_size(dtype)));
     }
     return TG_OK;
 }

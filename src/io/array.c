@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
@@ -282,52 +283,71 @@ static void widen(char *data, int64_t count, size_t size) {
     }
 }
 
-/* Rows of an HDF5 file; sample by sample if times count as rows too. */
-static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
-                           tg_dtype dtype, void *data) {
-    const int64_t inner = lead == 2 ? a->raw.shape.dim[1] : 1;
-    const bool is_numbered = a->numbered.count > 0;
-    if (lead < 2 && !is_numbered) {
-        const int64_t row = lead == 0 ? a->raw.shape.dim[0] : 1;
-        return tg_h5_read_range(a->h5, a->name, first * row, count * row, dtype, data);
+static tg_status read_box(tg_array *a, const tg_array_box *box, tg_dtype dtype, void *data) {
+    if (!a->h5) {
+        return tg_raw_read(&a->source, &a->raw, box, a->piece, PIECE, dtype, data);
     }
+    if (a->numbered.count == 0) {
+        return tg_h5_read_box(a->h5, a->name, box, dtype, data);
+    }
+    tg_array_box inner = {0}; /* of one sample, an array of its own */
+    const size_t rest = (size_t)(a->raw.shape.ndim - 1) * sizeof inner.first[0];
+    memcpy(inner.first, box->first + 1, rest);
+    memcpy(inner.count, box->count + 1, rest);
+    return tg_h5_read_box(a->h5, a->numbered.items[box->first[0]], &inner, dtype, data);
+}
+
+/* Rows from `row` on that are one box, up to `most`: one sample if times count as rows too, or each
+ * sample is an array. Returns their number. */
+static int64_t select_rows(const tg_array *a, int lead, int64_t row, int64_t most,
+                           tg_array_box *box) {
+    if (lead == 0) {
+        return 1;
+    }
+    const int64_t times = lead == 2 ? a->raw.shape.dim[1] : 1, time = row % times;
+    const int64_t step = lead == 1 && a->numbered.count == 0 ? most : tg_min(most, times - time);
+    box->first[0] = row / times;
+    box->count[0] = lead == 1 ? step : 1;
+    if (lead == 2) {
+        box->first[1] = time;
+        box->count[1] = step;
+    }
+    return step;
+}
+
+/* Values of the dtype, or of its real one from an HDF5 file with real ones. */
+static tg_status read_rows(tg_array *a, int lead, int64_t first, int64_t count, tg_array_box *box,
+                           int64_t elements, tg_dtype dtype, char *data) {
     for (int64_t done = 0, step = 0; done < count; done += step) {
-        const int64_t sample = (first + done) / inner, begin = (first + done) % inner;
-        char *place = (char *)data + (size_t)(done * elements) * tg_dtype_size(dtype);
-        step = inner - begin < count - done ? inner - begin : count - done;
-        if (is_numbered) {
-            TG_CALL(tg_h5_read_range(a->h5, a->numbered.items[sample], begin,
-                                     lead == 1 ? a->raw.shape.dim[1] : step, dtype, place));
-        } else {
-            TG_CALL(tg_h5_read_inner(a->h5, a->name, sample, begin, step, dtype, place));
-        }
+        char *place = data + (size_t)(done * elements) * tg_dtype_size(dtype);
+        step = select_rows(a, lead, first + done, count - done, box);
+        TG_CALL(read_box(a, box, dtype, place));
     }
     return TG_OK;
 }
 
-tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_dtype dtype,
-                        void *data) {
+tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count,
+                        const tg_array_slab *slab, tg_dtype dtype, void *data) {
     const tg_shape *shape = &a->raw.shape;
-    int64_t rows = 1, elements = 1; /* elements per row */
-    for (int d = 0; d < shape->ndim; d++) {
-        rows *= d < lead ? shape->dim[d] : 1;
-        elements *= d < lead ? 1 : shape->dim[d];
-    }
+    const int64_t rows = tg_product(lead, shape->dim);
+    tg_array_box box = tg_array_box_of(shape);
     if (first < 0 || count < 0 || first > rows || count > rows - first) {
         return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: %lld samples from %lld on do not fit in %lld",
                        a->label, (long long)count, (long long)first, (long long)rows);
     }
-    if (!a->h5) {
-        return tg_raw_read(&a->source, &a->raw, first * elements, count * elements, a->piece, PIECE,
-                           dtype, data);
+    if (slab) {
+        box.first[slab->dim] = slab->first;
+        box.count[slab->dim] = slab->count;
     }
-    if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
-        return read_hdf5(a, lead, first, count, elements, dtype, data);
+    const int64_t elements = tg_product(shape->ndim - lead, box.count + lead);
+    if (!a->h5 || !tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
+        return read_rows(a, lead, first, count, &box, elements, dtype, data);
     }
     const tg_dtype real = tg_dtype_real(dtype);
     const int64_t total = count * elements;
     const size_t size = tg_dtype_size(real);
-    TG_CALL(read_hdf5(a, lead, first, count, elements, real, (char *)data + (size_t)total * size));
+    TG_CALL(read_rows(a, lead, first, count, &box, elements, real,
+                      (char *)data + (size_t)total * size));
     widen(data, total, size);
     return TG_OK;
 }

@@ -29,9 +29,16 @@ tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
 const tg_shape *tg_array_shape(const tg_array *array);
 const char *tg_array_label(const tg_array *array); /* "path: name", for errors */
 
+/* Of dimension `dim`, indices [first, first + count). */
+typedef struct tg_array_slab {
+    int dim;
+    int64_t first, count;
+} tg_array_slab;
+
 /* Rows [first, first + count), converted to the nearest of `dtype`; real values as complex get
- * im = 0. The first `lead` dimensions, 0 to 2, count rows: none, samples, or samples and times. */
-tg_status tg_array_read(tg_array *array, int lead, int64_t first, int64_t count, tg_dtype dtype,
-                        void *data);
+ * im = 0. The first `lead` dimensions, 0 to 2, count rows: none, samples, or samples and times.
+ * `slab`, of a later dimension: only these elements of each row; NULL: all. */
+tg_status tg_array_read(tg_array *array, int lead, int64_t first, int64_t count,
+                        const tg_array_slab *slab, tg_dtype dtype, void *data);
 
 #endif

@@ -40,14 +40,22 @@ TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
 /* The array of an npy file, in C order and the host's byte order. */
 tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
 
-/* Elements [first, first + count) of an array, converted to `dtype` piece by piece in `piece`
- * (piece_bytes, a multiple of every element's size) unless they are read as stored. */
-tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
-                      int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data);
+/* A box of an array: elements [first, first + count) of every dimension. */
+typedef struct tg_array_box {
+    int64_t first[TG_MAX_NDIM], count[TG_MAX_NDIM];
+} tg_array_box;
 
-/* tg_h5_read_range within one sample: elements [first, first + count) of its second dimension. */
-tg_status tg_h5_read_inner(tg_h5 *file, const char *name, int64_t sample, int64_t first,
-                           int64_t count, tg_dtype dtype, void *data);
+/* The whole array. */
+tg_array_box tg_array_box_of(const tg_shape *shape);
+
+/* The elements of a box, which must fit, converted to `dtype` piece by piece in `piece`
+ * (piece_bytes, a multiple of every element's size) unless they are read as stored. */
+tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const tg_array_box *box,
+                      void *piece, size_t piece_bytes, tg_dtype dtype, void *data);
+
+/* As tg_h5_read_range, a box. */
+tg_status tg_h5_read_box(tg_h5 *file, const char *name, const tg_array_box *box, tg_dtype dtype,
+                         void *data);
 
 /* out[i, j, ..] = in[i stride[0] + j stride[1] + ..], in elements of the dtype of `out`. */
 void tg_copy_strided(const tg_tensor *out, const void *in, const int64_t *stride);

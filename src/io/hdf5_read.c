@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_wire.h"
@@ -194,9 +195,9 @@ tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shap
     return status;
 }
 
-/* Samples that HDF5 reads and sends. */
-static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_range *range,
-                                 void *data, size_t bytes) {
+/* Elements that HDF5 reads and sends. */
+static tg_status receive_elements(tg_h5 *file, const char *name, const tg_h5_range *range,
+                                  void *data, size_t bytes) {
     tg_h5_frame frame;
     size_t done = 0;
     TG_CALL(tg_h5_child_ask(&file->child, TG_H5_ASK_DATA, range, sizeof *range, name,
@@ -216,52 +217,36 @@ static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_rang
     return TG_OK;
 }
 
-/* The number of rows that a range indexes, and the elements per row. */
-static int64_t rows_of(const dataset *d, const tg_h5_range *range) {
-    const tg_shape *shape = &d->raw.shape;
-    const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1;
-    return shape->ndim > cut ? shape->dim[cut] : cut == 0 ? 1 : 0;
-}
-
 /* HDF5 converts to float types, except from floats, where there is one right result. */
-static tg_status read_rows(tg_h5 *file, const char *name, const dataset *d,
-                           const tg_h5_range *range, void *data) {
-    const bool is_inner = range->sample != TG_H5_ALL_SAMPLES;
-    const int64_t rows = rows_of(d, range), numel = tg_shape_numel(&d->raw.shape);
-    const tg_dtype dtype = (tg_dtype)range->dtype;
+static tg_status read_elements(tg_h5 *file, const char *name, const dataset *d,
+                               const tg_array_box *box, tg_dtype dtype, void *data) {
     const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
-    if (numel == 0 || range->count == 0) {
+    const tg_h5_range range = {(int64_t)dtype, *box};
+    const int64_t elements = tg_product(d->raw.shape.ndim, box->count);
+    if (elements == 0) {
         return TG_OK;
     }
-    const int64_t elements = numel / rows / (is_inner ? d->raw.shape.dim[0] : 1);
     if (d->raw.offset != TG_H5_NOWHERE && same_kind) {
         _Alignas(16) char piece[PIECE];
-        const int64_t first = range->first + (is_inner ? range->sample * rows : 0);
-        return tg_raw_read(&file->source, &d->raw, first * elements, range->count * elements, piece,
-                           sizeof piece, dtype, data);
+        return tg_raw_read(&file->source, &d->raw, box, piece, sizeof piece, dtype, data);
     }
-    return receive_samples(file, name, range, data,
-                           (size_t)(range->count * elements) * tg_dtype_size(dtype));
+    return receive_elements(file, name, &range, data, (size_t)elements * tg_dtype_size(dtype));
 }
 
-static tg_status check_range(const tg_h5 *file, const char *name, const dataset *d,
-                             const tg_h5_range *range) {
+static tg_status check_range(const tg_h5 *file, const char *name, int64_t rows, int64_t first,
+                             int64_t count) {
     char quoted[TG_QUOTE];
-    const tg_dtype dtype = (tg_dtype)range->dtype;
-    const int64_t rows = rows_of(d, range);
-    if (range->first < 0 || range->count < 0 || range->first > rows ||
-        range->count > rows - range->first) {
-        return tg_fail(file->ctx, TG_E_ARGUMENT,
-                       "%s: dataset '%s': %" PRId64 " samples from %" PRId64
-                       " on do not fit in %" PRId64,
-                       file->path, tg_quote(name, quoted), range->count, range->first, rows);
-    }
-    if (range->sample != TG_H5_ALL_SAMPLES &&
-        (range->sample < 0 || range->sample >= d->raw.shape.dim[0])) {
-        return tg_fail(file->ctx, TG_E_ARGUMENT,
-                       "%s: dataset '%s': sample %" PRId64 " does not exist", file->path,
-                       tg_quote(name, quoted), range->sample);
-    }
+    return first >= 0 && count >= 0 && first <= rows && count <= rows - first
+               ? TG_OK
+               : tg_fail(file->ctx, TG_E_ARGUMENT,
+                         "%s: dataset '%s': %" PRId64 " samples from %" PRId64
+                         " on do not fit in %" PRId64,
+                         file->path, tg_quote(name, quoted), count, first, rows);
+}
+
+static tg_status check_dtype(const tg_h5 *file, const char *name, const dataset *d,
+                             tg_dtype dtype) {
+    char quoted[TG_QUOTE];
     if (dtype != TG_F32 && dtype != TG_F64 && dtype != TG_C64 && dtype != TG_C128) {
         return tg_fail(file->ctx, TG_E_DTYPE,
                        "%s: dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
@@ -288,12 +273,16 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
     return TG_OK;
 }
 
-static tg_status read_range(tg_h5 *file, const char *name, const tg_h5_range *range, void *data) {
+tg_status tg_h5_read_box(tg_h5 *file, const char *name, const tg_array_box *box, tg_dtype dtype,
+                         void *data) {
     const dataset *d = NULL;
     TG_CALL(find_dataset(file, name, &d));
-    TG_CALL(check_range(file, name, d, range));
+    for (int i = 0; i < d->raw.shape.ndim; i++) {
+        TG_CALL(check_range(file, name, d->raw.shape.dim[i], box->first[i], box->count[i]));
+    }
+    TG_CALL(check_dtype(file, name, d, dtype));
     TG_CALL(check_justified(file, name, d));
-    return read_rows(file, name, d, range, data);
+    return read_elements(file, name, d, box, dtype, data);
 }
 
 tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
@@ -303,14 +292,16 @@ tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t
     if (count > 0) {
         TG_NEED(file->ctx, data);
     }
-    const tg_h5_range range = {first, count, (int64_t)dtype, TG_H5_ALL_SAMPLES};
-    return read_range(file, name, &range, data);
-}
-
-tg_status tg_h5_read_inner(tg_h5 *file, const char *name, int64_t sample, int64_t first,
-                           int64_t count, tg_dtype dtype, void *data) {
-    const tg_h5_range range = {first, count, (int64_t)dtype, sample};
-    return read_range(file, name, &range, data);
+    const dataset *d = NULL;
+    TG_CALL(find_dataset(file, name, &d));
+    tg_array_box box = tg_array_box_of(&d->raw.shape);
+    TG_CALL(check_range(file, name, d->raw.shape.ndim > 0 ? box.count[0] : 1, first, count));
+    if (count == 0) {
+        return check_dtype(file, name, d, dtype);
+    }
+    box.first[0] = first;
+    box.count[0] = count;
+    return tg_h5_read_box(file, name, &box, dtype, data);
 }
 
 tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
@@ -325,9 +316,8 @@ tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
     TG_TRY(find_dataset(file, name, &d));
     TG_TRY(check_justified(file, name, d));
     TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, &tensor));
-    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
-    const tg_h5_range all = {0, samples, (int64_t)d->raw.dtype, TG_H5_ALL_SAMPLES};
-    TG_TRY(read_rows(file, name, d, &all, tensor.data));
+    const tg_array_box all = tg_array_box_of(&d->raw.shape);
+    TG_TRY(read_elements(file, name, d, &all, d->raw.dtype, tensor.data));
     TG_TRY(tg_check_bools(file->ctx, file->path, tg_quote(name, quoted), &tensor));
     *out = tensor;
     tensor = (tg_tensor){0};

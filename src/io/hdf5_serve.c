@@ -320,7 +320,7 @@ static tg_status open_and_list(server *s) {
 
 /* ---- data ---- */
 
-/* A box of elements within the wanted samples. */
+/* A part of the wanted elements. */
 typedef struct box {
     hsize_t at[TG_MAX_NDIM], size[TG_MAX_NDIM];
 } box;
@@ -346,21 +346,18 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
                : TG_E_IO;
 }
 
-/* Cuts the samples, which are not empty, into consecutive boxes of at most PIECE bytes: inner
+/* Cuts the elements, which are some, into consecutive boxes of at most PIECE bytes: inner
  * dimensions whole, one dimension in steps, outer dimensions one index at a time. */
-static tg_status send_samples(const server *s, const char *name, const dataset *d,
-                              const tg_h5_range *range) {
+static tg_status send_elements(const server *s, const char *name, const dataset *d,
+                               const tg_h5_range *range) {
     const tg_dtype dtype = (tg_dtype)range->dtype;
     const int ndim = d->shape.ndim;
-    const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1; /* the dimension of the range */
     hsize_t begin[TG_MAX_NDIM] = {0}, end[TG_MAX_NDIM] = {0}, step[TG_MAX_NDIM] = {0};
     size_t room = PIECE / tg_dtype_size(dtype); /* elements that still fit */
     for (int i = ndim - 1; i >= 0; i--) {
-        begin[i] = i == cut ? (hsize_t)range->first : i < cut ? (hsize_t)range->sample : 0;
-        end[i] = i == cut  ? begin[i] + (hsize_t)range->count
-                 : i < cut ? begin[i] + 1
-                           : (hsize_t)d->shape.dim[i];
-        const hsize_t extent = end[i] - begin[i];
+        const hsize_t extent = (hsize_t)range->box.count[i];
+        begin[i] = (hsize_t)range->box.first[i];
+        end[i] = begin[i] + extent;
         step[i] = extent <= room ? extent : room > 0 ? (hsize_t)room : 1;
         room = step[i] == extent ? room / (size_t)extent : 0;
     }
@@ -392,7 +389,7 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
     if (!s->piece) {
         TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
     }
-    return send_samples(s, name, &s->last, range);
+    return send_elements(s, name, &s->last, range);
 }
 
 /* ---- attributes ---- */

@@ -66,6 +66,7 @@ TEST(test_layouts) {
         free(y);
         tg_dataset_close(&set);
         assert_null(set);
+        set_check_slabs(ctx, path, &config, 0);
         remove(path);
     }
     tg_dataset_close(NULL);
@@ -116,6 +117,7 @@ static void check_times(const char *path, int64_t times, int64_t channels, int64
         free(y);
         tg_dataset_close(&set);
     }
+    set_check_slabs(ctx, path, &config, 0);
 }
 
 TEST(test_times) {
@@ -196,6 +198,7 @@ TEST(test_steps_of_each_dimension) {
             assert_true((double)values[i] == set_value(1, flat));
         }
         tg_dataset_close(&set);
+        set_check_slabs(ctx, path, &config, 0);
     }
     remove(path);
 }
@@ -239,6 +242,9 @@ TEST(test_formats) {
                     assert_true(!is_complex || y.wide[parts * i + 1] == im);
                 }
                 tg_dataset_close(&set);
+                if (variant % 2 == 0) {
+                    set_check_slabs(ctx, path, &config, 0);
+                }
             }
         }
     }
@@ -307,6 +313,7 @@ TEST(test_npy_orders) {
         assert_true(y[i] == (float)(i % N * M + i / N));
     }
     tg_dataset_close(&set);
+    set_check_slabs(ctx, x_path, &config, config.cache_bytes);
     config.cache_bytes = 47;
     assert_int_equal(tg_dataset_open(ctx, x_path, NULL, &config, &set), TG_E_UNSUPPORTED);
     set_expect_sentence(ctx, "Fortran order must be read whole");

@@ -161,6 +161,7 @@ static void expect_windows(const char *path, const tg_dataset_config *config, in
     free(x);
     free(y);
     tg_dataset_close(&set);
+    set_check_slabs(ctx, path, config, config->cache_bytes);
 }
 
 TEST(test_every_layout) {

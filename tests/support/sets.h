@@ -33,6 +33,11 @@ const char *set_write(tg_context *ctx, const char *name, tg_dtype dtype, const t
 /* Opens a set whose y is in the same file. */
 tg_dataset *set_open(tg_context *ctx, const char *path, const tg_dataset_config *config);
 
+/* Each of 2 and 3 processes that share the samples, or of one for each row, gets its rows of them,
+ * cached and streamed; `cache` bytes are needed to read the file. */
+void set_check_slabs(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                     size_t cache);
+
 /* `count` floats of NaN, from malloc. */
 float *set_floats(size_t count);
 
