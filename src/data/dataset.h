@@ -190,10 +190,19 @@ TG_NODISCARD tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *arc
 TG_NODISCARD tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from,
                                           tg_normalizer **out);
 
+/* Processes that fit a normalizer together, each to the slab that its dataset hands out. */
+typedef struct tg_normalizer_team {
+    int group, groups; /* each group has all slabs, and reads a part of the samples */
+    /* Adds up values over all of them; fails on all if one has failed. */
+    tg_status (*add_up)(void *user, tg_status status, int64_t count, double *values);
+    void *user;
+} tg_normalizer_team;
+
 /* As tg_normalizer_fit for y, which repeats `channels` channels, like the steps of a rollout: each
- * repetition is a sample. */
+ * repetition is a sample. `team` NULL: this process alone. */
 TG_NODISCARD tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *dataset,
                                                   tg_data_side side, int64_t channels,
+                                                  const tg_normalizer_team *team,
                                                   tg_normalizer **out);
 
 /* From the units of `from` to those of `to` (NULL: raw), for a channel: scale * value + shift. */

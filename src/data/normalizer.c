@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "data/dataset.h"
 #include "tgrad/data.h"
 
@@ -92,17 +93,21 @@ static bool add_sample(tg_normalizer *n, const void *v, bool is_double, int64_t 
 typedef struct pass {
     tg_dataset *dataset;
     tg_data_side side;
-    int64_t samples, points;
-    int64_t steps;    /* repetitions of the normalizer's channels in a sample */
-    size_t bytes;     /* of one sample */
-    bool is_double;   /* element type */
-    int64_t most;     /* samples per block */
-    int64_t *indices; /* (most) */
-    char *block;      /* (most * bytes) */
+    const tg_normalizer_team *team; /* NULL: none */
+    int64_t samples, points;        /* points: that are read here .. */
+    int64_t all_points;             /* .. and by the whole team */
+    int64_t steps;                  /* repetitions of the normalizer's channels in a sample */
+    size_t bytes;                   /* of one sample */
+    bool is_double;                 /* element type */
+    int64_t most;                   /* samples per block */
+    int64_t *indices;               /* (most) */
+    char *block;                    /* (most * bytes) */
 } pass;
 
-static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
-    for (int64_t first = 0; first < p->samples; first += p->most) {
+/* Adds up the blocks of this process. */
+static tg_status read_blocks(tg_normalizer *n, const pass *p, bool deviations) {
+    const int64_t groups = p->team ? p->team->groups : 1, group = p->team ? p->team->group : 0;
+    for (int64_t first = group * p->most; first < p->samples; first += groups * p->most) {
         const int64_t left = p->samples - first;
         const int64_t count = left < p->most ? left : p->most;
         for (int64_t i = 0; i < count; i++) {
@@ -125,6 +130,14 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
     return TG_OK;
 }
 
+static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
+    const tg_normalizer_team *team = p->team;
+    const tg_status status = read_blocks(n, p, deviations);
+    return !team        ? status
+           : deviations ? team->add_up(team->user, status, n->channels, n->std)
+                        : team->add_up(team->user, status, 2 * n->channels, n->mean);
+}
+
 /* Warns of the first channel with a deviation so small that the epsilon of the normalization
  * matters: it is constant, so that other values in new data become huge, or its units are too
  * large. */
@@ -143,7 +156,7 @@ static void warn_of_constant(const tg_normalizer *n, const pass *p) {
 }
 
 static tg_status fit(tg_normalizer *n, const pass *p) {
-    const double count = (double)p->samples * (double)p->steps * (double)p->points;
+    const double count = (double)p->samples * (double)p->steps * (double)p->all_points;
     TG_CALL(run_pass(n, p, false));
     for (int64_t i = 0; i < 2 * n->channels; i++) {
         n->mean[i] /= count;
@@ -172,24 +185,24 @@ tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side s
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t channels = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
     return channels > 0
-               ? tg_normalizer_fit_channels(ctx, dataset, side, channels, out)
+               ? tg_normalizer_fit_channels(ctx, dataset, side, channels, NULL, out)
                : tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the dataset was opened without y");
 }
 
 tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
-                                     int64_t channels, tg_normalizer **out) {
+                                     int64_t channels, const tg_normalizer_team *team,
+                                     tg_normalizer **out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t all = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;
     pass p = {.dataset = dataset,
               .side = side,
+              .team = team,
               .samples = facts.samples,
-              .points = 1,
+              .all_points = tg_product(facts.n_dim, facts.grid),
               .steps = all / channels};
-    for (int d = 0; d < facts.n_dim; d++) {
-        p.points *= facts.grid[d];
-    }
+    p.points = p.all_points / facts.grid[0] * facts.rows;
     p.bytes = side == TG_DATA_X ? facts.x_bytes : facts.y_bytes;
     p.most = tg_normalizer_block(&facts, side);
     p.is_double = tg_dtype_real(facts.dtype) == TG_F64;

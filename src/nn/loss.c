@@ -162,6 +162,21 @@ tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fn
     return nn_physics_check(be, config, network);
 }
 
+static bool has_differences(const tg_loss_config *config) {
+    bool found = false;
+    for (int i = 0; i < config->terms; i++) {
+        found = found || config->term[i].kind == TG_LOSS_H1;
+    }
+    return found;
+}
+
+size_t nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape,
+                    int parts) {
+    const tg_loss_op op = describe(dtype, shape, NULL, NULL);
+    const size_t powers = (size_t)(config->terms * 2 * op.images) * sizeof(double);
+    return powers + (has_differences(config) ? nn_slab_edges_sent(&op, parts) : 0);
+}
+
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, nn_loss_work *work,
                   double *value, double grad_scale, void *dpred) {
@@ -177,6 +192,9 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
         most.images = work->samples * shape->dim[1];
         TG_CALL(nn_spectral_prepare(be, &most, &work->spectral));
     }
+    if (work->slab.split && has_differences(config)) {
+        TG_CALL(nn_slab_exchange(be, &work->slab, &op));
+    }
     for (int i = 0; i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
@@ -185,6 +203,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
         op.weight = term->weight;
         op.beta = i == 0 ? 0.0 : 1.0;
         TG_CALL(term->kind == TG_LOSS_HS ? nn_spectral_add(be, &work->spectral, &op)
+                : work->slab.split       ? nn_slab_loss(be, &work->slab, &op)
                                          : be->ops->loss(be, &op));
     }
     return TG_OK;
@@ -270,8 +289,13 @@ fail:
     return status;
 }
 
+size_t tg_loss_squares_bytes(tg_dtype dtype, const tg_shape *shape) {
+    const tg_loss_op op = describe(dtype, shape, NULL, NULL);
+    return nn_slab_loss_bytes(&op);
+}
+
 tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
-                          const tg_tensor *target, tg_tensor *squares) {
+                          const tg_tensor *target, const nn_loss_slab *slab, tg_tensor *squares) {
     tg_backend *be = NULL;
     TG_CALL(tg_backend_get(ctx, &be));
     TG_CALL(check_fields(be, pred, target, NULL));
@@ -290,5 +314,9 @@ tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *p
     op.p = 2.0;
     op.relative = true;
     op.powers = squares->data;
+    if (slab) {
+        TG_CALL(kind == TG_LOSS_H1 ? nn_slab_exchange(be, slab, &op) : TG_OK);
+        nn_slab_set(slab, &op);
+    }
     return be->ops->loss(be, &op);
 }

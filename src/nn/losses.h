@@ -3,6 +3,7 @@
 #define TG_NN_LOSSES_H
 
 #include "backend/backend.h"
+#include "nn/model.h"
 #include "tgrad/fno.h"
 #include "tgrad/loss.h"
 
@@ -37,11 +38,35 @@ TG_NODISCARD tg_status nn_spectral_plan(tg_backend *be, const tg_loss_op *op, si
 /* As the slot `loss`, in the norm of order op->p; powers are ignored. Needs nn_spectral_prepare. */
 TG_NODISCARD tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *op);
 
+/* Slabs of a split network (slab_loss.c). Of `op`, the sizes of the slab and of pred and target. */
+
+/* A rank's part of the fields, and memory for their losses on the backend. */
+typedef struct nn_loss_slab {
+    const nn_split *split; /* NULL: no slab */
+    int64_t whole;         /* rows of the grid */
+    void *memory;          /* nn_slab_loss_bytes */
+} nn_loss_slab;
+
+size_t nn_slab_loss_bytes(const tg_loss_op *op);
+/* Bytes that the ranks add up in an exchange. */
+size_t nn_slab_edges_sent(const tg_loss_op *op, int parts);
+/* Before losses in H1: collects the edges of pred and target, which ranks call together. */
+TG_NODISCARD tg_status nn_slab_exchange(tg_backend *be, const nn_loss_slab *slab,
+                                        const tg_loss_op *op);
+/* Makes `op` a loss of this slab, with the edges collected. */
+void nn_slab_set(const nn_loss_slab *slab, tg_loss_op *op);
+/* As the slot `loss`, of all slabs together; powers are ignored. */
+TG_NODISCARD tg_status nn_slab_loss(tg_backend *be, const nn_loss_slab *slab, const tg_loss_op *op);
+
 /* The terms of relative errors: squares (batch, channels, 2), f64 where the context's backend
  * computes, gets |pred - target|^2 and |target|^2 of every sample and channel, in the norm `kind`
- * with p = 2. pred and target as for tg_loss_eval. */
+ * with p = 2. pred and target as for tg_loss_eval; those of a `slab` (NULL: none) are its part of
+ * the sums. */
 TG_NODISCARD tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
-                                       const tg_tensor *target, tg_tensor *squares);
+                                       const tg_tensor *target, const nn_loss_slab *slab,
+                                       tg_tensor *squares);
+/* Bytes of such a slab's memory, for pred of that shape. */
+size_t tg_loss_squares_bytes(tg_dtype dtype, const tg_shape *shape);
 
 /* The residual of the vorticity equation in two dimensions. */
 

@@ -7,6 +7,7 @@
 #define TG_NN_MODEL_H
 
 #include "backend/backend.h"
+#include "base/system.h"
 #include "tgrad/comm.h"
 #include "tgrad/fno.h"
 
@@ -85,9 +86,8 @@ typedef struct nn_rows {
 
 /* The rows of a part; all of them without a split. */
 static inline nn_rows nn_rows_of(const nn_split *split, int part, int64_t rows) {
-    const int64_t parts = split->parts > 1 ? split->parts : 1;
-    const int64_t first = parts > 1 ? rows * part / parts : 0;
-    return (nn_rows){first, parts > 1 ? rows * (part + 1) / parts - first : rows};
+    const tg_range range = tg_slab_of(rows, split->parts, part);
+    return (nn_rows){range.begin, range.end - range.begin};
 }
 
 static inline bool nn_is_split(const nn_split *split) {

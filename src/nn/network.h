@@ -6,9 +6,10 @@
 #include "nn/losses.h"
 #include "nn/program.h"
 
-/* Workspace of losses in Fourier space and of residuals of equations. */
+/* Workspace of losses in Fourier space and of residuals of equations; the slab of the fields. */
 typedef struct nn_loss_work {
     int64_t samples; /* of a call, at most */
+    nn_loss_slab slab;
     nn_spectral spectral;
     nn_residual residual;
     void *x; /* of residuals, if the caller's x is elsewhere */
@@ -192,10 +193,12 @@ TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config
                                     const tg_fno_config *network);
 /* Adds the loss of tensors on the backend, `shape` = (batch, channels, grid..), and computes its
  * gradient times grad_scale. A spectral one works in `work`, allocated for work->samples by the
- * first call; residuals of equations are not included. */
+ * first call, and cannot be of a slab; residuals of equations are not included. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                nn_loss_work *work, double *loss, double grad_scale, void *dpred);
+/* Bytes that the ranks of a split network, `parts` of them, add up in it. */
+size_t nn_loss_sent(const tg_loss_config *config, tg_dtype dtype, const tg_shape *shape, int parts);
 /* The parts of `work` that a loss needs. */
 unsigned nn_loss_parts(const tg_loss_config *config);
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work);

@@ -92,10 +92,6 @@ int nn_add_embed(nn_program *program, int x);
 int nn_add_join(nn_program *program, int x);
 int nn_add_mlp(nn_program *program, const nn_mlp *mlp, nn_role role, int x);
 int nn_add_channel_mlp(nn_program *program, const nn_mlp *mlp, int module, int x);
-/* The slab of this rank of a split network's input, and the whole output from the slabs; x itself
- * without a split. */
-int nn_add_cut(nn_program *program, int x);
-int nn_add_gather(nn_program *program, int x);
 /* The transform of dimension 0 of a split network: to the block of modes of this rank, from there
  * to the rows of this rank. */
 int nn_add_to_modes(nn_program *program, int transform, int x);

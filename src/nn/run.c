@@ -6,8 +6,8 @@
 
 typedef enum nn_end { NN_AT_INPUT, NN_AT_OUTPUT } nn_end;
 
-/* On the host or the backend; dtype of the data and shape (batch, channels, grid..), for a GINO
- * (batch, channels, points or queries). */
+/* On the host or the backend; dtype of the data and shape (batch, channels, grid..), of a split
+ * network with the rows of its slab, for a GINO (batch, channels, points or queries). */
 static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
                               int64_t batch, nn_end end) {
     const tg_fno_config *config = &fno->model.config;
@@ -21,6 +21,8 @@ static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tens
     for (int d = 0; d < config->n_dim; d++) {
         wanted.shape.dim[2 + d] = g->grid.size[d];
     }
+    const nn_split *split = &fno->model.split;
+    wanted.shape.dim[2] = nn_rows_of(split, split->part, g->grid.size[0]).count;
     if (config->architecture == TG_ARCHITECTURE_GINO) {
         wanted.shape.ndim = 3;
         wanted.shape.dim[2] = end == NN_AT_INPUT ? g->points : g->queries;

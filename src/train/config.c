@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "nn/config.h"
+#include "nn/network.h"
 #include "optim/optim.h"
 #include "tgrad/keys.h"
 
@@ -180,8 +180,11 @@ tg_status tg_run_read_split(tg_context *ctx, const tg_run_config *config, int *o
 
 static tg_status check_split(tg_context *ctx, int ranks, const tg_run_config *config) {
     const int parts = config->split.parts;
+    const unsigned loss = nn_loss_parts(&config->loss);
     const char *other = config->loop.track_stable_rank                ? "opt.track_stable_rank"
                         : config->distributed.backend == TG_COMM_NCCL ? "distributed.backend: nccl"
+                        : loss & NN_LOSS_RESIDUAL                     ? "opt.physics"
+                        : loss & NN_LOSS_SPECTRAL                     ? "opt.training_loss: hs<s>"
                                                                       : NULL;
     if (ranks % parts != 0) {
         return tg_fail(ctx, TG_E_CONFIG,

@@ -116,7 +116,7 @@ tg_status tg_trainer_check_divergence(tg_trainer *t) {
 /* ---- the sample of a batch that has a NaN or Inf ----
  *
  * A cached set is searched in place; a streamed one is opened again, once per stage, since the
- * prefetching thread is reading the other one. */
+ * prefetching thread is reading the other one, and so is one of slabs, which is searched whole. */
 
 /* The first of `count` samples with one; `text` is unchanged if all are finite. */
 static tg_status look(tg_context *ctx, tg_dataset *dataset, const int64_t *indices, int64_t count,
@@ -142,11 +142,12 @@ fail:
 static tg_status find(tg_trainer *t, int64_t batch, char text[TG_NONFINITE_TEXT]) {
     tg_context *ctx = &t->searcher;
     tg_run_config config = t->model->config;
-    const bool is_cached = tg_dataset_get_facts(t->train).cached;
+    const bool is_cached = tg_dataset_get_facts(t->train).cached && !nn_is_split(&config.split);
     int64_t *indices = NULL, count = 0;
     tg_status status = TG_OK;
-    config.data.cache = 0;
     const tg_run_set set = tg_run_train_set(&config);
+    config.data.cache = 0;
+    config.split = (nn_split){0}; /* whole samples */
     if (!is_cached && !t->searched) {
         TG_TRY(tg_run_open_set(ctx, ctx, &config, &set, &t->searched));
     }

@@ -5,7 +5,7 @@
  * is the error of sample b in L2 or H1; reported are its mean over the samples, and the same for
  * each channel. The backend computes the |.|_c^2 of all samples, the rest is done here. On a
  * stream, a batch is read while the previous one is computed, and only the last result is waited
- * for. */
+ * for. Ranks that share samples have the |.|_c^2 of their slabs, which are added up at the end. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,6 +32,7 @@ typedef struct evaluation {
     tg_tensor pred;           /* normalized, if the model is .. */
     tg_tensor decoded;        /* .. and in the units of the data; none if that is the same */
     tg_tensor squares[NORMS]; /* (samples, channels, 2): of errors and truths */
+    nn_loss_slab slab;        /* of a model split over ranks */
 } evaluation;
 
 void tg_test_errors_destroy(tg_test_errors *errors) {
@@ -62,6 +63,7 @@ static void close_evaluation(evaluation *e) {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         tg_tensor_destroy(tensors[i]);
     }
+    be->ops->release(be, e->slab.memory);
     tg_loader_destroy(&e->loader);
 }
 
@@ -75,6 +77,10 @@ static tg_status make_slots(evaluation *e) {
         TG_CALL(stream_of(e)->event_create(be, &s->sent));
     }
     return TG_OK;
+}
+
+static bool is_slab(const tg_dataset_facts *facts) {
+    return facts->rows < facts->grid[0];
 }
 
 /* For batches of `size` samples; needs close_evaluation even if it fails. */
@@ -95,6 +101,11 @@ static tg_status open_evaluation(tg_dataset *dataset, const tg_dataset_facts *fa
     for (int norm = 0; norm < NORMS; norm++) {
         TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &squares, &e->squares[norm]));
     }
+    if (is_slab(facts)) {
+        e->slab = (nn_loss_slab){.split = &e->model->config.split, .whole = facts->grid[0]};
+        TG_CALL(TG_BACKEND_ALLOC(e->model->be, TG_MEM_DATA, e->slab.memory,
+                                 tg_loss_squares_bytes(facts->dtype, &y)));
+    }
     return stream_of(e) ? make_slots(e) : TG_OK;
 }
 
@@ -104,6 +115,9 @@ void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts
     out->at[be->ops->place][TG_MEM_DATA] += x + (decodes ? 3 : 2) * y;
     out->at[be->ops->place][TG_MEM_DATA] +=
         (size_t)(NORMS * samples * facts->out_channels * 2) * sizeof(double);
+    const tg_shape shape = tg_batch_shape(facts, size, facts->out_channels);
+    out->at[be->ops->place][TG_MEM_DATA] +=
+        is_slab(facts) ? tg_loss_squares_bytes(facts->dtype, &shape) : 0;
     out->at[TG_HOST][TG_MEM_DATA] += be->ops->stream ? SLOTS * (x + y) : 0;
 }
 
@@ -152,7 +166,8 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     for (int norm = 0; norm < norms_of(e); norm++) {
         tg_tensor squares;
         TG_CALL(tg_tensor_slice(ctx, &e->squares[norm], first, count, &squares));
-        TG_CALL(tg_loss_squares(ctx, kinds[norm], &decoded, &y, &squares));
+        TG_CALL(tg_loss_squares(ctx, kinds[norm], &decoded, &y, e->slab.split ? &e->slab : NULL,
+                                &squares));
     }
     return TG_OK;
 }
@@ -274,10 +289,13 @@ static tg_status agree(const tg_model *model, tg_status status) {
     return comm ? tg_comm_agree(comm, status) : status;
 }
 
-/* The squares of every ranks-th batch, starting with number `rank`; 0 for all others. */
-static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int rank, int ranks) {
+/* The squares of every groups-th batch, starting with that of this group; 0 for all others. */
+static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset, int64_t size) {
     tg_model *model = e->model;
     tg_backend *be = model->be;
+    const int ranks = comm ? tg_comm_ranks(comm) : 1, rank = comm ? tg_comm_rank(comm) : 0;
+    const int parts = nn_is_split(&model->config.split) ? model->config.split.parts : 1;
+    const int group = rank / parts, groups = ranks / parts;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
     TG_CALL(agree(model, open_evaluation(dataset, &facts, size, e)));
@@ -286,7 +304,7 @@ static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int r
                               e->squares[norm].data));
     }
     TG_CALL(agree(model, tg_model_prepare(model, size, facts.grid, false)));
-    for (int64_t i = 0, b = rank; b < tg_loader_batches(e->loader); i++, b += ranks) {
+    for (int64_t i = 0, b = group; b < tg_loader_batches(e->loader); i++, b += groups) {
         int64_t count = 0;
         TG_CALL(agree(model, take_batch(e, i, b, &count)));
         TG_CALL(measure_batch(e, b * size, count));
@@ -307,7 +325,6 @@ tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *d
                                    int64_t size, tg_test_errors *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t most = tg_run_at_once(&model->config, tg_min(size, facts.samples));
-    const int ranks = comm ? tg_comm_ranks(comm) : 1;
     tg_status status = TG_OK;
     evaluation e = {.model = model};
     *out = (tg_test_errors){.samples = facts.samples, .channels = facts.out_channels};
@@ -315,7 +332,7 @@ tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *d
     if (most < 1) {
         return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
     }
-    status = measure(&e, dataset, most, tg_comm_rank(comm), ranks);
+    status = measure(&e, comm, dataset, most);
     TG_TRY(comm ? share_squares(&e, comm, status) : status);
     TG_TRY(report(&e, dataset, out));
 fail:

@@ -155,8 +155,8 @@ static tg_status evaluate(tg_trainer *t) {
     tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < t->test_count; i++) {
         tg_test_errors_destroy(&t->errors[i]);
-        status = tg_model_evaluate_shared(t->model, tg_trainer_replicas(t), t->tests[i].dataset,
-                                          t->tests[i].batch, &t->errors[i]);
+        status = tg_model_evaluate_shared(t->model, t->comm, t->tests[i].dataset, t->tests[i].batch,
+                                          &t->errors[i]);
         status = t->split.comm ? tg_comm_agree(t->comm, status) : status;
     }
     t->is_evaluated = status == TG_OK;

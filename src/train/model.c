@@ -212,14 +212,14 @@ tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
     return tg_run_open_set(model->ctx, model->ctx, config, &set, out);
 }
 
-tg_status tg_model_fit(tg_model *model, tg_dataset *dataset) {
+tg_status tg_model_fit(tg_model *model, tg_dataset *dataset, const tg_normalizer_team *team) {
     const bool wanted[2] = {model->config.data.encode_input, model->config.data.encode_output};
     const tg_fno_config *fno = tg_fno_get_config(model->fno);
     const int64_t channels[2] = {fno->in_channels, fno->out_channels};
     for (int side = 0; side < 2; side++) {
         if (wanted[side] && !model->encoder[side]) {
             TG_CALL(tg_normalizer_fit_channels(model->ctx, dataset, (tg_data_side)side,
-                                               channels[side], &model->encoder[side]));
+                                               channels[side], team, &model->encoder[side]));
         }
     }
     return TG_OK;
@@ -232,7 +232,7 @@ tg_status tg_model_fit_normalizers(tg_model *model) {
     TG_TRY(tg_model_open_training(model, &dataset));
     tg_normalizer_destroy(&model->encoder[TG_DATA_X]);
     tg_normalizer_destroy(&model->encoder[TG_DATA_Y]);
-    TG_TRY(tg_model_fit(model, dataset));
+    TG_TRY(tg_model_fit(model, dataset, NULL));
 fail:
     tg_dataset_close(&dataset);
     return status;
@@ -263,7 +263,7 @@ static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tens
 tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels) {
     tg_shape shape = {.ndim = facts->n_dim + 2, .dim = {size, channels}};
     for (int d = 0; d < facts->n_dim; d++) {
-        shape.dim[d + 2] = facts->grid[d];
+        shape.dim[d + 2] = d == 0 ? facts->rows : facts->grid[d];
     }
     return shape;
 }
@@ -363,23 +363,14 @@ static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tenso
                           (long long)config->out_channels);
 }
 
-tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
-    TG_NEED(NULL, model);
-    TG_NEED(model->ctx, x, y);
+tg_status tg_model_predict_slab(tg_model *model, const tg_dataset_facts *facts, const tg_tensor *x,
+                                tg_tensor *y) {
     tg_batch batch = {0};
     tg_status status = TG_OK;
-    TG_TRY(check_input(model, x, y));
-    tg_dataset_facts facts = {.in_channels = x->shape.dim[1],
-                              .out_channels = y->shape.dim[1],
-                              .n_dim = x->shape.ndim - 2,
-                              .dtype = x->dtype};
-    for (int d = 0; d < facts.n_dim; d++) {
-        facts.grid[d] = x->shape.dim[d + 2];
-    }
     const int64_t samples = x->shape.dim[0];
     const int64_t most = tg_run_at_once(&model->config, samples < 16 ? samples : 16);
-    TG_TRY(tg_batch_create(model, &facts, most, &batch));
-    TG_TRY(tg_model_prepare(model, most, facts.grid, false));
+    TG_TRY(tg_batch_create(model, facts, most, &batch));
+    TG_TRY(tg_model_prepare(model, most, facts->grid, false));
     for (int64_t first = 0; first < samples; first += most) {
         const int64_t count = samples - first < most ? samples - first : most;
         tg_tensor from, to;
@@ -394,4 +385,19 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
 fail:
     tg_batch_destroy(&batch);
     return status;
+}
+
+tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, x, y);
+    TG_CALL(check_input(model, x, y));
+    tg_dataset_facts facts = {.in_channels = x->shape.dim[1],
+                              .out_channels = y->shape.dim[1],
+                              .n_dim = x->shape.ndim - 2,
+                              .rows = x->shape.dim[2],
+                              .dtype = x->dtype};
+    for (int d = 0; d < facts.n_dim; d++) {
+        facts.grid[d] = x->shape.dim[d + 2];
+    }
+    return tg_model_predict_slab(model, &facts, x, y);
 }

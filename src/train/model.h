@@ -2,7 +2,7 @@
 #ifndef TG_TRAIN_MODEL_H
 #define TG_TRAIN_MODEL_H
 
-#include "backend/backend.h"
+#include "data/dataset.h"
 #include "train/config.h"
 
 struct tg_model {
@@ -48,11 +48,16 @@ TG_NODISCARD tg_status tg_model_open_training(tg_model *model, tg_dataset **out)
 /* The training loss, with the units of the normalizers: of the last channel of x, and of y. */
 tg_loss_config tg_model_loss(const tg_model *model);
 
-/* Fits the normalizers that the settings ask for, unless the model has them. An error may be in the
- * dataset's context. */
-TG_NODISCARD tg_status tg_model_fit(tg_model *model, tg_dataset *dataset);
+/* Fits the normalizers that the settings ask for, unless the model has them; `team` NULL: to the
+ * whole data, on this rank alone. An error may be in the dataset's context. */
+TG_NODISCARD tg_status tg_model_fit(tg_model *model, tg_dataset *dataset,
+                                    const tg_normalizer_team *team);
 
-/* (size, channels, grid..) of such data. */
+/* As tg_model_predict, of samples with these facts, slabs if these are. */
+TG_NODISCARD tg_status tg_model_predict_slab(tg_model *model, const tg_dataset_facts *facts,
+                                             const tg_tensor *x, tg_tensor *y);
+
+/* (size, channels, grid..) of such data, with the rows handed out. */
 tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels);
 
 /* Buffers for predictions of `size` samples of such data. */
@@ -67,7 +72,8 @@ void tg_batch_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int
 void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
                              int64_t size, bool decodes, tg_amounts *out);
 
-/* As tg_model_evaluate; each rank of a communicator (NULL: none) takes a part of the batches. */
+/* As tg_model_evaluate; each rank of a communicator (NULL: none) takes a part of the batches, or of
+ * groups that share samples each group. */
 TG_NODISCARD tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
                                                 int64_t size, tg_test_errors *out);
 

@@ -105,6 +105,21 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 
 /* ---- the network's buffers ---- */
 
+/* (samples, channels, grid..) of y, and its dtype. */
+static tg_dtype field_of(const planner *p, int64_t samples, tg_shape *shape) {
+    const tg_fno_config *fno = &p->config.fno;
+    *shape = (tg_shape){.ndim = 2 + fno->n_dim, .dim = {samples, fno->out_channels}};
+    memcpy(shape->dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
+    return fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
+}
+
+/* Bytes that ranks of a split network add up for a loss. */
+static size_t loss_sent(const planner *p) {
+    tg_shape shape;
+    const tg_dtype dtype = field_of(p, p->max_batch, &shape);
+    return nn_loss_sent(&p->config.loss, dtype, &shape, p->split.parts);
+}
+
 /* Losses in Fourier space and residuals of equations allocate their workspace in the first step
  * after a preparation. */
 static tg_status add_loss_workspace(planner *p) {
@@ -112,16 +127,15 @@ static tg_status add_loss_workspace(planner *p) {
     const tg_loss_config *loss = &p->config.loss;
     const int64_t samples =
         fno->micro_batch > 0 && fno->micro_batch < p->max_batch ? fno->micro_batch : p->max_batch;
-    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {samples, fno->out_channels}};
+    tg_shape shape;
     size_t bytes = 0, host = 0;
     if (!p->is_training) {
         return TG_OK;
     }
-    memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
+    const tg_dtype dtype = field_of(p, samples, &shape);
     TG_CALL(nn_loss_fits(p->be, loss, fno));
-    TG_CALL(nn_loss_workspace(p->be, nn_loss_parts(loss) & ~p->loss_parts,
-                              fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype, &shape,
-                              &bytes, &host));
+    TG_CALL(nn_loss_workspace(p->be, nn_loss_parts(loss) & ~p->loss_parts, dtype, &shape, &bytes,
+                              &host));
     p->run.bytes[TG_MEM_WORKSPACE] += bytes + host;
     p->run.host += host;
     p->loss_parts |= nn_loss_parts(loss);
@@ -144,7 +158,11 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     TG_CALL(nn_plan(p->ctx, &p->config.fno, &p->split, batch, grid, training,
                     training ? &p->optim.shared : NULL, &p->run,
                     training ? &p->out->sent_split : NULL));
-    return add_loss_workspace(p);
+    TG_CALL(add_loss_workspace(p));
+    if (training && nn_is_split(&p->split)) {
+        p->out->sent_split += loss_sent(p);
+    }
+    return TG_OK;
 }
 
 /* ---- data ---- */
@@ -160,8 +178,9 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
                                   fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype};
     size_t points = tg_dtype_size(facts.dtype);
     tg_run_grid(&set->grid, facts.n_dim, facts.grid);
+    facts.rows = nn_rows_of(&p->split, p->split.part, facts.grid[0]).count;
     for (int d = 0; d < facts.n_dim; d++) {
-        points *= (size_t)facts.grid[d];
+        points *= (size_t)(d == 0 ? facts.rows : facts.grid[d]);
     }
     facts.x_bytes = points * (size_t)facts.in_channels;
     facts.y_bytes = points * (size_t)facts.out_channels;
@@ -397,22 +416,47 @@ static void record(planner *p, bool is_evaluated) {
     }
 }
 
+/* Slabs of x, y and the predictions become whole on the first rank, one after the other: `now` is
+ * what it has of earlier sets. */
+static void gather_samples(planner *p, const tg_dataset_facts *facts, int64_t count,
+                           tg_amounts *now) {
+    const size_t fields[] = {facts->x_bytes, facts->y_bytes, facts->y_bytes};
+    const int64_t rows = facts->grid[0], most = (rows + p->split.parts - 1) / p->split.parts;
+    size_t slabs = (size_t)count * (facts->x_bytes + 2 * facts->y_bytes);
+    for (int i = 0; i < 3; i++) {
+        const size_t row = (size_t)count * fields[i] / (size_t)facts->rows;
+        now->at[TG_HOST][TG_MEM_DATA] += p->rank == 0 ? (size_t)rows * row : 0;
+        tg_amounts gathering = *now;
+        gathering.at[TG_HOST][TG_MEM_DATA] += slabs + (size_t)most * row;
+        note(p, "gathering samples", &gathering);
+        slabs -= (size_t)count * fields[i];
+    }
+}
+
 /* Predictions on a few samples of each test set, collected on the host. */
 static tg_status predict_samples(planner *p) {
     tg_amounts now = {{{0}}};
-    for (int i = 0; i < tg_run_tests(&p->config.data); i++) {
+    const bool is_split = nn_is_split(&p->split);
+    const int tests = is_split && p->rank >= p->split.parts ? 0 : tg_run_tests(&p->config.data);
+    for (int i = 0; i < tests; i++) {
         planned_set *set = &p->tests[i];
         const int64_t samples = set->facts.samples > 0 ? set->facts.samples : TG_SAMPLES_SHOWN;
         const int64_t count = tg_min(samples, TG_SAMPLES_SHOWN);
-        now.at[TG_HOST][TG_MEM_DATA] +=
+        tg_amounts own = now;
+        own.at[TG_HOST][TG_MEM_DATA] +=
             (size_t)count * (set->facts.x_bytes + 2 * set->facts.y_bytes);
         const int64_t at_once = tg_run_at_once(&p->config, count);
-        tg_amounts batch = now;
+        tg_amounts batch = own;
         tg_batch_add_bytes(p->be, &set->facts, at_once, &batch);
         read_set(p, set, count);
         note(p, "predicting samples", &batch);
         TG_CALL(prepare(p, at_once, set->facts.grid, false));
         note(p, "predicting samples", &batch);
+        if (is_split) {
+            gather_samples(p, &set->facts, count, &now);
+        } else {
+            now = own;
+        }
     }
     return TG_OK;
 }

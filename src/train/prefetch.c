@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/minmax.h"
 #include "base/system.h"
 #include "data/dataset.h"
 
@@ -23,6 +24,7 @@ struct tg_prefetch {
     tg_loader *loader;
     tg_tensor x, y;   /* on the backend, for a whole batch */
     int64_t *indices; /* (batch) samples of the batch being read; NULL: no noise */
+    tg_dataset_facts facts;
     int64_t epoch;
     int64_t taken; /* the batch that is handed out next */
     int64_t sent;  /* the batch copied next */
@@ -44,16 +46,21 @@ static const tg_stream_ops *stream_of(const tg_prefetch *f) {
 
 /* ---- reading ---- */
 
-/* Noise on normalized inputs: depends only on sample and epoch, not on who reads it and when. */
+/* Noise on normalized inputs: depends only on sample, place and epoch, not on who reads it and
+ * when.
+ */
 static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
     const tg_run_config *config = &f->model->config;
     const tg_rng rng = {.seed = (uint64_t)config->distributed.seed,
                         .purpose = TG_RNG_NOISE,
                         .step = (uint32_t)epoch};
-    const int64_t count = x->shape.dim[0], numel = count > 0 ? tg_tensor_numel(x) / count : 0;
+    const int64_t channels = f->facts.in_channels,
+                  whole = tg_product(f->facts.n_dim, f->facts.grid);
+    const int64_t row = whole / f->facts.grid[0], slab = f->facts.rows * row;
     const bool is_complex = tg_dtype_is_complex(x->dtype);
-    for (int64_t i = 0; i < count * numel; i++) {
-        const uint64_t at = 2 * (uint64_t)(f->indices[i / numel] * numel + i % numel);
+    for (int64_t i = 0; i < x->shape.dim[0] * channels * slab; i++) {
+        const int64_t image = f->indices[i / slab / channels] * channels + i / slab % channels;
+        const uint64_t at = 2 * (uint64_t)(image * whole + f->facts.first_row * row + i % slab);
         tg_scalar value = tg_load(x->dtype, x->data, i);
         value.re += config->loop.input_noise * tg_rng_normal(&rng, at);
         value.im += is_complex ? config->loop.input_noise * tg_rng_normal(&rng, at + 1) : 0.0;
@@ -155,6 +162,7 @@ tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loa
     f->model = model;
     f->reader = reader;
     f->loader = loader;
+    f->facts = *facts;
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[0], &f->x));
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[1], &f->y));
     if (model->config.loop.input_noise > 0.0) {

@@ -128,6 +128,8 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->is_validation = set->is_validation;
     out->first_sample = set->first_sample;
     out->horizon *= set->steps;
+    out->part = config->split.part;
+    out->parts = config->split.parts;
     TG_CALL(read_grid(ctx, config, set, out));
     if (file && file[0]) {
         snprintf(path, capacity, "%s%s%s", file[0] == '/' ? "" : data->root,

@@ -12,6 +12,55 @@ static tg_status keep_samples(const char *name, const char *grid, tg_tensor *fro
     return tg_archive_take(archive, full, from);
 }
 
+/* Makes a field (samples, channels, grid..) whole on the first rank, of which each rank that shares
+ * the samples has a slab; the other ranks' is freed. */
+static tg_status gather(const tg_trainer *t, const tg_dataset_facts *facts, tg_tensor *field) {
+    const nn_split *split = &t->split;
+    const bool is_first = split->part == 0;
+    const int64_t images = field->shape.dim[0] * field->shape.dim[1], rows = facts->grid[0];
+    const size_t row = tg_tensor_bytes(field) / (size_t)(images * facts->rows);
+    tg_tensor whole = {0}, slab = {0};
+    tg_shape shape = field->shape;
+    tg_status status = TG_OK;
+    shape.dim[2] = (rows + split->parts - 1) / split->parts; /* the largest */
+    status = tg_tensor_create(t->ctx, TG_MEM_DATA, field->dtype, &shape, &slab);
+    shape.dim[2] = rows;
+    if (status == TG_OK && is_first) {
+        status = tg_tensor_create(t->ctx, TG_MEM_DATA, field->dtype, &shape, &whole);
+    }
+    TG_TRY(tg_comm_agree(split->comm, status));
+    for (int part = 0; part < split->parts; part++) {
+        const nn_rows there = nn_rows_of(split, part, rows);
+        tg_tensor from = part == split->part ? *field : slab;
+        from.shape.dim[2] = there.count;
+        TG_TRY(tg_comm_broadcast(split->comm, part, &from));
+        for (int64_t i = 0; is_first && i < images; i++) {
+            memcpy((char *)whole.data + (size_t)(i * rows + there.first) * row,
+                   (const char *)from.data + (size_t)(i * there.count) * row,
+                   (size_t)there.count * row);
+        }
+    }
+    tg_tensor_destroy(field);
+    *field = whole;
+    whole = (tg_tensor){0};
+fail:
+    tg_tensor_destroy(&whole);
+    tg_tensor_destroy(&slab);
+    return status;
+}
+
+/* Takes a field into the archive. */
+static tg_status keep_field(const tg_trainer *t, const char *name, const char *grid,
+                            const tg_dataset_facts *facts, tg_tensor *field, tg_archive *archive) {
+    TG_CALL(nn_is_split(&t->split) ? gather(t, facts, field) : TG_OK);
+    return tg_trainer_writes(t) ? keep_samples(name, grid, field, archive) : TG_OK;
+}
+
+/* Of ranks that share the samples, fails on all if one has failed. */
+static tg_status agree(const tg_trainer *t, tg_status status) {
+    return nn_is_split(&t->split) ? tg_comm_agree(t->split.comm, status) : status;
+}
+
 /* Adds x, y and the prediction of the first samples of a test set. */
 static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
@@ -20,20 +69,27 @@ static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     static const int64_t indices[TG_SAMPLES_SHOWN] = {0, 1, 2, 3};
     const tg_shape x_shape = tg_batch_shape(&facts, count, facts.in_channels);
     const tg_shape y_shape = tg_batch_shape(&facts, count, facts.out_channels);
-    tg_tensor x = {0}, y = {0}, pred = {0};
+    const tg_shape *const shapes[] = {&x_shape, &y_shape, &y_shape};
+    static const char *const names[] = {"x", "y", "pred"};
+    enum { FIELDS = 3 };
+    tg_tensor fields[FIELDS] = {{0}};
     tg_status status = TG_OK;
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &x_shape, &x));
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &y_shape, &y));
-    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &y_shape, &pred));
-    TG_TRY(tg_dataset_read(t->tests[index].dataset, indices, count, x.data, y.data));
-    TG_TRY(tg_model_predict(t->model, &x, &pred));
-    TG_TRY(keep_samples("x", grid, &x, archive));
-    TG_TRY(keep_samples("y", grid, &y, archive));
-    TG_TRY(keep_samples("pred", grid, &pred, archive));
+    for (int i = 0; i < FIELDS && status == TG_OK; i++) {
+        status = tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, shapes[i], &fields[i]);
+    }
+    if (status == TG_OK) {
+        status = tg_dataset_read(t->tests[index].dataset, indices, count, fields[0].data,
+                                 fields[1].data);
+    }
+    TG_TRY(agree(t, status));
+    TG_TRY(tg_model_predict_slab(t->model, &facts, &fields[0], &fields[2]));
+    for (int i = 0; i < FIELDS; i++) {
+        TG_TRY(keep_field(t, names[i], grid, &facts, &fields[i], archive));
+    }
 fail:
-    tg_tensor_destroy(&x);
-    tg_tensor_destroy(&y);
-    tg_tensor_destroy(&pred);
+    for (int i = 0; i < FIELDS; i++) {
+        tg_tensor_destroy(&fields[i]);
+    }
     return status;
 }
 

@@ -31,6 +31,41 @@ static void name_test(tg_trainer *t, int index) {
     }
 }
 
+/* Fails unless the files of all ranks have the same samples, channels and grids. */
+static tg_status compare_data(const tg_trainer *t) {
+    enum { SIZES = 4 + TG_DATA_MAX_DIMS };
+    int64_t sizes[(1 + TG_MAX_TESTS) * SIZES] = {0};
+    for (int i = 0; i <= t->test_count; i++) {
+        const tg_dataset_facts facts =
+            tg_dataset_get_facts(i == 0 ? t->train : t->tests[i - 1].dataset);
+        int64_t *of = sizes + i * SIZES;
+        const int64_t counts[4] = {facts.samples, facts.times, facts.in_channels,
+                                   facts.out_channels};
+        memcpy(of, counts, sizeof counts);
+        memcpy(of + 4, facts.grid, sizeof facts.grid);
+    }
+    return t->comm ? tg_comm_check_same(t->comm, "the sizes of the data", sizes, sizeof sizes)
+                   : TG_OK;
+}
+
+/* For normalizers of slabs: a tg_normalizer_team's add_up, of all ranks. */
+static tg_status add_up(void *user, tg_status status, int64_t count, double *values) {
+    const tg_trainer *t = user;
+    const tg_tensor sums = {.dtype = TG_F64, .shape = {1, {count}}, .data = values};
+    TG_CALL(tg_trainer_agree(t, tg_context_adopt(t->ctx, &t->reader, status)));
+    return tg_comm_all_reduce(t->comm, TG_COMM_SUM, &sums);
+}
+
+static tg_status fit_encoders(tg_trainer *t) {
+    const bool is_split = nn_is_split(&t->split);
+    const tg_normalizer_team team = {.group = tg_comm_rank(tg_trainer_replicas(t)),
+                                     .groups = tg_run_groups(&t->model->config),
+                                     .add_up = add_up,
+                                     .user = t};
+    return tg_context_adopt(t->ctx, &t->reader,
+                            tg_model_fit(t->model, t->train, is_split ? &team : NULL));
+}
+
 static tg_status open_tests(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     for (int i = 0; i < tg_run_evaluated_sets(&config->data); i++) {
@@ -118,7 +153,8 @@ bool tg_trainer_is_in_first_group(const tg_trainer *t) {
 }
 
 tg_status tg_trainer_agree(const tg_trainer *t, tg_status status) {
-    return t->comm ? tg_comm_agree(t->comm, status) : status;
+    const bool is_known = status != TG_OK && tg_comm_get_info(t->comm).has_agreed;
+    return t->comm && !is_known ? tg_comm_agree(t->comm, status) : status;
 }
 
 tg_comm *tg_trainer_replicas(const tg_trainer *t) {
@@ -133,11 +169,10 @@ static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, in
     return tg_run_share_batch(t->ctx, ranks, &t->split, out);
 }
 
-tg_status tg_trainer_open_stage(tg_trainer *t) {
-    close_stage(t);
+/* The files of the stage, without what depends on other ranks. */
+static tg_status open_data(tg_trainer *t) {
     TG_CALL(read_stage(t, t->model->settings, (int)t->progress.stage, t->progress.stage == 1,
                        &t->model->config));
-    const tg_source_config *data = &t->model->config.data;
     const tg_run_set set = tg_run_train_set(&t->model->config);
     TG_CALL(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
@@ -147,6 +182,15 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     warn_of_batch(t, &facts);
     tg_run_warn_of_radius(t->ctx, &t->model->config);
     tg_run_warn_of_overlap(t->ctx, &t->model->config, &facts);
+    return open_tests(t);
+}
+
+tg_status tg_trainer_open_stage(tg_trainer *t) {
+    close_stage(t);
+    TG_CALL(tg_trainer_agree(t, open_data(t)));
+    TG_CALL(compare_data(t));
+    const tg_source_config *data = &t->model->config.data;
+    const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     const tg_loader_config loader = {.size = sizeof(tg_loader_config),
                                      .batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.distributed.seed,
@@ -154,9 +198,9 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
                                      .rank = tg_comm_rank(tg_trainer_replicas(t)),
                                      .ranks = tg_run_groups(&t->model->config)};
     TG_CALL(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
-    TG_CALL(open_tests(t));
-    TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
-    TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
+    TG_CALL(fit_encoders(t));
+    TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts,
+                               tg_run_local_batch(&t->model->config), &t->prefetch));
     return t->progress.stage == t->model->config.schedule_stage
                ? tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule)
                : TG_OK;
@@ -313,7 +357,8 @@ tg_status tg_trainer_create(tg_context *ctx, tg_comm *comm, const tg_settings *s
     if (!comm) {
         return status;
     }
-    TG_TRY(tg_comm_agree(comm, status));
+    const bool is_known = status != TG_OK && tg_comm_get_info(comm).has_agreed;
+    TG_TRY(is_known ? status : tg_comm_agree(comm, status));
     if ((*out)->comm) {
         const tg_distributed_config *config = &(*out)->model->config.distributed;
         comm->timeout = config->timeout;

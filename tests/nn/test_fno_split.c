@@ -1,4 +1,4 @@
-/* One sample over several ranks, here threads: forward, loss, dL/dx and the gradients of all
+/* One sample over several ranks, here threads: forward, losses, dL/dx and the gradients of all
  * parameters are those of one rank, on uneven slabs and blocks of modes. */
 #include <math.h>
 #include <pthread.h>
@@ -55,9 +55,13 @@ static const split_case cases[] = {
      {4, 2, 4}},
 };
 
-/* A step of one rank and its results. */
+/* Used in turn. */
+static const char *const losses[] = {"h1", "l2", "0.5*abs_h1 + l1.5", "abs_l2 + 3*h1"};
+
+/* A step of one rank and its results; x, target, y and dx are its slabs. */
 typedef struct member {
     const split_case *c;
+    const char *loss_text;
     tg_dtype dtype;
     nn_split split;
     tg_comm_group *group;
@@ -77,13 +81,14 @@ static tg_status keep(void *user, const tg_gradient *gradient) {
 }
 
 static tg_status step(member *m) {
-    const tg_loss_config loss = tg_loss_config_default();
+    tg_loss_config loss;
     const tg_grad_sink sink = {.receive = keep, .user = m};
     if (m->group) {
         nn_split *split = &m->fno->model.split;
         TG_CALL(tg_comm_create_threads(m->ctx, m->group, split->part, NULL, &m->split.comm));
         split->comm = m->split.comm;
     }
+    TG_CALL(tg_loss_config_parse(m->ctx, "loss", m->loss_text, &loss));
     TG_CALL(tg_fno_prepare(m->fno, m->c->batch, m->c->grid, true));
     TG_CALL(nn_forward_loss(m->fno, &m->x, &m->target, &loss, 1.0, &m->loss));
     memcpy(m->y.data, nn_output(m->fno), tg_tensor_bytes(&m->y));
@@ -99,6 +104,25 @@ static void *run(void *user) {
     return NULL;
 }
 
+/* The rows of a tensor (batch, channels, grid..) that this part has. */
+static void cut(const member *m, tg_tensor *whole) {
+    const int64_t rows = whole->shape.dim[2];
+    const nn_rows slab = nn_rows_of(&m->split, m->split.part, rows);
+    const int64_t images = whole->shape.dim[0] * whole->shape.dim[1];
+    const size_t row = tg_tensor_bytes(whole) / (size_t)(images * rows);
+    tg_tensor mine = {0};
+    tg_shape shape = whole->shape;
+    shape.dim[2] = slab.count;
+    net_ok(m->ctx, tg_tensor_create(m->ctx, TG_MEM_OTHER, whole->dtype, &shape, &mine));
+    for (int64_t i = 0; i < images; i++) {
+        memcpy((char *)mine.data + (size_t)(i * slab.count) * row,
+               (const char *)whole->data + (size_t)(i * rows + slab.first) * row,
+               (size_t)slab.count * row);
+    }
+    tg_tensor_destroy(whole);
+    *whole = mine;
+}
+
 static void make(member *m) {
     m->ctx = net_context("cpu", 1);
     tg_fno_config config = net_config(m->ctx, m->c->config);
@@ -109,6 +133,10 @@ static void make(member *m) {
     m->dx = net_random(m->ctx, &config, m->c->batch, config.in_channels, m->c->grid, 1);
     m->target = net_random(m->ctx, &config, m->c->batch, config.out_channels, m->c->grid, 2);
     m->y = net_random(m->ctx, &config, m->c->batch, config.out_channels, m->c->grid, 2);
+    tg_tensor *const fields[] = {&m->x, &m->dx, &m->target, &m->y};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        cut(m, fields[i]);
+    }
 }
 
 static void release(member *m) {
@@ -155,13 +183,26 @@ static tg_tensor join(const member *parts, int param) {
     return whole;
 }
 
+/* Of a slab from the rows of the whole, relative to all of it. */
+static double slab_error(const member *part, const tg_tensor *slab, const tg_tensor *whole) {
+    tg_tensor wanted = {0};
+    const double scale = net_distance(whole, NULL);
+    net_ok(part->ctx,
+           tg_tensor_create(part->ctx, TG_MEM_OTHER, whole->dtype, &whole->shape, &wanted));
+    memcpy(wanted.data, whole->data, tg_tensor_bytes(whole));
+    cut(part, &wanted);
+    const double error = net_distance(slab, &wanted) / scale;
+    tg_tensor_destroy(&wanted);
+    return error;
+}
+
 static void compare(const member *one, member *parts, double tolerance) {
     assert_int_equal(one->status, TG_OK);
     for (int d = 0; d < parts->split.parts; d++) {
         net_ok(parts[d].ctx, parts[d].status);
         assert_true(fabs(parts[d].loss - one->loss) <= tolerance * fabs(one->loss));
-        assert_true(net_error(&parts[d].y, &one->y) <= tolerance);
-        assert_true(net_error(&parts[d].dx, &one->dx) <= tolerance);
+        assert_true(slab_error(&parts[d], &parts[d].y, &one->y) <= tolerance);
+        assert_true(slab_error(&parts[d], &parts[d].dx, &one->dx) <= tolerance);
     }
     const int count = tg_fno_param_count(one->fno);
     double largest = 0.0; /* of a bias before a norm only rounding is left */
@@ -179,15 +220,17 @@ static void compare(const member *one, member *parts, double tolerance) {
     }
 }
 
-static void check(const split_case *c, tg_dtype dtype, int parts, double tolerance) {
-    member one = {.c = c, .dtype = dtype}, members[MOST_PARTS] = {{0}};
+static void check(const split_case *c, const char *loss, tg_dtype dtype, int parts,
+                  double tolerance) {
+    member one = {.c = c, .loss_text = loss, .dtype = dtype}, members[MOST_PARTS] = {{0}};
     pthread_t threads[MOST_PARTS];
     tg_comm_group *group = NULL;
     make(&one);
     run(&one);
     net_ok(one.ctx, tg_comm_group_create(one.ctx, parts, &group));
     for (int d = 0; d < parts; d++) {
-        members[d] = (member){.c = c, .dtype = dtype, .split = {parts, d, NULL}, .group = group};
+        members[d] = (member){
+            .c = c, .loss_text = loss, .dtype = dtype, .split = {parts, d, NULL}, .group = group};
         make(&members[d]);
     }
     for (int d = 0; d < parts; d++) {
@@ -207,9 +250,11 @@ static void check(const split_case *c, tg_dtype dtype, int parts, double toleran
 TEST(equal_to_one_rank) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int parts = 2; parts <= MOST_PARTS; parts++) {
-            print_message("%d ranks: %s\n", parts, cases[i].config);
-            check(&cases[i], TG_F64, parts, 1e-12);
-            check(&cases[i], TG_F32, parts, 5e-6);
+            const char *loss = losses[(i + (size_t)parts) % (sizeof losses / sizeof losses[0])];
+            print_message("%d ranks: %s, %s\n", parts, cases[i].config, loss);
+            check(&cases[i], loss, TG_F64, parts, 1e-12);
+            /* the gradients of biases are sums of numbers that are N^2 larger in H1 */
+            check(&cases[i], loss, TG_F32, parts, strstr(loss, "h1") ? 2e-5 : 5e-6);
         }
     }
 }

@@ -136,7 +136,7 @@ TEST(test_refused) {
     const tg_fno_config data = {.n_dim = 1, .dtype = TG_F64};
     tg_tensor x = net_random(ctx, &data, 1, 1, grid, 1);
     tg_tensor squares = net_random(ctx, &data, 1, 1, (const int64_t[]){2}, 1);
-    assert_int_equal(tg_loss_squares(ctx, TG_LOSS_HS, &x, &x, &squares), TG_E_ARGUMENT);
+    assert_int_equal(tg_loss_squares(ctx, TG_LOSS_HS, &x, &x, NULL, &squares), TG_E_ARGUMENT);
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&squares);
     tg_context_destroy(&ctx);

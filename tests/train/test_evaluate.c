@@ -334,12 +334,12 @@ TEST(test_squares_are_checked) {
     const tg_shape shape = SET_SHAPE(1, 2, 4), fits = SET_SHAPE(1, 2, 2), other = SET_SHAPE(2, 2);
     set_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, numbers, &pred));
     set_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &other, found, &squares));
-    assert_int_equal(tg_loss_squares(ctx, TG_LOSS_LP, &pred, &pred, &squares), TG_E_SHAPE);
+    assert_int_equal(tg_loss_squares(ctx, TG_LOSS_LP, &pred, &pred, NULL, &squares), TG_E_SHAPE);
     set_expect_sentence(ctx, "1x2x2");
     squares.shape = fits;
-    set_ok(ctx, tg_loss_squares(ctx, TG_LOSS_LP, &pred, &pred, &squares));
+    set_ok(ctx, tg_loss_squares(ctx, TG_LOSS_LP, &pred, &pred, NULL, &squares));
     assert_true(found[0] == 0.0 && found[1] == 30.0 && found[2] == 0.0 && found[3] == 16.0);
-    set_ok(ctx, tg_loss_squares(ctx, TG_LOSS_H1, &pred, &pred, &squares));
+    set_ok(ctx, tg_loss_squares(ctx, TG_LOSS_H1, &pred, &pred, NULL, &squares));
     /* differences 2 - 4, 3 - 1, 4 - 2, 1 - 3, each times 4 / 2 */
     assert_true(found[1] == 30.0 + 4 * 16.0 && found[3] == 16.0);
     tg_context_destroy(&ctx);

@@ -147,9 +147,9 @@ int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn 
 
 void nn_fno_build(const nn_model *model, nn_program *p, nn_build_block_fn *build_block) {
     nn_phase_begin(p, "embedding", "embedding");
-    const int x = nn_add_embed(p, nn_add_cut(p, nn_add_input(p)));
+    const int x = nn_add_embed(p, nn_add_input(p));
     const int y = nn_fno_build_blocks(model, p, build_block, x);
-    p->output = nn_add_gather(p, nn_add_join(p, nn_add_mlp(p, &model->projection, NN_DATA, y)));
+    p->output = nn_add_join(p, nn_add_mlp(p, &model->projection, NN_DATA, y));
 }
 
 static void build(const nn_model *model, nn_program *p) {
@@ -166,8 +166,8 @@ static void declare_blocks_only(nn_model *model) {
 
 static void build_blocks_only(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "input", "input");
-    const int x = nn_boundary(p, nn_add_embed(p, nn_add_cut(p, nn_add_input(p))));
-    p->output = nn_add_gather(p, nn_add_join(p, build_stack(model, p, nn_fno_build_block, x)));
+    const int x = nn_boundary(p, nn_add_embed(p, nn_add_input(p)));
+    p->output = nn_add_join(p, build_stack(model, p, nn_fno_build_block, x));
 }
 
 static const nn_architecture blocks_only = {

@@ -37,6 +37,9 @@ int nn_add_input(nn_program *p) {
                                                       .points = p->domain.points,
                                                       .grid = p->domain.grid,
                                                       .before_act = -1});
+    if (nn_is_split(&p->model->split)) {
+        nn_value_set_grid(p, p->input, p->domain.grid);
+    }
     return nn_op_add(p, op);
 }
 
@@ -208,6 +211,10 @@ static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     }
     const void *pred = nn_data(fno, op->in[NN_X]), *target = nn_data(fno, op->in[NN_DY]);
     void *dpred = nn_data(fno, op->out[0]);
+    if (nn_is_split(&fno->model.split)) {
+        fno->run.loss_work.slab = (nn_loss_slab){
+            &fno->model.split, fno->run.program.domain.grid.size[0], nn_data(fno, op->scratch[0])};
+    }
     TG_CALL(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape, pred, target,
                     &fno->run.loss_work, call->loss, call->grad_scale, dpred));
     if (call->loss_config->physics != TG_PHYSICS_NONE) {
@@ -216,8 +223,19 @@ static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     return TG_OK;
 }
 
+/* Of a split network: for any norm. */
+static void loss_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    (void)be;
+    const nn_value *y = &p->values[op->in[NN_X]];
+    tg_shape shape = {.ndim = 2 + p->model->config.n_dim, .dim = {p->batch, y->channels}};
+    memcpy(shape.dim + 2, p->domain.grid.size, sizeof p->domain.grid.size);
+    const tg_dtype dtype = y->planes == 2 ? tg_dtype_complex(y->dtype) : y->dtype;
+    bytes[0] = nn_is_split(&p->model->split) ? tg_loss_squares_bytes(dtype, &shape) : 0;
+}
+
 const nn_kind_row nn_kind_target = {.name = "target", .run = run_target};
-const nn_kind_row nn_kind_loss = {.name = "loss", .slot = NN_SLOT(loss), .run = run_loss};
+const nn_kind_row nn_kind_loss = {
+    .name = "loss", .slot = NN_SLOT(loss), .run = run_loss, .scratch = loss_scratch};
 
 void nn_add_loss(nn_program *p) {
     nn_op target = nn_op_make(NN_TARGET), loss = nn_op_make(NN_LOSS);

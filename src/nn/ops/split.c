@@ -1,8 +1,6 @@
-/* One sample over several ranks: every rank computes a slab of the grid along dimension 0 and a
- * block of the modes.
+/* One sample over several ranks: every rank computes a slab of the grid along dimension 0, from x
+ * to y and the loss (slab_loss.c), and a block of the modes.
  *
- *   CUT         y = the slab of this rank of x, which every rank has
- *   GATHER      y = the slabs of all ranks, on every rank
  *   TO_MODES    y = sum over the ranks of A x: to each rank its block of the modes of dimension 0
  *   FROM_MODES  y = A^H x for the rows of this rank, x the blocks of all ranks
  *
@@ -205,94 +203,6 @@ const nn_kind_row nn_kind_from_modes = {.name = "rows from modes of the first di
                                         .scratch = block_scratch,
                                         .flops = product_flops};
 
-/* ---- slabs of the data ---- */
-
-static nn_rows slab_of(const nn_program *p, int part) {
-    return nn_slab_of(p->model, &p->domain, p->domain.grid, part);
-}
-
-/* Copies a slab from the whole to an array of its own, or back. Pairs of complex data are one
- * number. */
-static tg_status copy_slab(const tg_fno *fno, const nn_value *v, nn_rows slab, bool cuts,
-                           const void *src, void *dst) {
-    const nn_domain *domain = &fno->run.program.domain;
-    const int64_t row = domain->pixels / domain->grid.size[0];
-    tg_box box = {.dtype = v->planes == 2 ? tg_dtype_complex(v->dtype) : v->dtype,
-                  .ndim = 1,
-                  .howmany = fno->run.batch * v->channels,
-                  .size = {slab.count * row},
-                  .src_dim = {cuts ? domain->pixels : slab.count * row},
-                  .dst_dim = {cuts ? slab.count * row : domain->pixels},
-                  .src = src,
-                  .dst = dst};
-    (cuts ? box.src_at : box.dst_at)[0] = slab.first * row;
-    return fno->be->ops->box_copy(fno->be, &box);
-}
-
-static tg_status run_cut(tg_fno *fno, const nn_op *op) {
-    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
-    return copy_slab(fno, x, slab_of(&fno->run.program, fno->model.split.part), true, x->data,
-                     nn_data(fno, op->out[0]));
-}
-
-static tg_status run_gather(tg_fno *fno, const nn_op *op) {
-    const nn_split *split = &fno->model.split;
-    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
-    const int64_t row = fno->run.program.domain.pixels / fno->run.program.domain.grid.size[0];
-    for (int part = 0; part < split->parts; part++) {
-        const nn_rows slab = slab_of(&fno->run.program, part);
-        void *from = part == split->part ? x->data : nn_data(fno, op->scratch[0]);
-        const tg_shape shape = {2, {fno->run.batch * x->channels, x->planes * slab.count * row}};
-        const tg_tensor values = tg_backend_view(fno->be, x->dtype, &shape, from);
-        TG_CALL(tg_comm_broadcast(split->comm, part, &values));
-        TG_CALL(copy_slab(fno, x, slab, false, from, nn_data(fno, op->out[0])));
-    }
-    return TG_OK;
-}
-
-/* The largest slab of another rank. */
-static void slab_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    (void)be;
-    const nn_value *x = &p->values[op->in[NN_X]];
-    const int64_t row = p->domain.pixels / p->domain.grid.size[0];
-    int64_t most = 0;
-    for (int part = 0; part < p->model->split.parts; part++) {
-        most = tg_max(most, slab_of(p, part).count);
-    }
-    bytes[0] = (size_t)(x->planes * p->batch * x->channels * most * row) * tg_dtype_size(x->dtype);
-}
-
-static int add_slab_op(nn_program *p, nn_kind kind, int x) {
-    if (!nn_is_split(&p->model->split)) {
-        return x;
-    }
-    nn_op op = nn_op_on(p, kind, x);
-    const int64_t row = p->domain.pixels / p->domain.grid.size[0];
-    p->values[op.out[0]].points =
-        kind == NN_CUT ? row * slab_of(p, p->model->split.part).count : p->domain.pixels;
-    return nn_op_add(p, op);
-}
-
-int nn_add_cut(nn_program *p, int x) {
-    return add_slab_op(p, NN_CUT, x);
-}
-
-int nn_add_gather(nn_program *p, int x) {
-    return add_slab_op(p, NN_GATHER, x);
-}
-
-const nn_kind_row nn_kind_cut = {.name = "cut into slabs",
-                                 .slot = NN_SLOT(box_copy),
-                                 .run = run_cut,
-                                 .back = nn_back_of_dy,
-                                 .backward = NN_GATHER};
-const nn_kind_row nn_kind_gather = {.name = "gathering of slabs",
-                                    .slot = NN_SLOT(box_copy),
-                                    .run = run_gather,
-                                    .back = nn_back_of_dy,
-                                    .backward = NN_CUT,
-                                    .scratch = slab_scratch};
-
 /* ---- what is sent ---- */
 
 size_t nn_split_sent(const nn_program *p) {
@@ -307,7 +217,6 @@ size_t nn_split_sent(const nn_program *p) {
         }
         const bool is_norm = op->kind == NN_NORM || op->kind == NN_NORM_BACK;
         bytes += is_norm ? nn_norm_sent(p, op) : 0;
-        bytes += op->kind == NN_GATHER ? nn_value_bytes(p, op->out[0]) : 0;
     }
     return bytes;
 }
