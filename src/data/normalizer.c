@@ -200,9 +200,10 @@ tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *dataset, tg_da
               .side = side,
               .team = team,
               .samples = facts.samples,
-              .all_points = tg_product(facts.n_dim, facts.grid),
               .steps = all / channels};
-    p.points = p.all_points / facts.grid[0] * facts.rows;
+    const int64_t row = tg_product(facts.n_dim - 1, facts.grid + 1);
+    p.points = facts.rows * row;
+    p.all_points = team ? facts.grid[0] * row : p.points;
     p.bytes = side == TG_DATA_X ? facts.x_bytes : facts.y_bytes;
     p.most = tg_normalizer_block(&facts, side);
     p.is_double = tg_dtype_real(facts.dtype) == TG_F64;

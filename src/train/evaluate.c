@@ -293,9 +293,9 @@ static tg_status agree(const tg_model *model, tg_status status) {
 static tg_status measure(evaluation *e, const tg_comm *comm, tg_dataset *dataset, int64_t size) {
     tg_model *model = e->model;
     tg_backend *be = model->be;
-    const int ranks = comm ? tg_comm_ranks(comm) : 1, rank = comm ? tg_comm_rank(comm) : 0;
     const int parts = nn_is_split(&model->config.split) ? model->config.split.parts : 1;
-    const int group = rank / parts, groups = ranks / parts;
+    const int ranks = comm ? tg_comm_ranks(comm) : 1;
+    const int group = tg_comm_rank(comm) / parts, groups = ranks / parts;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
     TG_CALL(agree(model, open_evaluation(dataset, &facts, size, e)));
