@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
@@ -64,31 +65,27 @@ static tg_status check_whole(const tg_array *a, const char *what, size_t whole_b
                          whole_bytes);
 }
 
-static tg_status open_zipped(tg_array *a, size_t whole_bytes) {
+/* An array of any format but HDF5. */
+static tg_status open_raw(tg_array *a, tg_file_format format, size_t whole_bytes) {
     tg_status status = TG_OK;
-    tg_zipped file = {0};
-    const tg_zipped_tensor *tensor = NULL;
-    TG_TRY(tg_zipped_open(&a->source, &file));
-    TG_TRY(tg_zipped_find(&file, a->name, &tensor));
-    a->raw = tensor->raw;
-    if (!tensor->is_in_place) {
-        TG_TRY(check_whole(a, "an array that is compressed or not in C order", whole_bytes));
-        TG_TRY(tg_zipped_read(&file, tensor, &a->whole));
+    tg_raw_file file = {0};
+    const tg_raw_array *raw = NULL;
+    TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(tg_raw_open(&a->source, format, &file));
+    TG_TRY(tg_raw_find(&file, a->name, &raw));
+    a->raw = *raw;
+    if (raw->is_scattered || raw->is_packed) {
+        TG_TRY(check_whole(a,
+                           format == TG_FILE_NPY ? "an array in Fortran order"
+                                                 : "an array that is compressed or not in C order",
+                           whole_bytes));
+        TG_TRY(tg_raw_read_whole(&file, raw, &a->whole));
         use_whole(a);
     }
 fail:
-    tg_zipped_close(&file);
+    tg_raw_close(&file);
     return status;
-}
-
-static tg_status open_npy(tg_array *a, size_t whole_bytes) {
-    TG_CALL(tg_npy_locate(&a->source, &a->raw));
-    if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
-        TG_CALL(check_whole(a, "an array in Fortran order", whole_bytes));
-        TG_CALL(tg_npy_read(a->ctx, a->path, &a->whole));
-        use_whole(a);
-    }
-    return TG_OK;
 }
 
 /* MATLAB's dimensions (N, .., T) are stored as (T, .., N): the stored dimension for dimension `d`
@@ -127,7 +124,6 @@ fail:
 
 /* Finds the arrays GROUP/name of all groups, which must have the same shape and dtype. */
 static tg_status find_numbered(tg_array *a) {
-    char text[2][128], quoted[TG_QUOTE];
     for (int64_t i = 0; i < tg_h5_count(a->h5); i++) {
         const char *name = tg_h5_name(a->h5, i), *slash = strchr(name, '/');
         tg_dtype dtype;
@@ -145,15 +141,15 @@ static tg_status find_numbered(tg_array *a) {
             return tg_fail(a->ctx, TG_E_SHAPE,
                            "%s: %s: expected %s of %s as in the groups before it, found %s of %s: "
                            "samples on several grids need a file each",
-                           a->path, tg_quote(name, quoted), tg_dtype_name(a->raw.dtype),
-                           tg_shape_text(&a->raw.shape, text[0], sizeof text[0]),
-                           tg_dtype_name(dtype), tg_shape_text(&shape, text[1], sizeof text[1]));
+                           a->path, TG_QUOTED(name), tg_dtype_name(a->raw.dtype),
+                           TG_SHAPE_TEXT(&a->raw.shape), tg_dtype_name(dtype),
+                           TG_SHAPE_TEXT(&shape));
         }
-        TG_CALL(tg_names_add(&a->numbered, "dataset", name));
+        TG_CALL(tg_names_add(&a->numbered, "dataset", name, NULL));
     }
     if (a->numbered.count == 0) {
         return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: there is no group with an array '%s'", a->path,
-                       tg_quote(a->name, quoted));
+                       TG_QUOTED(a->name));
     }
     memmove(a->raw.shape.dim + 1, a->raw.shape.dim,
             (size_t)a->raw.shape.ndim * sizeof a->raw.shape.dim[0]);
@@ -174,25 +170,6 @@ static tg_status open_hdf5(tg_array *a, const tg_array_form *form, size_t whole_
     return TG_OK;
 }
 
-static tg_status open_format(tg_array *a, tg_file_format format, const tg_array_form *form,
-                             size_t whole_bytes) {
-    if (format == TG_FILE_HDF5) {
-        return open_hdf5(a, form, whole_bytes);
-    }
-    TG_CALL(tg_source_open(a->ctx, a->path, &a->source));
-    TG_CALL(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
-    switch (format) {
-    case TG_FILE_NPY:
-        return open_npy(a, whole_bytes);
-    case TG_FILE_NPZ:
-    case TG_FILE_TORCH:
-        return open_zipped(a, whole_bytes);
-    default:
-        return tg_safetensors_locate(&a->source, a->name, &a->raw);
-    }
-    return TG_OK;
-}
-
 static tg_status check_samples(const tg_array *a) {
     return a->raw.shape.ndim >= 1
                ? TG_OK
@@ -200,59 +177,52 @@ static tg_status check_samples(const tg_array *a) {
                          a->label);
 }
 
+static tg_status create(tg_context *ctx, const char *path, const char *name, const char *shown,
+                        tg_array **out) {
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    **out = (tg_array){.ctx = ctx,
+                       .source = {.fd = -1},
+                       .numbered = {.ctx = ctx},
+                       .path = tg_mem_strdup(ctx, path),
+                       .name = tg_mem_strdup(ctx, name),
+                       .label = tg_mem_printf(ctx, "%s%s%s", path, *shown ? ": " : "", shown)};
+    return (*out)->path && (*out)->name && (*out)->label ? TG_OK : TG_E_MEMORY;
+}
+
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
                         const tg_array_form *form, size_t whole_bytes, tg_array **out) {
     tg_status status = TG_OK;
-    tg_array *a = NULL;
     tg_file_format format = TG_FILE_FORMATS;
-    char quoted[TG_QUOTE];
     *out = NULL;
     TG_TRY(tg_file_detect(ctx, path, &format));
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
-    a->ctx = ctx;
-    a->numbered.ctx = ctx;
-    a->source.fd = -1;
-    a->path = tg_mem_strdup(ctx, path);
-    a->name = tg_mem_strdup(ctx, name);
-    a->label = tg_mem_printf(ctx, "%s: %s", path,
-                             format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
-    TG_TRY(a->path && a->name && a->label ? TG_OK : TG_E_MEMORY);
-    TG_TRY(open_format(a, format, form, whole_bytes));
-    a->raw.name = a->name;
-    TG_TRY(check_samples(a));
-    *out = a;
+    TG_TRY(create(ctx, path, name, format == TG_FILE_NPY ? "npy data" : TG_QUOTED(name), out));
+    TG_TRY(format == TG_FILE_HDF5 ? open_hdf5(*out, form, whole_bytes)
+                                  : open_raw(*out, format, whole_bytes));
+    TG_TRY(check_samples(*out));
     return TG_OK;
 fail:
-    tg_array_close(&a);
+    tg_array_close(out);
     return status;
 }
 
 tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
                         tg_array **out) {
     tg_status status = TG_OK;
-    tg_array *a = NULL;
     *out = NULL;
     if (tensor->place != TG_HOST || !tensor->data || tg_tensor_numel(tensor) < 1) {
-        char text[128];
         return tg_fail(ctx, TG_E_ARGUMENT, "%s: expected values on the host, found %s %s%s", label,
-                       tg_dtype_name(tensor->dtype),
-                       tg_shape_text(&tensor->shape, text, sizeof text),
+                       tg_dtype_name(tensor->dtype), TG_SHAPE_TEXT(&tensor->shape),
                        tensor->place == TG_HOST ? " without data" : " on the device");
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
-    a->ctx = ctx;
-    a->numbered.ctx = ctx;
-    a->source.fd = -1;
-    a->label = tg_mem_strdup(ctx, label);
-    TG_TRY(a->label ? TG_OK : TG_E_MEMORY);
+    TG_TRY(create(ctx, label, label, "", out));
+    tg_array *a = *out;
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE));
     a->source = tg_source_of_memory(ctx, a->label, tensor->data, tg_tensor_bytes(tensor));
-    a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape, .name = a->label};
+    a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape};
     TG_TRY(check_samples(a));
-    *out = a;
     return TG_OK;
 fail:
-    tg_array_close(&a);
+    tg_array_close(out);
     return status;
 }
 
@@ -282,25 +252,16 @@ static void widen(char *data, int64_t count, size_t size) {
     }
 }
 
-/* Rows of an HDF5 file; sample by sample if times count as rows too. */
-static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
-                           tg_dtype dtype, void *data) {
-    const int64_t inner = lead == 2 ? a->raw.shape.dim[1] : 1;
-    const bool is_numbered = a->numbered.count > 0;
-    if (lead < 2 && !is_numbered) {
-        const int64_t row = lead == 0 ? a->raw.shape.dim[0] : 1;
-        return tg_h5_read_range(a->h5, a->name, first * row, count * row, dtype, data);
+/* Elements [first, first + count) of an HDF5 file, where each sample may be a dataset. */
+static tg_status read_hdf5(tg_array *a, int64_t first, int64_t count, tg_dtype dtype, void *data) {
+    if (a->numbered.count == 0) {
+        return tg_h5_read_elements(a->h5, a->name, first, count, dtype, data);
     }
-    for (int64_t done = 0, step = 0; done < count; done += step) {
-        const int64_t sample = (first + done) / inner, begin = (first + done) % inner;
-        char *place = (char *)data + (size_t)(done * elements) * tg_dtype_size(dtype);
-        step = inner - begin < count - done ? inner - begin : count - done;
-        if (is_numbered) {
-            TG_CALL(tg_h5_read_range(a->h5, a->numbered.items[sample], begin,
-                                     lead == 1 ? a->raw.shape.dim[1] : step, dtype, place));
-        } else {
-            TG_CALL(tg_h5_read_inner(a->h5, a->name, sample, begin, step, dtype, place));
-        }
+    const int64_t sample = tg_shape_numel(&a->raw.shape) / a->numbered.count;
+    for (int64_t at = first, step = 0; at < first + count; at += step) {
+        step = tg_min(sample - at % sample, first + count - at);
+        TG_CALL(tg_h5_read_elements(a->h5, a->numbered.items[at / sample], at % sample, step, dtype,
+                                    (char *)data + (size_t)(at - first) * tg_dtype_size(dtype)));
     }
     return TG_OK;
 }
@@ -317,17 +278,18 @@ tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_
         return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: %lld samples from %lld on do not fit in %lld",
                        a->label, (long long)count, (long long)first, (long long)rows);
     }
+    first *= elements;
+    count *= elements;
     if (!a->h5) {
-        return tg_raw_read(&a->source, &a->raw, first * elements, count * elements, a->piece, PIECE,
-                           dtype, data);
+        return tg_raw_read(&a->source, &a->raw, a->name, first, count, a->piece, PIECE, dtype,
+                           data);
     }
     if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
-        return read_hdf5(a, lead, first, count, elements, dtype, data);
+        return read_hdf5(a, first, count, dtype, data);
     }
     const tg_dtype real = tg_dtype_real(dtype);
-    const int64_t total = count * elements;
     const size_t size = tg_dtype_size(real);
-    TG_CALL(read_hdf5(a, lead, first, count, elements, real, (char *)data + (size_t)total * size));
-    widen(data, total, size);
+    TG_CALL(read_hdf5(a, first, count, real, (char *)data + (size_t)count * size));
+    widen(data, count, size);
     return TG_OK;
 }

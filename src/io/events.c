@@ -112,9 +112,7 @@ tg_status tg_events_flush(tg_events *events) {
 
 static tg_status add_record(tg_events *events, const message *m) {
     unsigned char length[8], sum[4];
-    for (int i = 0; i < 8; i++) {
-        length[i] = (unsigned char)((uint64_t)m->length >> (8 * i));
-    }
+    tg_put_number(length, m->length, 8);
     if (events->used + 16 + m->length > BUFFER) {
         TG_CALL(tg_events_flush(events));
     }
@@ -123,10 +121,7 @@ static tg_status add_record(tg_events *events, const message *m) {
         size_t count;
     } parts[] = {{length, sizeof length}, {m->bytes, m->length}};
     for (int p = 0; p < 2; p++) {
-        const uint32_t crc = masked_crc32c(parts[p].bytes, parts[p].count);
-        for (int i = 0; i < 4; i++) {
-            sum[i] = (unsigned char)(crc >> (8 * i));
-        }
+        tg_put_number(sum, masked_crc32c(parts[p].bytes, parts[p].count), 4);
         memcpy(events->buffer + events->used, parts[p].bytes, parts[p].count);
         memcpy(events->buffer + events->used + parts[p].count, sum, sizeof sum);
         events->used += parts[p].count + sizeof sum;
@@ -137,10 +132,9 @@ static tg_status add_record(tg_events *events, const message *m) {
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
     const size_t length = strlen(tag);
     if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
-        char quoted[TG_QUOTE];
         return tg_fail(events->ctx, TG_E_ARGUMENT,
                        "%s: a tag is UTF-8 text of 1 to %d bytes, found '%s'", events->path,
-                       LONGEST_TAG, tg_quote(tag, quoted));
+                       LONGEST_TAG, TG_QUOTED(tag));
     }
     const float rounded = (float)value;
     message entry = {.length = 0}, summary = {.length = 0}, event = {.length = 0};

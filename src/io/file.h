@@ -12,6 +12,21 @@ tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, in
 /* Whether process `pid` runs on this host. */
 bool tg_process_is_alive(long pid);
 
+/* Little-endian numbers of 1 to 8 bytes. */
+static inline uint64_t tg_get_number(const unsigned char *bytes, int count) {
+    uint64_t value = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        value = value << 8 | bytes[i];
+    }
+    return value;
+}
+
+static inline void tg_put_number(unsigned char *bytes, uint64_t value, int count) {
+    for (int i = 0; i < count; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+}
+
 /* ---- Reading: a regular file, or memory in place of one. ---- */
 
 typedef struct tg_source {

@@ -1,5 +1,5 @@
 /* The process that reads an HDF5 file, see hdf5_wire.h: the list of numeric datasets, ranges of
- * samples, the attributes of the root group.
+ * elements, the attributes of the root group.
  *
  * It runs under limits: more than TIME_LIMIT seconds of CPU time for one step (a dataset of the
  * list, an attribute, a piece of data) end it by SIGPROF, and allocations beyond MEMORY_LIMIT fail.
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "io/file.h"
 #include "io/hdf5_types.h"
 #include "io/hdf5_wire.h"
@@ -148,14 +149,14 @@ static void close_dataset(dataset *d) {
 /* `kind` is "dataset" or "attribute". */
 static tg_status hdf5_failed(const server *s, const char *kind, const char *name,
                              const char *what) {
-    char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return tg_fail(s->ctx, TG_E_FORMAT, "%s: %s '%s': %s: %s", s->path, kind,
-                   tg_quote(name, quoted), what, tg_h5_reason(text));
+    char text[TG_H5_REASON];
+    return tg_fail(s->ctx, TG_E_FORMAT, "%s: %s '%s': %s: %s", s->path, kind, TG_QUOTED(name), what,
+                   tg_h5_reason(text));
 }
 
 /* Sizes of the dataspace; a null dataspace counts as 0 elements. */
 static tg_status get_shape(const server *s, const char *name, dataset *d) {
-    char quoted[TG_QUOTE], text[256];
+    char text[256];
     hsize_t dims[H5S_MAX_RANK] = {0};
     const H5S_class_t kind = H5Sget_simple_extent_type(d->space);
     const int ndim = H5Sget_simple_extent_ndims(d->space);
@@ -169,7 +170,7 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
     if (ndim > TG_MAX_NDIM) {
         return tg_fail(s->ctx, TG_E_UNSUPPORTED,
                        "%s: dataset '%s': shape: expected at most %d dimensions, found %d", s->path,
-                       tg_quote(name, quoted), TG_MAX_NDIM, ndim);
+                       TG_QUOTED(name), TG_MAX_NDIM, ndim);
     }
     d->shape.ndim = ndim;
     bool fits = true;
@@ -180,13 +181,12 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
     const int64_t numel = tg_shape_numel(&d->shape);
     if (!fits || numel < 0 || numel > INT64_MAX / 16) {
         return tg_fail(s->ctx, TG_E_FORMAT, "%s: dataset '%s': shape: %s overflows", s->path,
-                       tg_quote(name, quoted), tg_shape_text(&d->shape, text, sizeof text));
+                       TG_QUOTED(name), tg_shape_text(&d->shape, text, sizeof text));
     }
     return TG_OK;
 }
 
 static tg_status check_filters(const server *s, const char *name, const dataset *d) {
-    char quoted[TG_QUOTE];
     for (int i = 0; i < H5Pget_nfilters(d->plist); i++) {
         size_t values = 0;
         const H5Z_filter_t filter =
@@ -195,21 +195,20 @@ static tg_status check_filters(const server *s, const char *name, const dataset 
             return tg_fail(s->ctx, TG_E_UNSUPPORTED,
                            "%s: dataset '%s': compressed by filter %d, which is no part of HDF5, "
                            "and plug-ins are not loaded; store it with gzip",
-                           s->path, tg_quote(name, quoted), (int)filter);
+                           s->path, TG_QUOTED(name), (int)filter);
         }
     }
     return TG_OK;
 }
 
 static tg_status check_dataset(const server *s, const char *name, dataset *d) {
-    char quoted[TG_QUOTE];
     if (d->type < 0 || d->space < 0 || d->plist < 0 || !tg_h5_dtype_of(d->type, &d->dtype)) {
         return hdf5_failed(s, "dataset", name, "cannot open");
     }
     if (H5Pget_external_count(d->plist) != 0 || H5Pget_layout(d->plist) == H5D_VIRTUAL) {
         return tg_fail(s->ctx, TG_E_UNSUPPORTED,
                        "%s: dataset '%s': data in other files is not supported", s->path,
-                       tg_quote(name, quoted));
+                       TG_QUOTED(name));
     }
     TG_CALL(get_shape(s, name, d));
     return check_filters(s, name, d);
@@ -268,17 +267,15 @@ typedef struct visitor {
 static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *user) {
     visitor *v = user;
     const server *s = v->server;
-    char quoted[TG_QUOTE];
     int depth = 0;
     start_clock();
     for (const char *c = name; *c; c++) {
         depth += *c == '/';
     }
     if (depth >= MAX_GROUP_DEPTH || !tg_utf8_is_valid(name)) {
-        v->status =
-            tg_fail(s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, tg_quote(name, quoted),
-                    depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
-                                             : "the name is not UTF-8");
+        v->status = tg_fail(s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, TG_QUOTED(name),
+                            depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
+                                                     : "the name is not UTF-8");
         return -1;
     }
     if (info->type != H5O_TYPE_DATASET) {
@@ -293,7 +290,7 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     H5Dclose(id);
     if (opened && !numeric) {
         tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
-               s->path, tg_quote(name, quoted));
+               s->path, TG_QUOTED(name));
     }
     return opened && (!numeric || send_dataset(s, name, dtype)) ? 0 : -1;
 }
@@ -320,7 +317,7 @@ static tg_status open_and_list(server *s) {
 
 /* ---- data ---- */
 
-/* A box of elements within the wanted samples. */
+/* A box of elements. */
 typedef struct box {
     hsize_t at[TG_MAX_NDIM], size[TG_MAX_NDIM];
 } box;
@@ -346,39 +343,27 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
                : TG_E_IO;
 }
 
-/* Cuts the samples, which are not empty, into consecutive boxes of at most PIECE bytes: inner
- * dimensions whole, one dimension in steps, outer dimensions one index at a time. */
-static tg_status send_samples(const server *s, const char *name, const dataset *d,
-                              const tg_h5_range *range) {
-    const tg_dtype dtype = (tg_dtype)range->dtype;
-    const int ndim = d->shape.ndim;
-    const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1; /* the dimension of the range */
-    hsize_t begin[TG_MAX_NDIM] = {0}, end[TG_MAX_NDIM] = {0}, step[TG_MAX_NDIM] = {0};
-    size_t room = PIECE / tg_dtype_size(dtype); /* elements that still fit */
-    for (int i = ndim - 1; i >= 0; i--) {
-        begin[i] = i == cut ? (hsize_t)range->first : i < cut ? (hsize_t)range->sample : 0;
-        end[i] = i == cut  ? begin[i] + (hsize_t)range->count
-                 : i < cut ? begin[i] + 1
-                           : (hsize_t)d->shape.dim[i];
-        const hsize_t extent = end[i] - begin[i];
-        step[i] = extent <= room ? extent : room > 0 ? (hsize_t)room : 1;
-        room = step[i] == extent ? room / (size_t)extent : 0;
+/* Cuts the elements into boxes of at most PIECE bytes, each as large as can begin at its first
+ * element: inner dimensions whole, one in part, one index of those outside it. */
+static tg_status send_elements(const server *s, const char *name, const dataset *d,
+                               const tg_h5_range *range) {
+    const int64_t room = PIECE / (int64_t)tg_dtype_size((tg_dtype)range->dtype);
+    const int64_t *dim = d->shape.dim;
+    for (int64_t done = 0, elements = 1; done < range->count; done += elements, elements = 1) {
+        const int64_t most = tg_min(range->count - done, room);
+        int64_t rest = range->first + done;
+        bool is_whole = true; /* all dimensions inside this one */
+        box b;
+        for (int i = d->shape.ndim - 1; i >= 0; i--) {
+            b.at[i] = (hsize_t)(rest % dim[i]);
+            b.size[i] = is_whole ? (hsize_t)tg_min(dim[i] - rest % dim[i], most / elements) : 1;
+            is_whole = is_whole && b.size[i] == (hsize_t)dim[i];
+            elements *= (int64_t)b.size[i];
+            rest /= dim[i];
+        }
+        TG_CALL(send_box(s, name, d, (tg_dtype)range->dtype, &b));
     }
-    box b;
-    memcpy(b.at, begin, sizeof begin);
-    while (true) {
-        for (int i = 0; i < ndim; i++) {
-            b.size[i] = end[i] - b.at[i] < step[i] ? end[i] - b.at[i] : step[i];
-        }
-        TG_CALL(send_box(s, name, d, dtype, &b));
-        int i = ndim - 1;
-        for (; i >= 0 && (b.at[i] += step[i]) >= end[i]; i--) {
-            b.at[i] = begin[i];
-        }
-        if (i < 0) {
-            return TG_OK;
-        }
-    }
+    return TG_OK;
 }
 
 static tg_status answer_data(server *s, const tg_h5_range *range, const char *name) {
@@ -392,17 +377,16 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
     if (!s->piece) {
         TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
     }
-    return send_samples(s, name, &s->last, range);
+    return send_elements(s, name, &s->last, range);
 }
 
 /* ---- attributes ---- */
 
 /* Metadata is UTF-8; text in another encoding is left out with a warning. */
 static tg_status send_text(const server *s, const char *name, const char *value) {
-    char quoted[TG_QUOTE];
     if (!*name || !tg_utf8_is_valid(name) || !tg_utf8_is_valid(value)) {
         tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out", s->path,
-               tg_quote(name, quoted));
+               TG_QUOTED(name));
         return TG_OK;
     }
     return send_frame(s, TG_H5_PAIR, TG_OK, NULL, 0, name, value) ? TG_OK : TG_E_IO;
@@ -422,10 +406,9 @@ static tg_status read_text(const server *s, const char *name, hid_t attribute, h
     }
     size_t size = H5Tget_size(type);
     if (size > s->size) {
-        char quoted[TG_QUOTE];
         return tg_fail(s->ctx, TG_E_FORMAT,
                        "%s: attribute '%s': %zu bytes are more than the file has", s->path,
-                       tg_quote(name, quoted), size);
+                       TG_QUOTED(name), size);
     }
     TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, text, size + 1));
     if (H5Aread(attribute, type, text) < 0) {

@@ -13,7 +13,7 @@
 #include "base/context.h"
 #include "tgrad/io.h"
 
-enum { TG_H5_PROTOCOL = 2 }; /* changes with every change of this file */
+enum { TG_H5_PROTOCOL = 3 }; /* changes with every change of this file */
 
 typedef enum tg_h5_kind {
     TG_H5_HELLO,   /* first of all; status = TG_H5_PROTOCOL */
@@ -44,15 +44,11 @@ typedef struct tg_h5_entry {
 /* Only HDF5 can read it: chunks, filters, other types, no allocated data. */
 #define TG_H5_NOWHERE UINT64_MAX
 
-/* Samples [first, first + count) as elements of a dtype, or that range of the second dimension of
- * one sample. */
+/* Elements [first, first + count) of a dataset in C order, converted to a dtype. */
 typedef struct tg_h5_range {
     int64_t first, count;
     int64_t dtype;
-    int64_t sample; /* the one sample, or TG_H5_ALL_SAMPLES */
 } tg_h5_range;
-
-#define TG_H5_ALL_SAMPLES (-1)
 
 /* Fails only when the other end has gone, which serving detects soon. */
 bool tg_h5_send(int fd, const void *data, size_t size);

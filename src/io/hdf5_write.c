@@ -183,11 +183,10 @@ typedef struct writer {
 
 /* An underlying system failure is the better explanation. */
 static tg_status hdf5_failed(const writer *w, const char *what, const char *name) {
-    char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return w->sink.status != TG_OK
-               ? w->sink.status
-               : tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s", w->path, what,
-                         tg_quote(name, quoted), tg_h5_reason(text));
+    char text[TG_H5_REASON];
+    return w->sink.status != TG_OK ? w->sink.status
+                                   : tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s",
+                                             w->path, what, TG_QUOTED(name), tg_h5_reason(text));
 }
 
 /* "a/b": every part non-empty and not "." (HDF5 drops it, so the name would read back
@@ -248,13 +247,12 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
 static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor,
                               uint64_t *offset) {
     tg_status status = TG_OK;
-    char quoted[TG_QUOTE];
     hsize_t dims[TG_MAX_NDIM] = {0};
     if (!is_path(name)) {
         return tg_fail(w->ctx, TG_E_ARGUMENT,
                        "%s: tensor '%s': an HDF5 file cannot have this name (an empty part or '.' "
                        "between '/')",
-                       w->path, tg_quote(name, quoted));
+                       w->path, TG_QUOTED(name));
     }
     for (int d = 0; d < tensor->shape.ndim; d++) {
         dims[d] = (hsize_t)tensor->shape.dim[d];

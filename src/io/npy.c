@@ -36,7 +36,7 @@ static const npy_type types[] = {
 enum { TYPES = sizeof types / sizeof types[0] };
 
 typedef struct npy_header {
-    bool has_descr, has_order, has_shape;
+    bool has_descr, has_order, has_shape, is_fortran;
     tg_raw_array array;
 } npy_header;
 
@@ -65,14 +65,14 @@ static bool take(parser *p, char c) {
 }
 
 static tg_status unexpected(parser *p, const char *field, const char *expected) {
-    char rest[TG_QUOTE], quoted[TG_QUOTE];
+    char rest[TG_QUOTE];
     skip_space(p);
     const size_t left = (size_t)(p->end - p->at);
     const size_t shown = left < 24 ? left : 24;
     memcpy(rest, p->at, shown);
     rest[shown] = '\0';
     return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s: expected %s, found '%s'", p->label,
-                   field, expected, tg_quote(rest, quoted));
+                   field, expected, TG_QUOTED(rest));
 }
 
 /* A Python string without escapes. */
@@ -95,7 +95,7 @@ static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WO
 }
 
 static tg_status parse_descr(parser *p, npy_header *header) {
-    char word[LARGEST_WORD], quoted[TG_QUOTE];
+    char word[LARGEST_WORD];
     skip_space(p);
     if (p->at < p->end && *p->at == '[') {
         return tg_fail(p->ctx, TG_E_UNSUPPORTED,
@@ -125,17 +125,17 @@ static tg_status parse_descr(parser *p, npy_header *header) {
     return tg_fail(p->ctx, TG_E_UNSUPPORTED,
                    "%s: npy header: descr: expected a bool, integer, float or complex type of "
                    "1 to 16 bytes, found '%s'",
-                   p->label, tg_quote(word, quoted));
+                   p->label, TG_QUOTED(word));
 }
 
 static tg_status parse_order(parser *p, npy_header *header) {
     skip_space(p);
     const size_t left = (size_t)(p->end - p->at);
     if (left >= 4 && memcmp(p->at, "True", 4) == 0) {
-        header->array.is_fortran = true;
+        header->is_fortran = true;
         p->at += 4;
     } else if (left >= 5 && memcmp(p->at, "False", 5) == 0) {
-        header->array.is_fortran = false;
+        header->is_fortran = false;
         p->at += 5;
     } else {
         return unexpected(p, "fortran_order", "True or False");
@@ -193,7 +193,7 @@ static tg_status parse_shape(parser *p, npy_header *header) {
 
 /* One "key: value" of the dict. */
 static tg_status parse_entry(parser *p, npy_header *header) {
-    char key[LARGEST_WORD], quoted[TG_QUOTE];
+    char key[LARGEST_WORD];
     TG_CALL(parse_string(p, "key", key));
     const struct {
         const char *key;
@@ -214,7 +214,7 @@ static tg_status parse_entry(parser *p, npy_header *header) {
     }
     return tg_fail(p->ctx, TG_E_FORMAT,
                    "%s: npy header: expected the keys descr, fortran_order and shape, found '%s'",
-                   p->label, tg_quote(key, quoted));
+                   p->label, TG_QUOTED(key));
 }
 
 static tg_status parse_header(parser *p, npy_header *header) {
@@ -266,10 +266,7 @@ static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     }
     const size_t prefix = start[6] == 1 ? 10 : 12;
     TG_TRY(tg_source_read(source, 0, start, prefix));
-    uint32_t length = (uint32_t)start[8] | (uint32_t)start[9] << 8;
-    if (prefix == 12) {
-        length |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
-    }
+    const uint32_t length = (uint32_t)tg_get_number(start + 8, (int)prefix - 8);
     const uint64_t limit = source->size - prefix;
     if (length > limit || length > LARGEST_HEADER) {
         return tg_fail(
@@ -284,6 +281,7 @@ static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     TG_TRY(parse_header(&p, &header));
     *array = header.array;
     array->offset = prefix + length;
+    array->is_scattered = header.is_fortran;
 fail:
     TG_FREE(ctx, text);
     return status;
@@ -308,83 +306,38 @@ static tg_status check_size(const tg_source *source, uint64_t size, const tg_raw
     return TG_OK;
 }
 
-tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out) {
+tg_status tg_npy_locate(const tg_source *start, uint64_t size, tg_raw_array *out) {
+    const tg_shape *shape = &out->shape;
     TG_CALL(read_header(start, out));
-    return check_size(start, size, out);
-}
-
-tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out) {
-    return tg_npy_locate_in(source, source->size, out);
-}
-
-void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count) {
-    const size_t word = tg_dtype_size(tg_dtype_real(dtype));
-    const size_t words = (size_t)count * (tg_dtype_size(dtype) / word);
-    unsigned char *bytes = data;
-    for (size_t i = 0; i < words; i++, bytes += word) {
-        for (size_t low = 0, high = word - 1; low < high; low++, high--) {
-            unsigned char kept = bytes[low];
-            bytes[low] = bytes[high];
-            bytes[high] = kept;
-        }
+    TG_CALL(check_size(start, size, out));
+    out->is_scattered = out->is_scattered && shape->ndim > 1 && tg_shape_numel(shape) > 0;
+    out->stride[0] = 1;
+    for (int d = 1; d < shape->ndim && out->is_scattered; d++) { /* the first dimension fastest */
+        out->stride[d] = out->stride[d - 1] * shape->dim[d - 1];
     }
-}
-
-/* out[i0, i1, ..] (C order) = in[i0 + n0 (i1 + n1 (i2 + ..))] (Fortran order). */
-static void fortran_to_c(const tg_tensor *out, const char *in) {
-    int64_t stride[TG_MAX_NDIM] = {1};
-    for (int d = 1; d < out->shape.ndim; d++) {
-        stride[d] = stride[d - 1] * out->shape.dim[d - 1];
-    }
-    tg_copy_strided(out, in, stride);
-}
-
-tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out) {
-    tg_status status = TG_OK;
-    tg_context *ctx = source->ctx;
-    tg_raw_array array = {0};
-    tg_tensor tensor = {0};
-    char *fortran = NULL;
-    *out = (tg_tensor){0};
-    TG_TRY(tg_npy_locate(source, &array));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, array.dtype, &array.shape, &tensor));
-    const size_t bytes = tg_tensor_bytes(&tensor);
-    if (array.is_fortran && array.shape.ndim > 1 && bytes > 0) {
-        TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, fortran, bytes));
-        TG_TRY(tg_source_read(source, array.offset, fortran, bytes));
-        fortran_to_c(&tensor, fortran);
-        TG_FREE(ctx, fortran);
-    } else {
-        TG_TRY(tg_source_read(source, array.offset, tensor.data, bytes));
-    }
-    if (array.is_swapped) {
-        tg_swap_bytes(tensor.dtype, tensor.data, tg_tensor_numel(&tensor));
-    }
-    TG_TRY(tg_check_bools(ctx, source->label, "npy data", &tensor));
-    *out = tensor;
     return TG_OK;
-fail:
-    TG_FREE(ctx, fortran);
-    tg_tensor_destroy(&tensor);
-    return status;
+}
+
+tg_status tg_npy_list(tg_raw_file *file) {
+    tg_raw_array array;
+    TG_CALL(tg_npy_locate(file->source, file->source->size, &array));
+    return tg_names_add(&file->arrays, "tensor", "data", &array);
 }
 
 tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
     TG_NEED(ctx, out);
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, path);
+    tg_status status = TG_OK;
     tg_source source = {.fd = -1};
-    TG_CALL(tg_source_open(ctx, path, &source));
-    const tg_status status = tg_npy_read_source(&source, out);
+    tg_raw_file file = {0};
+    TG_TRY(tg_source_open(ctx, path, &source));
+    TG_TRY(tg_raw_open(&source, TG_FILE_NPY, &file));
+    TG_TRY(tg_raw_read_whole(&file, tg_names_record(&file.arrays, 0), out));
+fail:
+    tg_raw_close(&file);
     tg_source_close(&source);
     return status;
-}
-
-tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
-                       tg_tensor *out) {
-    *out = (tg_tensor){0};
-    tg_source source = tg_source_of_memory(ctx, label, bytes, size);
-    return tg_npy_read_source(&source, out);
 }
 
 /* ---- writing ---- */

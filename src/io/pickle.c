@@ -157,10 +157,7 @@ static tg_status take(machine *m, size_t count, const unsigned char **out) {
 static tg_status take_number(machine *m, int bytes, uint64_t *out) {
     const unsigned char *at = NULL;
     TG_CALL(take(m, (size_t)bytes, &at));
-    *out = 0;
-    for (int i = bytes - 1; i >= 0; i--) {
-        *out = *out << 8 | at[i];
-    }
+    *out = tg_get_number(at, bytes);
     return TG_OK;
 }
 
@@ -247,7 +244,6 @@ static tg_status recall(machine *m, int bytes) {
 /* ---- names and the results of their calls ---- */
 
 static tg_status push_global(machine *m, const char *module, const char *name) {
-    char quoted[2][TG_QUOTE];
     for (int i = 0; i < KNOWN; i++) {
         if (strcmp(known[i].module, module) == 0 && strcmp(known[i].name, name) == 0) {
             return push_kind(m, TG_PICKLE_GLOBAL, i);
@@ -256,7 +252,7 @@ static tg_status push_global(machine *m, const char *module, const char *name) {
     return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
                    "%s: it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
                    "read, and no code is run (save plain tensors, or use safetensors)",
-                   m->label, tg_quote(module, quoted[0]), tg_quote(name, quoted[1]));
+                   m->label, TG_QUOTED(module), TG_QUOTED(name));
 }
 
 /* A line of the pickle, as text. */

@@ -21,11 +21,14 @@ typedef struct setting {
 
 struct tg_settings {
     tg_context *ctx;
-    tg_names keys;
-    setting *items;   /* (capacity), the first keys.count are in use */
-    int64_t capacity; /* of items */
-    int64_t turns;    /* number of sets so far */
+    tg_names keys; /* records: setting */
+    int64_t turns; /* number of sets so far */
 };
+
+/* NULL outside 0 .. count - 1. */
+static setting *item_at(const tg_settings *settings, int64_t index) {
+    return settings ? tg_names_record(&settings->keys, index) : NULL;
+}
 
 void tg_text_add(tg_text *text, const char *bytes, size_t length) {
     if (text->length < text->capacity) {
@@ -160,11 +163,8 @@ static char *proper_value(tg_context *ctx, const char *value) {
 
 tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
     TG_NEED_OUT(ctx, out, ctx);
-    tg_settings *settings = NULL;
-    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, settings, 1));
-    settings->ctx = ctx;
-    settings->keys.ctx = ctx;
-    *out = settings;
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    **out = (tg_settings){.ctx = ctx, .keys = {.ctx = ctx, .record_bytes = sizeof(setting)}};
     return TG_OK;
 }
 
@@ -175,7 +175,7 @@ tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings
     for (int64_t i = 0; i < tg_settings_count(from); i++) {
         TG_TRY(tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
                                tg_settings_origin(from, i)));
-        (*out)->items[i].turn = from->items[i].turn;
+        item_at(*out, i)->turn = item_at(from, i)->turn;
     }
     (*out)->turns = from->turns;
     return TG_OK;
@@ -191,7 +191,7 @@ static size_t source_length(const char *origin) {
 }
 
 bool tg_settings_outdoes(const tg_settings *settings, int64_t later, int64_t earlier) {
-    const setting *a = &settings->items[later], *b = &settings->items[earlier];
+    const setting *a = item_at(settings, later), *b = item_at(settings, earlier);
     const size_t length = source_length(a->origin);
     const bool same_source =
         length == source_length(b->origin) && strncmp(a->origin, b->origin, length) == 0;
@@ -204,18 +204,15 @@ void tg_settings_destroy(tg_settings **settings) {
     }
     tg_settings *s = *settings;
     for (int64_t i = 0; i < s->keys.count; i++) {
-        TG_FREE(s->ctx, s->items[i].value);
-        TG_FREE(s->ctx, s->items[i].origin);
+        tg_mem_free(s->ctx, item_at(s, i)->value);
+        tg_mem_free(s->ctx, item_at(s, i)->origin);
     }
     tg_names_clear(&s->keys);
-    TG_FREE(s->ctx, s->items);
-    tg_mem_free(s->ctx, s);
-    *settings = NULL;
+    TG_FREE(s->ctx, *settings);
 }
 
 /* A key is one or more words joined by dots: "opt.rank". */
 static tg_status check_key(tg_context *ctx, const char *key, const char *origin) {
-    char quoted[TG_QUOTE];
     const char *wrong = NULL;
     int depth = 1;
     const size_t length = key ? strlen(key) : 0;
@@ -233,30 +230,18 @@ static tg_status check_key(tg_context *ctx, const char *key, const char *origin)
             : !tg_utf8_is_valid(key)    ? "is not UTF-8"
                                         : wrong;
     return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin,
-                           tg_quote(key ? key : "", quoted), wrong)
+                           TG_QUOTED(key ? key : ""), wrong)
                  : TG_OK;
 }
 
 static tg_status check_value(tg_context *ctx, const char *key, const char *value,
                              const char *origin) {
-    char quoted[TG_QUOTE];
     const char *wrong = !value                               ? "has no value"
                         : strlen(value) >= TG_SETTINGS_VALUE ? "has a value of 64 KiB or more"
                         : !tg_utf8_is_valid(value)           ? "has a value that is not UTF-8"
                                                              : NULL;
-    return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin, tg_quote(key, quoted),
-                           wrong)
+    return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin, TG_QUOTED(key), wrong)
                  : TG_OK;
-}
-
-/* Makes room for one more. */
-static tg_status reserve(tg_settings *settings) {
-    if (settings->keys.count >= TG_SETTINGS_COUNT) {
-        return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
-                       TG_SETTINGS_COUNT);
-    }
-    return tg_mem_grow(settings->ctx, &settings->items, sizeof *settings->items,
-                       settings->keys.count, 1, &settings->capacity);
 }
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,
@@ -272,16 +257,16 @@ tg_status tg_settings_set(tg_settings *settings, const char *key, const char *va
     item.value = proper_value(ctx, value);
     item.origin = tg_mem_strdup(ctx, origin);
     TG_TRY(item.value && item.origin ? TG_OK : TG_E_MEMORY);
-    const int64_t found = tg_names_find(&settings->keys, key);
-    if (found >= 0) {
-        TG_FREE(ctx, settings->items[found].value);
-        TG_FREE(ctx, settings->items[found].origin);
-        settings->items[found] = item;
+    setting *found = item_at(settings, tg_names_find(&settings->keys, key));
+    if (found) {
+        TG_FREE(ctx, found->value);
+        TG_FREE(ctx, found->origin);
+        *found = item;
         return TG_OK;
     }
-    TG_TRY(reserve(settings));
-    TG_TRY(tg_names_add(&settings->keys, "setting", key));
-    settings->items[settings->keys.count - 1] = item;
+    TG_TRY(settings->keys.count < TG_SETTINGS_COUNT
+               ? tg_names_add(&settings->keys, "setting", key, &item)
+               : tg_fail(ctx, TG_E_CONFIG, "there are more than %d settings", TG_SETTINGS_COUNT));
     return TG_OK;
 fail:
     TG_FREE(ctx, item.value);
@@ -301,20 +286,18 @@ const char *tg_settings_get(const tg_settings *settings, const char *key) {
     return tg_settings_value(settings, tg_settings_find(settings, key));
 }
 
-static bool is_inside(const tg_settings *settings, int64_t index) {
-    return index >= 0 && index < tg_settings_count(settings);
-}
-
 const char *tg_settings_key(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->keys.items[index] : NULL;
+    return settings ? tg_names_item(&settings->keys, index) : NULL;
 }
 
 const char *tg_settings_value(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->items[index].value : NULL;
+    const setting *item = item_at(settings, index);
+    return item ? item->value : NULL;
 }
 
 const char *tg_settings_origin(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->items[index].origin : NULL;
+    const setting *item = item_at(settings, index);
+    return item ? item->origin : NULL;
 }
 
 /* ---- writing ---- */
@@ -388,7 +371,7 @@ static void write_section(const tg_settings *settings, tg_text *out, int64_t fir
             end += 1 + strcspn(key + end + 1, ".");
         }
         if (key[end] == '\0') {
-            write_line(out, depth, key + prefix, end - prefix, settings->items[i].value);
+            write_line(out, depth, key + prefix, end - prefix, item_at(settings, i)->value);
         } else if (!has_prefix(settings, i, key, end + 1)) {
             write_line(out, depth, key + prefix, end - prefix, NULL);
             write_section(settings, out, i, end + 1, depth + 1);

@@ -45,7 +45,7 @@ dataset() { # dataset <name> <entry ..>: a frame with both
     entry "$@"
     printf '%s\0\0' "$name"
 }
-hello() { frame 0 2 0; }
+hello() { frame 0 3 0; }
 size=$(stat -c %s h5py.h5)
 
 # lie <what it is> <text of the error>: the bytes come from the standard input.
