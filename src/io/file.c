@@ -319,6 +319,18 @@ void tg_atomic_abort(tg_atomic_file *file) {
     }
 }
 
+tg_status tg_atomic_write_file(tg_context *ctx, const char *path, const tg_piece *pieces,
+                               int count) {
+    tg_atomic_file file = {.fd = -1};
+    tg_status status = tg_atomic_open(ctx, path, &file);
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = tg_atomic_write(&file, pieces[i].bytes, pieces[i].size);
+    }
+    status = status == TG_OK ? tg_atomic_commit(&file) : status;
+    tg_atomic_abort(&file);
+    return status;
+}
+
 void tg_atomic_sweep(const char *folder) {
     DIR *dir = opendir(folder);
     if (!dir) {

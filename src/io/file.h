@@ -78,6 +78,15 @@ tg_status tg_atomic_commit(tg_atomic_file *file);
 /* Removes the temporary file; does nothing after a commit. */
 void tg_atomic_abort(tg_atomic_file *file);
 
+/* A whole file of `count` pieces. */
+typedef struct tg_piece {
+    const void *bytes;
+    size_t size;
+} tg_piece;
+
+TG_NODISCARD tg_status tg_atomic_write_file(tg_context *ctx, const char *path,
+                                            const tg_piece *pieces, int count);
+
 /* Removes the temporary files in a folder whose processes were killed. */
 void tg_atomic_sweep(const char *folder);
 

@@ -367,8 +367,6 @@ static size_t format_header(const tg_tensor *tensor, const char *code, char text
 
 tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tensor) {
     TG_NEED(ctx, ctx, path, tensor);
-    tg_status status = TG_OK;
-    tg_atomic_file file = {.fd = -1};
     char text[512];
     const char *code = NULL;
     for (int i = 0; i < TYPES; i++) {
@@ -383,13 +381,7 @@ tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tenso
     if (tensor->place != TG_HOST || numel < 0 || (numel > 0 && !tensor->data)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "%s: the tensor is not in host memory", path);
     }
-    const size_t length = format_header(tensor, code, text);
-    TG_TRY(tg_atomic_open(ctx, path, &file));
-    TG_TRY(tg_atomic_write(&file, text, length));
-    TG_TRY(tg_atomic_write(&file, tensor->data, tg_tensor_bytes(tensor)));
-    TG_TRY(tg_atomic_commit(&file));
-    return TG_OK;
-fail:
-    tg_atomic_abort(&file);
-    return status;
+    const tg_piece pieces[] = {{text, format_header(tensor, code, text)},
+                               {tensor->data, tg_tensor_bytes(tensor)}};
+    return tg_atomic_write_file(ctx, path, pieces, 2);
 }

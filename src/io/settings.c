@@ -143,18 +143,23 @@ static const char *copy_list(tg_text *out, const char *at, int depth) {
     return at + 1;
 }
 
+/* copy_list of a whole value; false if it is not such a list. */
+static bool copy_value(tg_text *out, const char *value) {
+    const char *start = skip_blanks(value);
+    const char *end = *start == '[' ? copy_list(out, start, 0) : NULL;
+    return end && *skip_blanks(end) == '\0';
+}
+
 /* Normalizes a list; copies any other value. */
 static char *proper_value(tg_context *ctx, const char *value) {
-    const char *start = skip_blanks(value);
     tg_text list = {0};
-    const char *end = *start == '[' ? copy_list(&list, start, 0) : NULL;
-    if (!end || *skip_blanks(end) != '\0') {
+    if (!copy_value(&list, value)) {
         return tg_mem_strdup(ctx, value);
     }
     list = (tg_text){.capacity = list.length + 1};
     list.bytes = tg_mem_alloc(ctx, TG_MEM_OTHER, list.capacity, 1);
     if (list.bytes) {
-        copy_list(&list, start, 0);
+        copy_value(&list, value);
     }
     return list.bytes;
 }
@@ -302,22 +307,6 @@ const char *tg_settings_origin(const tg_settings *settings, int64_t index) {
 
 /* ---- writing ---- */
 
-/* Whether the value is a normalized list of plain words, which needs no quotes. */
-static bool is_proper_list(const char *value) {
-    tg_text ignored = {0};
-    const char *end = value[0] == '[' ? copy_list(&ignored, value, 0) : NULL;
-    if (!end || *end != '\0') {
-        return false;
-    }
-    for (const char *c = value; *c; c++) { /* blanks: one space after each comma */
-        const bool is_blank = *c == ' ' || *c == '\t';
-        if (is_blank != (c > value && c[-1] == ',') || *c == '\t') {
-            return false;
-        }
-    }
-    return true;
-}
-
 static void write_line(tg_text *out, int depth, const char *key, size_t key_length,
                        const char *value) {
     for (int i = 0; i < depth; i++) {
@@ -326,12 +315,10 @@ static void write_line(tg_text *out, int depth, const char *key, size_t key_leng
     tg_text_add_word(out, key, key_length);
     tg_text_add(out, ":", 1);
     if (value) {
+        tg_text ignored = {0};
+        const bool is_list = copy_value(&ignored, value); /* which needs no quotes */
         tg_text_add(out, " ", 1);
-        if (is_proper_list(value)) {
-            tg_text_add(out, value, strlen(value));
-        } else {
-            tg_text_add_word(out, value, strlen(value));
-        }
+        (is_list ? tg_text_add : tg_text_add_word)(out, value, strlen(value));
     }
     tg_text_add(out, "\n", 1);
 }
@@ -392,17 +379,11 @@ size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity
 
 tg_status tg_settings_write_yaml(tg_context *ctx, const char *path, const tg_settings *settings) {
     TG_NEED(ctx, ctx, path, settings);
-    tg_status status = TG_OK;
     char *text = NULL;
-    tg_atomic_file file = {.fd = -1};
     const size_t length = tg_settings_text(settings, NULL, 0);
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
     tg_settings_text(settings, text, length + 1);
-    TG_TRY(tg_atomic_open(ctx, path, &file));
-    TG_TRY(tg_atomic_write(&file, text, length));
-    TG_TRY(tg_atomic_commit(&file));
-fail:
-    tg_atomic_abort(&file);
+    const tg_status status = tg_atomic_write_file(ctx, path, &(tg_piece){text, length}, 1);
     TG_FREE(ctx, text);
     return status;
 }

@@ -473,14 +473,6 @@ tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, i
 }
 
 tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver) {
-    *solver = tg_mem_calloc(setup->ctx, TG_MEM_WORKSPACE, 1, pde->solver_bytes);
+    *solver = tg_pool_alloc(setup->pool, 1, pde->solver_bytes, NULL);
     return *solver ? pde->open(setup, *solver) : TG_E_MEMORY;
-}
-
-void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver) {
-    if (*solver) {
-        pde->close(*solver);
-        tg_mem_free(ctx, *solver);
-        *solver = NULL;
-    }
 }

@@ -127,7 +127,7 @@ const tg_pde tg_pde_kolmogorov = {
     .n_test = 279,
     .resolution = 1024,
     .min_resolution = 1,
-    TG_PDE_SOLVER(tg_flow_solver, tg_flow_solver_close),
+    TG_PDE_SOLVER(tg_flow_solver),
     .on_device = true,
     .trajectory = &trajectory,
 };

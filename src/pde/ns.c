@@ -121,7 +121,7 @@ const tg_pde tg_pde_ns = {
     .n_test = 2000,
     .resolution = 128,
     .min_resolution = 1,
-    TG_PDE_SOLVER(tg_flow_solver, tg_flow_solver_close),
+    TG_PDE_SOLVER(tg_flow_solver),
     .batch = batch,
     .samples = samples,
     .on_device = true,

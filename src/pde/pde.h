@@ -23,10 +23,10 @@ enum {
     TG_SETTING_ROW(type, config, field, low, high, help)
 #define TG_PDE_GRID(usual)                                                                         \
     TG_PDE_ROW(INT64, grid, 0, TG_PDE_MAX_GRID, "points solved on; 0: " usual " or finest used")
-#define TG_PDE_SOLVER(solver, end)                                                                 \
+#define TG_PDE_SOLVER(solver)                                                                      \
     .config_bytes = sizeof(config), .defaults = &defaults, .params = params,                       \
     .param_count = sizeof params / sizeof params[0], .prepare = prepare,                           \
-    .solver_bytes = sizeof(solver), .open = open_solver, .close = (end)
+    .solver_bytes = sizeof(solver), .open = open_solver
 
 /* One sample at one resolution N, in the stored layout. */
 typedef struct tg_pde_view {
@@ -41,9 +41,9 @@ static inline float *tg_pde_frame(const tg_pde_view *view, int64_t frame, int64_
 }
 
 /* The setup of a solver. It belongs to one thread, with a context and a backend for it alone, and
- * owns its buffers, so that a sample allocates nothing. */
+ * takes all memory from the pool when it is opened, so that a sample allocates nothing. */
 typedef struct tg_pde_setup {
-    tg_context *ctx;
+    tg_pool *pool;
     tg_backend *be;     /* on the host; be->threads is the number of threads it may use */
     tg_backend *device; /* makes the samples; NULL: the host does */
     int64_t batch;      /* samples per call, at least 1 */
@@ -96,7 +96,6 @@ typedef struct tg_pde {
 
     size_t solver_bytes;
     tg_status (*open)(const tg_pde_setup *setup, void *solver); /* zero-initialised */
-    void (*close)(void *solver);                                /* accepts a partly opened solver */
     /* One of the next three: a sample at a time, several at once, or a flow in time. */
     /* Fills x and y of every view. */
     tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
@@ -119,9 +118,8 @@ TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_p
 TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config,
                                   const char *name, const char *value);
 
-/* A solver; close it even if opening failed. */
+/* A solver in the setup's pool. */
 TG_NODISCARD tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver);
-void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver); /* *solver may be NULL */
 
 /* Chooses the solver's grid if it is 0: `usual` or the finest resolution, whichever is larger.
  * Fewer points than `least` or the finest resolution are an error. */

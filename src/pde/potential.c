@@ -41,20 +41,16 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
 }
 
 typedef struct solver {
-    config config;
+    const config *config;
     int views;
     tg_body_flow *flow;
 } solver;
 
-static void close_solver(void *handle) {
-    tg_body_flow_destroy(&((solver *)handle)->flow);
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     solver *s = handle;
-    s->config = *(const config *)setup->config;
+    s->config = setup->config;
     s->views = setup->views;
-    return tg_body_flow_create(setup->ctx, (int)s->config.order, &s->flow);
+    return tg_body_flow_create(setup->pool, (int)s->config->order, &s->flow);
 }
 
 /* Direction i of n that cover the sphere evenly and avoid the poles. */
@@ -69,7 +65,7 @@ static void direction(int64_t i, int64_t n, double w[3]) {
  * are scaled to. Degrees 0 (a change of the axes) and 1 (a shift of the body) stay 0. */
 static tg_body draw(const solver *s, const tg_field_key *key) {
     enum { AXES = 0, HEIGHT = 3, BUMPS = 16, DIRECTIONS = 400 };
-    const config *c = &s->config;
+    const config *c = s->config;
     const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
     tg_body body = {.degree = (int)c->degree};
     double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], most = 0.0;
@@ -134,6 +130,6 @@ const tg_pde tg_pde_potential = {
     .n_test = 40,
     .resolution = 1000,
     .min_resolution = 1,
-    TG_PDE_SOLVER(solver, close_solver),
+    TG_PDE_SOLVER(solver),
     .sample = make_sample,
 };

@@ -10,6 +10,7 @@
 /* Its context has separate error text and shares the ledger, which is thread-safe. */
 typedef struct worker {
     tg_context ctx;
+    tg_pool pool;
     tg_backend *be, *device; /* device: NULL if there is none */
     void *solver;
     int64_t *sample;    /* (batch) numbers of the samples in work */
@@ -39,41 +40,28 @@ typedef struct job {
 
 /* ---- workers ---- */
 
-static void close_worker(const job *j, worker *w) {
-    tg_pde_close(j->g->pde, &w->ctx, &w->solver);
-    for (int64_t i = 0; w->views && i < j->batch * j->views; i++) {
-        tg_mem_free(&w->ctx, w->views[i].x);
-        tg_mem_free(&w->ctx, w->views[i].y);
-    }
-    tg_mem_free(&w->ctx, w->views);
-    tg_mem_free(&w->ctx, w->keys);
-    tg_mem_free(&w->ctx, w->sample);
-    tg_backend_close(&w->device);
-    tg_backend_close(&w->be);
-}
-
 static tg_status open_worker(const job *j, worker *w) {
     tg_status status = TG_OK;
     const tg_context *ctx = j->g->ctx;
-    const tg_pde *pde = j->g->pde;
     w->ctx = (tg_context){.config = ctx->config,
                           .threads = tg_gen_device(j->g) ? ctx->threads : 1,
                           .ledger = ctx->ledger};
     w->ctx.config.log = NULL; /* only the caller's thread may log */
     TG_TRY(tg_gen_open_backends(j->g, &w->ctx, &w->be, &w->device));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->sample, j->batch));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->keys, j->batch));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->views, j->batch * j->views));
+    w->pool.ctx = &w->ctx;
+    TG_TRY(TG_POOL(&w->pool, w->sample, j->batch));
+    TG_TRY(TG_POOL(&w->pool, w->keys, j->batch));
+    TG_TRY(TG_POOL(&w->pool, w->views, j->batch * j->views));
     for (int64_t i = 0; i < j->batch * j->views; i++) {
         tg_pde_view *view = &w->views[i];
         const int64_t n = j->resolution[i % j->views];
         view->resolution = n;
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->x, tg_gen_floats(j->g, TG_SAMPLE_X, n)));
+        TG_TRY(TG_POOL(&w->pool, view->x, tg_gen_floats(j->g, TG_SAMPLE_X, n)));
         if (j->g->frames == 0) {
-            TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->y, tg_gen_floats(j->g, TG_SAMPLE_Y, n)));
+            TG_TRY(TG_POOL(&w->pool, view->y, tg_gen_floats(j->g, TG_SAMPLE_Y, n)));
         }
     }
-    const tg_pde_setup setup = {.ctx = &w->ctx,
+    const tg_pde_setup setup = {.pool = &w->pool,
                                 .be = w->be,
                                 .device = w->device,
                                 .batch = j->batch,
@@ -81,7 +69,7 @@ static tg_status open_worker(const job *j, worker *w) {
                                 .views = j->views,
                                 .resolution = j->resolution,
                                 .frames = j->g->frames};
-    TG_TRY(tg_pde_open(pde, &setup, &w->solver));
+    TG_TRY(tg_pde_open(j->g->pde, &setup, &w->solver));
     return TG_OK;
 fail:
     return tg_fail(j->g->ctx, status, "%s", tg_context_error(&w->ctx));
@@ -97,7 +85,9 @@ static tg_status open_workers(job *j) {
 
 static void close_workers(job *j) {
     for (int i = 0; j->worker && i < j->workers; i++) {
-        close_worker(j, &j->worker[i]);
+        tg_pool_clear(&j->worker[i].pool);
+        tg_backend_close(&j->worker[i].device);
+        tg_backend_close(&j->worker[i].be);
     }
     TG_FREE(j->g->ctx, j->worker);
 }

@@ -55,6 +55,7 @@ typedef struct batch {
 typedef struct flow {
     tg_generator *g;
     tg_gen_run *run;
+    tg_pool pool;
     tg_backend *be, *device;
     void *solver;
     char *path;         /* of the state */
@@ -96,7 +97,7 @@ static void add_stretch(flow *w, int64_t trajectory, int64_t pair, int64_t count
 static tg_status plan_stretches(flow *w) {
     const int64_t trajectories = w->g->pace.trajectories, shared = tg_gen_shared_pairs(w->g);
     const int64_t test = w->g->pace.shuffled ? 0 : w->g->samples[TG_SPLIT_TEST];
-    TG_CALL(TG_NEW(w->g->ctx, TG_MEM_OTHER, w->stretches, trajectories + 1));
+    TG_CALL(TG_POOL(&w->pool, w->stretches, trajectories + 1));
     for (int64_t t = 0; t < trajectories; t++) {
         const int64_t first = shared * t / trajectories;
         add_stretch(w, t, first, shared * (t + 1) / trajectories - first);
@@ -145,8 +146,6 @@ static void set_place(flow *w, int64_t trajectory, int64_t frame) {
 /* ---- the state on disk ---- */
 
 static tg_status save_state(const flow *w) {
-    tg_status status = TG_OK;
-    tg_atomic_file file = {.fd = -1};
     size_t bytes = 0;
     const void *state = w->g->pde->trajectory->state(w->solver, &bytes);
     header h = {.fingerprint = w->g->fingerprint,
@@ -155,14 +154,8 @@ static tg_status save_state(const flow *w) {
                 .bytes = bytes,
                 .checksum = tg_checksum(state, bytes)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    TG_TRY(tg_atomic_open(w->g->ctx, w->path, &file));
-    TG_TRY(tg_atomic_write(&file, &h, sizeof h));
-    TG_TRY(tg_atomic_write(&file, state, bytes));
-    TG_TRY(tg_atomic_commit(&file));
-    return TG_OK;
-fail:
-    tg_atomic_abort(&file);
-    return status;
+    const tg_piece pieces[] = {{&h, sizeof h}, {state, bytes}};
+    return tg_atomic_write_file(w->g->ctx, w->path, pieces, 2);
 }
 
 /* Whether a state of this trajectory, at a frame not after `latest`, was found and loaded into the
@@ -355,13 +348,13 @@ static tg_status open_flow(flow *w) {
         w->views = v == w->views ? v + 1 : w->views;
     }
     for (int i = 0; i < 2 * w->views; i++) {
-        TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->batches[i % 2].field[i / 2],
-                         tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
+        TG_CALL(TG_POOL(&w->pool, w->batches[i % 2].field[i / 2],
+                        tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
     }
     w->path = tg_mem_printf(ctx, "%s/%s.state", g->folder, g->pde->name);
     TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
     TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
-    const tg_pde_setup setup = {.ctx = ctx,
+    const tg_pde_setup setup = {.pool = &w->pool,
                                 .be = w->be,
                                 .device = w->device,
                                 .batch = 1,
@@ -374,7 +367,7 @@ static tg_status open_flow(flow *w) {
 
 tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
-    flow w = {.g = g, .run = run, .writer = tg_context_branch(g->ctx)};
+    flow w = {.g = g, .run = run, .pool = {.ctx = g->ctx}, .writer = tg_context_branch(g->ctx)};
     TG_TRY(plan_stretches(&w));
     run->progress.unit = "frames";
     run->progress.total = frames_before(&w, INT64_MAX);
@@ -400,13 +393,9 @@ fail:
     if (w.has_thread) {
         pthread_join(w.thread, NULL);
     }
-    tg_pde_close(g->pde, g->ctx, &w.solver);
+    tg_pool_clear(&w.pool);
     tg_backend_close(&w.device);
     tg_backend_close(&w.be);
-    for (int i = 0; i < 2 * w.views; i++) {
-        tg_mem_free(g->ctx, w.batches[i % 2].field[i / 2]);
-    }
     tg_mem_free(g->ctx, w.path);
-    tg_mem_free(g->ctx, w.stretches);
     return status;
 }
