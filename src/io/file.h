@@ -38,6 +38,12 @@ typedef struct tg_source {
     uint64_t size;              /* bytes from there on */
 } tg_source;
 
+/* tg_fail with the label, a colon and a blank before the sentence. */
+#define tg_fail_file(source, status, ...)                                                          \
+    tg_fail_file_at((source), (status), __FILE__, __LINE__, __VA_ARGS__)
+tg_status tg_fail_file_at(const tg_source *source, tg_status status, const char *file, int line,
+                          const char *format, ...) TG_PRINTF(5, 6);
+
 tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out);
 tg_source tg_source_of_memory(tg_context *ctx, const char *label, const void *bytes, size_t size);
 void tg_source_close(tg_source *source);

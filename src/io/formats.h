@@ -184,9 +184,9 @@ typedef struct tg_pickle {
     int64_t root; /* the top-level value */
 } tg_pickle;
 
-/* `label` is for errors. Must be freed even on failure. */
-TG_NODISCARD tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes,
-                                       size_t size, tg_pickle *out);
+/* `source` is the file that has it, for errors. Must be freed even on failure. */
+TG_NODISCARD tg_status tg_pickle_parse(const tg_source *source, const void *bytes, size_t size,
+                                       tg_pickle *out);
 void tg_pickle_free(tg_pickle *pickle);
 
 #endif

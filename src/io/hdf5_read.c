@@ -219,14 +219,13 @@ static tg_status read_elements(tg_h5 *file, const char *name, const dataset *d, 
 static tg_status check_dtype(const tg_h5 *file, const char *name, const dataset *d,
                              tg_dtype dtype) {
     if (dtype != TG_F32 && dtype != TG_F64 && dtype != TG_C64 && dtype != TG_C128) {
-        return tg_fail(file->ctx, TG_E_DTYPE,
-                       "%s: dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
-                       file->path, TG_QUOTED(name), tg_dtype_name(dtype));
+        return tg_fail_file(&file->source, TG_E_DTYPE,
+                            "dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
+                            TG_QUOTED(name), tg_dtype_name(dtype));
     }
     if (tg_dtype_is_complex(dtype) != tg_dtype_is_complex(d->raw.dtype)) {
-        return tg_fail(file->ctx, TG_E_DTYPE, "%s: dataset '%s': %s cannot be read as %s",
-                       file->path, TG_QUOTED(name), tg_dtype_name(d->raw.dtype),
-                       tg_dtype_name(dtype));
+        return tg_fail_file(&file->source, TG_E_DTYPE, "dataset '%s': %s cannot be read as %s",
+                            TG_QUOTED(name), tg_dtype_name(d->raw.dtype), tg_dtype_name(dtype));
     }
     return TG_OK;
 }
@@ -234,11 +233,11 @@ static tg_status check_dtype(const tg_h5 *file, const char *name, const dataset 
 static tg_status check_justified(const tg_h5 *file, const char *name, const dataset *d) {
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->raw.shape) * tg_dtype_size(d->raw.dtype);
     if (bytes > SMALL_DATA && bytes / LARGEST_RATIO > file->source.size) {
-        return tg_fail(file->ctx, TG_E_FORMAT,
-                       "%s: dataset '%s': shape: %s of %s is more than a file of %" PRIu64
-                       " bytes can hold",
-                       file->path, TG_QUOTED(name), TG_SHAPE_TEXT(&d->raw.shape),
-                       tg_dtype_name(d->raw.dtype), file->source.size);
+        return tg_fail_file(&file->source, TG_E_FORMAT,
+                            "dataset '%s': shape: %s of %s is more than a file of %" PRIu64
+                            " bytes can hold",
+                            TG_QUOTED(name), TG_SHAPE_TEXT(&d->raw.shape),
+                            tg_dtype_name(d->raw.dtype), file->source.size);
     }
     return TG_OK;
 }
@@ -249,10 +248,10 @@ static tg_status read_parts(tg_h5 *file, const char *name, const dataset *d, con
                             void *data) {
     const int64_t numel = tg_shape_numel(&d->raw.shape), elements = parts > 0 ? numel / parts : 0;
     if (first < 0 || count < 0 || first > parts || count > parts - first) {
-        return tg_fail(file->ctx, TG_E_ARGUMENT,
-                       "%s: dataset '%s': %" PRId64 " %s from %" PRId64
-                       " on do not fit in %" PRId64,
-                       file->path, TG_QUOTED(name), count, kind, first, parts);
+        return tg_fail_file(&file->source, TG_E_ARGUMENT,
+                            "dataset '%s': %" PRId64 " %s from %" PRId64
+                            " on do not fit in %" PRId64,
+                            TG_QUOTED(name), count, kind, first, parts);
     }
     TG_CALL(check_dtype(file, name, d, dtype));
     TG_CALL(check_justified(file, name, d));

@@ -46,8 +46,7 @@ static const dataset no_dataset = {H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID
 typedef struct server {
     tg_context *ctx; /* of this process; logs to the other end */
     int fd;
-    const char *path;
-    uint64_t size; /* bytes of the file */
+    tg_source source; /* the file, closed again */
     hid_t file;
     dataset last;    /* the one read last, still open: its chunks are cached */
     char *last_name; /* NULL: none */
@@ -150,8 +149,8 @@ static void close_dataset(dataset *d) {
 static tg_status hdf5_failed(const server *s, const char *kind, const char *name,
                              const char *what) {
     char text[TG_H5_REASON];
-    return tg_fail(s->ctx, TG_E_FORMAT, "%s: %s '%s': %s: %s", s->path, kind, TG_QUOTED(name), what,
-                   tg_h5_reason(text));
+    return tg_fail_file(&s->source, TG_E_FORMAT, "%s '%s': %s: %s", kind, TG_QUOTED(name), what,
+                        tg_h5_reason(text));
 }
 
 /* Sizes of the dataspace; a null dataspace counts as 0 elements. */
@@ -168,9 +167,9 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
         return hdf5_failed(s, "dataset", name, "cannot get the shape");
     }
     if (ndim > TG_MAX_NDIM) {
-        return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': shape: expected at most %d dimensions, found %d", s->path,
-                       TG_QUOTED(name), TG_MAX_NDIM, ndim);
+        return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                            "dataset '%s': shape: expected at most %d dimensions, found %d",
+                            TG_QUOTED(name), TG_MAX_NDIM, ndim);
     }
     d->shape.ndim = ndim;
     bool fits = true;
@@ -180,8 +179,8 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
     }
     const int64_t numel = tg_shape_numel(&d->shape);
     if (!fits || numel < 0 || numel > INT64_MAX / 16) {
-        return tg_fail(s->ctx, TG_E_FORMAT, "%s: dataset '%s': shape: %s overflows", s->path,
-                       TG_QUOTED(name), tg_shape_text(&d->shape, text, sizeof text));
+        return tg_fail_file(&s->source, TG_E_FORMAT, "dataset '%s': shape: %s overflows",
+                            TG_QUOTED(name), tg_shape_text(&d->shape, text, sizeof text));
     }
     return TG_OK;
 }
@@ -192,10 +191,10 @@ static tg_status check_filters(const server *s, const char *name, const dataset 
         const H5Z_filter_t filter =
             H5Pget_filter2(d->plist, (unsigned)i, NULL, &values, NULL, 0, NULL, NULL);
         if (filter < 0 || H5Zfilter_avail(filter) <= 0) {
-            return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                           "%s: dataset '%s': compressed by filter %d, which is no part of HDF5, "
-                           "and plug-ins are not loaded; store it with gzip",
-                           s->path, TG_QUOTED(name), (int)filter);
+            return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                                "dataset '%s': compressed by filter %d, which is no part of HDF5, "
+                                "and plug-ins are not loaded; store it with gzip",
+                                TG_QUOTED(name), (int)filter);
         }
     }
     return TG_OK;
@@ -206,9 +205,8 @@ static tg_status check_dataset(const server *s, const char *name, dataset *d) {
         return hdf5_failed(s, "dataset", name, "cannot open");
     }
     if (H5Pget_external_count(d->plist) != 0 || H5Pget_layout(d->plist) == H5D_VIRTUAL) {
-        return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': data in other files is not supported", s->path,
-                       TG_QUOTED(name));
+        return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                            "dataset '%s': data in other files is not supported", TG_QUOTED(name));
     }
     TG_CALL(get_shape(s, name, d));
     return check_filters(s, name, d);
@@ -239,7 +237,9 @@ static uint64_t offset_of(const server *s, const dataset *d) {
     const haddr_t at = plain ? H5Dget_offset(d->id) : HADDR_UNDEF;
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->shape) * tg_dtype_size(d->dtype);
     H5Tclose(ours);
-    return at != HADDR_UNDEF && at <= s->size && bytes <= s->size - at ? at : TG_H5_NOWHERE;
+    return at != HADDR_UNDEF && at <= s->source.size && bytes <= s->source.size - at
+               ? at
+               : TG_H5_NOWHERE;
 }
 
 /* ---- the list ---- */
@@ -273,9 +273,9 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
         depth += *c == '/';
     }
     if (depth >= MAX_GROUP_DEPTH || !tg_utf8_is_valid(name)) {
-        v->status = tg_fail(s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, TG_QUOTED(name),
-                            depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
-                                                     : "the name is not UTF-8");
+        v->status = tg_fail_file(&s->source, TG_E_FORMAT, "object '%s': %s", TG_QUOTED(name),
+                                 depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
+                                                          : "the name is not UTF-8");
         return -1;
     }
     if (info->type != H5O_TYPE_DATASET) {
@@ -290,7 +290,7 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     H5Dclose(id);
     if (opened && !numeric) {
         tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
-               s->path, TG_QUOTED(name));
+               s->source.label, TG_QUOTED(name));
     }
     return opened && (!numeric || send_dataset(s, name, dtype)) ? 0 : -1;
 }
@@ -301,16 +301,16 @@ static tg_status open_and_list(server *s) {
     /* No file lock: it fails on some network drives, and readers need none. */
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_file_locking(access, 0, 1);
-    s->file = H5Fopen(s->path, H5F_ACC_RDONLY, access);
+    s->file = H5Fopen(s->source.label, H5F_ACC_RDONLY, access);
     tg_h5_reason(text); /* now: the next call forgets it */
     H5Pclose(access);
     if (s->file < 0) {
-        return tg_fail(s->ctx, TG_E_FORMAT, "%s: not a valid HDF5 file: %s", s->path, text);
+        return tg_fail_file(&s->source, TG_E_FORMAT, "not a valid HDF5 file: %s", text);
     }
     if (H5Ovisit(s->file, H5_INDEX_NAME, H5_ITER_INC, visit, &v) < 0) {
         return v.status != TG_OK ? v.status
-                                 : tg_fail(s->ctx, TG_E_FORMAT, "%s: cannot list the datasets: %s",
-                                           s->path, tg_h5_reason(text));
+                                 : tg_fail_file(&s->source, TG_E_FORMAT,
+                                                "cannot list the datasets: %s", tg_h5_reason(text));
     }
     return TG_OK;
 }
@@ -385,8 +385,8 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
 /* Metadata is UTF-8; text in another encoding is left out with a warning. */
 static tg_status send_text(const server *s, const char *name, const char *value) {
     if (!*name || !tg_utf8_is_valid(name) || !tg_utf8_is_valid(value)) {
-        tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out", s->path,
-               TG_QUOTED(name));
+        tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out",
+               s->source.label, TG_QUOTED(name));
         return TG_OK;
     }
     return send_frame(s, TG_H5_PAIR, TG_OK, NULL, 0, name, value) ? TG_OK : TG_E_IO;
@@ -405,10 +405,10 @@ static tg_status read_text(const server *s, const char *name, hid_t attribute, h
         return status;
     }
     size_t size = H5Tget_size(type);
-    if (size > s->size) {
-        return tg_fail(s->ctx, TG_E_FORMAT,
-                       "%s: attribute '%s': %zu bytes are more than the file has", s->path,
-                       TG_QUOTED(name), size);
+    if (size > s->source.size) {
+        return tg_fail_file(&s->source, TG_E_FORMAT,
+                            "attribute '%s': %zu bytes are more than the file has", TG_QUOTED(name),
+                            size);
     }
     TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, text, size + 1));
     if (H5Aread(attribute, type, text) < 0) {
@@ -474,8 +474,8 @@ static tg_status answer_meta(server *s) {
     hsize_t at = 0;
     if (H5Aiterate2(s->file, H5_INDEX_NAME, H5_ITER_INC, &at, visit_attribute, &v) < 0 &&
         v.status == TG_OK) {
-        v.status = tg_fail(s->ctx, TG_E_FORMAT, "%s: cannot list the attributes: %s", s->path,
-                           tg_h5_reason(text));
+        v.status = tg_fail_file(&s->source, TG_E_FORMAT, "cannot list the attributes: %s",
+                                tg_h5_reason(text));
     }
     return v.status;
 }
@@ -513,9 +513,8 @@ static bool answer(server *s) {
 }
 
 int tg_h5_serve(int fd, const char *path) {
-    server s = {.fd = fd, .path = path, .file = H5I_INVALID_HID, .last = no_dataset};
+    server s = {.fd = fd, .file = H5I_INVALID_HID, .last = no_dataset};
     tg_context_config config = tg_context_config_default();
-    tg_source source = {.fd = -1};
     config.threads = 1;
     config.log = log_to_other_end;
     config.log_user = &s;
@@ -527,9 +526,8 @@ int tg_h5_serve(int fd, const char *path) {
         tg_context_create(&config, &s.ctx) != TG_OK) {
         return 1;
     }
-    tg_status status = tg_source_open(s.ctx, path, &source);
-    s.size = source.size;
-    tg_source_close(&source);
+    tg_status status = tg_source_open(s.ctx, path, &s.source);
+    tg_source_close(&s.source);
     if (status == TG_OK) {
         status = open_and_list(&s);
     }

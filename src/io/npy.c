@@ -43,8 +43,7 @@ typedef struct npy_header {
 /* ---- parsing the header ---- */
 
 typedef struct parser {
-    tg_context *ctx;
-    const char *label;
+    const tg_source *source;
     const char *at, *end; /* the rest of the header */
 } parser;
 
@@ -71,8 +70,8 @@ static tg_status unexpected(parser *p, const char *field, const char *expected) 
     const size_t shown = left < 24 ? left : 24;
     memcpy(rest, p->at, shown);
     rest[shown] = '\0';
-    return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s: expected %s, found '%s'", p->label,
-                   field, expected, TG_QUOTED(rest));
+    return tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s: expected %s, found '%s'", field,
+                        expected, TG_QUOTED(rest));
 }
 
 /* A Python string without escapes. */
@@ -98,8 +97,8 @@ static tg_status parse_descr(parser *p, npy_header *header) {
     char word[LARGEST_WORD];
     skip_space(p);
     if (p->at < p->end && *p->at == '[') {
-        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                       "%s: npy header: descr: structured dtypes are not supported", p->label);
+        return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                            "npy header: descr: structured dtypes are not supported");
     }
     TG_CALL(parse_string(p, "descr", word));
     const bool has_order = word[0] != '\0' && strchr("<>|=", word[0]) != NULL;
@@ -111,21 +110,20 @@ static tg_status parse_descr(parser *p, npy_header *header) {
         header->array.dtype = types[i].dtype;
         header->array.is_swapped = word[0] == '>';
         if (word[0] == '|' && tg_dtype_size(header->array.dtype) > 1) {
-            return tg_fail(p->ctx, TG_E_FORMAT,
-                           "%s: npy header: descr: expected a byte order ('<' or '>'), found '%s'",
-                           p->label, word);
+            return tg_fail_file(p->source, TG_E_FORMAT,
+                                "npy header: descr: expected a byte order ('<' or '>'), found '%s'",
+                                word);
         }
         return TG_OK;
     }
     if (code[0] == 'O') {
-        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                       "%s: npy header: descr: arrays of Python objects are not supported",
-                       p->label);
+        return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                            "npy header: descr: arrays of Python objects are not supported");
     }
-    return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                   "%s: npy header: descr: expected a bool, integer, float or complex type of "
-                   "1 to 16 bytes, found '%s'",
-                   p->label, TG_QUOTED(word));
+    return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                        "npy header: descr: expected a bool, integer, float or complex type of "
+                        "1 to 16 bytes, found '%s'",
+                        TG_QUOTED(word));
 }
 
 static tg_status parse_order(parser *p, npy_header *header) {
@@ -176,17 +174,18 @@ static tg_status parse_shape(parser *p, npy_header *header) {
             return unexpected(p, "shape", "',' or ')'");
         }
         if (shape->ndim == TG_MAX_NDIM) {
-            return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                           "%s: npy header: shape: expected at most %d dimensions, found more",
-                           p->label, TG_MAX_NDIM);
+            return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                                "npy header: shape: expected at most %d dimensions, found more",
+                                TG_MAX_NDIM);
         }
         TG_CALL(parse_size(p, &shape->dim[shape->ndim]));
         shape->ndim++;
         has_comma = take(p, ',');
     }
     if (shape->ndim == 1 && !has_comma) { /* "(3)" is a number in Python, not a tuple */
-        return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: shape: expected a tuple, found (%lld)",
-                       p->label, (long long)shape->dim[0]);
+        return tg_fail_file(p->source, TG_E_FORMAT,
+                            "npy header: shape: expected a tuple, found (%lld)",
+                            (long long)shape->dim[0]);
     }
     return TG_OK;
 }
@@ -207,14 +206,14 @@ static tg_status parse_entry(parser *p, npy_header *header) {
             continue;
         }
         if (*fields[i].seen) {
-            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s appears twice", p->label, key);
+            return tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s appears twice", key);
         }
         *fields[i].seen = true;
         return take(p, ':') ? fields[i].parse(p, header) : unexpected(p, key, "':'");
     }
-    return tg_fail(p->ctx, TG_E_FORMAT,
-                   "%s: npy header: expected the keys descr, fortran_order and shape, found '%s'",
-                   p->label, TG_QUOTED(key));
+    return tg_fail_file(p->source, TG_E_FORMAT,
+                        "npy header: expected the keys descr, fortran_order and shape, found '%s'",
+                        TG_QUOTED(key));
 }
 
 static tg_status parse_header(parser *p, npy_header *header) {
@@ -238,9 +237,8 @@ static tg_status parse_header(parser *p, npy_header *header) {
                           : !header->has_order ? "fortran_order"
                           : !header->has_shape ? "shape"
                                                : NULL;
-    return missing
-               ? tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s is missing", p->label, missing)
-               : TG_OK;
+    return missing ? tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s is missing", missing)
+                   : TG_OK;
 }
 
 /* ---- reading ---- */
@@ -251,32 +249,33 @@ static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     unsigned char start[12];
     char *text = NULL;
     if (source->size < 10) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: an npy file has 10 bytes or more, this one has %llu",
-                       source->label, (unsigned long long)source->size);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "an npy file has 10 bytes or more, this one has %llu",
+                            (unsigned long long)source->size);
     }
     TG_TRY(tg_source_read(source, 0, start, 10));
     if (memcmp(start, magic, sizeof magic) != 0) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: not an npy file: it does not begin with \\x93NUMPY",
-                       source->label);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "not an npy file: it does not begin with \\x93NUMPY");
     }
     if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "%s: npy version: expected 1.0, 2.0 or 3.0, found %d.%d", source->label,
-                       start[6], start[7]);
+        return tg_fail_file(source, TG_E_UNSUPPORTED,
+                            "npy version: expected 1.0, 2.0 or 3.0, found %d.%d", start[6],
+                            start[7]);
     }
     const size_t prefix = start[6] == 1 ? 10 : 12;
     TG_TRY(tg_source_read(source, 0, start, prefix));
     const uint32_t length = (uint32_t)tg_get_number(start + 8, (int)prefix - 8);
     const uint64_t limit = source->size - prefix;
     if (length > limit || length > LARGEST_HEADER) {
-        return tg_fail(
-            ctx, TG_E_FORMAT, "%s: npy header length: expected at most %llu bytes, found %u",
-            source->label, (unsigned long long)(limit < LARGEST_HEADER ? limit : LARGEST_HEADER),
-            (unsigned)length);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "npy header length: expected at most %llu bytes, found %u",
+                            (unsigned long long)(limit < LARGEST_HEADER ? limit : LARGEST_HEADER),
+                            (unsigned)length);
     }
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, (size_t)length + 1));
     TG_TRY(tg_source_read(source, prefix, text, length));
-    parser p = {.ctx = ctx, .label = source->label, .at = text, .end = text + length};
+    parser p = {.source = source, .at = text, .end = text + length};
     npy_header header = {0};
     TG_TRY(parse_header(&p, &header));
     *array = header.array;
@@ -294,14 +293,14 @@ static tg_status check_size(const tg_source *source, uint64_t size, const tg_raw
     const uint64_t found = size - array->offset;
     tg_shape_text(&array->shape, text, sizeof text);
     if (numel < 0 || numel > INT64_MAX / element) {
-        return tg_fail(source->ctx, TG_E_FORMAT, "%s: npy header: shape: %s of %s overflows",
-                       source->label, text, tg_dtype_name(array->dtype));
+        return tg_fail_file(source, TG_E_FORMAT, "npy header: shape: %s of %s overflows", text,
+                            tg_dtype_name(array->dtype));
     }
     if ((uint64_t)(numel * element) != found) {
-        return tg_fail(source->ctx, TG_E_FORMAT,
-                       "%s: npy data: expected %lld bytes for %s of %s, found %llu", source->label,
-                       (long long)(numel * element), text, tg_dtype_name(array->dtype),
-                       (unsigned long long)found);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "npy data: expected %lld bytes for %s of %s, found %llu",
+                            (long long)(numel * element), text, tg_dtype_name(array->dtype),
+                            (unsigned long long)found);
     }
     return TG_OK;
 }

@@ -50,7 +50,7 @@ enum { KNOWN = sizeof known / sizeof known[0] };
 
 typedef struct machine {
     tg_pickle *p;
-    const char *label;
+    const tg_source *source;
     const unsigned char *at, *end;
     int64_t *stack;
     int64_t depth, stack_capacity;
@@ -61,7 +61,7 @@ typedef struct machine {
 /* ---- values ---- */
 
 static tg_status refuse(const machine *m, const char *what) {
-    return tg_fail(m->p->ctx, TG_E_FORMAT, "%s: damaged pickle: %s", m->label, what);
+    return tg_fail_file(m->source, TG_E_FORMAT, "damaged pickle: %s", what);
 }
 
 static tg_status push_number(machine *m, int64_t value) {
@@ -249,10 +249,10 @@ static tg_status push_global(machine *m, const char *module, const char *name) {
             return push_kind(m, TG_PICKLE_GLOBAL, i);
         }
     }
-    return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
-                   "%s: it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
-                   "read, and no code is run (save plain tensors, or use safetensors)",
-                   m->label, TG_QUOTED(module), TG_QUOTED(name));
+    return tg_fail_file(m->source, TG_E_UNSUPPORTED,
+                        "it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
+                        "read, and no code is run (save plain tensors, or use safetensors)",
+                        TG_QUOTED(module), TG_QUOTED(name));
 }
 
 /* A line of the pickle, as text. */
@@ -353,9 +353,9 @@ static bool is_lazy_view(const tg_pickle *p, const tg_pickle_value *args) {
 }
 
 static tg_status refuse_view(const machine *m, const char *kind, const char *instead) {
-    return tg_fail(m->p->ctx, TG_E_FORMAT,
-                   "%s: a tensor is %s, which is not stored as it reads: save its %s", m->label,
-                   kind, instead);
+    return tg_fail_file(m->source, TG_E_FORMAT,
+                        "a tensor is %s, which is not stored as it reads: save its %s", kind,
+                        instead);
 }
 
 /* _rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks, flags) */
@@ -538,19 +538,19 @@ static tg_status step(machine *m, unsigned char opcode) {
     case 'b':
         return drop_attributes(m);
     default:
-        return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
-                       "%s: opcode 0x%02x of its pickle builds something other than tensors, "
-                       "numbers, texts, lists and dicts",
-                       m->label, opcode);
+        return tg_fail_file(m->source, TG_E_UNSUPPORTED,
+                            "opcode 0x%02x of its pickle builds something other than tensors, "
+                            "numbers, texts, lists and dicts",
+                            opcode);
     }
 }
 
-tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
-                          tg_pickle *out) {
+tg_status tg_pickle_parse(const tg_source *source, const void *bytes, size_t size, tg_pickle *out) {
+    tg_context *ctx = source->ctx;
     tg_status status = TG_OK;
     *out = (tg_pickle){.ctx = ctx, .root = -1};
     const unsigned char *start = bytes;
-    machine m = {.p = out, .label = label, .at = start, .end = start + size};
+    machine m = {.p = out, .source = source, .at = start, .end = start + size};
     TG_TRY(push_kind(&m, TG_PICKLE_MARK, 0)); /* value 0 represents all marks */
     m.depth = 0;
     while (out->root < 0) {

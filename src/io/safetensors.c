@@ -58,27 +58,25 @@ static tg_status bad_field(const reader *r, const char *name, const char *field,
                                 : strlen(text);
     const bool fits = length > 0 && length < sizeof text;
     text[fits ? length : 0] = '\0';
-    return tg_fail(r->source->ctx, TG_E_FORMAT, "%s: tensor '%s': %s: expected %s, found %s",
-                   r->source->label, TG_QUOTED(name), field, expected,
-                   fits ? TG_QUOTED(text) : "something longer");
+    return tg_fail_file(r->source, TG_E_FORMAT, "tensor '%s': %s: expected %s, found %s",
+                        TG_QUOTED(name), field, expected,
+                        fits ? TG_QUOTED(text) : "something longer");
 }
 
 static tg_status parse_json(reader *r, const char *text, size_t length) {
     json_error_t error;
     r->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!r->root && json_error_code(&error) == json_error_out_of_memory) {
-        return tg_fail(r->source->ctx, TG_E_MEMORY, "%s: out of memory for the safetensors header",
-                       r->source->label);
+        return tg_fail_file(r->source, TG_E_MEMORY, "out of memory for the safetensors header");
     }
     if (!r->root) {
-        return tg_fail(r->source->ctx, TG_E_FORMAT,
-                       "%s: safetensors header: not valid JSON: %s at byte %d", r->source->label,
-                       TG_QUOTED(error.text), error.position);
+        return tg_fail_file(r->source, TG_E_FORMAT,
+                            "safetensors header: not valid JSON: %s at byte %d",
+                            TG_QUOTED(error.text), error.position);
     }
     return json_is_object(r->root)
                ? TG_OK
-               : tg_fail(r->source->ctx, TG_E_FORMAT, "%s: safetensors header: expected an object",
-                         r->source->label);
+               : tg_fail_file(r->source, TG_E_FORMAT, "safetensors header: expected an object");
 }
 
 static tg_status read_header(reader *r) {
@@ -88,22 +86,21 @@ static tg_status read_header(reader *r) {
     char *text = NULL;
     const char *found = NULL;
     if (source->size < LENGTH_BYTES) {
-        return tg_fail(source->ctx, TG_E_FORMAT,
-                       "%s: a safetensors file has 8 bytes or more, this one has %llu",
-                       source->label, (unsigned long long)source->size);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "a safetensors file has 8 bytes or more, this one has %llu",
+                            (unsigned long long)source->size);
     }
     TG_TRY(tg_source_read(source, 0, raw, LENGTH_BYTES));
     const uint64_t length = tg_get_number(raw, LENGTH_BYTES);
     const uint64_t left = source->size - LENGTH_BYTES;
     const uint64_t limit = left < LARGEST_HEADER ? left : LARGEST_HEADER;
     if (length > limit && (found = tg_content_name(raw, sizeof raw))) {
-        return tg_fail(source->ctx, TG_E_FORMAT, "%s: expected a safetensors file, found %s",
-                       source->label, found);
+        return tg_fail_file(source, TG_E_FORMAT, "expected a safetensors file, found %s", found);
     }
     if (length > limit) {
-        return tg_fail(source->ctx, TG_E_FORMAT,
-                       "%s: safetensors header length: expected at most %llu bytes, found %llu",
-                       source->label, (unsigned long long)limit, (unsigned long long)length);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "safetensors header length: expected at most %llu bytes, found %llu",
+                            (unsigned long long)limit, (unsigned long long)length);
     }
     TG_TRY(TG_ALLOC(source->ctx, TG_MEM_OTHER, text, length + 1));
     TG_TRY(tg_source_read(source, LENGTH_BYTES, text, (size_t)length));
@@ -125,9 +122,9 @@ static tg_status list_pairs(reader *r, const char *list) {
         const bool is_tensor =
             json_is_object(json_object_get(r->root, name)) && strcmp(name, METADATA) != 0;
         const tg_status status =
-            !is_tensor                           ? tg_fail(r->source->ctx, TG_E_FORMAT,
-                                                           "%s: %s: %s: expected names of tensors, found '%s'",
-                                                           r->source->label, METADATA, COMPLEX, TG_QUOTED(name))
+            !is_tensor                           ? tg_fail_file(r->source, TG_E_FORMAT,
+                                                                "%s: %s: expected names of tensors, found '%s'", METADATA,
+                                                                COMPLEX, TG_QUOTED(name))
             : tg_names_find(&r->pairs, name) < 0 ? tg_names_add(&r->pairs, "tensor", name, NULL)
                                                  : TG_OK;
         tg_mem_free(r->source->ctx, name);
@@ -139,17 +136,16 @@ static tg_status list_pairs(reader *r, const char *list) {
 /* Takes the metadata over, except for tgrad.complex: its tensors are complex now. */
 static tg_status read_metadata(reader *r, json_t *metadata) {
     if (metadata && !json_is_object(metadata)) {
-        return tg_fail(r->source->ctx, TG_E_FORMAT, "%s: %s: expected an object of texts",
-                       r->source->label, METADATA);
+        return tg_fail_file(r->source, TG_E_FORMAT, "%s: expected an object of texts", METADATA);
     }
     void *iter = json_object_iter(metadata);
     for (; iter; iter = json_object_iter_next(metadata, iter)) {
         const char *key = json_object_iter_key(iter);
         const char *value = json_string_value(json_object_iter_value(iter));
         if (!*key || !value) {
-            return tg_fail(r->source->ctx, TG_E_FORMAT,
-                           "%s: %s: '%s': expected a key with a text, found something else",
-                           r->source->label, METADATA, TG_QUOTED(key));
+            return tg_fail_file(r->source, TG_E_FORMAT,
+                                "%s: '%s': expected a key with a text, found something else",
+                                METADATA, TG_QUOTED(key));
         }
         TG_CALL(strcmp(key, COMPLEX) == 0 ? list_pairs(r, value)
                                           : tg_archive_set_meta(r->file->meta, key, value));
@@ -168,9 +164,8 @@ static tg_status parse_dtype(const reader *r, const char *name, const json_t *va
             return TG_OK;
         }
     }
-    return tg_fail(r->source->ctx, TG_E_UNSUPPORTED,
-                   "%s: tensor '%s': dtype: '%s' is not supported", r->source->label,
-                   TG_QUOTED(name), TG_QUOTED(json_string_value(value)));
+    return tg_fail_file(r->source, TG_E_UNSUPPORTED, "tensor '%s': dtype: '%s' is not supported",
+                        TG_QUOTED(name), TG_QUOTED(json_string_value(value)));
 }
 
 /* Shape; for a tensor stored as pairs, converts (.., 2) real to (..) complex. */
@@ -224,10 +219,10 @@ static tg_status parse_offsets(const reader *r, const char *name, const json_t *
     const int64_t numel = tg_shape_numel(&out->shape);
     if (numel < 0 || numel > INT64_MAX / (int64_t)tg_dtype_size(out->dtype) ||
         bytes_of(out) != (uint64_t)(last - first)) {
-        return tg_fail(r->source->ctx, TG_E_FORMAT,
-                       "%s: tensor '%s': data_offsets: expected the bytes of %s of %s, found %lld",
-                       r->source->label, TG_QUOTED(name), TG_SHAPE_TEXT(&out->shape),
-                       tg_dtype_name(out->dtype), (long long)(last - first));
+        return tg_fail_file(r->source, TG_E_FORMAT,
+                            "tensor '%s': data_offsets: expected the bytes of %s of %s, found %lld",
+                            TG_QUOTED(name), TG_SHAPE_TEXT(&out->shape), tg_dtype_name(out->dtype),
+                            (long long)(last - first));
     }
     out->offset = r->data_offset + (uint64_t)first;
     return TG_OK;
@@ -268,21 +263,22 @@ static tg_status check_cover(const reader *r) {
     qsort(sorted, (size_t)arrays->count, sizeof *sorted, by_place);
     for (int64_t i = 0; i < arrays->count; at = sorted[i]->offset + bytes_of(sorted[i]), i++) {
         const uint64_t offset = sorted[i]->offset;
-        TG_TRY(offset == at
-                   ? TG_OK
-                   : tg_fail(r->source->ctx, TG_E_FORMAT,
-                             "%s: tensor '%s': data_offsets: expected to begin at %llu, found %llu "
-                             "(%s)",
-                             r->source->label, TG_QUOTED(tg_names_item_of(arrays, sorted[i])),
-                             (unsigned long long)(at - r->data_offset),
-                             (unsigned long long)(offset - r->data_offset),
-                             offset < at ? "tensors overlap" : "a hole in the data"));
+        TG_TRY(
+            offset == at
+                ? TG_OK
+                : tg_fail_file(r->source, TG_E_FORMAT,
+                               "tensor '%s': data_offsets: expected to begin at %llu, found %llu "
+                               "(%s)",
+                               TG_QUOTED(tg_names_item_of(arrays, sorted[i])),
+                               (unsigned long long)(at - r->data_offset),
+                               (unsigned long long)(offset - r->data_offset),
+                               offset < at ? "tensors overlap" : "a hole in the data"));
     }
     if (at != r->source->size) {
-        status = tg_fail(r->source->ctx, TG_E_FORMAT,
-                         "%s: safetensors data: expected %llu bytes, found %llu", r->source->label,
-                         (unsigned long long)(at - r->data_offset),
-                         (unsigned long long)(r->source->size - r->data_offset));
+        status = tg_fail_file(r->source, TG_E_FORMAT,
+                              "safetensors data: expected %llu bytes, found %llu",
+                              (unsigned long long)(at - r->data_offset),
+                              (unsigned long long)(r->source->size - r->data_offset));
     }
 fail:
     TG_FREE(r->source->ctx, sorted);

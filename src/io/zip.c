@@ -33,7 +33,7 @@ enum {
 };
 
 static tg_status damaged(const tg_zip *zip, const char *what) {
-    return tg_fail(zip->ctx, TG_E_FORMAT, "%s: damaged zip file: %s", zip->source->label, what);
+    return tg_fail_file(zip->source, TG_E_FORMAT, "damaged zip file: %s", what);
 }
 
 bool tg_zip_starts(const void *bytes, size_t size) {
@@ -138,23 +138,23 @@ static tg_status check_member(const tg_zip *zip, const char *name, const unsigne
                               const tg_zip_member *m) {
     const int method = (int)tg_get_number(entry + 10, 2);
     if (tg_get_number(entry + 8, 2) & ENCRYPTED) {
-        return tg_fail(zip->ctx, TG_E_UNSUPPORTED, "%s: member '%s' is encrypted",
-                       zip->source->label, TG_QUOTED(name));
+        return tg_fail_file(zip->source, TG_E_UNSUPPORTED, "member '%s' is encrypted",
+                            TG_QUOTED(name));
     }
     if (method != STORED && method != DEFLATED) {
-        return tg_fail(zip->ctx, TG_E_UNSUPPORTED,
-                       "%s: member '%s': expected it stored (0) or deflated (8), found method %d",
-                       zip->source->label, TG_QUOTED(name), method);
+        return tg_fail_file(zip->source, TG_E_UNSUPPORTED,
+                            "member '%s': expected it stored (0) or deflated (8), found method %d",
+                            TG_QUOTED(name), method);
     }
     const bool is_sound =
         m->packed <= zip->source->size && m->header <= zip->source->size &&
         (m->is_deflated ? m->size / LARGEST_RATIO <= m->packed : m->size == m->packed);
     return is_sound ? TG_OK
-                    : tg_fail(zip->ctx, TG_E_FORMAT,
-                              "%s: damaged zip file: member '%s' of %llu bytes cannot be its "
-                              "%llu bytes unpacked",
-                              zip->source->label, TG_QUOTED(name), (unsigned long long)m->size,
-                              (unsigned long long)m->packed);
+                    : tg_fail_file(zip->source, TG_E_FORMAT,
+                                   "damaged zip file: member '%s' of %llu bytes cannot be its "
+                                   "%llu bytes unpacked",
+                                   TG_QUOTED(name), (unsigned long long)m->size,
+                                   (unsigned long long)m->packed);
 }
 
 /* Reads the entry of the list at *at and advances; folders, whose names end in '/', are not
@@ -229,10 +229,10 @@ static tg_status find_content(const tg_zip *zip, int64_t index, tg_source *out) 
 
 tg_status tg_zip_source(const tg_zip *zip, int64_t index, tg_source *out) {
     if (tg_zip_member_at(zip, index)->is_deflated) {
-        return tg_fail(zip->ctx, TG_E_UNSUPPORTED,
-                       "%s: member '%s' is compressed, which is not supported here; write it "
-                       "stored",
-                       zip->source->label, TG_QUOTED(tg_names_item(&zip->members, index)));
+        return tg_fail_file(zip->source, TG_E_UNSUPPORTED,
+                            "member '%s' is compressed, which is not supported here; write it "
+                            "stored",
+                            TG_QUOTED(tg_names_item(&zip->members, index)));
     }
     return find_content(zip, index, out);
 }
@@ -290,8 +290,8 @@ tg_status tg_zip_read(const tg_zip *zip, int64_t index, void *bytes, size_t coun
         TG_CALL(tg_source_read(&packed, 0, bytes, count));
     }
     if (count == m->size && !checksum_agrees(m, bytes)) {
-        return tg_fail(zip->ctx, TG_E_FORMAT, "%s: damaged zip file: checksum of member '%s'",
-                       zip->source->label, TG_QUOTED(tg_names_item(&zip->members, index)));
+        return tg_fail_file(zip->source, TG_E_FORMAT, "damaged zip file: checksum of member '%s'",
+                            TG_QUOTED(tg_names_item(&zip->members, index)));
     }
     return TG_OK;
 }

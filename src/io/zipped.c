@@ -49,10 +49,10 @@ tg_status tg_zip_format(const tg_zip *zip, tg_file_format *out) {
     *out = find_pickle(zip) >= 0 ? TG_FILE_TORCH : is_npz ? TG_FILE_NPZ : TG_FILE_FORMATS;
     return *out != TG_FILE_FORMATS
                ? TG_OK
-               : tg_fail(zip->ctx, TG_E_FORMAT,
-                         "%s: expected a zip file of numpy.savez (members NAME.npy) or torch.save "
-                         "(PREFIX/data.pkl), found one with %s",
-                         zip->source->label, zip->members.count ? there : "no members");
+               : tg_fail_file(zip->source, TG_E_FORMAT,
+                              "expected a zip file of numpy.savez (members NAME.npy) or torch.save "
+                              "(PREFIX/data.pkl), found one with %s",
+                              zip->members.count ? there : "no members");
 }
 
 /* ---- npz ---- */
@@ -124,9 +124,8 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
     const int64_t index = tg_names_find(&file->zip.members, member);
     if (index < 0 ||
         (uint64_t)storage->integer > tg_zip_member_at(&file->zip, index)->size / element) {
-        return tg_fail(file->ctx, TG_E_FORMAT, "%s: tensor '%s': its storage '%s' is %s",
-                       file->source->label, TG_QUOTED(name), member,
-                       index < 0 ? "missing" : "too short");
+        return tg_fail_file(file->source, TG_E_FORMAT, "tensor '%s': its storage '%s' is %s",
+                            TG_QUOTED(name), member, index < 0 ? "missing" : "too short");
     }
     TG_CALL(tg_zip_source(&file->zip, index, &source));
     tg_raw_array array = {.dtype = storage->dtype,
@@ -142,9 +141,8 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
     }
     w->bytes += (uint64_t)numel * element;
     if (w->bytes / LARGEST_COPIES > file->source->size) {
-        return tg_fail(file->ctx, TG_E_UNSUPPORTED,
-                       "%s: its tensors are %d times as large as the file", file->source->label,
-                       LARGEST_COPIES);
+        return tg_fail_file(file->source, TG_E_UNSUPPORTED,
+                            "its tensors are %d times as large as the file", LARGEST_COPIES);
     }
     return tg_names_add(&file->arrays, "tensor", name, &array);
 }
@@ -171,13 +169,11 @@ static tg_status visit_items(walk *w, const tg_pickle_value *container, const ch
         } else if (!is_dict || k->kind == TG_PICKLE_INT) {
             snprintf(key, sizeof key, "%" PRId64, is_dict ? k->integer : index);
         } else {
-            return tg_fail(w->file->ctx, TG_E_UNSUPPORTED,
-                           "%s: a dict whose keys are neither texts nor integers",
-                           w->file->source->label);
+            return tg_fail_file(w->file->source, TG_E_UNSUPPORTED,
+                                "a dict whose keys are neither texts nor integers");
         }
         if (!join(inner, name, key)) {
-            return tg_fail(w->file->ctx, TG_E_FORMAT, "%s: a key is empty or too long",
-                           w->file->source->label);
+            return tg_fail_file(w->file->source, TG_E_FORMAT, "a key is empty or too long");
         }
         cell = is_dict ? p->cells[cell].next : cell;
         TG_CALL(visit(w, p->cells[cell].value, inner, depth + 1));
@@ -191,9 +187,9 @@ static tg_status visit(walk *w, int64_t number, const char *name, int depth) {
     const char *key = name[0] ? name : "data";
     char text[64];
     if (depth > MAX_DEPTH || w->visits++ > MAX_VISITS) {
-        return tg_fail(w->file->ctx, TG_E_FORMAT, "%s: %s", w->file->source->label,
-                       depth > MAX_DEPTH ? "lists and dicts are nested deeper than 32"
-                                         : "it holds too many values");
+        return tg_fail_file(w->file->source, TG_E_FORMAT, "%s",
+                            depth > MAX_DEPTH ? "lists and dicts are nested deeper than 32"
+                                              : "it holds too many values");
     }
     switch (value->kind) {
     case TG_PICKLE_TENSOR:
@@ -240,15 +236,15 @@ tg_status tg_torch_list(tg_raw_file *file) {
     walk w = {.file = file, .pickle = &pickle};
     const char *name = tg_names_item(&file->zip.members, index);
     if (m->size > LARGEST_PICKLE || strlen(name) >= LARGEST_NAME) {
-        return tg_fail(file->ctx, TG_E_UNSUPPORTED,
-                       "%s: expected a data.pkl of at most %d bytes, found %llu",
-                       file->source->label, LARGEST_PICKLE, (unsigned long long)m->size);
+        return tg_fail_file(file->source, TG_E_UNSUPPORTED,
+                            "expected a data.pkl of at most %d bytes, found %llu", LARGEST_PICKLE,
+                            (unsigned long long)m->size);
     }
     snprintf(w.prefix, sizeof w.prefix, "%.*s", (int)(strlen(name) - strlen(pickle_name)), name);
     TG_TRY(read_byte_order(file, &w));
     TG_TRY(TG_ALLOC(file->ctx, TG_MEM_OTHER, bytes, m->size));
     TG_TRY(tg_zip_read(&file->zip, index, bytes, (size_t)m->size));
-    TG_TRY(tg_pickle_parse(file->ctx, file->source->label, bytes, (size_t)m->size, &pickle));
+    TG_TRY(tg_pickle_parse(file->source, bytes, (size_t)m->size, &pickle));
     TG_TRY(visit(&w, pickle.root, "", 0));
 fail:
     tg_pickle_free(&pickle);

@@ -31,8 +31,8 @@ enum {
 /* One sample at one resolution N, in the stored layout. */
 typedef struct tg_pde_view {
     int64_t resolution;
-    float *x; /* (x_channels, N..), complex as pairs; or coordinates of points (N, x_channels) */
-    float *y; /* (y_channels, N..); NULL: x is a trajectory, (frames, N..) */
+    float *x; /* (channels, N..), complex as pairs; or coordinates of points (N, channels) */
+    float *y; /* (channels, N..); NULL: x is a trajectory, (frames, N..) */
 } tg_pde_view;
 
 /* Destination of a frame of `points`: the first of a pair is x and the second y. */
@@ -77,14 +77,14 @@ typedef struct tg_pde {
     const char *summary;
     unsigned id; /* part of the key of random numbers: never changed, never reused */
 
-    tg_dtype dtype; /* of x and y: f32 or c64 */
-    int ndim;       /* of space */
-    int x_channels, y_channels;
-    bool on_points; /* x: coordinates of N points, stored as (N, x_channels); y: values there */
-    const char *x_field, *y_field;       /* descriptions for the metadata */
+    tg_dtype dtype;                /* of x and y: f32 or c64 */
+    int ndim;                      /* of space */
+    int channels[TG_SAMPLE_PARTS]; /* of x and y */
+    bool on_points; /* x: coordinates of N points, stored as (N, channels); y: values there */
+    const char *fields[TG_SAMPLE_PARTS]; /* of x and y: descriptions for the metadata */
     const char *frame_field;             /* the same for frames of a trajectory; NULL: pairs only */
-    int64_t n_train, n_test, resolution; /* defaults */
-    int64_t min_resolution;
+    int64_t usual_samples[TG_SPLITS], resolution; /* defaults */
+    int64_t min_resolution;                       /* 0: 1 point */
 
     size_t config_bytes;
     const void *defaults;     /* a config */
