@@ -15,7 +15,7 @@
 #include "io/name_index.h"
 #include "io/zip.h"
 
-enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
+enum { PIECE_BYTES = 1 << 16 }; /* bytes, a multiple of every element's size */
 
 struct tg_array {
     tg_context *ctx;
@@ -25,7 +25,7 @@ struct tg_array {
     tg_raw_array raw;  /* dtype and shape for every format; the rest applies to `source` */
     tg_tensor whole;   /* an array that was unpacked or reordered to C order */
     tg_names numbered; /* names of the arrays, if each sample is one */
-    char *piece;       /* (PIECE) bytes of the file in transit */
+    char *piece;       /* (PIECE_BYTES) bytes of the file in transit */
 };
 
 void tg_array_close(tg_array **array) {
@@ -52,7 +52,7 @@ static void use_whole(tg_array *a) {
     a->raw = (tg_raw_array){.dtype = a->whole.dtype, .shape = a->whole.shape};
 }
 
-static tg_status check_whole(const tg_array *a, const char *what, size_t whole_bytes) {
+static tg_status check_whole(const tg_array *a, const char *kind, size_t whole_bytes) {
     const int64_t numel = tg_shape_numel(&a->raw.shape);
     const size_t element = tg_dtype_size(a->raw.dtype);
     return numel >= 0 && (uint64_t)numel <= whole_bytes / element
@@ -61,7 +61,7 @@ static tg_status check_whole(const tg_array *a, const char *what, size_t whole_b
                          "%s: %s must be read whole, but its %lld elements of %s are more than the "
                          "%zu bytes of the cache; store it in C order, not compressed, or enlarge "
                          "the cache",
-                         a->label, what, (long long)numel, tg_dtype_name(a->raw.dtype),
+                         a->label, kind, (long long)numel, tg_dtype_name(a->raw.dtype),
                          whole_bytes);
 }
 
@@ -71,7 +71,7 @@ static tg_status open_raw(tg_array *a, tg_file_format format, size_t whole_bytes
     tg_raw_file file = {0};
     const tg_raw_array *raw = NULL;
     TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
-    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
     TG_TRY(tg_raw_open(&a->source, format, &file));
     TG_TRY(tg_raw_find(&file, a->name, &raw));
     a->raw = *raw;
@@ -116,7 +116,7 @@ static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t wh
     tg_copy_strided(&a->whole, stored.data, step);
     tg_h5_close(&a->h5);
     use_whole(a);
-    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
 fail:
     tg_tensor_destroy(&stored);
     return status;
@@ -216,7 +216,7 @@ tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *la
     }
     TG_TRY(create(ctx, label, label, "", out));
     tg_array *a = *out;
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
     a->source = tg_source_of_memory(ctx, a->label, tensor->data, tg_tensor_bytes(tensor));
     a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape};
     TG_TRY(check_samples(a));
@@ -227,7 +227,8 @@ fail:
 }
 
 size_t tg_array_bytes(const tg_array *array) {
-    return (array->piece ? PIECE : 0) + (array->whole.data ? tg_tensor_bytes(&array->whole) : 0);
+    return (array->piece ? PIECE_BYTES : 0) +
+           (array->whole.data ? tg_tensor_bytes(&array->whole) : 0);
 }
 
 tg_dtype tg_array_dtype(const tg_array *array) {
@@ -281,7 +282,7 @@ tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_
     first *= elements;
     count *= elements;
     if (!a->h5) {
-        return tg_raw_read(&a->source, &a->raw, a->name, first, count, a->piece, PIECE, dtype,
+        return tg_raw_read(&a->source, &a->raw, a->name, first, count, a->piece, PIECE_BYTES, dtype,
                            data);
     }
     if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {

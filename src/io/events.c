@@ -22,9 +22,9 @@
 #include "io/name_index.h"
 
 enum {
-    BUFFER = 1 << 16,  /* bytes of buffered records */
-    LONGEST_TAG = 255, /* bytes */
-    RECORD = 512,      /* maximum bytes of a record */
+    BUFFER = 1 << 16,    /* bytes of buffered records */
+    MAX_TAG_BYTES = 255, /* bytes */
+    RECORD = 512,        /* maximum bytes of a record */
 };
 
 struct tg_events {
@@ -120,10 +120,10 @@ static tg_status add_record(tg_events *events, const message *m) {
 
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
     const size_t length = strlen(tag);
-    if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
+    if (length == 0 || length > MAX_TAG_BYTES || !tg_utf8_is_valid(tag)) {
         return tg_fail(events->ctx, TG_E_ARGUMENT,
                        "%s: a tag is UTF-8 text of 1 to %d bytes, found '%s'", events->path,
-                       LONGEST_TAG, TG_QUOTED(tag));
+                       MAX_TAG_BYTES, TG_QUOTED(tag));
     }
     const float rounded = (float)value;
     message entry = {.length = 0}, summary = {.length = 0}, event = {.length = 0};

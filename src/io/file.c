@@ -21,8 +21,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tgrad needs a little-endian host");
 
 enum {
-    LARGEST_TRANSFER = 1 << 30, /* bytes per call; some systems reject more than 2^31 - 1 */
-    NAME_ATTEMPTS = 1000,       /* for a temporary file */
+    MAX_TRANSFER = 1 << 30, /* bytes per call; some systems reject more than 2^31 - 1 */
+    NAME_ATTEMPTS = 1000,   /* for a temporary file */
 };
 
 /* strerror is not thread-safe. */
@@ -111,7 +111,7 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
     }
     size_t done = 0;
     while (done < count) {
-        size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        size_t step = count - done < MAX_TRANSFER ? count - done : MAX_TRANSFER;
         ssize_t got =
             pread(source->fd, (char *)dst + done, step, (off_t)(source->base + offset + done));
         if (got < 0 && errno == EINTR) {
@@ -158,7 +158,7 @@ fail:
 
 int tg_file_write_at(int fd, uint64_t offset, const void *bytes, size_t count) {
     for (size_t done = 0; done < count;) {
-        const size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        const size_t step = count - done < MAX_TRANSFER ? count - done : MAX_TRANSFER;
         const ssize_t wrote = pwrite(fd, (const char *)bytes + done, step, (off_t)(offset + done));
         if (wrote < 0 && errno == EINTR) {
             continue;
@@ -360,9 +360,16 @@ tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, si
         return tg_fail_system(ctx, path, "open", errno);
     }
     int error = fstat(fd, &before) == 0 ? 0 : errno;
-    if (error == 0 && (error = tg_file_write_at(fd, (uint64_t)before.st_size, text, size)) != 0 &&
-        ftruncate(fd, before.st_size) != 0) {
-        error = errno;
+    for (size_t done = 0; error == 0 && done < size;) {
+        const ssize_t wrote = write(fd, text + done, size - done);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+        error = wrote < 0 ? errno : wrote == 0 ? EIO : 0;
+        if (error != 0 && done > 0 && ftruncate(fd, before.st_size) != 0) {
+            error = errno;
+        }
     }
     if (close(fd) != 0 && errno != EINTR && error == 0) {
         error = errno;

@@ -72,8 +72,8 @@ TG_NODISCARD tg_status tg_zip_format(const tg_zip *zip, tg_file_format *out);
 
 /* ---- tensors ---- */
 
-/* A bool is one byte, 0 or 1; anything else in a file is an error. `what` names the tensor. */
-tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
+/* A bool is one byte, 0 or 1; anything else in a file is an error. `name` is the tensor's. */
+tg_status tg_check_bools(tg_context *ctx, const char *label, const char *name,
                          const tg_tensor *tensor);
 
 /* out[i, j, ..] = in[i stride[0] + j stride[1] + ..], in elements of the dtype of `out`. */
@@ -123,7 +123,7 @@ typedef struct tg_events tg_events;
 /* Makes the folder if it is not there (its parent must be), and a file in it. */
 TG_NODISCARD tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out);
 
-/* One value; tags such as "test/l2_16" are grouped by what stands before the slash. Any value is
+/* One value; tags such as "test/l2_16" are grouped by the part before the slash. Any value is
  * written, NaN and Inf too, as the nearest f32. */
 TG_NODISCARD tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step,
                                         double value);

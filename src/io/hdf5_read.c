@@ -17,10 +17,10 @@
 enum {
     /* Data may be larger than its file when it is compressed or was never written. A ratio above
      * gzip's best (about 1030) must be false, unless the data is small. */
-    LARGEST_RATIO = 2048,
-    SMALL_DATA = 64 << 20, /* bytes */
-    PIECE = 16 << 10,      /* bytes of the file converted at once */
-    TEXT_SPARE = 64 << 10, /* bytes of names and texts beyond the file's size */
+    MAX_RATIO = 2048,
+    SMALL_DATA = 64 << 20,  /* bytes */
+    PIECE_BYTES = 16 << 10, /* bytes of the file converted at once */
+    TEXT_SPARE = 64 << 10,  /* bytes of names and texts beyond the file's size */
 };
 
 typedef struct dataset {
@@ -204,7 +204,7 @@ static tg_status receive_elements(tg_h5 *file, const char *name, const tg_h5_ran
 /* HDF5 converts to float types, except from floats, where there is one right result. */
 static tg_status read_elements(tg_h5 *file, const char *name, const dataset *d, int64_t first,
                                int64_t count, tg_dtype dtype, void *data) {
-    _Alignas(16) char piece[PIECE];
+    _Alignas(16) char piece[PIECE_BYTES];
     const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
     const tg_h5_range range = {first, count, (int64_t)dtype};
     if (count == 0) {
@@ -232,7 +232,7 @@ static tg_status check_dtype(const tg_h5 *file, const char *name, const dataset 
 
 static tg_status check_justified(const tg_h5 *file, const char *name, const dataset *d) {
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->raw.shape) * tg_dtype_size(d->raw.dtype);
-    if (bytes > SMALL_DATA && bytes / LARGEST_RATIO > file->source.size) {
+    if (bytes > SMALL_DATA && bytes / MAX_RATIO > file->source.size) {
         return tg_fail_file(&file->source, TG_E_FORMAT,
                             "dataset '%s': shape: %s of %s is more than a file of %" PRIu64
                             " bytes can hold",

@@ -30,13 +30,13 @@ enum {
     MEMORY_LIMIT_MIB = 2048, /* beyond the memory in use at the start */
     CHUNK_CACHE = 64 << 20,  /* bytes of decompressed chunks of the dataset read last */
     CHUNK_SLOTS = 12421,     /* a prime; HDF5 needs many more slots than chunks */
-    PIECE = 4 << 20,         /* bytes of data sent at once */
+    PIECE_BYTES = 4 << 20,   /* bytes of data sent at once */
     MAX_GROUP_DEPTH = 64,    /* HDF5 walks groups recursively: bounds its stack */
 };
 
 typedef struct dataset {
     hid_t id, type, space, plist;
-    tg_dtype dtype; /* the nearest of ours */
+    tg_dtype dtype; /* the nearest tg_dtype */
     tg_shape shape;
 } dataset;
 
@@ -50,7 +50,7 @@ typedef struct server {
     hid_t file;
     dataset last;    /* the one read last, still open: its chunks are cached */
     char *last_name; /* NULL: none */
-    char *piece;     /* (PIECE) */
+    char *piece;     /* (PIECE_BYTES) */
 } server;
 
 /* ---- the other end ---- */
@@ -124,8 +124,8 @@ static void set_limits(void) {
     }
     setrlimit(RLIMIT_CORE, &no_core);
     if (getrlimit(RLIMIT_AS, &memory) == 0) {
-        const uint64_t most = address_space() + ((uint64_t)MEMORY_LIMIT_MIB << 20);
-        memory.rlim_cur = memory.rlim_cur < most ? memory.rlim_cur : (rlim_t)most;
+        const uint64_t limit = address_space() + ((uint64_t)MEMORY_LIMIT_MIB << 20);
+        memory.rlim_cur = memory.rlim_cur < limit ? memory.rlim_cur : (rlim_t)limit;
         setrlimit(RLIMIT_AS, &memory);
     }
     /* The environment must not bring code into this process either. */
@@ -147,9 +147,9 @@ static void close_dataset(dataset *d) {
 
 /* `kind` is "dataset" or "attribute". */
 static tg_status hdf5_failed(const server *s, const char *kind, const char *name,
-                             const char *what) {
+                             const char *failed) {
     char text[TG_H5_REASON];
-    return tg_fail_file(&s->source, TG_E_FORMAT, "%s '%s': %s: %s", kind, TG_QUOTED(name), what,
+    return tg_fail_file(&s->source, TG_E_FORMAT, "%s '%s': %s: %s", kind, TG_QUOTED(name), failed,
                         tg_h5_reason(text));
 }
 
@@ -289,7 +289,7 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     H5Tclose(type);
     H5Dclose(id);
     if (opened && !numeric) {
-        tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
+        tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no numeric type and is left out",
                s->source.label, TG_QUOTED(name));
     }
     return opened && (!numeric || send_dataset(s, name, dtype)) ? 0 : -1;
@@ -343,20 +343,20 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
                : TG_E_IO;
 }
 
-/* Cuts the elements into boxes of at most PIECE bytes, each as large as can begin at its first
- * element: inner dimensions whole, one in part, one index of those outside it. */
+/* Cuts the elements into boxes of at most PIECE_BYTES bytes, each as large as can begin at its
+ * first element: inner dimensions whole, one in part, one index of those outside it. */
 static tg_status send_elements(const server *s, const char *name, const dataset *d,
                                const tg_h5_range *range) {
-    const int64_t room = PIECE / (int64_t)tg_dtype_size((tg_dtype)range->dtype);
+    const int64_t room = PIECE_BYTES / (int64_t)tg_dtype_size((tg_dtype)range->dtype);
     const int64_t *dim = d->shape.dim;
     for (int64_t done = 0, elements = 1; done < range->count; done += elements, elements = 1) {
-        const int64_t most = tg_min(range->count - done, room);
+        const int64_t limit = tg_min(range->count - done, room);
         int64_t rest = range->first + done;
         bool is_whole = true; /* all dimensions inside this one */
         box b;
         for (int i = d->shape.ndim - 1; i >= 0; i--) {
             b.at[i] = (hsize_t)(rest % dim[i]);
-            b.size[i] = is_whole ? (hsize_t)tg_min(dim[i] - rest % dim[i], most / elements) : 1;
+            b.size[i] = is_whole ? (hsize_t)tg_min(dim[i] - rest % dim[i], limit / elements) : 1;
             is_whole = is_whole && b.size[i] == (hsize_t)dim[i];
             elements *= (int64_t)b.size[i];
             rest /= dim[i];
@@ -375,7 +375,7 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
         TG_CALL(s->last_name ? TG_OK : TG_E_MEMORY);
     }
     if (!s->piece) {
-        TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
+        TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE_BYTES));
     }
     return send_elements(s, name, &s->last, range);
 }

@@ -34,7 +34,7 @@ typedef struct tg_h5_frame {
 
 /* An entry of the list of datasets. */
 typedef struct tg_h5_entry {
-    int32_t dtype;   /* the nearest of ours */
+    int32_t dtype;   /* the nearest tg_dtype */
     int32_t refusal; /* TG_OK, or why it cannot be read */
     int64_t ndim;
     int64_t dim[TG_MAX_NDIM];
@@ -50,7 +50,7 @@ typedef struct tg_h5_range {
     int64_t dtype;
 } tg_h5_range;
 
-/* Fails only when the other end has gone, which serving detects soon. */
+/* Fails only when the other end is closed. */
 bool tg_h5_send(int fd, const void *data, size_t size);
 
 /* The reader process: answers on the socket `fd` until the other end is closed. Returns its exit

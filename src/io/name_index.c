@@ -59,12 +59,12 @@ fail:
     return status;
 }
 
-tg_status tg_names_add(tg_names *names, const char *what, const char *name, const void *record) {
+tg_status tg_names_add(tg_names *names, const char *kind, const char *name, const void *record) {
     if (!name || !*name) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: the name is empty", what);
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: the name is empty", kind);
     }
     if (!tg_utf8_is_valid(name)) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", what,
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", kind,
                        TG_QUOTED(name));
     }
     if (names->count == names->capacity) {
@@ -72,7 +72,7 @@ tg_status tg_names_add(tg_names *names, const char *what, const char *name, cons
     }
     const size_t slot = slot_of(names, name);
     if (names->slots[slot]) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", what,
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", kind,
                        TG_QUOTED(name));
     }
     char *copy = tg_mem_strdup(names->ctx, name);
@@ -104,13 +104,13 @@ const char *tg_names_item_of(const tg_names *names, const void *record) {
     return names->items[(size_t)((const char *)record - names->records) / names->record_bytes];
 }
 
-tg_status tg_names_missing(const tg_names *names, const char *label, const char *what,
+tg_status tg_names_missing(const tg_names *names, const char *label, const char *kind,
                            const char *name) {
     char there[400] = "";
     for (int64_t i = 0; i < names->count; i++) {
         tg_names_append(there, sizeof there, i, names->count, names->items[i]);
     }
-    return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: there is no %s '%s'; there %s%s", label, what,
+    return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: there is no %s '%s'; there %s%s", label, kind,
                    TG_QUOTED(name), names->count ? "are " : "is none", there);
 }
 

@@ -16,8 +16,8 @@ typedef struct tg_names {
 } tg_names;
 
 /* Adds copies of the name and its record; an empty, duplicate or non-UTF-8 name is an error that
- * calls it `what` ("tensor", "dataset"). */
-TG_NODISCARD tg_status tg_names_add(tg_names *names, const char *what, const char *name,
+ * calls it `kind` ("tensor", "dataset"). */
+TG_NODISCARD tg_status tg_names_add(tg_names *names, const char *kind, const char *name,
                                     const void *record);
 
 /* Number of the name, -1 if it is not there. */
@@ -29,8 +29,8 @@ void *tg_names_record(const tg_names *names, int64_t index);
 /* The name of a record. */
 const char *tg_names_item_of(const tg_names *names, const void *record);
 
-/* The error for a name that is not there, with a list of those that are: `what` as in add. */
-tg_status tg_names_missing(const tg_names *names, const char *label, const char *what,
+/* The error for a name that is not there, with a list of those that are: `kind` as in add. */
+tg_status tg_names_missing(const tg_names *names, const char *label, const char *kind,
                            const char *name);
 
 void tg_names_clear(tg_names *names);

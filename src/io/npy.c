@@ -18,8 +18,8 @@
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 enum {
-    LARGEST_HEADER = 1 << 20, /* bytes; real ones have some hundred */
-    LARGEST_WORD = 64,        /* characters of a string in the header */
+    MAX_HEADER_BYTES = 1 << 20, /* bytes; real ones have some hundred */
+    MAX_WORD = 64,              /* characters of a string in the header */
 };
 
 typedef struct npy_type {
@@ -75,7 +75,7 @@ static tg_status unexpected(parser *p, const char *field, const char *expected) 
 }
 
 /* A Python string without escapes. */
-static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WORD]) {
+static tg_status parse_string(parser *p, const char *field, char word[MAX_WORD]) {
     skip_space(p);
     const char quote = p->at < p->end ? *p->at : '\0';
     if (quote != '\'' && quote != '"') {
@@ -83,7 +83,7 @@ static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WO
     }
     const char *first = p->at + 1;
     const char *last = memchr(first, quote, (size_t)(p->end - first));
-    if (!last || last - first >= LARGEST_WORD || memchr(first, '\\', (size_t)(last - first)) ||
+    if (!last || last - first >= MAX_WORD || memchr(first, '\\', (size_t)(last - first)) ||
         memchr(first, '\0', (size_t)(last - first))) {
         return unexpected(p, field, "a short string");
     }
@@ -94,7 +94,7 @@ static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WO
 }
 
 static tg_status parse_descr(parser *p, npy_header *header) {
-    char word[LARGEST_WORD];
+    char word[MAX_WORD];
     skip_space(p);
     if (p->at < p->end && *p->at == '[') {
         return tg_fail_file(p->source, TG_E_UNSUPPORTED,
@@ -192,7 +192,7 @@ static tg_status parse_shape(parser *p, npy_header *header) {
 
 /* One "key: value" of the dict. */
 static tg_status parse_entry(parser *p, npy_header *header) {
-    char key[LARGEST_WORD];
+    char key[MAX_WORD];
     TG_CALL(parse_string(p, "key", key));
     const struct {
         const char *key;
@@ -267,11 +267,11 @@ static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     TG_TRY(tg_source_read(source, 0, start, prefix));
     const uint32_t length = (uint32_t)tg_get_number(start + 8, (int)prefix - 8);
     const uint64_t limit = source->size - prefix;
-    if (length > limit || length > LARGEST_HEADER) {
-        return tg_fail_file(source, TG_E_FORMAT,
-                            "npy header length: expected at most %llu bytes, found %u",
-                            (unsigned long long)(limit < LARGEST_HEADER ? limit : LARGEST_HEADER),
-                            (unsigned)length);
+    if (length > limit || length > MAX_HEADER_BYTES) {
+        return tg_fail_file(
+            source, TG_E_FORMAT, "npy header length: expected at most %llu bytes, found %u",
+            (unsigned long long)(limit < MAX_HEADER_BYTES ? limit : MAX_HEADER_BYTES),
+            (unsigned)length);
     }
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, (size_t)length + 1));
     TG_TRY(tg_source_read(source, prefix, text, length));

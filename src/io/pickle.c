@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "io/name_index.h"
 
-enum { LARGEST_STACK = 1 << 20 }; /* values and marks */
+enum { MAX_STACK = 1 << 20 }; /* values and marks */
 
 typedef enum known_name {
     REBUILD_TENSOR,
@@ -26,7 +26,7 @@ typedef enum known_name {
 
 static const struct {
     const char *module, *name;
-    known_name what;
+    known_name id;
     tg_dtype dtype; /* for storages */
 } known[] = {
     {"torch._utils", "_rebuild_tensor_v2", REBUILD_TENSOR, TG_F32},
@@ -60,14 +60,14 @@ typedef struct machine {
 
 /* ---- values ---- */
 
-static tg_status refuse(const machine *m, const char *what) {
-    return tg_fail_file(m->source, TG_E_FORMAT, "damaged pickle: %s", what);
+static tg_status refuse(const machine *m, const char *reason) {
+    return tg_fail_file(m->source, TG_E_FORMAT, "damaged pickle: %s", reason);
 }
 
 static tg_status push_number(machine *m, int64_t value) {
-    TG_CALL(m->depth < LARGEST_STACK ? tg_mem_grow(m->p->ctx, &m->stack, sizeof *m->stack, m->depth,
-                                                   1, &m->stack_capacity)
-                                     : refuse(m, "it stacks more than a million values"));
+    TG_CALL(m->depth < MAX_STACK ? tg_mem_grow(m->p->ctx, &m->stack, sizeof *m->stack, m->depth, 1,
+                                               &m->stack_capacity)
+                                 : refuse(m, "it stacks more than a million values"));
     m->stack[m->depth++] = value;
     return TG_OK;
 }
@@ -296,7 +296,7 @@ static tg_status load_storage(machine *m) {
         return refuse(m, "an external reference that is not a storage");
     }
     const tg_pickle_value *id = top(m, 0), *type = item(p, id, 1);
-    if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].what != STORAGE ||
+    if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].id != STORAGE ||
         !is_kind(p, id, 2, TG_PICKLE_TEXT) || !is_kind(p, id, 4, TG_PICKLE_INT) ||
         item(p, id, 4)->integer < 0) {
         return refuse(m, "a storage without type, name or size");
@@ -322,7 +322,7 @@ static bool read_sizes(const tg_pickle *p, const tg_pickle_value *tuple,
 
 /* Whether every element of the tensor is in its storage, and no stride of 0 repeats elements, so
  * that a tensor is never larger than its storage. */
-static bool lies_within(const tg_pickle_value *tensor, int64_t elements) {
+static bool fits_storage(const tg_pickle_value *tensor, int64_t elements) {
     const int64_t numel = tg_shape_numel(&tensor->shape);
     int64_t last = tensor->offset;
     if (numel == 0) {
@@ -379,7 +379,7 @@ static tg_status build_tensor(machine *m, int64_t arguments) {
     if (is_lazy_view(p, args)) {
         return refuse_view(m, "a conjugate or negative view", "resolve_conj() or resolve_neg()");
     }
-    if (!lies_within(&tensor, p->values[tensor.storage].integer)) {
+    if (!fits_storage(&tensor, p->values[tensor.storage].integer)) {
         return is_expanded(&tensor) ? refuse_view(m, "expanded", "contiguous()")
                                     : refuse(m, "a tensor whose shape does not fit in its storage");
     }
@@ -392,9 +392,9 @@ static tg_status call(machine *m) {
     }
     const int64_t arguments = m->stack[m->depth - 1];
     const tg_pickle_value *args = &m->p->values[arguments];
-    const known_name what = known[top(m, 1)->integer].what;
+    const known_name id = known[top(m, 1)->integer].id;
     m->depth -= 2;
-    switch (what) {
+    switch (id) {
     case REBUILD_TENSOR:
         return build_tensor(m, arguments);
     case REBUILD_PARAMETER: /* (tensor, requires_grad, hooks) */

@@ -40,14 +40,14 @@ tg_status tg_raw_find(const tg_raw_file *file, const char *name, const tg_raw_ar
     return *out ? TG_OK : tg_names_missing(&file->arrays, file->source->label, "tensor", name);
 }
 
-tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
+tg_status tg_check_bools(tg_context *ctx, const char *label, const char *name,
                          const tg_tensor *tensor) {
     const unsigned char *bytes = tensor->data;
     const int64_t numel = tensor->dtype == TG_BOOL ? tg_tensor_numel(tensor) : 0;
     for (int64_t i = 0; i < numel; i++) {
         if (bytes[i] > 1) {
             return tg_fail(ctx, TG_E_FORMAT,
-                           "%s: %s: element %lld: expected a bool of 0 or 1, found %d", label, what,
+                           "%s: %s: element %lld: expected a bool of 0 or 1, found %d", label, name,
                            (long long)i, bytes[i]);
         }
     }
@@ -149,13 +149,13 @@ tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const ch
                       int64_t first, int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype,
                       void *data) {
     const size_t from = tg_dtype_size(raw->dtype), to = tg_dtype_size(dtype);
-    const int64_t most = (int64_t)(piece_bytes / from);
+    const int64_t limit = (int64_t)(piece_bytes / from);
     uint64_t offset = raw->offset + (uint64_t)first * from;
     if (raw->dtype == dtype && !raw->is_swapped) {
         return tg_source_read(source, offset, data, (size_t)count * to);
     }
     for (int64_t done = 0, step = 0; done < count; done += step) {
-        step = count - done < most ? count - done : most;
+        step = count - done < limit ? count - done : limit;
         const tg_shape shape = {1, {step}};
         tg_tensor src = {0}, dst = {0};
         TG_CALL(tg_source_read(source, offset, piece, (size_t)step * from));

@@ -22,8 +22,8 @@
 enum {
     STORED_NDIM = TG_MAX_NDIM + 1, /* pairs add a dimension */
     LENGTH_BYTES = 8,              /* the header's length, before it */
-    LARGEST_HEADER = 100000000,    /* bytes, the limit of the format */
-    LARGEST_ELEMENT = 8,           /* bytes of the largest type of the format */
+    MAX_HEADER_BYTES = 100000000,  /* bytes, the limit of the format */
+    MAX_ELEMENT_BYTES = 8,         /* bytes of the largest type of the format */
 };
 
 typedef struct stored_type {
@@ -93,7 +93,7 @@ static tg_status read_header(reader *r) {
     TG_TRY(tg_source_read(source, 0, raw, LENGTH_BYTES));
     const uint64_t length = tg_get_number(raw, LENGTH_BYTES);
     const uint64_t left = source->size - LENGTH_BYTES;
-    const uint64_t limit = left < LARGEST_HEADER ? left : LARGEST_HEADER;
+    const uint64_t limit = left < MAX_HEADER_BYTES ? left : MAX_HEADER_BYTES;
     if (length > limit && (found = tg_content_name(raw, sizeof raw))) {
         return tg_fail_file(source, TG_E_FORMAT, "expected a safetensors file, found %s", found);
     }
@@ -308,7 +308,7 @@ fail:
 /* One tensor of the archive. */
 typedef struct entry {
     const char *name;          /* owned by the archive */
-    const tg_tensor *tensor;   /* likewise */
+    const tg_tensor *tensor;   /* owned by the archive, too */
     const stored_type *stored; /* its type in the file */
     bool is_pairs;             /* stored as pairs of the real type */
     uint64_t begin, end;       /* byte range in the data */
@@ -348,7 +348,7 @@ static tg_status fill_entries(writer *w) {
         }
     }
     uint64_t at = 0;
-    for (size_t size = LARGEST_ELEMENT; size > 0; size /= 2) {
+    for (size_t size = MAX_ELEMENT_BYTES; size > 0; size /= 2) {
         for (int64_t i = 0; i < w->count; i++) {
             entry *e = &w->entries[i];
             if (tg_dtype_size(e->stored->dtype) == size) {
@@ -444,10 +444,10 @@ static tg_status format_header(const writer *w, char **out, size_t *out_length) 
         goto fail;
     }
     const size_t padded = (length + 7) / 8 * 8;
-    if (padded > LARGEST_HEADER) {
+    if (padded > MAX_HEADER_BYTES) {
         status = tg_fail(w->ctx, TG_E_UNSUPPORTED,
                          "%s: safetensors header: at most %d bytes are allowed, it needs %zu",
-                         w->path, LARGEST_HEADER, padded);
+                         w->path, MAX_HEADER_BYTES, padded);
         goto fail;
     }
     TG_TRY(TG_ALLOC(w->ctx, TG_MEM_OTHER, text, padded));
@@ -462,7 +462,7 @@ fail:
 }
 
 static tg_status write_data(const writer *w, tg_atomic_file *file) {
-    for (size_t size = LARGEST_ELEMENT; size > 0; size /= 2) {
+    for (size_t size = MAX_ELEMENT_BYTES; size > 0; size /= 2) {
         for (int64_t i = 0; i < w->count; i++) {
             const entry *e = &w->entries[i];
             if (tg_dtype_size(e->stored->dtype) != size) {

@@ -21,10 +21,10 @@ enum {
     END64_BYTES = 56,
     ENTRY_BYTES = 46,
     LOCAL_BYTES = 30,
-    LARGEST_COMMENT = 0xffff,
-    LARGEST_LIST = 64 << 20, /* bytes */
-    LARGEST_RATIO = 1040,    /* of deflate: more is impossible */
-    PIECE = 16 << 10,        /* packed bytes read at once */
+    MAX_COMMENT = 0xffff,
+    MAX_LIST_BYTES = 64 << 20, /* bytes */
+    MAX_RATIO = 1040,          /* of deflate: more is impossible */
+    PIECE_BYTES = 16 << 10,    /* packed bytes read at once */
     STORED = 0,
     DEFLATED = 8,
     ZIP64 = 1,              /* number of the extra field */
@@ -32,8 +32,8 @@ enum {
     NO_NUMBER = 0xffffffff, /* 32 bits: the number is in the extra field */
 };
 
-static tg_status damaged(const tg_zip *zip, const char *what) {
-    return tg_fail_file(zip->source, TG_E_FORMAT, "damaged zip file: %s", what);
+static tg_status damaged(const tg_zip *zip, const char *reason) {
+    return tg_fail_file(zip->source, TG_E_FORMAT, "damaged zip file: %s", reason);
 }
 
 bool tg_zip_starts(const void *bytes, size_t size) {
@@ -79,8 +79,8 @@ static tg_status find_list(const tg_zip *zip, list_place *place) {
     tg_status status = TG_OK;
     unsigned char *tail = NULL;
     const uint64_t size = zip->source->size;
-    const size_t most = END_BYTES + LARGEST_COMMENT;
-    const size_t bytes = size < most ? (size_t)size : most;
+    const size_t limit = END_BYTES + MAX_COMMENT;
+    const size_t bytes = size < limit ? (size_t)size : limit;
     TG_TRY(TG_ALLOC(zip->ctx, TG_MEM_OTHER, tail, bytes));
     TG_TRY(tg_source_read(zip->source, size - bytes, tail, bytes));
     size_t at = bytes;
@@ -98,7 +98,7 @@ static tg_status find_list(const tg_zip *zip, list_place *place) {
     if (place->members == 0xffff || place->bytes == NO_NUMBER || place->offset == NO_NUMBER) {
         TG_TRY(read_end64(zip, size - bytes + (at - 1), place));
     }
-    if (place->bytes > LARGEST_LIST || place->offset > size ||
+    if (place->bytes > MAX_LIST_BYTES || place->offset > size ||
         place->bytes > size - place->offset || place->members > place->bytes / ENTRY_BYTES) {
         status = damaged(zip, "the list of members does not fit in it");
     }
@@ -148,7 +148,7 @@ static tg_status check_member(const tg_zip *zip, const char *name, const unsigne
     }
     const bool is_sound =
         m->packed <= zip->source->size && m->header <= zip->source->size &&
-        (m->is_deflated ? m->size / LARGEST_RATIO <= m->packed : m->size == m->packed);
+        (m->is_deflated ? m->size / MAX_RATIO <= m->packed : m->size == m->packed);
     return is_sound ? TG_OK
                     : tg_fail_file(zip->source, TG_E_FORMAT,
                                    "damaged zip file: member '%s' of %llu bytes cannot be its "
@@ -239,13 +239,13 @@ tg_status tg_zip_source(const tg_zip *zip, int64_t index, tg_source *out) {
 
 static tg_status inflate_start(const tg_zip *zip, const tg_source *packed, z_stream *stream,
                                unsigned char *bytes, size_t count) {
-    unsigned char piece[PIECE];
+    unsigned char piece[PIECE_BYTES];
     uint64_t taken = 0;
     size_t made = 0;
     int result = Z_OK;
     while (made < count && result == Z_OK) {
         const uint64_t left = packed->size - taken;
-        const size_t step = left < PIECE ? (size_t)left : PIECE;
+        const size_t step = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
         TG_CALL(tg_source_read(packed, taken, piece, step));
         taken += step;
         stream->next_in = piece;

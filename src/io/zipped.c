@@ -14,12 +14,12 @@
 #include "base/memory.h"
 
 enum {
-    NPY_START = 1 << 16,      /* bytes of a compressed npy file that include its header */
-    LARGEST_PICKLE = 4 << 20, /* bytes: tens of thousands of tensors */
-    MAX_DEPTH = 32,           /* nested dicts and lists */
-    MAX_VISITS = 1 << 17,     /* values visited in a pickle */
-    LARGEST_NAME = 512,
-    LARGEST_COPIES = 16, /* views of one storage may multiply a file's size by this */
+    NPY_START = 1 << 16,        /* bytes of a compressed npy file that include its header */
+    MAX_PICKLE_BYTES = 4 << 20, /* bytes: tens of thousands of tensors */
+    MAX_DEPTH = 32,             /* nested dicts and lists */
+    MAX_VISITS = 1 << 17,       /* values visited in a pickle */
+    MAX_NAME = 512,
+    MAX_COPIES = 16, /* views of one storage may multiply a file's size by this */
 };
 
 static const char pickle_name[] = "/data.pkl";
@@ -86,7 +86,7 @@ tg_status tg_npz_list(tg_raw_file *file) {
     tg_status left_out = TG_OK;
     for (int64_t i = 0; i < file->zip.members.count; i++) {
         tg_raw_array array;
-        char name[LARGEST_NAME];
+        char name[MAX_NAME];
         snprintf(name, sizeof name, "%s", file->zip.members.items[i]);
         name[strlen(name) - (ends_with(name, ".npy") ? 4 : 0)] = '\0';
         const tg_status status = locate_npy(file, i, &array);
@@ -106,7 +106,7 @@ tg_status tg_npz_list(tg_raw_file *file) {
 typedef struct walk {
     tg_raw_file *file;
     const tg_pickle *pickle;
-    char prefix[LARGEST_NAME]; /* of the members, from data.pkl */
+    char prefix[MAX_NAME]; /* of the members, from data.pkl */
     bool is_swapped;
     int64_t visits;
     uint64_t bytes; /* of all tensors */
@@ -118,7 +118,7 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
     const tg_pickle_value *storage = &w->pickle->values[value->storage];
     const size_t element = tg_dtype_size(storage->dtype);
     const int64_t numel = tg_shape_numel(&value->shape);
-    char member[2 * LARGEST_NAME];
+    char member[2 * MAX_NAME];
     tg_source source = {.fd = -1};
     snprintf(member, sizeof member, "%s/data/%.200s", w->prefix, w->pickle->texts + storage->text);
     const int64_t index = tg_names_find(&file->zip.members, member);
@@ -140,17 +140,17 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
         expected *= value->shape.dim[d];
     }
     w->bytes += (uint64_t)numel * element;
-    if (w->bytes / LARGEST_COPIES > file->source->size) {
+    if (w->bytes / MAX_COPIES > file->source->size) {
         return tg_fail_file(file->source, TG_E_UNSUPPORTED,
-                            "its tensors are %d times as large as the file", LARGEST_COPIES);
+                            "its tensors are %d times as large as the file", MAX_COPIES);
     }
     return tg_names_add(&file->arrays, "tensor", name, &array);
 }
 
 /* "outer/inner"; false if it does not fit. */
-static bool join(char name[LARGEST_NAME], const char *outer, const char *inner) {
-    const int length = snprintf(name, LARGEST_NAME, "%s%s%s", outer, outer[0] ? "/" : "", inner);
-    return length > 0 && length < LARGEST_NAME;
+static bool join(char name[MAX_NAME], const char *outer, const char *inner) {
+    const int length = snprintf(name, MAX_NAME, "%s%s%s", outer, outer[0] ? "/" : "", inner);
+    return length > 0 && length < MAX_NAME;
 }
 
 static tg_status visit(walk *w, int64_t number, const char *name, int depth);
@@ -162,7 +162,7 @@ static tg_status visit_items(walk *w, const tg_pickle_value *container, const ch
     const bool is_dict = container->kind == TG_PICKLE_DICT;
     int64_t index = 0;
     for (int64_t cell = container->first; cell >= 0; cell = p->cells[cell].next, index++) {
-        char key[LARGEST_NAME], inner[LARGEST_NAME];
+        char key[MAX_NAME], inner[MAX_NAME];
         const tg_pickle_value *k = &p->values[p->cells[cell].value];
         if (is_dict && k->kind == TG_PICKLE_TEXT) {
             snprintf(key, sizeof key, "%s", p->texts + k->text);
@@ -215,7 +215,7 @@ static tg_status visit(walk *w, int64_t number, const char *name, int depth) {
 
 /* Whether the numbers are big-endian; files from before 2022 do not say and are little-endian. */
 static tg_status read_byte_order(const tg_raw_file *file, walk *w) {
-    char member[2 * LARGEST_NAME], order[8] = "";
+    char member[2 * MAX_NAME], order[8] = "";
     snprintf(member, sizeof member, "%s/byteorder", w->prefix);
     const int64_t index = tg_names_find(&file->zip.members, member);
     const tg_zip_member *m = tg_zip_member_at(&file->zip, index);
@@ -235,9 +235,9 @@ tg_status tg_torch_list(tg_raw_file *file) {
     const tg_zip_member *m = tg_zip_member_at(&file->zip, index);
     walk w = {.file = file, .pickle = &pickle};
     const char *name = tg_names_item(&file->zip.members, index);
-    if (m->size > LARGEST_PICKLE || strlen(name) >= LARGEST_NAME) {
+    if (m->size > MAX_PICKLE_BYTES || strlen(name) >= MAX_NAME) {
         return tg_fail_file(file->source, TG_E_UNSUPPORTED,
-                            "expected a data.pkl of at most %d bytes, found %llu", LARGEST_PICKLE,
+                            "expected a data.pkl of at most %d bytes, found %llu", MAX_PICKLE_BYTES,
                             (unsigned long long)m->size);
     }
     snprintf(w.prefix, sizeof w.prefix, "%.*s", (int)(strlen(name) - strlen(pickle_name)), name);

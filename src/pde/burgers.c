@@ -23,7 +23,7 @@ struct tg_burgers {
     tg_fft_plan *plan;   /* real, of one field */
     double *values;      /* (N) */
     double *stage[3];    /* (K + 1) complex each: intermediate values a, b, c */
-    double *slope[4];    /* likewise: slopes at u, a, b, c */
+    double *slope[4];    /* (K + 1) complex each: slopes at u, a, b, c */
     double *tables;      /* (6, K + 1): see make_tables */
 };
 

@@ -123,7 +123,7 @@ tg_status tg_samplers_open(const tg_pde_setup *setup, int ndim, tg_samplers *out
 #define SQRT2     1.41421356237309504880
 #define SQRT_HALF 0.70710678118654752440 /* sqrt(1/2) */
 #define K_RANGE   ((int64_t)1 << 20)
-#define LOOSE     ((uint64_t)1 << 44) /* first number that belongs to no mode */
+#define NO_MODE   ((uint64_t)1 << 44) /* first number that belongs to no mode */
 
 tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, uint32_t sample) {
     return (tg_field_key){
@@ -133,7 +133,7 @@ tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, u
 }
 
 double tg_field_uniform(const tg_field_key *key, unsigned number, double low, double high) {
-    return low + (high - low) * tg_rng_uniform(&key->rng, key->base + LOOSE + number);
+    return low + (high - low) * tg_rng_uniform(&key->rng, key->base + NO_MODE + number);
 }
 
 /* Standard normal number `part` (0 or 1) of a mode. */

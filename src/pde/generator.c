@@ -177,7 +177,7 @@ static tg_status prepare_config(tg_generator *g, const tg_generator_config *conf
 }
 
 int64_t tg_gen_shared_pairs(const tg_generator *g) {
-    return g->samples[TG_SPLIT_TRAIN] + (g->pace.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
+    return g->samples[TG_SPLIT_TRAIN] + (g->pairing.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
 }
 
 /* Divides a flow in time into pairs. */
@@ -185,8 +185,8 @@ static tg_status plan_pace(tg_generator *g) {
     if (!g->pde->trajectory) {
         return TG_OK;
     }
-    g->pde->trajectory->pace(g->config, &g->pace);
-    const int64_t shared = tg_gen_shared_pairs(g), trajectories = g->pace.trajectories;
+    g->pde->trajectory->pairing(g->config, &g->pairing);
+    const int64_t shared = tg_gen_shared_pairs(g), trajectories = g->pairing.trajectories;
     return shared == 0 || shared >= trajectories
                ? TG_OK
                : tg_fail(g->ctx, TG_E_CONFIG,
@@ -272,7 +272,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
     TG_CALL(tg_archive_set_meta(meta, "split", split_names[file->split]));
     /* In a flow in time these decide which frames are a sample's. */
     TG_CALL(g->pde->trajectory ? set_number(meta, "n_train", g->samples[TG_SPLIT_TRAIN]) : TG_OK);
-    TG_CALL(g->pace.shuffled ? set_number(meta, "n_test", g->samples[TG_SPLIT_TEST]) : TG_OK);
+    TG_CALL(g->pairing.shuffled ? set_number(meta, "n_test", g->samples[TG_SPLIT_TEST]) : TG_OK);
     TG_CALL(tg_sample_file_open(g->ctx, &desc, &file->store));
     for (int64_t i = 0; i < g->samples[file->split]; i++) {
         file->found += tg_sample_file_has(file->store, TG_SAMPLE_X, i) &&

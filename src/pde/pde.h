@@ -54,16 +54,16 @@ typedef struct tg_pde_setup {
 } tg_pde_setup;
 
 /* How pairs are taken from flows in time, see trajectory.c. */
-typedef struct tg_pde_pace {
+typedef struct tg_pde_pairing {
     int64_t spin_up, lag; /* frames */
     int64_t trajectories;
     bool shuffled; /* test pairs are drawn from all pairs; else they are later ones */
-} tg_pde_pace;
+} tg_pde_pairing;
 
 /* A flow that advances in time instead of independent samples. The state at frame f (counting
  * stored frames, without the spin-up) is an input, and the state `lag` frames later its output. */
 typedef struct tg_pde_trajectory {
-    void (*pace)(const void *config, tg_pde_pace *out);
+    void (*pairing)(const void *config, tg_pde_pairing *out);
     void (*start)(void *solver, const tg_field_key *key);
     /* Advances to the next frame. */
     tg_status (*advance)(void *solver);
@@ -145,8 +145,8 @@ struct tg_generator {
     uint64_t seed;
     char *folder;
     int64_t samples[TG_SPLITS];
-    int64_t frames;   /* of a trajectory; 0: pairs */
-    tg_pde_pace pace; /* of a flow in time */
+    int64_t frames;         /* of a trajectory; 0: pairs */
+    tg_pde_pairing pairing; /* of a flow in time */
     int file_count;
     tg_gen_file files[TG_PDE_MAX_FILES];
 };

@@ -68,7 +68,7 @@ static tg_body draw(const solver *s, const tg_field_key *key) {
     const config *c = s->config;
     const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
     tg_body body = {.degree = (int)c->degree};
-    double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], most = 0.0;
+    double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], highest = 0.0;
     const int count = (body.degree + 1) * (body.degree + 1);
     for (unsigned i = 0; i < 3; i++) {
         body.axes[i] = tg_field_uniform(key, AXES + i, c->axes.value[0], c->axes.value[1]);
@@ -85,11 +85,11 @@ static tg_body draw(const solver *s, const tg_field_key *key) {
         for (int k = 0; k < count; k++) {
             sum += body.bumps[k] * value[k];
         }
-        most = fmax(most, fabs(sum));
+        highest = fmax(highest, fabs(sum));
     }
     const double height = tg_field_uniform(key, HEIGHT, 0.0, c->bumps);
     for (int k = 0; k < count; k++) {
-        body.bumps[k] *= most > 0.0 ? height / most : 0.0;
+        body.bumps[k] *= highest > 0.0 ? height / highest : 0.0;
     }
     return body;
 }

@@ -31,11 +31,11 @@ typedef struct job {
 
     pthread_mutex_t mutex;
     tg_gen_run *run;
-    int64_t next;          /* first sample not yet considered */
-    bool stopped;          /* by the user */
-    tg_status status;      /* the first failure, */
-    int64_t failed;        /* its sample */
-    const worker *culprit; /* and the worker whose context has the message */
+    int64_t next;                /* first sample not yet considered */
+    bool stopped;                /* by the user */
+    tg_status status;            /* the first failure, */
+    int64_t failed;              /* its sample */
+    const worker *failed_worker; /* and the worker whose context has the message */
 } job;
 
 /* ---- workers ---- */
@@ -93,11 +93,12 @@ static void close_workers(job *j) {
 }
 
 /* The first failure, with the sample that it belongs to. */
-static tg_status culprits_sentence(const job *j) {
-    return j->culprit ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
-                                j->split == TG_SPLIT_TRAIN ? "training" : "test",
-                                (long long)j->failed, tg_context_error(&j->culprit->ctx))
-                      : TG_OK;
+static tg_status report_failure(const job *j) {
+    return j->failed_worker
+               ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
+                         j->split == TG_SPLIT_TRAIN ? "training" : "test", (long long)j->failed,
+                         tg_context_error(&j->failed_worker->ctx))
+               : TG_OK;
 }
 
 /* ---- the loop ---- */
@@ -143,7 +144,7 @@ static void deliver(job *j, worker *w, int64_t count, tg_status status, int64_t 
     if (status != TG_OK && j->status == TG_OK) {
         j->status = status;
         j->failed = w->sample[failed];
-        j->culprit = w;
+        j->failed_worker = w;
     }
     pthread_mutex_unlock(&j->mutex);
 }
@@ -175,8 +176,8 @@ static tg_status run_job(job *j) {
     j->workers = missing < ctx->threads ? (int)missing : ctx->threads;
     j->batch = 1;
     if (tg_gen_device(j->g)) { /* the same batches when a run is resumed */
-        const int64_t most = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
-        j->batch = tg_min(most, all);
+        const int64_t fits = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
+        j->batch = tg_min(fits, all);
         j->workers = 1;
     }
     TG_TRY(open_workers(j));
@@ -189,7 +190,7 @@ static tg_status run_job(job *j) {
             work(j, &j->worker[i]);
         }
     }
-    status = culprits_sentence(j);
+    status = report_failure(j);
 fail:
     close_workers(j);
     return status;
@@ -221,7 +222,7 @@ static tg_status list_missing(const job *j, int64_t **out, int64_t *count) {
 }
 
 /* This rank's samples of a round, one per worker. */
-static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
+static tg_status make_share(job *j, const int64_t *missing, int64_t count) {
     const tg_generator *g = j->g;
     const int workers = j->workers;
     j->status = TG_OK;
@@ -235,13 +236,13 @@ static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
             deliver(j, w, 0, solve(g->pde, w, 1, &failed), failed);
         }
     }
-    return culprits_sentence(j);
+    return report_failure(j);
 }
 
 /* Sends sample `number`, made by worker w of `rank`, to rank 0, which stores it. */
-static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *inbox) {
+static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *received) {
     tg_comm *comm = j->g->comm;
-    worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : inbox;
+    worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : received;
     for (int v = 0; v < j->views && rank != 0; v++) {
         const tg_pde_view *view = &w->views[v];
         const struct {
@@ -264,10 +265,10 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
 }
 
 /* All ranks stop if one is asked to. Rank 0 is asked after each sample. */
-static tg_status vote(job *j) {
+static tg_status agree_to_stop(job *j) {
     double wanted = j->stopped || (tg_comm_rank(j->g->comm) > 0 && !tg_gen_tick(j->run));
-    const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
-    const tg_status status = tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &votes);
+    const tg_tensor stops = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
+    const tg_status status = tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &stops);
     j->stopped = wanted > 0.0;
     return status;
 }
@@ -280,13 +281,13 @@ static tg_status run_rounds(job *j, const int64_t *missing, int64_t count) {
         const int64_t own = base + (int64_t)tg_comm_rank(comm) * each;
         const int64_t left = count - own;
         TG_CALL(tg_comm_agree(
-            comm, make_own(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
+            comm, make_share(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
         for (int64_t n = base; n < tg_min(base + per_round, count); n++) {
             TG_CALL(send_sample(j, (int)((n - base) / each), (int)((n - base) % each), missing[n],
                                 &j->worker[each]));
         }
-        TG_CALL(tg_comm_agree(comm, culprits_sentence(j)));
-        TG_CALL(vote(j));
+        TG_CALL(tg_comm_agree(comm, report_failure(j)));
+        TG_CALL(agree_to_stop(j));
     }
     return TG_OK;
 }

@@ -72,32 +72,32 @@ typedef struct flow {
 
 /* The first pair that a trajectory shares; those of the next one follow. */
 static int64_t first_shared(const flow *w, int64_t trajectory) {
-    const int64_t trajectories = w->g->pace.trajectories;
+    const int64_t trajectories = w->g->pairing.trajectories;
     return tg_gen_shared_pairs(w->g) * tg_min(trajectory, trajectories) / trajectories;
 }
 
 /* The frames of the shared pairs of a trajectory. */
 static int64_t shared_frames(const flow *w, int64_t trajectory) {
     const int64_t pairs = first_shared(w, trajectory + 1) - first_shared(w, trajectory);
-    return pairs > 0 ? pairs + w->g->pace.lag : 0;
+    return pairs > 0 ? pairs + w->g->pairing.lag : 0;
 }
 
 /* The test pairs of a trajectory, which come after the shared ones. */
 static int64_t test_pairs(const flow *w, int64_t trajectory) {
-    const bool is_separate = w->g->pace.trajectories > 1 || tg_gen_shared_pairs(w->g) == 0;
-    const bool is_there = trajectory == (is_separate ? w->g->pace.trajectories : 0);
-    return is_there && !w->g->pace.shuffled ? w->g->samples[TG_SPLIT_TEST] : 0;
+    const bool is_separate = w->g->pairing.trajectories > 1 || tg_gen_shared_pairs(w->g) == 0;
+    const bool is_there = trajectory == (is_separate ? w->g->pairing.trajectories : 0);
+    return is_there && !w->g->pairing.shuffled ? w->g->samples[TG_SPLIT_TEST] : 0;
 }
 
 /* The frames of a trajectory after its spin-up; 0 if it is not needed. */
 static int64_t frames_of(const flow *w, int64_t trajectory) {
     const int64_t tests = test_pairs(w, trajectory);
-    return shared_frames(w, trajectory) + (tests > 0 ? tests + w->g->pace.lag : 0);
+    return shared_frames(w, trajectory) + (tests > 0 ? tests + w->g->pairing.lag : 0);
 }
 
 /* The pair that a frame is x or y of; -1: none. */
 static int64_t pair_of(const flow *w, int64_t trajectory, int64_t frame, tg_sample_part part) {
-    const int64_t lag = w->g->pace.lag, first = first_shared(w, trajectory);
+    const int64_t lag = w->g->pairing.lag, first = first_shared(w, trajectory);
     const int64_t begin = frame - (part == TG_SAMPLE_X ? 0 : lag); /* the frame of x */
     const int64_t later = begin - shared_frames(w, trajectory);
     if (begin >= 0 && first + begin < first_shared(w, trajectory + 1)) {
@@ -111,7 +111,7 @@ static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
     const int64_t train = w->g->samples[TG_SPLIT_TRAIN], test = w->g->samples[TG_SPLIT_TEST];
     const tg_rng rng = {
         .seed = w->g->seed, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)w->g->pde->id};
-    if (w->g->pace.shuffled) {
+    if (w->g->pairing.shuffled) {
         pair = (int64_t)tg_rng_permute(&rng, (uint64_t)(train + test), (uint64_t)pair);
     }
     *sample = pair < train ? pair : pair - train;
@@ -120,7 +120,7 @@ static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
 
 /* The next needed trajectory after this one; -1 if there is none. */
 static int64_t next_trajectory(const flow *w, int64_t trajectory) {
-    for (trajectory++; trajectory <= w->g->pace.trajectories; trajectory++) {
+    for (trajectory++; trajectory <= w->g->pairing.trajectories; trajectory++) {
         if (frames_of(w, trajectory) > 0) {
             return trajectory;
         }
@@ -132,7 +132,7 @@ static int64_t next_trajectory(const flow *w, int64_t trajectory) {
 static int64_t frames_before(const flow *w, int64_t trajectory) {
     int64_t frames = 0;
     for (int64_t t = next_trajectory(w, -1); t >= 0 && t < trajectory; t = next_trajectory(w, t)) {
-        frames += w->g->pace.spin_up + frames_of(w, t);
+        frames += w->g->pairing.spin_up + frames_of(w, t);
     }
     return frames;
 }
@@ -169,7 +169,7 @@ static bool load_state(flow *w, int64_t trajectory, int64_t latest) {
         access(w->path, R_OK) == 0 && tg_source_open(w->g->ctx, w->path, &source) == TG_OK &&
         source.size == sizeof h + bytes && tg_source_read(&source, 0, &h, sizeof h) == TG_OK &&
         memcmp(h.magic, MAGIC, sizeof h.magic) == 0 && h.fingerprint == w->g->fingerprint &&
-        h.bytes == bytes && h.trajectory == trajectory && h.frame >= -w->g->pace.spin_up &&
+        h.bytes == bytes && h.trajectory == trajectory && h.frame >= -w->g->pairing.spin_up &&
         h.frame <= latest && tg_source_read(&source, sizeof h, state, bytes) == TG_OK &&
         tg_checksum(state, bytes) == h.checksum;
     tg_source_close(&source);
@@ -266,12 +266,12 @@ static tg_status store_frame(flow *w) {
 }
 
 static void start_trajectory(flow *w, int64_t trajectory) {
-    const bool is_test = trajectory == w->g->pace.trajectories;
+    const bool is_test = trajectory == w->g->pairing.trajectories;
     const tg_field_key key =
         tg_field_key_of(w->g->seed, w->g->pde->id, is_test ? TG_SPLIT_TEST : TG_SPLIT_TRAIN,
                         is_test ? 0 : (uint32_t)trajectory);
     w->g->pde->trajectory->start(w->solver, &key);
-    set_place(w, trajectory, -w->g->pace.spin_up);
+    set_place(w, trajectory, -w->g->pairing.spin_up);
 }
 
 static bool is_last_frame(const flow *w) {
@@ -292,7 +292,7 @@ static tg_status run_frames(flow *w, bool *stopped) {
     double saved = tg_seconds();
     while (true) {
         TG_TRY(store_frame(w));
-        w->run->progress.done = w->before + w->frame + w->g->pace.spin_up + 1;
+        w->run->progress.done = w->before + w->frame + w->g->pairing.spin_up + 1;
         *stopped = !tg_gen_tick(w->run) && !is_last_frame(w);
         if (*stopped || (tg_seconds() - saved > SAVE_INTERVAL && !is_last_frame(w))) {
             TG_TRY(finish_writing(w));
@@ -359,7 +359,7 @@ tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     TG_TRY(open_flow(&w));
     run->progress.found = frames_before(&w, missing);
     if (load_state(&w, missing, frame)) {
-        run->progress.found += w.frame + g->pace.spin_up + 1;
+        run->progress.found += w.frame + g->pairing.spin_up + 1;
     } else {
         start_trajectory(&w, missing);
     }

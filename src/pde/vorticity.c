@@ -39,7 +39,7 @@ struct tg_vorticity {
     tg_fft_plan *plan; /* real, two fields of each flow */
     arrays at;
     double *state, *forcing; /* spectra on the host; a host backend's own */
-    double *rest, *dt;       /* (flows) on the host: remaining time, and the step */
+    double *remaining, *dt;  /* (flows) on the host: remaining time, and the step */
     double *speed;           /* (flows) on the host */
     bool has_decay;          /* at.decay is valid for dt */
     bool has_forcing;        /* at.forcing matches the host's */
@@ -119,7 +119,7 @@ tg_status tg_vorticity_create(tg_pool *pool, tg_backend *be, const tg_vorticity_
     TG_CALL(take(pool, be, flows * (2 * modes + 1), &v->at.decay));
     TG_CALL(take(pool, be, flows, &v->at.dt));
     TG_CALL(take(pool, be, flows, &v->at.speed));
-    TG_CALL(TG_POOL(pool, v->rest, flows));
+    TG_CALL(TG_POOL(pool, v->remaining, flows));
     TG_CALL(TG_POOL(pool, v->dt, flows));
     TG_CALL(TG_POOL(pool, v->speed, flows));
     return plan_fft(pool, be, desc->grid, modes, 2 * flows, &v->plan);
@@ -148,7 +148,7 @@ static size_t spectra_bytes(const tg_vorticity *v) {
     return (size_t)(v->flow.flows * reals_of(v->flow.modes)) * sizeof(double);
 }
 
-static tg_status push(tg_vorticity *v) {
+static tg_status upload_spectra(tg_vorticity *v) {
     if (!on_host(v)) {
         TG_CALL(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
     }
@@ -159,7 +159,7 @@ static tg_status push(tg_vorticity *v) {
     return TG_OK;
 }
 
-static tg_status pull(tg_vorticity *v) {
+static tg_status download_state(tg_vorticity *v) {
     return on_host(v) ? TG_OK
                       : v->be->ops->download(v->be, v->state, v->at.state, spectra_bytes(v));
 }
@@ -230,21 +230,21 @@ static tg_status finish_step(tg_vorticity *v) {
 
 /* Length of the next step of a flow; updates the remaining time. */
 static tg_status choose_step(tg_vorticity *v, int64_t flow) {
-    const double rest = v->rest[flow], speed = v->speed[flow];
-    if (!(rest > 0.0)) {
+    const double remaining = v->remaining[flow], speed = v->speed[flow];
+    if (!(remaining > 0.0)) {
         set_step(v, flow, 0.0);
         return TG_OK;
     }
     const double cells = speed * (double)v->desc.grid / v->desc.length;
-    const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
+    const double steps = ceil(fmax(remaining * cells / v->desc.cfl, remaining / v->desc.longest));
     if (!isfinite(speed) || !(steps <= MAX_STEPS)) {
         return tg_fail(v->be->ctx, TG_E_NUMERIC,
                        "the flow has become too fast to follow (speed %g); a finer grid than "
                        "%lld points may help",
                        speed, (long long)v->desc.grid);
     }
-    v->rest[flow] = steps > 1.0 ? rest - rest / steps : 0.0;
-    set_step(v, flow, rest / steps);
+    v->remaining[flow] = steps > 1.0 ? remaining - remaining / steps : 0.0;
+    set_step(v, flow, remaining / steps);
     return TG_OK;
 }
 
@@ -262,7 +262,7 @@ static tg_status choose_steps(tg_vorticity *v, int64_t *failed) {
 
 static bool has_arrived(const tg_vorticity *v) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
-        if (v->rest[i] > 0.0) {
+        if (v->remaining[i] > 0.0) {
             return false;
         }
     }
@@ -271,32 +271,32 @@ static bool has_arrived(const tg_vorticity *v) {
 
 tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time, int64_t *failed) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
-        v->rest[i] = i < count ? time : 0.0;
+        v->remaining[i] = i < count ? time : 0.0;
     }
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     while (!has_arrived(v)) {
         TG_CALL(products_of(v, v->at.state));
         TG_CALL(choose_steps(v, failed));
         TG_CALL(finish_step(v));
     }
-    return pull(v);
+    return download_state(v);
 }
 
 tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
         set_step(v, i, time / (double)steps);
     }
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     for (int64_t i = 0; i < steps; i++) {
         TG_CALL(products_of(v, v->at.state));
         TG_CALL(finish_step(v));
     }
-    return pull(v);
+    return download_state(v);
 }
 
 tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
     const size_t points = (size_t)(2 * v->flow.flows * v->flow.grid * v->flow.grid);
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     TG_CALL(velocity_of(v, v->at.state));
     return v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity);
 }
