@@ -13,7 +13,7 @@
 
 #include "tgrad_predict_inside.h"
 
-enum { HEADER = 4096, ALIGNMENT = 64, LARGEST = 1 << 20 };
+enum { HEADER = 4096, ALIGNMENT = 64, MAX_SIZE = 1 << 20 };
 
 #ifdef __GNUC__
 __attribute__((format(printf, 2, 3)))
@@ -47,7 +47,7 @@ static const char FORMAT[] = "tgrad-predict 1\n"
                              "end %n";
 
 static int is_size(size_t value) {
-    return value >= 1 && value <= LARGEST;
+    return value >= 1 && value <= MAX_SIZE;
 }
 
 static int is_sound(const tgp_model *m, const size_t hidden[3]) {
@@ -56,7 +56,7 @@ static int is_sound(const tgp_model *m, const size_t hidden[3]) {
     for (int d = 0; d < TGP_MAX_DIMS; d++) {
         fits = fits && is_size(m->modes[d]) && (d < m->dims || m->modes[d] == 1);
     }
-    fits = fits && is_size(hidden[0]) && hidden[1] <= LARGEST && is_size(hidden[2]);
+    fits = fits && is_size(hidden[0]) && hidden[1] <= MAX_SIZE && is_size(hidden[2]);
     fits = fits && (unsigned)m->fno_skip < SKIPS && (unsigned)m->mlp_skip < SKIPS;
     fits = fits && (unsigned)m->norm < NORMS && m->padding >= 0 && m->padding <= 16;
     return fits;
@@ -158,38 +158,23 @@ tgp_model *tgp_load_memory(const void *bytes, size_t size, char *error) {
 /* The bytes of a file; NULL after an error. */
 static void *read_file(const char *path, size_t *size, char *error) {
     FILE *file = fopen(path, "rb");
-    char *bytes = NULL;
-    size_t room = 1 << 20;
-    *size = 0;
     if (!file) {
         return fail(error, "%s: cannot be opened", path);
     }
-    for (;;) {
-        char *more = room > *size ? realloc(bytes, room) : NULL;
-        if (!more) {
-            free(bytes);
-            fclose(file);
-            return fail(error, "%s: out of memory", path);
-        }
-        bytes = more;
-        *size += fread(bytes + *size, 1, room - *size, file);
-        if (*size < room) {
-            break;
-        }
-        room *= 2;
-    }
-    const int is_bad = ferror(file);
+    const long length = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    void *bytes = length >= 0 ? malloc((size_t)length + 1) : NULL;
+    rewind(file);
+    *size = bytes ? fread(bytes, 1, (size_t)length, file) : 0;
     fclose(file);
-    if (is_bad) {
+    if (!bytes || *size != (size_t)length) {
         free(bytes);
-        return fail(error, "%s: cannot be read", path);
+        return fail(error, "%s: cannot be read, or does not fit in memory", path);
     }
-    char *fitting = realloc(bytes, *size + 1);
-    return fitting ? fitting : bytes;
+    return bytes;
 }
 
 tgp_model *tgp_load(const char *path, char *error) {
-    size_t size;
+    size_t size = 0;
     char why[TGP_ERROR] = "";
     if (!path) {
         return fail(error, "tgp_load: a path is needed");
@@ -296,10 +281,6 @@ static void fill_tables(const tgp_model *m, axis *a, int d, double points) {
     }
 }
 
-static size_t most(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 tgp_session *tgp_prepare(const tgp_model *model, const long *grid, char *error) {
     if (!model || !grid) {
         return fail(error, "tgp_prepare: model and grid are needed");
@@ -312,17 +293,17 @@ tgp_session *tgp_prepare(const tgp_model *model, const long *grid, char *error) 
     s->points = s->padded = s->kept = 1;
     double points = 1;
     for (int d = 0; d < model->dims; d++) {
-        if (grid[d] < 1 || grid[d] > LARGEST) {
+        if (grid[d] < 1 || grid[d] > MAX_SIZE) {
             free(s);
             return fail(error, "grid: size %ld of dimension %d is not in 1 .. %d", grid[d], d,
-                        LARGEST);
+                        MAX_SIZE);
         }
         axis *a = &s->axes[d];
         const size_t zeros = (size_t)nearbyint(model->padding * (double)grid[d]);
         a->grid = (size_t)grid[d];
         a->before = model->is_symmetric ? zeros : 0;
         a->padded = a->grid + zeros * (model->is_symmetric ? 2 : 1);
-        a->kept = tgp_least(model->modes[d], d == model->dims - 1 ? a->padded / 2 + 1 : a->padded);
+        a->kept = tgp_min(model->modes[d], d == model->dims - 1 ? a->padded / 2 + 1 : a->padded);
         a->window = d == model->dims - 1 ? 0 : (model->modes[d] - a->kept) / 2;
         points *= (double)a->padded;
         s->points *= a->grid;
@@ -334,9 +315,9 @@ tgp_session *tgp_prepare(const tgp_model *model, const long *grid, char *error) 
 #else
     s->threads = 1;
 #endif
-    size_t hidden = most(model->lifting.hidden + model->lifting.in, model->projection.hidden);
+    size_t hidden = tgp_max(model->lifting.hidden + model->lifting.in, model->projection.hidden);
     for (int l = 0; l < model->layers; l++) {
-        hidden = most(hidden, model->channels + model->blocks[l].mlp.hidden);
+        hidden = tgp_max(hidden, model->channels + model->blocks[l].mlp.hidden);
     }
     s->scratch_size = hidden * TGP_TILE;
     if (points > (double)(SIZE_MAX / 8)) {

@@ -59,8 +59,12 @@ struct tgp_session {
     size_t bytes;
 };
 
-static inline size_t tgp_least(size_t a, size_t b) {
+static inline size_t tgp_min(size_t a, size_t b) {
     return a < b ? a : b;
+}
+
+static inline size_t tgp_max(size_t a, size_t b) {
+    return a > b ? a : b;
 }
 
 #endif

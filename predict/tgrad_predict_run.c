@@ -86,9 +86,9 @@ ALWAYS_INLINE void add_some(const product *p, const float *a, const float *b, si
 
 FAST static void multiply(product p, float *c) {
     for (size_t j = 0; j < p.n; j += COLUMNS) {
-        const size_t width = tgp_least(COLUMNS, p.n - j);
+        const size_t width = tgp_min(COLUMNS, p.n - j);
         for (size_t i = 0; i < p.m; i += ROWS) {
-            const size_t height = tgp_least(ROWS, p.m - i);
+            const size_t height = tgp_min(ROWS, p.m - i);
             const float *a = p.a + i * p.lda, *b = p.b + j;
             float sum[ROWS][COLUMNS] = {{0}};
             for (size_t r = 0; r < height; r++) {
@@ -230,7 +230,7 @@ static void embed(const tgp_session *s, const float *x, size_t first, size_t wid
 static void lift(tgp_session *s, const float *x, float *y) {
     PARALLEL_FOR
     for (size_t first = 0; first < s->points; first += TGP_TILE) {
-        const size_t width = tgp_least(TGP_TILE, s->points - first);
+        const size_t width = tgp_min(TGP_TILE, s->points - first);
         float *tile = scratch_of(s), *hidden = tile + s->model->lifting.in * TGP_TILE;
         embed(s, x, first, width, tile);
         apply_mlp(&s->model->lifting, width, tile, TGP_TILE, hidden, y + first, s->points);
@@ -241,7 +241,7 @@ static void project(tgp_session *s, const float *x, float *y) {
     const tgp_model *m = s->model;
     PARALLEL_FOR
     for (size_t first = 0; first < s->points; first += TGP_TILE) {
-        const size_t width = tgp_least(TGP_TILE, s->points - first);
+        const size_t width = tgp_min(TGP_TILE, s->points - first);
         apply_mlp(&m->projection, width, x + first, s->points, scratch_of(s), y + first, s->points);
         for (size_t c = 0; c < m->out; c++) {
             for (size_t q = 0; q < width; q++) {
@@ -257,7 +257,7 @@ static void mix(tgp_session *s, const block *b, int is_last, float *x, float *z)
     const tgp_model *m = s->model;
     PARALLEL_FOR
     for (size_t first = 0; first < s->padded; first += TGP_TILE) {
-        const size_t width = tgp_least(TGP_TILE, s->padded - first), stride = s->padded;
+        const size_t width = tgp_min(TGP_TILE, s->padded - first), stride = s->padded;
         float *tile = scratch_of(s), *hidden = tile + m->channels * TGP_TILE;
         add_skip(m->fno_skip, b->fno_skip, m->channels, width, x + first, stride, z + first,
                  stride);

@@ -260,6 +260,38 @@ tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t co
     return TG_OK;
 }
 
+/* ---- pools ---- */
+
+struct tg_pool_item {
+    struct tg_pool_item *before;
+    void (*release)(void *block);
+};
+
+void *tg_pool_alloc(tg_pool *pool, size_t count, size_t size, void (*release)(void *block)) {
+    const size_t header = (TG_ALIGNMENT + size - 1) / size; /* elements in front of the block */
+    char *memory = tg_mem_calloc(pool->ctx, TG_MEM_WORKSPACE, count + header, size);
+    if (!memory) {
+        return NULL;
+    }
+    struct tg_pool_item *item = (struct tg_pool_item *)(void *)memory;
+    *item = (struct tg_pool_item){.before = pool->last, .release = release};
+    pool->last = item;
+    return memory + TG_ALIGNMENT;
+}
+
+void tg_pool_clear(tg_pool *pool) {
+    while (pool->last) {
+        struct tg_pool_item *item = pool->last;
+        pool->last = item->before;
+        if (item->release) {
+            item->release((char *)item + TG_ALIGNMENT);
+        }
+        tg_mem_free(pool->ctx, item);
+    }
+}
+
+/* ---- devices ---- */
+
 /* Pinned memory comes from the driver. */
 static bool is_of_caller(const tg_context *ctx, const tg_mem_device *device) {
     return ctx->config.allocator.alloc && device->place == TG_DEVICE;

@@ -34,6 +34,21 @@ TG_NODISCARD tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t elemen
 /* Frees and sets NULL. */
 #define TG_FREE(ctx, p) (tg_mem_free((ctx), (p)), (p) = NULL)
 
+/* Blocks, and resources held by them, that are released together, the last one first. */
+typedef struct tg_pool {
+    tg_context *ctx;
+    struct tg_pool_item *last;
+} tg_pool;
+
+/* Zeroed memory of category workspace, or NULL. `release`, unless NULL, is called with the block
+ * before it is freed. */
+void *tg_pool_alloc(tg_pool *pool, size_t count, size_t size, void (*release)(void *block));
+void tg_pool_clear(tg_pool *pool);
+
+/* For use in TG_CALL: `count` zeroed elements for pointer p. */
+#define TG_POOL(pool, p, count)                                                                    \
+    (((p) = tg_pool_alloc((pool), (size_t)(count), sizeof *(p), NULL)) ? TG_OK : TG_E_MEMORY)
+
 /* Memory of a device (or pinned host memory), counted in the same ledger. */
 typedef struct tg_mem_device {
     void *(*alloc)(void *state, size_t bytes); /* NULL if exhausted */

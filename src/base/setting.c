@@ -86,7 +86,7 @@ static bool bare_word(const char *value, char *word, size_t capacity) {
     if (length >= capacity) {
         return false;
     }
-    memcpy(word, value, length);
+    memmove(word, value, length);
     word[length] = '\0';
     return true;
 }
@@ -170,16 +170,13 @@ bool tg_setting_means(const char *value, const char *word) {
 
 /* ---- lists ---- */
 
-/* The text inside outer brackets, or the text itself. */
-static char *inside(char *text) {
-    const size_t length = strlen(text);
-    const bool is_closed = length >= 2 && ((text[0] == '[' && text[length - 1] == ']') ||
-                                           (text[0] == '(' && text[length - 1] == ')'));
-    if (is_closed) {
-        text[length - 1] = '\0';
-    }
-    return text + is_closed;
-}
+/* The entries of a list, without blanks and quotes around them. */
+typedef struct entries {
+    bool is_null, is_blank; /* the word null; nothing at all */
+    int count;
+    char *at[TG_SETTING_LIST];
+    char word[TG_SETTING_LIST * 520]; /* where they are */
+} entries;
 
 /* Cuts off the next entry: up to a separator outside brackets and quotes. *rest is NULL after the
  * last one. */
@@ -199,28 +196,33 @@ static char *cut_entry(char **rest, char separator) {
     return entry;
 }
 
-/* Parses "[a, b]", "(a, b)", "a, b", "axb" or a single "a" into numbers; "[]" and "null" give none;
- * -1 for anything else. */
-static int parse_list(const char *value, double *out) {
-    char word[512];
-    if (!bare_word(value, word, sizeof word)) {
-        return -1;
+/* Splits "[a, b]", "(a, b)", "a, b" or a single "a"; of numbers also "axb". "[]" and null have no
+ * entries. False if there are too many. */
+static bool split(const char *value, bool are_numbers, entries *out) {
+    *out = (entries){.count = 0};
+    if (!bare_word(value, out->word, sizeof out->word)) {
+        return false;
     }
-    char *rest = inside(word);
-    if (strcmp(word, "null") == 0 || rest[strspn(rest, " ")] == '\0') {
-        return word[0] || rest > word ? 0 : -1; /* but an empty text is an error */
+    char *rest = out->word;
+    const size_t length = strlen(rest);
+    const bool is_closed = length >= 2 && ((rest[0] == '[' && rest[length - 1] == ']') ||
+                                           (rest[0] == '(' && rest[length - 1] == ')'));
+    if (is_closed) {
+        rest[length - 1] = '\0';
+        rest++;
     }
-    const char separator = !strchr(rest, ',') && strchr(rest, 'x') ? 'x' : ',';
-    int count = 0;
+    out->is_null = strcmp(out->word, "null") == 0;
+    out->is_blank = length == 0;
+    rest = out->is_null || rest[strspn(rest, " ")] == '\0' ? NULL : rest;
+    const bool at_x = rest && are_numbers && !strchr(rest, ',') && strchr(rest, 'x');
     while (rest) {
-        char entry[WORD];
-        if (!bare_word(cut_entry(&rest, separator), entry, sizeof entry) ||
-            count == TG_SETTING_LIST || !parse_double(entry, &out[count])) {
-            return -1;
+        char *entry = cut_entry(&rest, at_x ? 'x' : ',');
+        if (out->count == TG_SETTING_LIST || !bare_word(entry, entry, strlen(entry) + 1)) {
+            return false;
         }
-        count++;
+        out->at[out->count++] = entry;
     }
-    return count;
+    return true;
 }
 
 static bool is_in_range(const tg_setting *row, double value) {
@@ -249,26 +251,29 @@ static bool may_be_empty(const tg_setting *row) {
 
 /* A list of numbers that the row allows, or -1. */
 static int read_numbers(const tg_setting *row, const char *value, double *out) {
-    const bool is_integer = row->type != TG_SETTING_LIST_DOUBLE;
-    const int count = parse_list(value, out);
-    for (int i = 0; i < count; i++) {
-        if (!is_in_range(row, out[i]) ||
-            (is_integer && (out[i] != floor(out[i]) || fabs(out[i]) > 0x1p53))) {
+    const bool is_real = row->type == TG_SETTING_LIST_DOUBLE || row->type == TG_SETTING_LIST_ROWS;
+    entries list;
+    if (!split(value, true, &list) || list.is_blank) {
+        return -1;
+    }
+    for (int i = 0; i < list.count; i++) {
+        if (!parse_double(list.at[i], &out[i]) || !is_in_range(row, out[i]) ||
+            (!is_real && (out[i] != floor(out[i]) || fabs(out[i]) > 0x1p53))) {
             return -1;
         }
     }
-    return count > 0 || may_be_empty(row) ? count : -1;
+    return list.count > 0 || may_be_empty(row) ? list.count : -1;
 }
 
 static bool store_integers(const tg_setting *row, tg_list_int *list, const char *value) {
-    double entries[TG_SETTING_LIST];
-    const int count = read_numbers(row, value, entries);
+    double numbers[TG_SETTING_LIST];
+    const int count = read_numbers(row, value, numbers);
     if (count < 0) {
         return false;
     }
     *list = (tg_list_int){.count = count};
     for (int i = 0; i < count; i++) {
-        list->value[i] = (int64_t)entries[i];
+        list->value[i] = (int64_t)numbers[i];
     }
     return true;
 }
@@ -280,66 +285,57 @@ static bool store_doubles(const tg_setting *row, tg_list_double *list, const cha
     return read.count >= 0;
 }
 
-/* A list of grids or of texts. */
-static bool store_entries(const tg_setting *row, void *field, const char *value) {
-    static const size_t sizes[] = {sizeof(tg_list_grid), sizeof(tg_list_text)};
-    const bool is_text = row->type == TG_SETTING_LIST_TEXT;
-    char word[TG_SETTING_LIST * 520];
-    union {
-        tg_list_grid grids;
-        tg_list_text texts;
-    } list;
-    memset(&list, 0, sizeof list);
-    if (!bare_word(value, word, sizeof word)) {
+static bool store_grids(const tg_setting *row, tg_list_grid *field, const char *value) {
+    tg_list_grid list = {.count = 0};
+    entries read;
+    if (!split(value, false, &read)) {
         return false;
     }
-    char *rest = inside(word);
-    const bool is_empty = strcmp(word, "null") == 0 || rest[strspn(rest, " ")] == '\0';
-    int count = 0;
-    for (; rest && !is_empty; count++) {
-        const char *entry = cut_entry(&rest, ',');
-        if (count == TG_SETTING_LIST ||
-            (is_text ? !bare_word(entry, list.texts.text[count], sizeof list.texts.text[count]) ||
-                           list.texts.text[count][0] == '\0'
-                     : !store_integers(row, &list.grids.grid[count], entry) ||
-                           list.grids.grid[count].count == 0)) {
+    for (; list.count < read.count; list.count++) {
+        tg_list_int *grid = &list.grid[list.count];
+        if (!store_integers(row, grid, read.at[list.count]) || grid->count == 0) {
             return false;
         }
     }
-    *(is_text ? &list.texts.count : &list.grids.count) = count;
-    memcpy(field, &list, sizes[is_text]);
+    *field = list;
+    return true;
+}
+
+static bool store_texts(tg_list_text *field, const char *value) {
+    tg_list_text list = {.count = 0};
+    entries read;
+    if (!split(value, false, &read)) {
+        return false;
+    }
+    for (; list.count < read.count; list.count++) {
+        const char *text = read.at[list.count];
+        if (!*text || strlen(text) >= sizeof list.text[0]) {
+            return false;
+        }
+        memcpy(list.text[list.count], text, strlen(text));
+    }
+    *field = list;
     return true;
 }
 
 /* Rows of the same number of entries; null is none of them. */
 static bool store_rows(const tg_setting *row, tg_list_rows *field, const char *value) {
-    tg_list_rows list = {.count = -1};
-    char word[1024];
-    if (!bare_word(value, word, sizeof word)) {
+    tg_list_rows list = {.count = 0};
+    entries read;
+    if (!split(value, false, &read) || read.is_blank) {
         return false;
     }
-    char *rest = inside(word);
-    const bool is_null = strcmp(word, "null") == 0, is_empty = rest[strspn(rest, " ")] == '\0';
-    if (is_null || is_empty) {
-        list.count = is_null ? -1 : 0;
-        *field = list;
-        return is_null || rest > word;
-    }
-    list.count = 0;
-    for (int rows = 0; rest; rows++) {
-        double entries[TG_SETTING_LIST];
-        const int width = rows < TG_SETTING_LIST ? parse_list(cut_entry(&rest, ','), entries) : 0;
-        list.width = rows == 0 ? width : list.width;
+    for (int i = 0; i < read.count; i++) {
+        double numbers[TG_SETTING_LIST];
+        const int width = read_numbers(row, read.at[i], numbers);
+        list.width = i == 0 ? width : list.width;
         if (width < 1 || width != list.width) {
             return false;
         }
-        for (int i = 0; i < width; i++) {
-            if (!is_in_range(row, entries[i])) {
-                return false;
-            }
-            list.value[list.count++] = entries[i];
-        }
+        memcpy(list.value + list.count, numbers, (size_t)width * sizeof *numbers);
+        list.count += width;
     }
+    list.count = read.is_null ? -1 : list.count;
     *field = list;
     return true;
 }
@@ -359,31 +355,6 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
     int64_t integer = 0;
     double number = 0.0;
     switch (row->type) {
-    case TG_SETTING_INT:
-        if (!parse_integer(word, &integer) || integer < INT_MIN || integer > INT_MAX ||
-            !is_in_range(row, (double)integer)) {
-            return false;
-        }
-        *(int *)field = (int)integer;
-        return true;
-    case TG_SETTING_INT64:
-        if (!parse_integer(word, &integer) || !is_in_range(row, (double)integer)) {
-            return false;
-        }
-        *(int64_t *)field = integer;
-        return true;
-    case TG_SETTING_DOUBLE:
-        if (!parse_double(word, &number) || !is_in_range(row, number)) {
-            return false;
-        }
-        *(double *)field = number;
-        return true;
-    case TG_SETTING_BYTES:
-        if (!tg_bytes_parse(word, &number) || !is_in_range(row, number)) {
-            return false;
-        }
-        *(double *)field = number;
-        return true;
     case TG_SETTING_BOOL:
         return parse_bool(word, field);
     case TG_SETTING_ENUM:
@@ -394,24 +365,32 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
             }
         }
         return false;
+    case TG_SETTING_INT:
+    case TG_SETTING_INT64: {
+        const bool is_short = row->type == TG_SETTING_INT;
+        if (!parse_integer(word, &integer) || !is_in_range(row, (double)integer) ||
+            (is_short && (integer < INT_MIN || integer > INT_MAX))) {
+            return false;
+        }
+        if (is_short) {
+            *(int *)field = (int)integer;
+        } else {
+            *(int64_t *)field = integer;
+        }
+        return true;
+    }
     default:
-        return false;
+        if (!(row->type == TG_SETTING_BYTES ? tg_bytes_parse : parse_double)(word, &number) ||
+            !is_in_range(row, number)) {
+            return false;
+        }
+        *(double *)field = number;
+        return true;
     }
-}
-
-/* "[0.5]", as published configurations write some numbers, means 0.5. */
-static const char *only_entry(char *word, size_t capacity) {
-    const size_t length = strlen(word);
-    char inside[WORD];
-    if (length >= 2 && word[0] == '[' && word[length - 1] == ']') {
-        snprintf(inside, sizeof inside, "%.*s", (int)length - 2, word + 1);
-        bare_word(inside, word, capacity);
-    }
-    return word;
 }
 
 static bool store(const tg_setting *row, void *field, const char *value) {
-    char word[WORD];
+    entries list;
     switch (row->type) {
     case TG_SETTING_GRID:
     case TG_SETTING_LIST_INT:
@@ -420,15 +399,16 @@ static bool store(const tg_setting *row, void *field, const char *value) {
     case TG_SETTING_LIST_DOUBLE:
         return store_doubles(row, field, value);
     case TG_SETTING_LIST_GRID:
+        return store_grids(row, field, value);
     case TG_SETTING_LIST_TEXT:
-        return store_entries(row, field, value);
+        return store_texts(field, value);
     case TG_SETTING_LIST_ROWS:
         return store_rows(row, field, value);
     case TG_SETTING_TEXT:
         return store_text(row, field, value);
-    default:
-        return bare_word(value, word, sizeof word) &&
-               store_scalar(row, field, only_entry(word, sizeof word));
+    default: /* "[0.5]", as published configurations write some numbers, means 0.5 */
+        return split(value, false, &list) && (list.count == 1 || list.is_null) &&
+               store_scalar(row, field, list.is_null ? "null" : list.at[0]);
     }
 }
 

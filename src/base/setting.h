@@ -48,7 +48,7 @@ typedef enum tg_setting_type {
     TG_SETTING_BOOL,        /* bool */
     TG_SETTING_ENUM,        /* an enum (int), by name */
     TG_SETTING_LIST_INT,    /* tg_list_int; a scalar is a list of one */
-    TG_SETTING_LIST_DOUBLE, /* tg_list_double, likewise */
+    TG_SETTING_LIST_DOUBLE, /* tg_list_double; a scalar is a list of one */
     TG_SETTING_TEXT,        /* char[high], terminated; null is the empty text */
     /* Lists that may be empty: [] and null. */
     TG_SETTING_GRID,      /* tg_list_int, written as 48x80, or 0 if it is empty */

@@ -104,8 +104,8 @@ static const group_files versions[2] = {
 };
 
 /* Lowers *left to the memory left in one group, if that is less. */
-static void look_at_group(const group_files *v, const char *folder, double swap, double *left) {
-    double limit = 0.0, used = 0.0, cache = 0.0, most = 0.0, swapped = 0.0;
+static void apply_group(const group_files *v, const char *folder, double swap, double *left) {
+    double limit = 0.0, used = 0.0, cache = 0.0, swap_most = 0.0, swapped = 0.0;
     char path[PATH];
     if (!read_number(folder, v->limit, &limit) || !read_number(folder, v->used, &used)) {
         return;
@@ -115,8 +115,9 @@ static void look_at_group(const group_files *v, const char *folder, double swap,
             used -= find_number(path, v->caches[i], &cache) ? cache : 0.0;
         }
     }
-    if (read_number(folder, v->swap_limit, &most) && read_number(folder, v->swap_used, &swapped)) {
-        const double free_swap = most - swapped;
+    if (read_number(folder, v->swap_limit, &swap_most) &&
+        read_number(folder, v->swap_used, &swapped)) {
+        const double free_swap = swap_most - swapped;
         swap = free_swap < swap ? free_swap : swap;
     }
     const double rest = limit - (used > 0.0 ? used : 0.0) + (swap > 0.0 ? swap : 0.0);
@@ -143,12 +144,12 @@ static void find_group(const char *root, const group_files *v, char group[LINE])
 
 /* The group and its ancestors. Inside a container the path may not exist, but its top is the
  * container's. */
-static void look_at_groups(const char *root, const group_files *v, double swap, double *left) {
+static void apply_groups(const char *root, const group_files *v, double swap, double *left) {
     char group[LINE], folder[PATH + LINE];
     find_group(root, v, group);
     for (;;) {
         snprintf(folder, sizeof folder, "%.400s%s%s", root, v->folder, group);
-        look_at_group(v, folder, swap, left);
+        apply_group(v, folder, swap, left);
         char *slash = strrchr(group, '/');
         if (!slash) {
             break;
@@ -169,7 +170,7 @@ bool tg_host_memory_left(const char *root, size_t *left) {
     }
     double rest = 1024.0 * (available + swap);
     for (int i = 0; i < 2; i++) {
-        look_at_groups(root, &versions[i], 1024.0 * swap, &rest);
+        apply_groups(root, &versions[i], 1024.0 * swap, &rest);
     }
     *left = rest > 0.0 ? (size_t)rest : 0;
     return true;

@@ -15,7 +15,7 @@
 #include "io/name_index.h"
 #include "io/zip.h"
 
-enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
+enum { PIECE_BYTES = 1 << 16 }; /* bytes, a multiple of every element's size */
 
 struct tg_array {
     tg_context *ctx;
@@ -25,7 +25,7 @@ struct tg_array {
     tg_raw_array raw;  /* dtype and shape for every format; the rest applies to `source` */
     tg_tensor whole;   /* an array that was unpacked or reordered to C order */
     tg_names numbered; /* names of the arrays, if each sample is one */
-    char *piece;       /* (PIECE) bytes of the file in transit */
+    char *piece;       /* (PIECE_BYTES) bytes of the file in transit */
 };
 
 void tg_array_close(tg_array **array) {
@@ -52,7 +52,7 @@ static void use_whole(tg_array *a) {
     a->raw = (tg_raw_array){.dtype = a->whole.dtype, .shape = a->whole.shape};
 }
 
-static tg_status check_whole(const tg_array *a, const char *what, size_t whole_bytes) {
+static tg_status check_whole(const tg_array *a, const char *kind, size_t whole_bytes) {
     const int64_t numel = tg_shape_numel(&a->raw.shape);
     const size_t element = tg_dtype_size(a->raw.dtype);
     return numel >= 0 && (uint64_t)numel <= whole_bytes / element
@@ -61,35 +61,31 @@ static tg_status check_whole(const tg_array *a, const char *what, size_t whole_b
                          "%s: %s must be read whole, but its %lld elements of %s are more than the "
                          "%zu bytes of the cache; store it in C order, not compressed, or enlarge "
                          "the cache",
-                         a->label, what, (long long)numel, tg_dtype_name(a->raw.dtype),
+                         a->label, kind, (long long)numel, tg_dtype_name(a->raw.dtype),
                          whole_bytes);
 }
 
-static tg_status open_zipped(tg_array *a, size_t whole_bytes) {
+/* An array of any format but HDF5. */
+static tg_status open_raw(tg_array *a, tg_file_format format, size_t whole_bytes) {
     tg_status status = TG_OK;
-    tg_zipped file = {0};
-    const tg_zipped_tensor *tensor = NULL;
-    TG_TRY(tg_zipped_open(&a->source, &file));
-    TG_TRY(tg_zipped_find(&file, a->name, &tensor));
-    a->raw = tensor->raw;
-    if (!tensor->is_in_place) {
-        TG_TRY(check_whole(a, "an array that is compressed or not in C order", whole_bytes));
-        TG_TRY(tg_zipped_read(&file, tensor, &a->whole));
+    tg_raw_file file = {0};
+    const tg_raw_array *raw = NULL;
+    TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
+    TG_TRY(tg_raw_open(&a->source, format, &file));
+    TG_TRY(tg_raw_find(&file, a->name, &raw));
+    a->raw = *raw;
+    if (raw->is_scattered || raw->is_packed) {
+        TG_TRY(check_whole(a,
+                           format == TG_FILE_NPY ? "an array in Fortran order"
+                                                 : "an array that is compressed or not in C order",
+                           whole_bytes));
+        TG_TRY(tg_raw_read_whole(&file, raw, &a->whole));
         use_whole(a);
     }
 fail:
-    tg_zipped_close(&file);
+    tg_raw_close(&file);
     return status;
-}
-
-static tg_status open_npy(tg_array *a, size_t whole_bytes) {
-    TG_CALL(tg_npy_locate(&a->source, &a->raw));
-    if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
-        TG_CALL(check_whole(a, "an array in Fortran order", whole_bytes));
-        TG_CALL(tg_npy_read(a->ctx, a->path, &a->whole));
-        use_whole(a);
-    }
-    return TG_OK;
 }
 
 /* MATLAB's dimensions (N, .., T) are stored as (T, .., N): the stored dimension for dimension `d`
@@ -120,7 +116,7 @@ static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t wh
     tg_copy_strided(&a->whole, stored.data, step);
     tg_h5_close(&a->h5);
     use_whole(a);
-    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
 fail:
     tg_tensor_destroy(&stored);
     return status;
@@ -128,7 +124,6 @@ fail:
 
 /* Finds the arrays GROUP/name of all groups, which must have the same shape and dtype. */
 static tg_status find_numbered(tg_array *a) {
-    char text[2][128], quoted[TG_QUOTE];
     for (int64_t i = 0; i < tg_h5_count(a->h5); i++) {
         const char *name = tg_h5_name(a->h5, i), *slash = strchr(name, '/');
         tg_dtype dtype;
@@ -146,15 +141,15 @@ static tg_status find_numbered(tg_array *a) {
             return tg_fail(a->ctx, TG_E_SHAPE,
                            "%s: %s: expected %s of %s as in the groups before it, found %s of %s: "
                            "samples on several grids need a file each",
-                           a->path, tg_quote(name, quoted), tg_dtype_name(a->raw.dtype),
-                           tg_shape_text(&a->raw.shape, text[0], sizeof text[0]),
-                           tg_dtype_name(dtype), tg_shape_text(&shape, text[1], sizeof text[1]));
+                           a->path, TG_QUOTED(name), tg_dtype_name(a->raw.dtype),
+                           TG_SHAPE_TEXT(&a->raw.shape), tg_dtype_name(dtype),
+                           TG_SHAPE_TEXT(&shape));
         }
-        TG_CALL(tg_names_add(&a->numbered, "dataset", name));
+        TG_CALL(tg_names_add(&a->numbered, "dataset", name, NULL));
     }
     if (a->numbered.count == 0) {
         return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: there is no group with an array '%s'", a->path,
-                       tg_quote(a->name, quoted));
+                       TG_QUOTED(a->name));
     }
     memmove(a->raw.shape.dim + 1, a->raw.shape.dim,
             (size_t)a->raw.shape.ndim * sizeof a->raw.shape.dim[0]);
@@ -175,25 +170,6 @@ static tg_status open_hdf5(tg_array *a, const tg_array_form *form, size_t whole_
     return TG_OK;
 }
 
-static tg_status open_format(tg_array *a, tg_file_format format, const tg_array_form *form,
-                             size_t whole_bytes) {
-    if (format == TG_FILE_HDF5) {
-        return open_hdf5(a, form, whole_bytes);
-    }
-    TG_CALL(tg_source_open(a->ctx, a->path, &a->source));
-    TG_CALL(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
-    switch (format) {
-    case TG_FILE_NPY:
-        return open_npy(a, whole_bytes);
-    case TG_FILE_NPZ:
-    case TG_FILE_TORCH:
-        return open_zipped(a, whole_bytes);
-    default:
-        return tg_safetensors_locate(&a->source, a->name, &a->raw);
-    }
-    return TG_OK;
-}
-
 static tg_status check_samples(const tg_array *a) {
     return a->raw.shape.ndim >= 1
                ? TG_OK
@@ -201,64 +177,58 @@ static tg_status check_samples(const tg_array *a) {
                          a->label);
 }
 
+static tg_status create(tg_context *ctx, const char *path, const char *name, const char *shown,
+                        tg_array **out) {
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    **out = (tg_array){.ctx = ctx,
+                       .source = {.fd = -1},
+                       .numbered = {.ctx = ctx},
+                       .path = tg_mem_strdup(ctx, path),
+                       .name = tg_mem_strdup(ctx, name),
+                       .label = tg_mem_printf(ctx, "%s%s%s", path, *shown ? ": " : "", shown)};
+    return (*out)->path && (*out)->name && (*out)->label ? TG_OK : TG_E_MEMORY;
+}
+
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
                         const tg_array_form *form, size_t whole_bytes, tg_array **out) {
     tg_status status = TG_OK;
-    tg_array *a = NULL;
     tg_file_format format = TG_FILE_FORMATS;
-    char quoted[TG_QUOTE];
     *out = NULL;
     TG_TRY(tg_file_detect(ctx, path, &format));
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
-    a->ctx = ctx;
-    a->numbered.ctx = ctx;
-    a->source.fd = -1;
-    a->path = tg_mem_strdup(ctx, path);
-    a->name = tg_mem_strdup(ctx, name);
-    a->label = tg_mem_printf(ctx, "%s: %s", path,
-                             format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
-    TG_TRY(a->path && a->name && a->label ? TG_OK : TG_E_MEMORY);
-    TG_TRY(open_format(a, format, form, whole_bytes));
-    a->raw.name = a->name;
-    TG_TRY(check_samples(a));
-    *out = a;
+    TG_TRY(create(ctx, path, name, format == TG_FILE_NPY ? "npy data" : TG_QUOTED(name), out));
+    TG_TRY(format == TG_FILE_HDF5 ? open_hdf5(*out, form, whole_bytes)
+                                  : open_raw(*out, format, whole_bytes));
+    TG_TRY(check_samples(*out));
     return TG_OK;
 fail:
-    tg_array_close(&a);
+    tg_array_close(out);
     return status;
 }
 
 tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
                         tg_array **out) {
     tg_status status = TG_OK;
-    tg_array *a = NULL;
     *out = NULL;
     if (tensor->place != TG_HOST || !tensor->data || tg_tensor_numel(tensor) < 1) {
-        char text[128];
         return tg_fail(ctx, TG_E_ARGUMENT, "%s: expected values on the host, found %s %s%s", label,
-                       tg_dtype_name(tensor->dtype),
-                       tg_shape_text(&tensor->shape, text, sizeof text),
+                       tg_dtype_name(tensor->dtype), TG_SHAPE_TEXT(&tensor->shape),
                        tensor->place == TG_HOST ? " without data" : " on the device");
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
-    a->ctx = ctx;
-    a->numbered.ctx = ctx;
-    a->source.fd = -1;
-    a->label = tg_mem_strdup(ctx, label);
-    TG_TRY(a->label ? TG_OK : TG_E_MEMORY);
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_TRY(create(ctx, label, label, "", out));
+    tg_array *a = *out;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE_BYTES));
     a->source = tg_source_of_memory(ctx, a->label, tensor->data, tg_tensor_bytes(tensor));
-    a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape, .name = a->label};
+    a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape};
     TG_TRY(check_samples(a));
-    *out = a;
     return TG_OK;
 fail:
-    tg_array_close(&a);
+    tg_array_close(out);
     return status;
 }
 
 size_t tg_array_bytes(const tg_array *array) {
-    return (array->piece ? PIECE : 0) + (array->whole.data ? tg_tensor_bytes(&array->whole) : 0);
+    return (array->piece ? PIECE_BYTES : 0) +
+           (array->whole.data ? tg_tensor_bytes(&array->whole) : 0);
 }
 
 tg_dtype tg_array_dtype(const tg_array *array) {
@@ -285,7 +255,7 @@ static void widen(char *data, int64_t count, size_t size) {
 
 static tg_status read_box(tg_array *a, const tg_array_box *box, tg_dtype dtype, void *data) {
     if (!a->h5) {
-        return tg_raw_read(&a->source, &a->raw, box, a->piece, PIECE, dtype, data);
+        return tg_raw_read(&a->source, &a->raw, a->name, box, a->piece, PIECE_BYTES, dtype, data);
     }
     if (a->numbered.count == 0) {
         return tg_h5_read_box(a->h5, a->name, box, dtype, data);

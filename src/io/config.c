@@ -56,16 +56,15 @@ static int line_of(struct fy_node *node) {
 
 /* Fails with "file:line: sentence" at the line of `near` or of `key`. */
 static tg_status bad_yaml(const reader *r, struct fy_node *near, const char *sentence) {
-    char quoted[TG_QUOTE];
     const int line = line_of(near);
     if (line > 0 && r->key[0]) {
-        return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: %s: %s", r->label, line,
-                       tg_quote(r->key, quoted), sentence);
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: %s: %s", r->label, line, TG_QUOTED(r->key),
+                       sentence);
     }
     if (line > 0 || !r->key[0]) {
         return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: %s", r->label, line > 0 ? line : 1, sentence);
     }
-    return tg_fail(r->ctx, TG_E_CONFIG, "%s: %s: %s", r->label, tg_quote(r->key, quoted), sentence);
+    return tg_fail(r->ctx, TG_E_CONFIG, "%s: %s: %s", r->label, TG_QUOTED(r->key), sentence);
 }
 
 /* ---- values ---- */
@@ -274,13 +273,13 @@ static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, boo
         const bool is_taken = tg_names_find(taken, name) >= 0;
         own[i] = is_merge(key) || !is_taken;
         if (!own[i] && !merging) {
-            char quoted[TG_QUOTE], sentence[TG_QUOTE + 64];
+            char sentence[TG_QUOTE + 64];
             snprintf(sentence, sizeof sentence, "the key '%s' appears twice in this map",
-                     tg_quote(name, quoted));
+                     TG_QUOTED(name));
             status = bad_yaml(r, key, sentence);
             goto fail;
         }
-        TG_TRY(is_merge(key) || is_taken ? TG_OK : tg_names_add(taken, "setting", name));
+        TG_TRY(is_merge(key) || is_taken ? TG_OK : tg_names_add(taken, "setting", name, NULL));
     }
     at = NULL;
     for (int i = 0; i < count; i++) {
@@ -325,7 +324,7 @@ static tg_status check_anchors(const reader *r) {
             status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name is defined above");
             goto fail;
         }
-        TG_TRY(tg_names_add(&anchors, "anchor", name));
+        TG_TRY(tg_names_add(&anchors, "anchor", name, NULL));
     }
 fail:
     tg_names_clear(&anchors);
@@ -353,14 +352,13 @@ static tg_status walk_document(reader *r) {
 
 /* Fails with libfyaml's error. */
 static tg_status syntax_error(const reader *r, struct fy_diag *diag) {
-    char quoted[TG_QUOTE];
     void *at = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(diag, &at);
     if (!error || !error->msg) {
         return tg_fail(r->ctx, TG_E_CONFIG, "%s: this is not valid YAML", r->label);
     }
     return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: not valid YAML: %s (column %d)", r->label,
-                   error->line > 0 ? error->line : 1, tg_quote(error->msg, quoted), error->column);
+                   error->line > 0 ? error->line : 1, TG_QUOTED(error->msg), error->column);
 }
 
 static tg_status read_documents(reader *r, struct fy_parser *parser, struct fy_diag *diag) {

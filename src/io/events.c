@@ -5,8 +5,8 @@
  *
  * the data of a record is one protobuf message Event: 1 wall_time (double), 2 step (int64), and
  * 3 file_version (text, first record only) or 5 summary { 1 value { 1 tag (text), 2 simple_value
- * (float) } }. Records are buffered and written whole; after a partial write the file is truncated
- * to its last whole record and the records are kept for the next attempt. */
+ * (float) } }. Records are buffered and appended whole; those that could not be are kept for the
+ * next attempt. */
 #include "io/formats.h"
 
 #include <errno.h>
@@ -22,17 +22,14 @@
 #include "io/name_index.h"
 
 enum {
-    BUFFER = 1 << 16,  /* bytes of buffered records */
-    LONGEST_TAG = 255, /* bytes */
-    RECORD = 512,      /* maximum bytes of a record */
-    NAME_ATTEMPTS = 1000,
+    BUFFER = 1 << 16,    /* bytes of buffered records */
+    MAX_TAG_BYTES = 255, /* bytes */
+    RECORD = 512,        /* maximum bytes of a record */
 };
 
 struct tg_events {
     tg_context *ctx;
     char *path;
-    int fd;
-    uint64_t size; /* bytes of the file: whole records */
     unsigned char *buffer;
     size_t used; /* of the buffer */
 };
@@ -97,24 +94,14 @@ static void start_event(message *m, int64_t step) {
 }
 
 tg_status tg_events_flush(tg_events *events) {
-    char text[128];
-    const int error = tg_file_write_at(events->fd, events->size, events->buffer, events->used);
-    if (error != 0) {
-        const bool cut = ftruncate(events->fd, (off_t)events->size) == 0;
-        return tg_fail(events->ctx, TG_E_IO, "%s: cannot write: %s%s", events->path,
-                       tg_system_reason(error, text),
-                       cut ? "" : " (and a part of a record stays at its end)");
-    }
-    events->size += events->used;
+    TG_CALL(tg_file_append(events->ctx, events->path, (const char *)events->buffer, events->used));
     events->used = 0;
     return TG_OK;
 }
 
 static tg_status add_record(tg_events *events, const message *m) {
     unsigned char length[8], sum[4];
-    for (int i = 0; i < 8; i++) {
-        length[i] = (unsigned char)((uint64_t)m->length >> (8 * i));
-    }
+    tg_put_number(length, m->length, 8);
     if (events->used + 16 + m->length > BUFFER) {
         TG_CALL(tg_events_flush(events));
     }
@@ -123,10 +110,7 @@ static tg_status add_record(tg_events *events, const message *m) {
         size_t count;
     } parts[] = {{length, sizeof length}, {m->bytes, m->length}};
     for (int p = 0; p < 2; p++) {
-        const uint32_t crc = masked_crc32c(parts[p].bytes, parts[p].count);
-        for (int i = 0; i < 4; i++) {
-            sum[i] = (unsigned char)(crc >> (8 * i));
-        }
+        tg_put_number(sum, masked_crc32c(parts[p].bytes, parts[p].count), 4);
         memcpy(events->buffer + events->used, parts[p].bytes, parts[p].count);
         memcpy(events->buffer + events->used + parts[p].count, sum, sizeof sum);
         events->used += parts[p].count + sizeof sum;
@@ -136,11 +120,10 @@ static tg_status add_record(tg_events *events, const message *m) {
 
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
     const size_t length = strlen(tag);
-    if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
-        char quoted[TG_QUOTE];
+    if (length == 0 || length > MAX_TAG_BYTES || !tg_utf8_is_valid(tag)) {
         return tg_fail(events->ctx, TG_E_ARGUMENT,
                        "%s: a tag is UTF-8 text of 1 to %d bytes, found '%s'", events->path,
-                       LONGEST_TAG, tg_quote(tag, quoted));
+                       MAX_TAG_BYTES, TG_QUOTED(tag));
     }
     const float rounded = (float)value;
     message entry = {.length = 0}, summary = {.length = 0}, event = {.length = 0};
@@ -160,31 +143,26 @@ tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, dou
 static tg_status make_file(tg_events *events, const char *folder) {
     static atomic_uint serial;
     char host[64] = "";
-    const size_t capacity = strlen(folder) + 192;
-    TG_CALL(TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity));
     if (gethostname(host, sizeof host - 1) != 0 || !host[0] || strchr(host, '/')) {
         snprintf(host, sizeof host, "localhost");
     }
-    int error = EEXIST;
-    for (int attempt = 0; attempt < NAME_ATTEMPTS && error == EEXIST; attempt++) {
-        snprintf(events->path, capacity, "%s/events.out.tfevents.%010lld.%s.%ld.%u", folder,
-                 (long long)time(NULL), host, (long)getpid(), atomic_fetch_add(&serial, 1));
-        events->fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        error = events->fd < 0 ? errno : 0;
+    events->path =
+        tg_mem_printf(events->ctx, "%s/events.out.tfevents.%010lld.%s.%ld.%u", folder,
+                      (long long)time(NULL), host, (long)getpid(), atomic_fetch_add(&serial, 1));
+    TG_CALL(events->path ? TG_OK : TG_E_MEMORY);
+    const int fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return tg_fail_system(events->ctx, events->path, "create", errno);
     }
-    return events->fd >= 0 ? TG_OK : tg_fail_system(events->ctx, events->path, "create", error);
+    close(fd);
+    return TG_OK;
 }
 
 static void release(tg_events **events) {
-    tg_events *e = *events;
-    if (e) {
-        if (e->fd >= 0) {
-            close(e->fd);
-        }
-        TG_FREE(e->ctx, e->path);
-        TG_FREE(e->ctx, e->buffer);
-        tg_mem_free(e->ctx, e);
-        *events = NULL;
+    if (*events) {
+        tg_mem_free((*events)->ctx, (*events)->path);
+        tg_mem_free((*events)->ctx, (*events)->buffer);
+        TG_FREE((*events)->ctx, *events);
     }
 }
 
@@ -192,6 +170,7 @@ tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
     *out = NULL;
     static const char version[] = "brain.Event:2";
     tg_status status = TG_OK;
+    bool is_made = false;
     tg_events *events = NULL;
     message first = {.length = 0};
     if (!*folder) {
@@ -199,10 +178,10 @@ tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, events, 1));
     events->ctx = ctx;
-    events->fd = -1;
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, events->buffer, BUFFER));
     TG_TRY(tg_folder_make(ctx, folder));
     TG_TRY(make_file(events, folder));
+    is_made = true;
     start_event(&first, 0);
     put_text(&first, 3, version, sizeof version - 1);
     TG_TRY(add_record(events, &first));
@@ -210,7 +189,7 @@ tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
     *out = events;
     return TG_OK;
 fail:
-    if (events && events->fd >= 0) {
+    if (is_made) {
         unlink(events->path);
     }
     release(&events);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tgrad needs a little-endian host");
 
 enum {
-    LARGEST_TRANSFER = 1 << 30, /* bytes per call; some systems reject more than 2^31 - 1 */
-    NAME_ATTEMPTS = 1000,       /* for a temporary file */
+    MAX_TRANSFER = 1 << 30, /* bytes per call; some systems reject more than 2^31 - 1 */
+    NAME_ATTEMPTS = 1000,   /* for a temporary file */
 };
 
 /* strerror is not thread-safe. */
@@ -35,6 +36,16 @@ const char *tg_system_reason(int error, char text[128]) {
 tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, int error) {
     char text[128];
     return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, verb, tg_system_reason(error, text));
+}
+
+tg_status tg_fail_file_at(const tg_source *source, tg_status status, const char *file, int line,
+                          const char *format, ...) {
+    char sentence[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    return tg_fail_at(source->ctx, status, file, line, "%s: %s", source->label, sentence);
 }
 
 bool tg_process_is_alive(long pid) {
@@ -88,10 +99,9 @@ void tg_source_close(tg_source *source) {
 
 tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, size_t count) {
     if (offset > source->size || count > source->size - offset) {
-        return tg_fail(source->ctx, TG_E_FORMAT,
-                       "%s: truncated: expected %zu bytes from byte %llu on, the file has %llu",
-                       source->label, count, (unsigned long long)offset,
-                       (unsigned long long)source->size);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "truncated: expected %zu bytes from byte %llu on, the file has %llu",
+                            count, (unsigned long long)offset, (unsigned long long)source->size);
     }
     if (source->bytes) {
         if (count > 0) {
@@ -101,7 +111,7 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
     }
     size_t done = 0;
     while (done < count) {
-        size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        size_t step = count - done < MAX_TRANSFER ? count - done : MAX_TRANSFER;
         ssize_t got =
             pread(source->fd, (char *)dst + done, step, (off_t)(source->base + offset + done));
         if (got < 0 && errno == EINTR) {
@@ -111,8 +121,7 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
             return tg_fail_system(source->ctx, source->label, "read", errno);
         }
         if (got == 0) {
-            return tg_fail(source->ctx, TG_E_IO, "%s: became shorter while it was read",
-                           source->label);
+            return tg_fail_file(source, TG_E_IO, "became shorter while it was read");
         }
         done += (size_t)got;
     }
@@ -149,7 +158,7 @@ fail:
 
 int tg_file_write_at(int fd, uint64_t offset, const void *bytes, size_t count) {
     for (size_t done = 0; done < count;) {
-        const size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        const size_t step = count - done < MAX_TRANSFER ? count - done : MAX_TRANSFER;
         const ssize_t wrote = pwrite(fd, (const char *)bytes + done, step, (off_t)(offset + done));
         if (wrote < 0 && errno == EINTR) {
             continue;
@@ -283,29 +292,24 @@ tg_status tg_file_sync_folder(tg_context *ctx, const char *path) {
 }
 
 tg_status tg_atomic_commit(tg_atomic_file *file) {
-    char text[128];
-    const char *step = "sync";
+    const char *step = "sync the new file";
     int error = tg_file_sync(file->fd);
     /* An interrupted close has closed; fsync has already written the data. */
     if (close(file->fd) != 0 && errno != EINTR && error == 0) {
-        step = "close";
+        step = "close the new file";
         error = errno;
     }
     file->fd = -1;
     if (error == 0 && rename(file->temporary, file->path) != 0) {
-        step = "rename";
+        step = "rename the new file";
         error = errno;
     }
-    tg_status status = TG_OK;
     if (error != 0) {
-        status = tg_fail(file->ctx, TG_E_IO, "%s: cannot %s the new file: %s", file->path, step,
-                         tg_system_reason(error, text));
-        unlink(file->temporary);
-    } else {
-        status = tg_file_sync_folder(file->ctx, file->path);
+        tg_atomic_abort(file);
+        return tg_fail_system(file->ctx, file->path, step, error);
     }
     TG_FREE(file->ctx, file->temporary);
-    return status;
+    return tg_file_sync_folder(file->ctx, file->path);
 }
 
 void tg_atomic_abort(tg_atomic_file *file) {
@@ -317,6 +321,18 @@ void tg_atomic_abort(tg_atomic_file *file) {
         unlink(file->temporary);
         TG_FREE(file->ctx, file->temporary);
     }
+}
+
+tg_status tg_atomic_write_file(tg_context *ctx, const char *path, const tg_piece *pieces,
+                               int count) {
+    tg_atomic_file file = {.fd = -1};
+    tg_status status = tg_atomic_open(ctx, path, &file);
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = tg_atomic_write(&file, pieces[i].bytes, pieces[i].size);
+    }
+    status = status == TG_OK ? tg_atomic_commit(&file) : status;
+    tg_atomic_abort(&file);
+    return status;
 }
 
 void tg_atomic_sweep(const char *folder) {

@@ -12,6 +12,21 @@ tg_status tg_fail_system(tg_context *ctx, const char *path, const char *verb, in
 /* Whether process `pid` runs on this host. */
 bool tg_process_is_alive(long pid);
 
+/* Little-endian numbers of 1 to 8 bytes. */
+static inline uint64_t tg_get_number(const unsigned char *bytes, int count) {
+    uint64_t value = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        value = value << 8 | bytes[i];
+    }
+    return value;
+}
+
+static inline void tg_put_number(unsigned char *bytes, uint64_t value, int count) {
+    for (int i = 0; i < count; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+}
+
 /* ---- Reading: a regular file, or memory in place of one. ---- */
 
 typedef struct tg_source {
@@ -22,6 +37,12 @@ typedef struct tg_source {
     uint64_t base;              /* file offset of byte 0: a member of a zip file */
     uint64_t size;              /* bytes from there on */
 } tg_source;
+
+/* tg_fail with the label, a colon and a blank before the sentence. */
+#define tg_fail_file(source, status, ...)                                                          \
+    tg_fail_file_at((source), (status), __FILE__, __LINE__, __VA_ARGS__)
+tg_status tg_fail_file_at(const tg_source *source, tg_status status, const char *file, int line,
+                          const char *format, ...) TG_PRINTF(5, 6);
 
 tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out);
 tg_source tg_source_of_memory(tg_context *ctx, const char *label, const void *bytes, size_t size);
@@ -62,6 +83,15 @@ tg_status tg_atomic_commit(tg_atomic_file *file);
 
 /* Removes the temporary file; does nothing after a commit. */
 void tg_atomic_abort(tg_atomic_file *file);
+
+/* A whole file of `count` pieces. */
+typedef struct tg_piece {
+    const void *bytes;
+    size_t size;
+} tg_piece;
+
+TG_NODISCARD tg_status tg_atomic_write_file(tg_context *ctx, const char *path,
+                                            const tg_piece *pieces, int count);
 
 /* Removes the temporary files in a folder whose processes were killed. */
 void tg_atomic_sweep(const char *folder);

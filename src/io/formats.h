@@ -4,41 +4,52 @@
 
 #include "base/context.h"
 #include "io/file.h"
+#include "io/name_index.h"
+#include "io/zip.h"
 #include "tgrad/io.h"
 
-/* A bool is one byte, 0 or 1; anything else in a file is an error. `what` names the tensor. */
-tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
-                         const tg_tensor *tensor);
+#define TG_SHAPE_TEXT(shape) tg_shape_text((shape), (char[128]){0}, 128)
 
-/* The place of an array in a file, as one run of bytes. */
+/* ---- raw arrays, of every format but HDF5 (raw_file.c) ---- */
+
+/* An array in a file, as one run of bytes. */
 typedef struct tg_raw_array {
     tg_dtype dtype;
     tg_shape shape;
-    uint64_t offset;  /* file offset of its first byte */
-    bool is_swapped;  /* big-endian */
-    bool is_fortran;  /* first dimension fastest; otherwise C order */
-    const char *name; /* for errors, or NULL; owned by the caller */
+    uint64_t offset;   /* of its first element: in the file, or in a member once it is unpacked */
+    bool is_swapped;   /* big-endian */
+    bool is_scattered; /* not in C order, but with `stride` elements between neighbours */
+    int64_t stride[TG_MAX_NDIM];
+    bool is_packed; /* in a compressed member of a zip file */
+    int64_t member; /* that one */
 } tg_raw_array;
 
-/* Describe the array of an npy file and a named tensor of a safetensors file, without the data. */
-tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out);
-tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out);
+typedef struct tg_raw_file {
+    tg_context *ctx;
+    const tg_source *source; /* owned by the caller */
+    tg_file_format format;
+    tg_names arrays;  /* records: tg_raw_array */
+    tg_archive *meta; /* numbers and texts beside them, as metadata */
+    tg_zip zip;       /* of npz and torch files */
+} tg_raw_file;
 
-/* The same for an npy file of `size` bytes, of which `start` has the beginning. */
-tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out);
+/* Lists the arrays of a file: of npz the member "x.npy" as "x", of torch a dict in a dict as
+ * "outer/inner", of npy its array as "data". Must be closed even on failure. */
+TG_NODISCARD tg_status tg_raw_open(const tg_source *source, tg_file_format format,
+                                   tg_raw_file *out);
+void tg_raw_close(tg_raw_file *file);
 
-/* Read from memory; `label`, or "memory", stands for the path in errors. */
-TG_NODISCARD tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes,
-                                    size_t size, tg_tensor *out);
-TG_NODISCARD tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes,
-                                            size_t size, tg_archive **out);
+/* Finds an array by name (in an npy file, by any name); the error lists those present. */
+TG_NODISCARD tg_status tg_raw_find(const tg_raw_file *file, const char *name,
+                                   const tg_raw_array **out);
 
-/* Adds a copy of a tensor. */
-TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
-                                      const tg_tensor *tensor);
+/* A whole array, in C order and the host's byte order. */
+TG_NODISCARD tg_status tg_raw_read_whole(const tg_raw_file *file, const tg_raw_array *raw,
+                                         tg_tensor *out);
 
-/* The array of an npy file, in C order and the host's byte order. */
-tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
+/* All arrays and the metadata of a file, in one call. */
+TG_NODISCARD tg_status tg_raw_read_all(const tg_source *source, tg_file_format format,
+                                       tg_archive **out);
 
 /* A box of an array: elements [first, first + count) of every dimension. */
 typedef struct tg_array_box {
@@ -48,20 +59,43 @@ typedef struct tg_array_box {
 /* The whole array. */
 tg_array_box tg_array_box_of(const tg_shape *shape);
 
-/* The elements of a box, which must fit, converted to `dtype` piece by piece in `piece`
- * (piece_bytes, a multiple of every element's size) unless they are read as stored. */
-tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const tg_array_box *box,
-                      void *piece, size_t piece_bytes, tg_dtype dtype, void *data);
+/* The elements of a box, which must fit in an array that is neither scattered nor packed, converted
+ * to `dtype` piece by piece in `piece` (piece_bytes, a multiple of every element's size) unless they
+ * are read as stored. `label` names the array in errors. */
+tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const char *label,
+                      const tg_array_box *box, void *piece, size_t piece_bytes, tg_dtype dtype,
+                      void *data);
 
-/* As tg_h5_read_range, a box. */
-tg_status tg_h5_read_box(tg_h5 *file, const char *name, const tg_array_box *box, tg_dtype dtype,
-                         void *data);
+/* The formats: each adds its arrays to the file. */
+tg_status tg_npy_list(tg_raw_file *file);
+tg_status tg_safetensors_list(tg_raw_file *file);
+tg_status tg_npz_list(tg_raw_file *file);
+tg_status tg_torch_list(tg_raw_file *file);
+
+/* The array of an npy file of `size` bytes, of which `start` has the beginning. */
+tg_status tg_npy_locate(const tg_source *start, uint64_t size, tg_raw_array *out);
+
+/* npz or torch; the error reports the actual content of the zip file. */
+TG_NODISCARD tg_status tg_zip_format(const tg_zip *zip, tg_file_format *out);
+
+/* ---- tensors ---- */
+
+/* A bool is one byte, 0 or 1; anything else in a file is an error. `name` is the tensor's. */
+tg_status tg_check_bools(tg_context *ctx, const char *label, const char *name,
+                         const tg_tensor *tensor);
 
 /* out[i, j, ..] = in[i stride[0] + j stride[1] + ..], in elements of the dtype of `out`. */
 void tg_copy_strided(const tg_tensor *out, const void *in, const int64_t *stride);
 
-/* Swaps the bytes of every number; a complex element has two. */
-void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);
+/* Adds a copy of a tensor. */
+TG_NODISCARD tg_status tg_archive_add(tg_archive *archive, const char *name,
+                                      const tg_tensor *tensor);
+
+/* ---- HDF5 ---- */
+
+/* tg_h5_read_range, for a box. */
+TG_NODISCARD tg_status tg_h5_read_box(tg_h5 *file, const char *name, const tg_array_box *box,
+                                      tg_dtype dtype, void *data);
 
 /* Version of the HDF5 library in use, "1.10.8"; returns text (hdf5_types.c). */
 const char *tg_h5_version(char *text, size_t capacity);
@@ -86,24 +120,6 @@ TG_NODISCARD tg_status tg_h5_write_spaces(tg_context *ctx, const char *path,
                                           const tg_archive *archive, tg_h5_space *spaces,
                                           int count);
 
-/* ---- safetensors, for reader and writer ---- */
-
-#define TG_ST_METADATA "__metadata__"  /* header key that is not a tensor */
-#define TG_ST_COMPLEX  "tgrad.complex" /* key of the metadata, see tgrad/io.h */
-
-enum {
-    TG_ST_LENGTH_BYTES = 8,           /* the header's length, before it */
-    TG_ST_LARGEST_HEADER = 100000000, /* bytes, the limit of the format */
-    TG_ST_TYPES = 14,                 /* rows of tg_st_types */
-};
-
-typedef struct tg_st_type {
-    const char *name;
-    tg_dtype dtype;
-} tg_st_type;
-
-extern const tg_st_type tg_st_types[TG_ST_TYPES];
-
 /* Scalars over steps in event files that TensorBoard reads.
  *
  * Each tg_events_open makes a new file in the folder, never touching older ones: TensorBoard shows
@@ -115,7 +131,7 @@ typedef struct tg_events tg_events;
 /* Makes the folder if it is not there (its parent must be), and a file in it. */
 TG_NODISCARD tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out);
 
-/* One value; tags such as "test/l2_16" are grouped by what stands before the slash. Any value is
+/* One value; tags such as "test/l2_16" are grouped by the part before the slash. Any value is
  * written, NaN and Inf too, as the nearest f32. */
 TG_NODISCARD tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step,
                                         double value);
@@ -176,9 +192,9 @@ typedef struct tg_pickle {
     int64_t root; /* the top-level value */
 } tg_pickle;
 
-/* `label` is for errors. Must be freed even on failure. */
-TG_NODISCARD tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes,
-                                       size_t size, tg_pickle *out);
+/* `source` is the file that has it, for errors. Must be freed even on failure. */
+TG_NODISCARD tg_status tg_pickle_parse(const tg_source *source, const void *bytes, size_t size,
+                                       tg_pickle *out);
 void tg_pickle_free(tg_pickle *pickle);
 
 #endif

@@ -26,9 +26,9 @@
 #include "io/hdf5_types.h"
 
 enum {
-    READER_FD = 3,           /* its end of the sockets */
-    TIMEOUT_MS = 120000,     /* of silence; the reader's own limits end loops long before */
-    LONGEST_TEXT = 16 << 10, /* bytes of a sentence or of a line for the log */
+    READER_FD = 3,             /* its end of the sockets */
+    TIMEOUT_MS = 120000,       /* of silence; the reader's own limits end loops long before */
+    MAX_TEXT_BYTES = 16 << 10, /* bytes of a sentence or of a line for the log */
 };
 
 /* ---- finding the program ---- */
@@ -269,7 +269,7 @@ fail:
 
 tg_status tg_h5_child_result(tg_h5_child *child, const tg_h5_frame *frame) {
     char *sentence = NULL;
-    tg_status status = tg_h5_child_take_text(child, frame, LONGEST_TEXT, &sentence);
+    tg_status status = tg_h5_child_take_text(child, frame, MAX_TEXT_BYTES, &sentence);
     if (status == TG_OK && frame->status != TG_OK) {
         const bool known = frame->status > 0 && frame->status < TG_STATUS_COUNT;
         status =
@@ -286,7 +286,7 @@ tg_status tg_h5_child_receive(tg_h5_child *child, tg_h5_frame *out) {
         if (out->kind != TG_H5_LOG) {
             return TG_OK;
         }
-        TG_CALL(tg_h5_child_take_text(child, out, LONGEST_TEXT, &line));
+        TG_CALL(tg_h5_child_take_text(child, out, MAX_TEXT_BYTES, &line));
         tg_log(child->ctx, out->status == TG_LOG_WARN ? TG_LOG_WARN : TG_LOG_DEBUG, "%s", line);
         TG_FREE(child->ctx, line);
     }

@@ -18,10 +18,10 @@
 enum {
     /* Data may be larger than its file when it is compressed or was never written. A ratio above
      * gzip's best (about 1030) must be false, unless the data is small. */
-    LARGEST_RATIO = 2048,
-    SMALL_DATA = 64 << 20, /* bytes */
-    PIECE = 16 << 10,      /* bytes of the file converted at once */
-    TEXT_SPARE = 64 << 10, /* bytes of names and texts beyond the file's size */
+    MAX_RATIO = 2048,
+    SMALL_DATA = 64 << 20,  /* bytes */
+    PIECE_BYTES = 16 << 10, /* bytes of the file converted at once */
+    TEXT_SPARE = 64 << 10,  /* bytes of names and texts beyond the file's size */
 };
 
 typedef struct dataset {
@@ -35,9 +35,7 @@ struct tg_h5 {
     char *path;
     tg_source source; /* for reading without HDF5 */
     tg_h5_child child;
-    tg_names names;    /* of the numeric datasets */
-    dataset *datasets; /* (capacity), the first names.count are in use */
-    int64_t capacity;
+    tg_names datasets; /* the numeric ones; records: dataset */
 };
 
 /* ---- opening ---- */
@@ -62,17 +60,13 @@ static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
 /* A frame of kind DATASET: the entry, its name, why it is rejected. */
 static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
     tg_status status = TG_OK;
-    tg_h5_entry entry;
+    tg_h5_entry entry = {0};
     char *bytes = NULL, *why = NULL;
     TG_TRY(tg_h5_child_take_text(&file->child, frame, file->source.size + TEXT_SPARE, &bytes));
-    if (frame->size < sizeof entry) {
-        status = tg_h5_child_refuse(&file->child);
-        goto fail;
-    }
-    memcpy(&entry, bytes, sizeof entry);
+    memcpy(&entry, bytes, frame->size < sizeof entry ? 0 : sizeof entry);
     const char *name = bytes + sizeof entry;
-    if (!is_sound(file, &entry) || !*name || !tg_utf8_is_valid(name) ||
-        tg_names_find(&file->names, name) >= 0) {
+    if (frame->size < sizeof entry || !is_sound(file, &entry) || !*name ||
+        !tg_utf8_is_valid(name) || tg_names_find(&file->datasets, name) >= 0) {
         status = tg_h5_child_refuse(&file->child);
         goto fail;
     }
@@ -80,15 +74,12 @@ static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
         why = tg_mem_strdup(file->ctx, name + strlen(name) + 1);
         TG_TRY(why ? TG_OK : TG_E_MEMORY);
     }
-    TG_TRY(tg_mem_grow(file->ctx, &file->datasets, sizeof *file->datasets, file->names.count, 1,
-                       &file->capacity));
-    TG_TRY(tg_names_add(&file->names, "dataset", name));
-    dataset *d = &file->datasets[file->names.count - 1];
-    *d = (dataset){.raw = {.dtype = (tg_dtype)entry.dtype, .offset = entry.offset},
-                   .refusal = (tg_status)entry.refusal,
-                   .why = why};
-    d->raw.shape.ndim = (int)entry.ndim;
-    memcpy(d->raw.shape.dim, entry.dim, sizeof entry.dim);
+    const dataset d = {.raw = {.dtype = (tg_dtype)entry.dtype,
+                               .shape = tg_shape_of((int)entry.ndim, entry.dim),
+                               .offset = entry.offset},
+                       .refusal = (tg_status)entry.refusal,
+                       .why = why};
+    TG_TRY(tg_names_add(&file->datasets, "dataset", name, &d));
     why = NULL;
 fail:
     TG_FREE(file->ctx, why);
@@ -117,7 +108,10 @@ tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *
     *out = NULL;
     TG_TRY(tg_source_open(ctx, path, &source));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, file, 1));
-    *file = (tg_h5){.ctx = ctx, .source = source, .child = {.fd = -1}, .names = {.ctx = ctx}};
+    *file = (tg_h5){.ctx = ctx,
+                    .source = source,
+                    .child = {.fd = -1},
+                    .datasets = {.ctx = ctx, .record_bytes = sizeof(dataset)}};
     source.fd = -1;
     file->path = tg_mem_strdup(ctx, path);
     TG_TRY(file->path ? TG_OK : TG_E_MEMORY);
@@ -149,39 +143,30 @@ void tg_h5_close(tg_h5 **file) {
     tg_h5 *f = *file;
     tg_h5_child_end(&f->child);
     tg_source_close(&f->source);
-    for (int64_t i = 0; i < f->names.count; i++) {
-        TG_FREE(f->ctx, f->datasets[i].why);
+    for (int64_t i = 0; i < f->datasets.count; i++) {
+        tg_mem_free(f->ctx, ((dataset *)tg_names_record(&f->datasets, i))->why);
     }
-    tg_names_clear(&f->names);
-    TG_FREE(f->ctx, f->datasets);
-    TG_FREE(f->ctx, f->path);
-    tg_mem_free(f->ctx, f);
-    *file = NULL;
+    tg_names_clear(&f->datasets);
+    tg_mem_free(f->ctx, f->path);
+    TG_FREE(f->ctx, *file);
 }
 
 int64_t tg_h5_count(const tg_h5 *file) {
-    return file ? file->names.count : 0;
+    return file ? file->datasets.count : 0;
 }
 
 const char *tg_h5_name(const tg_h5 *file, int64_t index) {
-    return index >= 0 && index < tg_h5_count(file) ? file->names.items[index] : NULL;
+    return file ? tg_names_item(&file->datasets, index) : NULL;
 }
 
 /* ---- datasets ---- */
 
 /* A readable dataset of the list. */
 static tg_status find_dataset(const tg_h5 *file, const char *name, const dataset **out) {
-    char quoted[TG_QUOTE], there[400] = "are ";
-    const int64_t index = name ? tg_names_find(&file->names, name) : -1;
-    if (index < 0) {
-        for (int64_t i = 0; i < file->names.count; i++) {
-            tg_names_append(there, sizeof there, i, file->names.count, file->names.items[i]);
-        }
-        return tg_fail(file->ctx, TG_E_ARGUMENT, "%s: there is no numeric dataset '%s'; there %s",
-                       file->path, tg_quote(name ? name : "", quoted),
-                       file->names.count == 0 ? "is none" : there);
+    *out = tg_names_record(&file->datasets, tg_names_find(&file->datasets, name));
+    if (!*out) {
+        return tg_names_missing(&file->datasets, file->path, "numeric dataset", name);
     }
-    *out = &file->datasets[index];
     return (*out)->why ? tg_fail(file->ctx, (*out)->refusal, "%s", (*out)->why) : TG_OK;
 }
 
@@ -220,55 +205,51 @@ static tg_status receive_elements(tg_h5 *file, const char *name, const tg_h5_ran
 /* HDF5 converts to float types, except from floats, where there is one right result. */
 static tg_status read_elements(tg_h5 *file, const char *name, const dataset *d,
                                const tg_array_box *box, tg_dtype dtype, void *data) {
+    _Alignas(16) char piece[PIECE_BYTES];
     const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
     const tg_h5_range range = {(int64_t)dtype, *box};
     const int64_t elements = tg_product(d->raw.shape.ndim, box->count);
     if (elements == 0) {
         return TG_OK;
     }
-    if (d->raw.offset != TG_H5_NOWHERE && same_kind) {
-        _Alignas(16) char piece[PIECE];
-        return tg_raw_read(&file->source, &d->raw, box, piece, sizeof piece, dtype, data);
-    }
-    return receive_elements(file, name, &range, data, (size_t)elements * tg_dtype_size(dtype));
+    return d->raw.offset != TG_H5_NOWHERE && same_kind
+               ? tg_raw_read(&file->source, &d->raw, name, box, piece, sizeof piece, dtype, data)
+               : receive_elements(file, name, &range, data,
+                                  (size_t)elements * tg_dtype_size(dtype));
 }
 
 static tg_status check_range(const tg_h5 *file, const char *name, int64_t rows, int64_t first,
                              int64_t count) {
-    char quoted[TG_QUOTE];
     return first >= 0 && count >= 0 && first <= rows && count <= rows - first
                ? TG_OK
-               : tg_fail(file->ctx, TG_E_ARGUMENT,
-                         "%s: dataset '%s': %" PRId64 " samples from %" PRId64
-                         " on do not fit in %" PRId64,
-                         file->path, tg_quote(name, quoted), count, first, rows);
+               : tg_fail_file(&file->source, TG_E_ARGUMENT,
+                              "dataset '%s': %" PRId64 " samples from %" PRId64
+                              " on do not fit in %" PRId64,
+                              TG_QUOTED(name), count, first, rows);
 }
 
 static tg_status check_dtype(const tg_h5 *file, const char *name, const dataset *d,
                              tg_dtype dtype) {
-    char quoted[TG_QUOTE];
     if (dtype != TG_F32 && dtype != TG_F64 && dtype != TG_C64 && dtype != TG_C128) {
-        return tg_fail(file->ctx, TG_E_DTYPE,
-                       "%s: dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
-                       file->path, tg_quote(name, quoted), tg_dtype_name(dtype));
+        return tg_fail_file(&file->source, TG_E_DTYPE,
+                            "dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
+                            TG_QUOTED(name), tg_dtype_name(dtype));
     }
     if (tg_dtype_is_complex(dtype) != tg_dtype_is_complex(d->raw.dtype)) {
-        return tg_fail(file->ctx, TG_E_DTYPE, "%s: dataset '%s': %s cannot be read as %s",
-                       file->path, tg_quote(name, quoted), tg_dtype_name(d->raw.dtype),
-                       tg_dtype_name(dtype));
+        return tg_fail_file(&file->source, TG_E_DTYPE, "dataset '%s': %s cannot be read as %s",
+                            TG_QUOTED(name), tg_dtype_name(d->raw.dtype), tg_dtype_name(dtype));
     }
     return TG_OK;
 }
 
 static tg_status check_justified(const tg_h5 *file, const char *name, const dataset *d) {
-    char quoted[TG_QUOTE], text[128];
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->raw.shape) * tg_dtype_size(d->raw.dtype);
-    if (bytes > SMALL_DATA && bytes / LARGEST_RATIO > file->source.size) {
-        return tg_fail(
-            file->ctx, TG_E_FORMAT,
-            "%s: dataset '%s': shape: %s of %s is more than a file of %" PRIu64 " bytes can hold",
-            file->path, tg_quote(name, quoted), tg_shape_text(&d->raw.shape, text, sizeof text),
-            tg_dtype_name(d->raw.dtype), file->source.size);
+    if (bytes > SMALL_DATA && bytes / MAX_RATIO > file->source.size) {
+        return tg_fail_file(&file->source, TG_E_FORMAT,
+                            "dataset '%s': shape: %s of %s is more than a file of %" PRIu64
+                            " bytes can hold",
+                            TG_QUOTED(name), TG_SHAPE_TEXT(&d->raw.shape),
+                            tg_dtype_name(d->raw.dtype), file->source.size);
     }
     return TG_OK;
 }
@@ -311,18 +292,15 @@ tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
     TG_NEED(file->ctx, name);
     tg_status status = TG_OK;
     const dataset *d = NULL;
-    tg_tensor tensor = {0};
-    char quoted[TG_QUOTE];
     TG_TRY(find_dataset(file, name, &d));
     TG_TRY(check_justified(file, name, d));
-    TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, &tensor));
     const tg_array_box all = tg_array_box_of(&d->raw.shape);
-    TG_TRY(read_elements(file, name, d, &all, d->raw.dtype, tensor.data));
-    TG_TRY(tg_check_bools(file->ctx, file->path, tg_quote(name, quoted), &tensor));
-    *out = tensor;
-    tensor = (tg_tensor){0};
+    TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, out));
+    TG_TRY(read_elements(file, name, d, &all, d->raw.dtype, out->data));
+    TG_TRY(tg_check_bools(file->ctx, file->path, TG_QUOTED(name), out));
+    return TG_OK;
 fail:
-    tg_tensor_destroy(&tensor);
+    tg_tensor_destroy(out);
     return status;
 }
 

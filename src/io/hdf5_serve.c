@@ -1,5 +1,5 @@
 /* The process that reads an HDF5 file, see hdf5_wire.h: the list of numeric datasets, ranges of
- * samples, the attributes of the root group.
+ * elements, the attributes of the root group.
  *
  * It runs under limits: more than TIME_LIMIT seconds of CPU time for one step (a dataset of the
  * list, an attribute, a piece of data) end it by SIGPROF, and allocations beyond MEMORY_LIMIT fail.
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "io/file.h"
 #include "io/hdf5_types.h"
 #include "io/hdf5_wire.h"
@@ -29,13 +30,13 @@ enum {
     MEMORY_LIMIT_MIB = 2048, /* beyond the memory in use at the start */
     CHUNK_CACHE = 64 << 20,  /* bytes of decompressed chunks of the dataset read last */
     CHUNK_SLOTS = 12421,     /* a prime; HDF5 needs many more slots than chunks */
-    PIECE = 4 << 20,         /* bytes of data sent at once */
+    PIECE_BYTES = 4 << 20,   /* bytes of data sent at once */
     MAX_GROUP_DEPTH = 64,    /* HDF5 walks groups recursively: bounds its stack */
 };
 
 typedef struct dataset {
     hid_t id, type, space, plist;
-    tg_dtype dtype; /* the nearest of ours */
+    tg_dtype dtype; /* the nearest tg_dtype */
     tg_shape shape;
 } dataset;
 
@@ -45,12 +46,11 @@ static const dataset no_dataset = {H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID
 typedef struct server {
     tg_context *ctx; /* of this process; logs to the other end */
     int fd;
-    const char *path;
-    uint64_t size; /* bytes of the file */
+    tg_source source; /* the file, closed again */
     hid_t file;
     dataset last;    /* the one read last, still open: its chunks are cached */
     char *last_name; /* NULL: none */
-    char *piece;     /* (PIECE) */
+    char *piece;     /* (PIECE_BYTES) */
 } server;
 
 /* ---- the other end ---- */
@@ -124,8 +124,8 @@ static void set_limits(void) {
     }
     setrlimit(RLIMIT_CORE, &no_core);
     if (getrlimit(RLIMIT_AS, &memory) == 0) {
-        const uint64_t most = address_space() + ((uint64_t)MEMORY_LIMIT_MIB << 20);
-        memory.rlim_cur = memory.rlim_cur < most ? memory.rlim_cur : (rlim_t)most;
+        const uint64_t limit = address_space() + ((uint64_t)MEMORY_LIMIT_MIB << 20);
+        memory.rlim_cur = memory.rlim_cur < limit ? memory.rlim_cur : (rlim_t)limit;
         setrlimit(RLIMIT_AS, &memory);
     }
     /* The environment must not bring code into this process either. */
@@ -147,15 +147,15 @@ static void close_dataset(dataset *d) {
 
 /* `kind` is "dataset" or "attribute". */
 static tg_status hdf5_failed(const server *s, const char *kind, const char *name,
-                             const char *what) {
-    char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return tg_fail(s->ctx, TG_E_FORMAT, "%s: %s '%s': %s: %s", s->path, kind,
-                   tg_quote(name, quoted), what, tg_h5_reason(text));
+                             const char *failed) {
+    char text[TG_H5_REASON];
+    return tg_fail_file(&s->source, TG_E_FORMAT, "%s '%s': %s: %s", kind, TG_QUOTED(name), failed,
+                        tg_h5_reason(text));
 }
 
 /* Sizes of the dataspace; a null dataspace counts as 0 elements. */
 static tg_status get_shape(const server *s, const char *name, dataset *d) {
-    char quoted[TG_QUOTE], text[256];
+    char text[256];
     hsize_t dims[H5S_MAX_RANK] = {0};
     const H5S_class_t kind = H5Sget_simple_extent_type(d->space);
     const int ndim = H5Sget_simple_extent_ndims(d->space);
@@ -167,9 +167,9 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
         return hdf5_failed(s, "dataset", name, "cannot get the shape");
     }
     if (ndim > TG_MAX_NDIM) {
-        return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': shape: expected at most %d dimensions, found %d", s->path,
-                       tg_quote(name, quoted), TG_MAX_NDIM, ndim);
+        return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                            "dataset '%s': shape: expected at most %d dimensions, found %d",
+                            TG_QUOTED(name), TG_MAX_NDIM, ndim);
     }
     d->shape.ndim = ndim;
     bool fits = true;
@@ -179,37 +179,34 @@ static tg_status get_shape(const server *s, const char *name, dataset *d) {
     }
     const int64_t numel = tg_shape_numel(&d->shape);
     if (!fits || numel < 0 || numel > INT64_MAX / 16) {
-        return tg_fail(s->ctx, TG_E_FORMAT, "%s: dataset '%s': shape: %s overflows", s->path,
-                       tg_quote(name, quoted), tg_shape_text(&d->shape, text, sizeof text));
+        return tg_fail_file(&s->source, TG_E_FORMAT, "dataset '%s': shape: %s overflows",
+                            TG_QUOTED(name), tg_shape_text(&d->shape, text, sizeof text));
     }
     return TG_OK;
 }
 
 static tg_status check_filters(const server *s, const char *name, const dataset *d) {
-    char quoted[TG_QUOTE];
     for (int i = 0; i < H5Pget_nfilters(d->plist); i++) {
         size_t values = 0;
         const H5Z_filter_t filter =
             H5Pget_filter2(d->plist, (unsigned)i, NULL, &values, NULL, 0, NULL, NULL);
         if (filter < 0 || H5Zfilter_avail(filter) <= 0) {
-            return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                           "%s: dataset '%s': compressed by filter %d, which is no part of HDF5, "
-                           "and plug-ins are not loaded; store it with gzip",
-                           s->path, tg_quote(name, quoted), (int)filter);
+            return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                                "dataset '%s': compressed by filter %d, which is no part of HDF5, "
+                                "and plug-ins are not loaded; store it with gzip",
+                                TG_QUOTED(name), (int)filter);
         }
     }
     return TG_OK;
 }
 
 static tg_status check_dataset(const server *s, const char *name, dataset *d) {
-    char quoted[TG_QUOTE];
     if (d->type < 0 || d->space < 0 || d->plist < 0 || !tg_h5_dtype_of(d->type, &d->dtype)) {
         return hdf5_failed(s, "dataset", name, "cannot open");
     }
     if (H5Pget_external_count(d->plist) != 0 || H5Pget_layout(d->plist) == H5D_VIRTUAL) {
-        return tg_fail(s->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': data in other files is not supported", s->path,
-                       tg_quote(name, quoted));
+        return tg_fail_file(&s->source, TG_E_UNSUPPORTED,
+                            "dataset '%s': data in other files is not supported", TG_QUOTED(name));
     }
     TG_CALL(get_shape(s, name, d));
     return check_filters(s, name, d);
@@ -240,7 +237,9 @@ static uint64_t offset_of(const server *s, const dataset *d) {
     const haddr_t at = plain ? H5Dget_offset(d->id) : HADDR_UNDEF;
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->shape) * tg_dtype_size(d->dtype);
     H5Tclose(ours);
-    return at != HADDR_UNDEF && at <= s->size && bytes <= s->size - at ? at : TG_H5_NOWHERE;
+    return at != HADDR_UNDEF && at <= s->source.size && bytes <= s->source.size - at
+               ? at
+               : TG_H5_NOWHERE;
 }
 
 /* ---- the list ---- */
@@ -268,17 +267,15 @@ typedef struct visitor {
 static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *user) {
     visitor *v = user;
     const server *s = v->server;
-    char quoted[TG_QUOTE];
     int depth = 0;
     start_clock();
     for (const char *c = name; *c; c++) {
         depth += *c == '/';
     }
     if (depth >= MAX_GROUP_DEPTH || !tg_utf8_is_valid(name)) {
-        v->status =
-            tg_fail(s->ctx, TG_E_FORMAT, "%s: object '%s': %s", s->path, tg_quote(name, quoted),
-                    depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
-                                             : "the name is not UTF-8");
+        v->status = tg_fail_file(&s->source, TG_E_FORMAT, "object '%s': %s", TG_QUOTED(name),
+                                 depth >= MAX_GROUP_DEPTH ? "groups are nested deeper than 64"
+                                                          : "the name is not UTF-8");
         return -1;
     }
     if (info->type != H5O_TYPE_DATASET) {
@@ -292,8 +289,8 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     H5Tclose(type);
     H5Dclose(id);
     if (opened && !numeric) {
-        tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
-               s->path, tg_quote(name, quoted));
+        tg_log(s->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no numeric type and is left out",
+               s->source.label, TG_QUOTED(name));
     }
     return opened && (!numeric || send_dataset(s, name, dtype)) ? 0 : -1;
 }
@@ -304,16 +301,16 @@ static tg_status open_and_list(server *s) {
     /* No file lock: it fails on some network drives, and readers need none. */
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_file_locking(access, 0, 1);
-    s->file = H5Fopen(s->path, H5F_ACC_RDONLY, access);
+    s->file = H5Fopen(s->source.label, H5F_ACC_RDONLY, access);
     tg_h5_reason(text); /* now: the next call forgets it */
     H5Pclose(access);
     if (s->file < 0) {
-        return tg_fail(s->ctx, TG_E_FORMAT, "%s: not a valid HDF5 file: %s", s->path, text);
+        return tg_fail_file(&s->source, TG_E_FORMAT, "not a valid HDF5 file: %s", text);
     }
     if (H5Ovisit(s->file, H5_INDEX_NAME, H5_ITER_INC, visit, &v) < 0) {
         return v.status != TG_OK ? v.status
-                                 : tg_fail(s->ctx, TG_E_FORMAT, "%s: cannot list the datasets: %s",
-                                           s->path, tg_h5_reason(text));
+                                 : tg_fail_file(&s->source, TG_E_FORMAT,
+                                                "cannot list the datasets: %s", tg_h5_reason(text));
     }
     return TG_OK;
 }
@@ -346,14 +343,14 @@ static tg_status send_box(const server *s, const char *name, const dataset *d, t
                : TG_E_IO;
 }
 
-/* Cuts the elements, which are some, into consecutive boxes of at most PIECE bytes: inner
+/* Cuts the elements, at least one, into consecutive boxes of at most PIECE_BYTES bytes: inner
  * dimensions whole, one dimension in steps, outer dimensions one index at a time. */
 static tg_status send_elements(const server *s, const char *name, const dataset *d,
                                const tg_h5_range *range) {
     const tg_dtype dtype = (tg_dtype)range->dtype;
     const int ndim = d->shape.ndim;
     hsize_t begin[TG_MAX_NDIM] = {0}, end[TG_MAX_NDIM] = {0}, step[TG_MAX_NDIM] = {0};
-    size_t room = PIECE / tg_dtype_size(dtype); /* elements that still fit */
+    size_t room = PIECE_BYTES / tg_dtype_size(dtype); /* elements that still fit */
     for (int i = ndim - 1; i >= 0; i--) {
         const hsize_t extent = (hsize_t)range->box.count[i];
         begin[i] = (hsize_t)range->box.first[i];
@@ -387,7 +384,7 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
         TG_CALL(s->last_name ? TG_OK : TG_E_MEMORY);
     }
     if (!s->piece) {
-        TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
+        TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE_BYTES));
     }
     return send_elements(s, name, &s->last, range);
 }
@@ -396,10 +393,9 @@ static tg_status answer_data(server *s, const tg_h5_range *range, const char *na
 
 /* Metadata is UTF-8; text in another encoding is left out with a warning. */
 static tg_status send_text(const server *s, const char *name, const char *value) {
-    char quoted[TG_QUOTE];
     if (!*name || !tg_utf8_is_valid(name) || !tg_utf8_is_valid(value)) {
-        tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out", s->path,
-               tg_quote(name, quoted));
+        tg_log(s->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out",
+               s->source.label, TG_QUOTED(name));
         return TG_OK;
     }
     return send_frame(s, TG_H5_PAIR, TG_OK, NULL, 0, name, value) ? TG_OK : TG_E_IO;
@@ -418,11 +414,10 @@ static tg_status read_text(const server *s, const char *name, hid_t attribute, h
         return status;
     }
     size_t size = H5Tget_size(type);
-    if (size > s->size) {
-        char quoted[TG_QUOTE];
-        return tg_fail(s->ctx, TG_E_FORMAT,
-                       "%s: attribute '%s': %zu bytes are more than the file has", s->path,
-                       tg_quote(name, quoted), size);
+    if (size > s->source.size) {
+        return tg_fail_file(&s->source, TG_E_FORMAT,
+                            "attribute '%s': %zu bytes are more than the file has", TG_QUOTED(name),
+                            size);
     }
     TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, text, size + 1));
     if (H5Aread(attribute, type, text) < 0) {
@@ -488,8 +483,8 @@ static tg_status answer_meta(server *s) {
     hsize_t at = 0;
     if (H5Aiterate2(s->file, H5_INDEX_NAME, H5_ITER_INC, &at, visit_attribute, &v) < 0 &&
         v.status == TG_OK) {
-        v.status = tg_fail(s->ctx, TG_E_FORMAT, "%s: cannot list the attributes: %s", s->path,
-                           tg_h5_reason(text));
+        v.status = tg_fail_file(&s->source, TG_E_FORMAT, "cannot list the attributes: %s",
+                                tg_h5_reason(text));
     }
     return v.status;
 }
@@ -527,9 +522,8 @@ static bool answer(server *s) {
 }
 
 int tg_h5_serve(int fd, const char *path) {
-    server s = {.fd = fd, .path = path, .file = H5I_INVALID_HID, .last = no_dataset};
+    server s = {.fd = fd, .file = H5I_INVALID_HID, .last = no_dataset};
     tg_context_config config = tg_context_config_default();
-    tg_source source = {.fd = -1};
     config.threads = 1;
     config.log = log_to_other_end;
     config.log_user = &s;
@@ -541,9 +535,8 @@ int tg_h5_serve(int fd, const char *path) {
         tg_context_create(&config, &s.ctx) != TG_OK) {
         return 1;
     }
-    tg_status status = tg_source_open(s.ctx, path, &source);
-    s.size = source.size;
-    tg_source_close(&source);
+    tg_status status = tg_source_open(s.ctx, path, &s.source);
+    tg_source_close(&s.source);
     if (status == TG_OK) {
         status = open_and_list(&s);
     }

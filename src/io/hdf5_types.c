@@ -180,38 +180,21 @@ static hid_t complex_type(tg_dtype dtype, const char *const names[2]) {
 }
 
 hid_t tg_h5_type_of(tg_dtype dtype) {
-    if (tg_dtype_is_complex(dtype)) {
-        return complex_type(dtype, part_names[0]);
-    }
+    const hid_t standard[TG_DTYPES] = {
+        [TG_F32] = H5T_IEEE_F32LE, [TG_F64] = H5T_IEEE_F64LE, [TG_U8] = H5T_STD_U8LE,
+        [TG_I8] = H5T_STD_I8LE,    [TG_U16] = H5T_STD_U16LE,  [TG_I16] = H5T_STD_I16LE,
+        [TG_U32] = H5T_STD_U32LE,  [TG_I32] = H5T_STD_I32LE,  [TG_U64] = H5T_STD_U64LE,
+        [TG_I64] = H5T_STD_I64LE};
     switch (dtype) {
-    case TG_F32:
-        return H5Tcopy(H5T_IEEE_F32LE);
-    case TG_F64:
-        return H5Tcopy(H5T_IEEE_F64LE);
     case TG_F16:
         return half_type(10);
     case TG_BF16:
         return half_type(7);
     case TG_BOOL:
         return bool_type();
-    case TG_U8:
-        return H5Tcopy(H5T_STD_U8LE);
-    case TG_I8:
-        return H5Tcopy(H5T_STD_I8LE);
-    case TG_U16:
-        return H5Tcopy(H5T_STD_U16LE);
-    case TG_I16:
-        return H5Tcopy(H5T_STD_I16LE);
-    case TG_U32:
-        return H5Tcopy(H5T_STD_U32LE);
-    case TG_I32:
-        return H5Tcopy(H5T_STD_I32LE);
-    case TG_U64:
-        return H5Tcopy(H5T_STD_U64LE);
-    case TG_I64:
-        return H5Tcopy(H5T_STD_I64LE);
     default:
-        return H5I_INVALID_HID;
+        return tg_dtype_is_complex(dtype) ? complex_type(dtype, part_names[0])
+                                          : H5Tcopy(standard[dtype]);
     }
 }
 

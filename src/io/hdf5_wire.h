@@ -33,7 +33,7 @@ typedef struct tg_h5_frame {
 
 /* An entry of the list of datasets. */
 typedef struct tg_h5_entry {
-    int32_t dtype;   /* the nearest of ours */
+    int32_t dtype;   /* the nearest tg_dtype */
     int32_t refusal; /* TG_OK, or why it cannot be read */
     int64_t ndim;
     int64_t dim[TG_MAX_NDIM];
@@ -43,13 +43,13 @@ typedef struct tg_h5_entry {
 /* Only HDF5 can read it: chunks, filters, other types, no allocated data. */
 #define TG_H5_NOWHERE UINT64_MAX
 
-/* A box as elements of a dtype. */
+/* A box of a dataset, converted to a dtype. */
 typedef struct tg_h5_range {
     int64_t dtype;
     tg_array_box box;
 } tg_h5_range;
 
-/* Fails only when the other end has gone, which serving detects soon. */
+/* Fails only when the other end is closed. */
 bool tg_h5_send(int fd, const void *data, size_t size);
 
 /* The reader process: answers on the socket `fd` until the other end is closed. Returns its exit

@@ -12,8 +12,8 @@
 #include "io/name_index.h"
 
 enum {
-    CHUNK_BYTES = 1 << 20,   /* per compressed chunk */
-    LONGEST_FIXED = 32 << 10 /* bytes of text in an object header */
+    CHUNK_BYTES = 1 << 20,    /* per compressed chunk */
+    MAX_FIXED_TEXT = 32 << 10 /* bytes of text in an object header */
 };
 
 /* ---- the file driver ----
@@ -182,12 +182,11 @@ typedef struct writer {
 } writer;
 
 /* An underlying system failure is the better explanation. */
-static tg_status hdf5_failed(const writer *w, const char *what, const char *name) {
-    char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return w->sink.status != TG_OK
-               ? w->sink.status
-               : tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s", w->path, what,
-                         tg_quote(name, quoted), tg_h5_reason(text));
+static tg_status hdf5_failed(const writer *w, const char *kind, const char *name) {
+    char text[TG_H5_REASON];
+    return w->sink.status != TG_OK ? w->sink.status
+                                   : tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s",
+                                             w->path, kind, TG_QUOTED(name), tg_h5_reason(text));
 }
 
 /* "a/b": every part non-empty and not "." (HDF5 drops it, so the name would read back
@@ -248,13 +247,12 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
 static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor,
                               uint64_t *offset) {
     tg_status status = TG_OK;
-    char quoted[TG_QUOTE];
     hsize_t dims[TG_MAX_NDIM] = {0};
     if (!is_path(name)) {
         return tg_fail(w->ctx, TG_E_ARGUMENT,
                        "%s: tensor '%s': an HDF5 file cannot have this name (an empty part or '.' "
                        "between '/')",
-                       w->path, tg_quote(name, quoted));
+                       w->path, TG_QUOTED(name));
     }
     for (int d = 0; d < tensor->shape.ndim; d++) {
         dims[d] = (hsize_t)tensor->shape.dim[d];
@@ -286,7 +284,7 @@ static tg_status write_tensor(const writer *w, const char *name, const tg_tensor
  * the global heap. */
 static tg_status write_text(const writer *w, const char *key, const char *value) {
     const size_t size = strlen(value) + 1;
-    const bool fixed = size <= LONGEST_FIXED;
+    const bool fixed = size <= MAX_FIXED_TEXT;
     hid_t type = H5Tcopy(H5T_C_S1);
     herr_t failed =
         H5Tset_size(type, fixed ? size : H5T_VARIABLE) | H5Tset_cset(type, H5T_CSET_UTF8);

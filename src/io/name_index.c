@@ -1,4 +1,4 @@
-/* Ordered set of names: an array for the order, an open-addressing hash table for look-up.
+/* Arrays for the order, an open-addressing hash table for look-up.
  *
  * The hash (FNV-1a with a final mixing step) is seeded with the address of the table's memory,
  * which the author of a file cannot know, so that no file can aim its names at one slot. */
@@ -32,47 +32,48 @@ static size_t slot_of(const tg_names *names, const char *name) {
 
 static tg_status grow(tg_names *names) {
     tg_status status = TG_OK;
-    char **items = NULL;
-    int64_t *slots = NULL;
-    const int64_t capacity = names->capacity ? 2 * names->capacity : 16;
-    const size_t slot_count = 4 * (size_t)capacity;
-    TG_TRY(TG_ALLOC(names->ctx, TG_MEM_OTHER, items, capacity));
-    TG_TRY(TG_NEW(names->ctx, TG_MEM_OTHER, slots, slot_count));
-    if (names->count > 0) {
-        memcpy(items, names->items, (size_t)names->count * sizeof *items);
-    }
-    TG_FREE(names->ctx, names->items);
-    TG_FREE(names->ctx, names->slots);
-    names->items = items;
-    names->slots = slots;
-    names->capacity = capacity;
-    names->slot_count = slot_count;
+    tg_names larger = {.ctx = names->ctx,
+                       .record_bytes = names->record_bytes,
+                       .count = names->count,
+                       .capacity = names->capacity ? 2 * names->capacity : 16};
+    larger.slot_count = 4 * (size_t)larger.capacity;
+    larger.records =
+        tg_mem_alloc(names->ctx, TG_MEM_OTHER, (size_t)larger.capacity, names->record_bytes);
+    TG_TRY(larger.records ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_ALLOC(names->ctx, TG_MEM_OTHER, larger.items, larger.capacity));
+    TG_TRY(TG_NEW(names->ctx, TG_MEM_OTHER, larger.slots, larger.slot_count));
     for (int64_t i = 0; i < names->count; i++) {
-        slots[slot_of(names, items[i])] = i + 1;
+        larger.items[i] = names->items[i];
+        larger.slots[slot_of(&larger, names->items[i])] = i + 1;
     }
+    if (names->count > 0) {
+        memcpy(larger.records, names->records, (size_t)names->count * names->record_bytes);
+    }
+    names->count = 0; /* the items have moved */
+    tg_names_clear(names);
+    *names = larger;
     return TG_OK;
 fail:
-    TG_FREE(names->ctx, items);
-    TG_FREE(names->ctx, slots);
+    tg_mem_free(names->ctx, larger.records);
+    tg_mem_free(names->ctx, larger.items);
     return status;
 }
 
-tg_status tg_names_add(tg_names *names, const char *what, const char *name) {
-    char quoted[TG_QUOTE];
+tg_status tg_names_add(tg_names *names, const char *kind, const char *name, const void *record) {
     if (!name || !*name) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: the name is empty", what);
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: the name is empty", kind);
     }
     if (!tg_utf8_is_valid(name)) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", what,
-                       tg_quote(name, quoted));
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", kind,
+                       TG_QUOTED(name));
     }
     if (names->count == names->capacity) {
         TG_CALL(grow(names));
     }
     const size_t slot = slot_of(names, name);
     if (names->slots[slot]) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", what,
-                       tg_quote(name, quoted));
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", kind,
+                       TG_QUOTED(name));
     }
     char *copy = tg_mem_strdup(names->ctx, name);
     if (!copy) {
@@ -80,6 +81,9 @@ tg_status tg_names_add(tg_names *names, const char *what, const char *name) {
     }
     names->items[names->count++] = copy;
     names->slots[slot] = names->count;
+    if (record) {
+        memcpy(tg_names_record(names, names->count - 1), record, names->record_bytes);
+    }
     return TG_OK;
 }
 
@@ -87,13 +91,37 @@ int64_t tg_names_find(const tg_names *names, const char *name) {
     return names->count > 0 ? names->slots[slot_of(names, name)] - 1 : -1;
 }
 
+const char *tg_names_item(const tg_names *names, int64_t index) {
+    return index >= 0 && index < names->count ? names->items[index] : NULL;
+}
+
+void *tg_names_record(const tg_names *names, int64_t index) {
+    return index >= 0 && index < names->count ? names->records + (size_t)index * names->record_bytes
+                                              : NULL;
+}
+
+const char *tg_names_item_of(const tg_names *names, const void *record) {
+    return names->items[(size_t)((const char *)record - names->records) / names->record_bytes];
+}
+
+tg_status tg_names_missing(const tg_names *names, const char *label, const char *kind,
+                           const char *name) {
+    char there[400] = "";
+    for (int64_t i = 0; i < names->count; i++) {
+        tg_names_append(there, sizeof there, i, names->count, names->items[i]);
+    }
+    return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: there is no %s '%s'; there %s%s", label, kind,
+                   TG_QUOTED(name), names->count ? "are " : "is none", there);
+}
+
 void tg_names_clear(tg_names *names) {
     for (int64_t i = 0; i < names->count; i++) {
         TG_FREE(names->ctx, names->items[i]);
     }
     TG_FREE(names->ctx, names->items);
+    TG_FREE(names->ctx, names->records);
     TG_FREE(names->ctx, names->slots);
-    *names = (tg_names){.ctx = names->ctx};
+    *names = (tg_names){.ctx = names->ctx, .record_bytes = names->record_bytes};
 }
 
 /* Bytes of the well-formed UTF-8 character at `c`; 0 if malformed. */

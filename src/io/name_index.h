@@ -1,5 +1,4 @@
-/* An ordered set of names with look-up by hash, and the checks for every name and text of a file.
- * Used by the archive (tensor names, metadata keys) and the list of datasets of an HDF5 file. */
+/* An ordered table of records by name, and the checks for every name and text of a file. */
 #ifndef TG_IO_NAME_INDEX_H
 #define TG_IO_NAME_INDEX_H
 
@@ -7,19 +6,32 @@
 
 typedef struct tg_names {
     tg_context *ctx;
-    char **items;      /* (count) in the order of insertion */
-    int64_t *slots;    /* (slot_count) open addressing: number of the item + 1, 0 = free */
-    int64_t count;     /* names held */
-    int64_t capacity;  /* of items */
-    size_t slot_count; /* 0 or a power of two > 2 * capacity */
+    size_t record_bytes; /* 0: names alone */
+    char **items;        /* (count) in the order of insertion */
+    char *records;       /* (count) beside them */
+    int64_t *slots;      /* (slot_count) open addressing: number of the item + 1, 0 = free */
+    int64_t count;       /* names held */
+    int64_t capacity;    /* of items and records */
+    size_t slot_count;   /* 0 or a power of two > 2 * capacity */
 } tg_names;
 
-/* Adds a copy of the name; an empty, duplicate or non-UTF-8 name is an error that calls it `what`
- * ("tensor", "dataset"). */
-tg_status tg_names_add(tg_names *names, const char *what, const char *name);
+/* Adds copies of the name and its record; an empty, duplicate or non-UTF-8 name is an error that
+ * calls it `kind` ("tensor", "dataset"). */
+TG_NODISCARD tg_status tg_names_add(tg_names *names, const char *kind, const char *name,
+                                    const void *record);
 
 /* Number of the name, -1 if it is not there. */
 int64_t tg_names_find(const tg_names *names, const char *name);
+
+/* A name, and its record until the next one is added; NULL outside 0 .. count - 1. */
+const char *tg_names_item(const tg_names *names, int64_t index);
+void *tg_names_record(const tg_names *names, int64_t index);
+/* The name of a record. */
+const char *tg_names_item_of(const tg_names *names, const void *record);
+
+/* The error for a name that is not there, with a list of those that are: `kind` as in add. */
+tg_status tg_names_missing(const tg_names *names, const char *label, const char *kind,
+                           const char *name);
 
 void tg_names_clear(tg_names *names);
 
@@ -40,5 +52,7 @@ void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, 
  * change the writing direction. Names come from untrusted files and must not drown the message.
  * Returns `quoted`. */
 const char *tg_quote(const char *text, char quoted[TG_QUOTE]);
+/* The same in memory of the enclosing block. */
+#define TG_QUOTED(text) tg_quote((text), (char[TG_QUOTE]){0})
 
 #endif

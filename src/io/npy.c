@@ -18,8 +18,8 @@
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 enum {
-    LARGEST_HEADER = 1 << 20, /* bytes; real ones have some hundred */
-    LARGEST_WORD = 64,        /* characters of a string in the header */
+    MAX_HEADER_BYTES = 1 << 20, /* bytes; real ones have some hundred */
+    MAX_WORD = 64,              /* characters of a string in the header */
 };
 
 typedef struct npy_type {
@@ -36,15 +36,14 @@ static const npy_type types[] = {
 enum { TYPES = sizeof types / sizeof types[0] };
 
 typedef struct npy_header {
-    bool has_descr, has_order, has_shape;
+    bool has_descr, has_order, has_shape, is_fortran;
     tg_raw_array array;
 } npy_header;
 
 /* ---- parsing the header ---- */
 
 typedef struct parser {
-    tg_context *ctx;
-    const char *label;
+    const tg_source *source;
     const char *at, *end; /* the rest of the header */
 } parser;
 
@@ -65,18 +64,18 @@ static bool take(parser *p, char c) {
 }
 
 static tg_status unexpected(parser *p, const char *field, const char *expected) {
-    char rest[TG_QUOTE], quoted[TG_QUOTE];
+    char rest[TG_QUOTE];
     skip_space(p);
     const size_t left = (size_t)(p->end - p->at);
     const size_t shown = left < 24 ? left : 24;
     memcpy(rest, p->at, shown);
     rest[shown] = '\0';
-    return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s: expected %s, found '%s'", p->label,
-                   field, expected, tg_quote(rest, quoted));
+    return tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s: expected %s, found '%s'", field,
+                        expected, TG_QUOTED(rest));
 }
 
 /* A Python string without escapes. */
-static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WORD]) {
+static tg_status parse_string(parser *p, const char *field, char word[MAX_WORD]) {
     skip_space(p);
     const char quote = p->at < p->end ? *p->at : '\0';
     if (quote != '\'' && quote != '"') {
@@ -84,7 +83,7 @@ static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WO
     }
     const char *first = p->at + 1;
     const char *last = memchr(first, quote, (size_t)(p->end - first));
-    if (!last || last - first >= LARGEST_WORD || memchr(first, '\\', (size_t)(last - first)) ||
+    if (!last || last - first >= MAX_WORD || memchr(first, '\\', (size_t)(last - first)) ||
         memchr(first, '\0', (size_t)(last - first))) {
         return unexpected(p, field, "a short string");
     }
@@ -95,11 +94,11 @@ static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WO
 }
 
 static tg_status parse_descr(parser *p, npy_header *header) {
-    char word[LARGEST_WORD], quoted[TG_QUOTE];
+    char word[MAX_WORD];
     skip_space(p);
     if (p->at < p->end && *p->at == '[') {
-        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                       "%s: npy header: descr: structured dtypes are not supported", p->label);
+        return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                            "npy header: descr: structured dtypes are not supported");
     }
     TG_CALL(parse_string(p, "descr", word));
     const bool has_order = word[0] != '\0' && strchr("<>|=", word[0]) != NULL;
@@ -111,31 +110,30 @@ static tg_status parse_descr(parser *p, npy_header *header) {
         header->array.dtype = types[i].dtype;
         header->array.is_swapped = word[0] == '>';
         if (word[0] == '|' && tg_dtype_size(header->array.dtype) > 1) {
-            return tg_fail(p->ctx, TG_E_FORMAT,
-                           "%s: npy header: descr: expected a byte order ('<' or '>'), found '%s'",
-                           p->label, word);
+            return tg_fail_file(p->source, TG_E_FORMAT,
+                                "npy header: descr: expected a byte order ('<' or '>'), found '%s'",
+                                word);
         }
         return TG_OK;
     }
     if (code[0] == 'O') {
-        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                       "%s: npy header: descr: arrays of Python objects are not supported",
-                       p->label);
+        return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                            "npy header: descr: arrays of Python objects are not supported");
     }
-    return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                   "%s: npy header: descr: expected a bool, integer, float or complex type of "
-                   "1 to 16 bytes, found '%s'",
-                   p->label, tg_quote(word, quoted));
+    return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                        "npy header: descr: expected a bool, integer, float or complex type of "
+                        "1 to 16 bytes, found '%s'",
+                        TG_QUOTED(word));
 }
 
 static tg_status parse_order(parser *p, npy_header *header) {
     skip_space(p);
     const size_t left = (size_t)(p->end - p->at);
     if (left >= 4 && memcmp(p->at, "True", 4) == 0) {
-        header->array.is_fortran = true;
+        header->is_fortran = true;
         p->at += 4;
     } else if (left >= 5 && memcmp(p->at, "False", 5) == 0) {
-        header->array.is_fortran = false;
+        header->is_fortran = false;
         p->at += 5;
     } else {
         return unexpected(p, "fortran_order", "True or False");
@@ -176,24 +174,25 @@ static tg_status parse_shape(parser *p, npy_header *header) {
             return unexpected(p, "shape", "',' or ')'");
         }
         if (shape->ndim == TG_MAX_NDIM) {
-            return tg_fail(p->ctx, TG_E_UNSUPPORTED,
-                           "%s: npy header: shape: expected at most %d dimensions, found more",
-                           p->label, TG_MAX_NDIM);
+            return tg_fail_file(p->source, TG_E_UNSUPPORTED,
+                                "npy header: shape: expected at most %d dimensions, found more",
+                                TG_MAX_NDIM);
         }
         TG_CALL(parse_size(p, &shape->dim[shape->ndim]));
         shape->ndim++;
         has_comma = take(p, ',');
     }
     if (shape->ndim == 1 && !has_comma) { /* "(3)" is a number in Python, not a tuple */
-        return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: shape: expected a tuple, found (%lld)",
-                       p->label, (long long)shape->dim[0]);
+        return tg_fail_file(p->source, TG_E_FORMAT,
+                            "npy header: shape: expected a tuple, found (%lld)",
+                            (long long)shape->dim[0]);
     }
     return TG_OK;
 }
 
 /* One "key: value" of the dict. */
 static tg_status parse_entry(parser *p, npy_header *header) {
-    char key[LARGEST_WORD], quoted[TG_QUOTE];
+    char key[MAX_WORD];
     TG_CALL(parse_string(p, "key", key));
     const struct {
         const char *key;
@@ -207,14 +206,14 @@ static tg_status parse_entry(parser *p, npy_header *header) {
             continue;
         }
         if (*fields[i].seen) {
-            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s appears twice", p->label, key);
+            return tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s appears twice", key);
         }
         *fields[i].seen = true;
         return take(p, ':') ? fields[i].parse(p, header) : unexpected(p, key, "':'");
     }
-    return tg_fail(p->ctx, TG_E_FORMAT,
-                   "%s: npy header: expected the keys descr, fortran_order and shape, found '%s'",
-                   p->label, tg_quote(key, quoted));
+    return tg_fail_file(p->source, TG_E_FORMAT,
+                        "npy header: expected the keys descr, fortran_order and shape, found '%s'",
+                        TG_QUOTED(key));
 }
 
 static tg_status parse_header(parser *p, npy_header *header) {
@@ -238,9 +237,8 @@ static tg_status parse_header(parser *p, npy_header *header) {
                           : !header->has_order ? "fortran_order"
                           : !header->has_shape ? "shape"
                                                : NULL;
-    return missing
-               ? tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s is missing", p->label, missing)
-               : TG_OK;
+    return missing ? tg_fail_file(p->source, TG_E_FORMAT, "npy header: %s is missing", missing)
+                   : TG_OK;
 }
 
 /* ---- reading ---- */
@@ -251,39 +249,38 @@ static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     unsigned char start[12];
     char *text = NULL;
     if (source->size < 10) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: an npy file has 10 bytes or more, this one has %llu",
-                       source->label, (unsigned long long)source->size);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "an npy file has 10 bytes or more, this one has %llu",
+                            (unsigned long long)source->size);
     }
     TG_TRY(tg_source_read(source, 0, start, 10));
     if (memcmp(start, magic, sizeof magic) != 0) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: not an npy file: it does not begin with \\x93NUMPY",
-                       source->label);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "not an npy file: it does not begin with \\x93NUMPY");
     }
     if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "%s: npy version: expected 1.0, 2.0 or 3.0, found %d.%d", source->label,
-                       start[6], start[7]);
+        return tg_fail_file(source, TG_E_UNSUPPORTED,
+                            "npy version: expected 1.0, 2.0 or 3.0, found %d.%d", start[6],
+                            start[7]);
     }
     const size_t prefix = start[6] == 1 ? 10 : 12;
     TG_TRY(tg_source_read(source, 0, start, prefix));
-    uint32_t length = (uint32_t)start[8] | (uint32_t)start[9] << 8;
-    if (prefix == 12) {
-        length |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
-    }
+    const uint32_t length = (uint32_t)tg_get_number(start + 8, (int)prefix - 8);
     const uint64_t limit = source->size - prefix;
-    if (length > limit || length > LARGEST_HEADER) {
-        return tg_fail(
-            ctx, TG_E_FORMAT, "%s: npy header length: expected at most %llu bytes, found %u",
-            source->label, (unsigned long long)(limit < LARGEST_HEADER ? limit : LARGEST_HEADER),
+    if (length > limit || length > MAX_HEADER_BYTES) {
+        return tg_fail_file(
+            source, TG_E_FORMAT, "npy header length: expected at most %llu bytes, found %u",
+            (unsigned long long)(limit < MAX_HEADER_BYTES ? limit : MAX_HEADER_BYTES),
             (unsigned)length);
     }
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, (size_t)length + 1));
     TG_TRY(tg_source_read(source, prefix, text, length));
-    parser p = {.ctx = ctx, .label = source->label, .at = text, .end = text + length};
+    parser p = {.source = source, .at = text, .end = text + length};
     npy_header header = {0};
     TG_TRY(parse_header(&p, &header));
     *array = header.array;
     array->offset = prefix + length;
+    array->is_scattered = header.is_fortran;
 fail:
     TG_FREE(ctx, text);
     return status;
@@ -296,95 +293,50 @@ static tg_status check_size(const tg_source *source, uint64_t size, const tg_raw
     const uint64_t found = size - array->offset;
     tg_shape_text(&array->shape, text, sizeof text);
     if (numel < 0 || numel > INT64_MAX / element) {
-        return tg_fail(source->ctx, TG_E_FORMAT, "%s: npy header: shape: %s of %s overflows",
-                       source->label, text, tg_dtype_name(array->dtype));
+        return tg_fail_file(source, TG_E_FORMAT, "npy header: shape: %s of %s overflows", text,
+                            tg_dtype_name(array->dtype));
     }
     if ((uint64_t)(numel * element) != found) {
-        return tg_fail(source->ctx, TG_E_FORMAT,
-                       "%s: npy data: expected %lld bytes for %s of %s, found %llu", source->label,
-                       (long long)(numel * element), text, tg_dtype_name(array->dtype),
-                       (unsigned long long)found);
+        return tg_fail_file(source, TG_E_FORMAT,
+                            "npy data: expected %lld bytes for %s of %s, found %llu",
+                            (long long)(numel * element), text, tg_dtype_name(array->dtype),
+                            (unsigned long long)found);
     }
     return TG_OK;
 }
 
-tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out) {
+tg_status tg_npy_locate(const tg_source *start, uint64_t size, tg_raw_array *out) {
+    const tg_shape *shape = &out->shape;
     TG_CALL(read_header(start, out));
-    return check_size(start, size, out);
-}
-
-tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out) {
-    return tg_npy_locate_in(source, source->size, out);
-}
-
-void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count) {
-    const size_t word = tg_dtype_size(tg_dtype_real(dtype));
-    const size_t words = (size_t)count * (tg_dtype_size(dtype) / word);
-    unsigned char *bytes = data;
-    for (size_t i = 0; i < words; i++, bytes += word) {
-        for (size_t low = 0, high = word - 1; low < high; low++, high--) {
-            unsigned char kept = bytes[low];
-            bytes[low] = bytes[high];
-            bytes[high] = kept;
-        }
+    TG_CALL(check_size(start, size, out));
+    out->is_scattered = out->is_scattered && shape->ndim > 1 && tg_shape_numel(shape) > 0;
+    out->stride[0] = 1;
+    for (int d = 1; d < shape->ndim && out->is_scattered; d++) { /* the first dimension fastest */
+        out->stride[d] = out->stride[d - 1] * shape->dim[d - 1];
     }
-}
-
-/* out[i0, i1, ..] (C order) = in[i0 + n0 (i1 + n1 (i2 + ..))] (Fortran order). */
-static void fortran_to_c(const tg_tensor *out, const char *in) {
-    int64_t stride[TG_MAX_NDIM] = {1};
-    for (int d = 1; d < out->shape.ndim; d++) {
-        stride[d] = stride[d - 1] * out->shape.dim[d - 1];
-    }
-    tg_copy_strided(out, in, stride);
-}
-
-tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out) {
-    tg_status status = TG_OK;
-    tg_context *ctx = source->ctx;
-    tg_raw_array array = {0};
-    tg_tensor tensor = {0};
-    char *fortran = NULL;
-    *out = (tg_tensor){0};
-    TG_TRY(tg_npy_locate(source, &array));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, array.dtype, &array.shape, &tensor));
-    const size_t bytes = tg_tensor_bytes(&tensor);
-    if (array.is_fortran && array.shape.ndim > 1 && bytes > 0) {
-        TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, fortran, bytes));
-        TG_TRY(tg_source_read(source, array.offset, fortran, bytes));
-        fortran_to_c(&tensor, fortran);
-        TG_FREE(ctx, fortran);
-    } else {
-        TG_TRY(tg_source_read(source, array.offset, tensor.data, bytes));
-    }
-    if (array.is_swapped) {
-        tg_swap_bytes(tensor.dtype, tensor.data, tg_tensor_numel(&tensor));
-    }
-    TG_TRY(tg_check_bools(ctx, source->label, "npy data", &tensor));
-    *out = tensor;
     return TG_OK;
-fail:
-    TG_FREE(ctx, fortran);
-    tg_tensor_destroy(&tensor);
-    return status;
+}
+
+tg_status tg_npy_list(tg_raw_file *file) {
+    tg_raw_array array;
+    TG_CALL(tg_npy_locate(file->source, file->source->size, &array));
+    return tg_names_add(&file->arrays, "tensor", "data", &array);
 }
 
 tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
     TG_NEED(ctx, out);
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, path);
+    tg_status status = TG_OK;
     tg_source source = {.fd = -1};
-    TG_CALL(tg_source_open(ctx, path, &source));
-    const tg_status status = tg_npy_read_source(&source, out);
+    tg_raw_file file = {0};
+    TG_TRY(tg_source_open(ctx, path, &source));
+    TG_TRY(tg_raw_open(&source, TG_FILE_NPY, &file));
+    TG_TRY(tg_raw_read_whole(&file, tg_names_record(&file.arrays, 0), out));
+fail:
+    tg_raw_close(&file);
     tg_source_close(&source);
     return status;
-}
-
-tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
-                       tg_tensor *out) {
-    *out = (tg_tensor){0};
-    tg_source source = tg_source_of_memory(ctx, label, bytes, size);
-    return tg_npy_read_source(&source, out);
 }
 
 /* ---- writing ---- */
@@ -414,8 +366,6 @@ static size_t format_header(const tg_tensor *tensor, const char *code, char text
 
 tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tensor) {
     TG_NEED(ctx, ctx, path, tensor);
-    tg_status status = TG_OK;
-    tg_atomic_file file = {.fd = -1};
     char text[512];
     const char *code = NULL;
     for (int i = 0; i < TYPES; i++) {
@@ -430,13 +380,7 @@ tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tenso
     if (tensor->place != TG_HOST || numel < 0 || (numel > 0 && !tensor->data)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "%s: the tensor is not in host memory", path);
     }
-    const size_t length = format_header(tensor, code, text);
-    TG_TRY(tg_atomic_open(ctx, path, &file));
-    TG_TRY(tg_atomic_write(&file, text, length));
-    TG_TRY(tg_atomic_write(&file, tensor->data, tg_tensor_bytes(tensor)));
-    TG_TRY(tg_atomic_commit(&file));
-    return TG_OK;
-fail:
-    tg_atomic_abort(&file);
-    return status;
+    const tg_piece pieces[] = {{text, format_header(tensor, code, text)},
+                               {tensor->data, tg_tensor_bytes(tensor)}};
+    return tg_atomic_write_file(ctx, path, pieces, 2);
 }

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "io/name_index.h"
 
-enum { LARGEST_STACK = 1 << 20 }; /* values and marks */
+enum { MAX_STACK = 1 << 20 }; /* values and marks */
 
 typedef enum known_name {
     REBUILD_TENSOR,
@@ -26,7 +26,7 @@ typedef enum known_name {
 
 static const struct {
     const char *module, *name;
-    known_name what;
+    known_name id;
     tg_dtype dtype; /* for storages */
 } known[] = {
     {"torch._utils", "_rebuild_tensor_v2", REBUILD_TENSOR, TG_F32},
@@ -50,7 +50,7 @@ enum { KNOWN = sizeof known / sizeof known[0] };
 
 typedef struct machine {
     tg_pickle *p;
-    const char *label;
+    const tg_source *source;
     const unsigned char *at, *end;
     int64_t *stack;
     int64_t depth, stack_capacity;
@@ -60,14 +60,14 @@ typedef struct machine {
 
 /* ---- values ---- */
 
-static tg_status refuse(const machine *m, const char *what) {
-    return tg_fail(m->p->ctx, TG_E_FORMAT, "%s: damaged pickle: %s", m->label, what);
+static tg_status refuse(const machine *m, const char *reason) {
+    return tg_fail_file(m->source, TG_E_FORMAT, "damaged pickle: %s", reason);
 }
 
 static tg_status push_number(machine *m, int64_t value) {
-    TG_CALL(m->depth < LARGEST_STACK ? tg_mem_grow(m->p->ctx, &m->stack, sizeof *m->stack, m->depth,
-                                                   1, &m->stack_capacity)
-                                     : refuse(m, "it stacks more than a million values"));
+    TG_CALL(m->depth < MAX_STACK ? tg_mem_grow(m->p->ctx, &m->stack, sizeof *m->stack, m->depth, 1,
+                                               &m->stack_capacity)
+                                 : refuse(m, "it stacks more than a million values"));
     m->stack[m->depth++] = value;
     return TG_OK;
 }
@@ -157,10 +157,7 @@ static tg_status take(machine *m, size_t count, const unsigned char **out) {
 static tg_status take_number(machine *m, int bytes, uint64_t *out) {
     const unsigned char *at = NULL;
     TG_CALL(take(m, (size_t)bytes, &at));
-    *out = 0;
-    for (int i = bytes - 1; i >= 0; i--) {
-        *out = *out << 8 | at[i];
-    }
+    *out = tg_get_number(at, bytes);
     return TG_OK;
 }
 
@@ -247,16 +244,15 @@ static tg_status recall(machine *m, int bytes) {
 /* ---- names and the results of their calls ---- */
 
 static tg_status push_global(machine *m, const char *module, const char *name) {
-    char quoted[2][TG_QUOTE];
     for (int i = 0; i < KNOWN; i++) {
         if (strcmp(known[i].module, module) == 0 && strcmp(known[i].name, name) == 0) {
             return push_kind(m, TG_PICKLE_GLOBAL, i);
         }
     }
-    return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
-                   "%s: it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
-                   "read, and no code is run (save plain tensors, or use safetensors)",
-                   m->label, tg_quote(module, quoted[0]), tg_quote(name, quoted[1]));
+    return tg_fail_file(m->source, TG_E_UNSUPPORTED,
+                        "it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
+                        "read, and no code is run (save plain tensors, or use safetensors)",
+                        TG_QUOTED(module), TG_QUOTED(name));
 }
 
 /* A line of the pickle, as text. */
@@ -300,7 +296,7 @@ static tg_status load_storage(machine *m) {
         return refuse(m, "an external reference that is not a storage");
     }
     const tg_pickle_value *id = top(m, 0), *type = item(p, id, 1);
-    if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].what != STORAGE ||
+    if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].id != STORAGE ||
         !is_kind(p, id, 2, TG_PICKLE_TEXT) || !is_kind(p, id, 4, TG_PICKLE_INT) ||
         item(p, id, 4)->integer < 0) {
         return refuse(m, "a storage without type, name or size");
@@ -326,7 +322,7 @@ static bool read_sizes(const tg_pickle *p, const tg_pickle_value *tuple,
 
 /* Whether every element of the tensor is in its storage, and no stride of 0 repeats elements, so
  * that a tensor is never larger than its storage. */
-static bool lies_within(const tg_pickle_value *tensor, int64_t elements) {
+static bool fits_storage(const tg_pickle_value *tensor, int64_t elements) {
     const int64_t numel = tg_shape_numel(&tensor->shape);
     int64_t last = tensor->offset;
     if (numel == 0) {
@@ -357,9 +353,9 @@ static bool is_lazy_view(const tg_pickle *p, const tg_pickle_value *args) {
 }
 
 static tg_status refuse_view(const machine *m, const char *kind, const char *instead) {
-    return tg_fail(m->p->ctx, TG_E_FORMAT,
-                   "%s: a tensor is %s, which is not stored as it reads: save its %s", m->label,
-                   kind, instead);
+    return tg_fail_file(m->source, TG_E_FORMAT,
+                        "a tensor is %s, which is not stored as it reads: save its %s", kind,
+                        instead);
 }
 
 /* _rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks, flags) */
@@ -383,7 +379,7 @@ static tg_status build_tensor(machine *m, int64_t arguments) {
     if (is_lazy_view(p, args)) {
         return refuse_view(m, "a conjugate or negative view", "resolve_conj() or resolve_neg()");
     }
-    if (!lies_within(&tensor, p->values[tensor.storage].integer)) {
+    if (!fits_storage(&tensor, p->values[tensor.storage].integer)) {
         return is_expanded(&tensor) ? refuse_view(m, "expanded", "contiguous()")
                                     : refuse(m, "a tensor whose shape does not fit in its storage");
     }
@@ -396,9 +392,9 @@ static tg_status call(machine *m) {
     }
     const int64_t arguments = m->stack[m->depth - 1];
     const tg_pickle_value *args = &m->p->values[arguments];
-    const known_name what = known[top(m, 1)->integer].what;
+    const known_name id = known[top(m, 1)->integer].id;
     m->depth -= 2;
-    switch (what) {
+    switch (id) {
     case REBUILD_TENSOR:
         return build_tensor(m, arguments);
     case REBUILD_PARAMETER: /* (tensor, requires_grad, hooks) */
@@ -542,19 +538,19 @@ static tg_status step(machine *m, unsigned char opcode) {
     case 'b':
         return drop_attributes(m);
     default:
-        return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
-                       "%s: opcode 0x%02x of its pickle builds something other than tensors, "
-                       "numbers, texts, lists and dicts",
-                       m->label, opcode);
+        return tg_fail_file(m->source, TG_E_UNSUPPORTED,
+                            "opcode 0x%02x of its pickle builds something other than tensors, "
+                            "numbers, texts, lists and dicts",
+                            opcode);
     }
 }
 
-tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
-                          tg_pickle *out) {
+tg_status tg_pickle_parse(const tg_source *source, const void *bytes, size_t size, tg_pickle *out) {
+    tg_context *ctx = source->ctx;
     tg_status status = TG_OK;
     *out = (tg_pickle){.ctx = ctx, .root = -1};
     const unsigned char *start = bytes;
-    machine m = {.p = out, .label = label, .at = start, .end = start + size};
+    machine m = {.p = out, .source = source, .at = start, .end = start + size};
     TG_TRY(push_kind(&m, TG_PICKLE_MARK, 0)); /* value 0 represents all marks */
     m.depth = 0;
     while (out->root < 0) {

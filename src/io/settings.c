@@ -21,11 +21,14 @@ typedef struct setting {
 
 struct tg_settings {
     tg_context *ctx;
-    tg_names keys;
-    setting *items;   /* (capacity), the first keys.count are in use */
-    int64_t capacity; /* of items */
-    int64_t turns;    /* number of sets so far */
+    tg_names keys; /* records: setting */
+    int64_t turns; /* number of sets so far */
 };
+
+/* NULL outside 0 .. count - 1. */
+static setting *item_at(const tg_settings *settings, int64_t index) {
+    return settings ? tg_names_record(&settings->keys, index) : NULL;
+}
 
 void tg_text_add(tg_text *text, const char *bytes, size_t length) {
     if (text->length < text->capacity) {
@@ -140,18 +143,23 @@ static const char *copy_list(tg_text *out, const char *at, int depth) {
     return at + 1;
 }
 
+/* copy_list of a whole value; false if it is not such a list. */
+static bool copy_value(tg_text *out, const char *value) {
+    const char *start = skip_blanks(value);
+    const char *end = *start == '[' ? copy_list(out, start, 0) : NULL;
+    return end && *skip_blanks(end) == '\0';
+}
+
 /* Normalizes a list; copies any other value. */
 static char *proper_value(tg_context *ctx, const char *value) {
-    const char *start = skip_blanks(value);
     tg_text list = {0};
-    const char *end = *start == '[' ? copy_list(&list, start, 0) : NULL;
-    if (!end || *skip_blanks(end) != '\0') {
+    if (!copy_value(&list, value)) {
         return tg_mem_strdup(ctx, value);
     }
     list = (tg_text){.capacity = list.length + 1};
     list.bytes = tg_mem_alloc(ctx, TG_MEM_OTHER, list.capacity, 1);
     if (list.bytes) {
-        copy_list(&list, start, 0);
+        copy_value(&list, value);
     }
     return list.bytes;
 }
@@ -160,11 +168,8 @@ static char *proper_value(tg_context *ctx, const char *value) {
 
 tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
     TG_NEED_OUT(ctx, out, ctx);
-    tg_settings *settings = NULL;
-    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, settings, 1));
-    settings->ctx = ctx;
-    settings->keys.ctx = ctx;
-    *out = settings;
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    **out = (tg_settings){.ctx = ctx, .keys = {.ctx = ctx, .record_bytes = sizeof(setting)}};
     return TG_OK;
 }
 
@@ -175,7 +180,7 @@ tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings
     for (int64_t i = 0; i < tg_settings_count(from); i++) {
         TG_TRY(tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
                                tg_settings_origin(from, i)));
-        (*out)->items[i].turn = from->items[i].turn;
+        item_at(*out, i)->turn = item_at(from, i)->turn;
     }
     (*out)->turns = from->turns;
     return TG_OK;
@@ -191,7 +196,7 @@ static size_t source_length(const char *origin) {
 }
 
 bool tg_settings_outdoes(const tg_settings *settings, int64_t later, int64_t earlier) {
-    const setting *a = &settings->items[later], *b = &settings->items[earlier];
+    const setting *a = item_at(settings, later), *b = item_at(settings, earlier);
     const size_t length = source_length(a->origin);
     const bool same_source =
         length == source_length(b->origin) && strncmp(a->origin, b->origin, length) == 0;
@@ -204,18 +209,15 @@ void tg_settings_destroy(tg_settings **settings) {
     }
     tg_settings *s = *settings;
     for (int64_t i = 0; i < s->keys.count; i++) {
-        TG_FREE(s->ctx, s->items[i].value);
-        TG_FREE(s->ctx, s->items[i].origin);
+        tg_mem_free(s->ctx, item_at(s, i)->value);
+        tg_mem_free(s->ctx, item_at(s, i)->origin);
     }
     tg_names_clear(&s->keys);
-    TG_FREE(s->ctx, s->items);
-    tg_mem_free(s->ctx, s);
-    *settings = NULL;
+    TG_FREE(s->ctx, *settings);
 }
 
 /* A key is one or more words joined by dots: "opt.rank". */
 static tg_status check_key(tg_context *ctx, const char *key, const char *origin) {
-    char quoted[TG_QUOTE];
     const char *wrong = NULL;
     int depth = 1;
     const size_t length = key ? strlen(key) : 0;
@@ -233,30 +235,18 @@ static tg_status check_key(tg_context *ctx, const char *key, const char *origin)
             : !tg_utf8_is_valid(key)    ? "is not UTF-8"
                                         : wrong;
     return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin,
-                           tg_quote(key ? key : "", quoted), wrong)
+                           TG_QUOTED(key ? key : ""), wrong)
                  : TG_OK;
 }
 
 static tg_status check_value(tg_context *ctx, const char *key, const char *value,
                              const char *origin) {
-    char quoted[TG_QUOTE];
     const char *wrong = !value                               ? "has no value"
                         : strlen(value) >= TG_SETTINGS_VALUE ? "has a value of 64 KiB or more"
                         : !tg_utf8_is_valid(value)           ? "has a value that is not UTF-8"
                                                              : NULL;
-    return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin, tg_quote(key, quoted),
-                           wrong)
+    return wrong ? tg_fail(ctx, TG_E_CONFIG, "%s: the key '%s' %s", origin, TG_QUOTED(key), wrong)
                  : TG_OK;
-}
-
-/* Makes room for one more. */
-static tg_status reserve(tg_settings *settings) {
-    if (settings->keys.count >= TG_SETTINGS_COUNT) {
-        return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
-                       TG_SETTINGS_COUNT);
-    }
-    return tg_mem_grow(settings->ctx, &settings->items, sizeof *settings->items,
-                       settings->keys.count, 1, &settings->capacity);
 }
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,
@@ -272,16 +262,16 @@ tg_status tg_settings_set(tg_settings *settings, const char *key, const char *va
     item.value = proper_value(ctx, value);
     item.origin = tg_mem_strdup(ctx, origin);
     TG_TRY(item.value && item.origin ? TG_OK : TG_E_MEMORY);
-    const int64_t found = tg_names_find(&settings->keys, key);
-    if (found >= 0) {
-        TG_FREE(ctx, settings->items[found].value);
-        TG_FREE(ctx, settings->items[found].origin);
-        settings->items[found] = item;
+    setting *found = item_at(settings, tg_names_find(&settings->keys, key));
+    if (found) {
+        TG_FREE(ctx, found->value);
+        TG_FREE(ctx, found->origin);
+        *found = item;
         return TG_OK;
     }
-    TG_TRY(reserve(settings));
-    TG_TRY(tg_names_add(&settings->keys, "setting", key));
-    settings->items[settings->keys.count - 1] = item;
+    TG_TRY(settings->keys.count < TG_SETTINGS_COUNT
+               ? tg_names_add(&settings->keys, "setting", key, &item)
+               : tg_fail(ctx, TG_E_CONFIG, "there are more than %d settings", TG_SETTINGS_COUNT));
     return TG_OK;
 fail:
     TG_FREE(ctx, item.value);
@@ -301,39 +291,21 @@ const char *tg_settings_get(const tg_settings *settings, const char *key) {
     return tg_settings_value(settings, tg_settings_find(settings, key));
 }
 
-static bool is_inside(const tg_settings *settings, int64_t index) {
-    return index >= 0 && index < tg_settings_count(settings);
-}
-
 const char *tg_settings_key(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->keys.items[index] : NULL;
+    return settings ? tg_names_item(&settings->keys, index) : NULL;
 }
 
 const char *tg_settings_value(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->items[index].value : NULL;
+    const setting *item = item_at(settings, index);
+    return item ? item->value : NULL;
 }
 
 const char *tg_settings_origin(const tg_settings *settings, int64_t index) {
-    return is_inside(settings, index) ? settings->items[index].origin : NULL;
+    const setting *item = item_at(settings, index);
+    return item ? item->origin : NULL;
 }
 
 /* ---- writing ---- */
-
-/* Whether the value is a normalized list of plain words, which needs no quotes. */
-static bool is_proper_list(const char *value) {
-    tg_text ignored = {0};
-    const char *end = value[0] == '[' ? copy_list(&ignored, value, 0) : NULL;
-    if (!end || *end != '\0') {
-        return false;
-    }
-    for (const char *c = value; *c; c++) { /* blanks: one space after each comma */
-        const bool is_blank = *c == ' ' || *c == '\t';
-        if (is_blank != (c > value && c[-1] == ',') || *c == '\t') {
-            return false;
-        }
-    }
-    return true;
-}
 
 static void write_line(tg_text *out, int depth, const char *key, size_t key_length,
                        const char *value) {
@@ -343,12 +315,10 @@ static void write_line(tg_text *out, int depth, const char *key, size_t key_leng
     tg_text_add_word(out, key, key_length);
     tg_text_add(out, ":", 1);
     if (value) {
+        tg_text ignored = {0};
+        const bool is_list = copy_value(&ignored, value); /* which needs no quotes */
         tg_text_add(out, " ", 1);
-        if (is_proper_list(value)) {
-            tg_text_add(out, value, strlen(value));
-        } else {
-            tg_text_add_word(out, value, strlen(value));
-        }
+        (is_list ? tg_text_add : tg_text_add_word)(out, value, strlen(value));
     }
     tg_text_add(out, "\n", 1);
 }
@@ -388,7 +358,7 @@ static void write_section(const tg_settings *settings, tg_text *out, int64_t fir
             end += 1 + strcspn(key + end + 1, ".");
         }
         if (key[end] == '\0') {
-            write_line(out, depth, key + prefix, end - prefix, settings->items[i].value);
+            write_line(out, depth, key + prefix, end - prefix, item_at(settings, i)->value);
         } else if (!has_prefix(settings, i, key, end + 1)) {
             write_line(out, depth, key + prefix, end - prefix, NULL);
             write_section(settings, out, i, end + 1, depth + 1);
@@ -409,17 +379,11 @@ size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity
 
 tg_status tg_settings_write_yaml(tg_context *ctx, const char *path, const tg_settings *settings) {
     TG_NEED(ctx, ctx, path, settings);
-    tg_status status = TG_OK;
     char *text = NULL;
-    tg_atomic_file file = {.fd = -1};
     const size_t length = tg_settings_text(settings, NULL, 0);
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
     tg_settings_text(settings, text, length + 1);
-    TG_TRY(tg_atomic_open(ctx, path, &file));
-    TG_TRY(tg_atomic_write(&file, text, length));
-    TG_TRY(tg_atomic_commit(&file));
-fail:
-    tg_atomic_abort(&file);
+    const tg_status status = tg_atomic_write_file(ctx, path, &(tg_piece){text, length}, 1);
     TG_FREE(ctx, text);
     return status;
 }

@@ -26,33 +26,19 @@
 /* Y_lm = Q_lm(z) Re (x + i y)^m, or Im. Q by the recursion in l,
  * Q_lm = up_lm z Q_(l-1)m - down_lm Q_(l-2)m, from Q_mm = first_m. */
 struct tg_harmonics {
-    tg_context *ctx;
     int order;
     double *first;     /* (order + 1) */
     double *up, *down; /* (order + 1, order + 1): l, m */
 };
 
-void tg_harmonics_destroy(tg_harmonics **harmonics) {
-    if (harmonics && *harmonics) {
-        tg_context *ctx = (*harmonics)->ctx;
-        tg_mem_free(ctx, (*harmonics)->first);
-        tg_mem_free(ctx, (*harmonics)->up);
-        tg_mem_free(ctx, (*harmonics)->down);
-        TG_FREE(ctx, *harmonics);
-    }
-}
-
-tg_status tg_harmonics_create(tg_context *ctx, int order, tg_harmonics **out) {
-    tg_status status = TG_OK;
-    tg_harmonics *h = NULL;
+tg_status tg_harmonics_create(tg_pool *pool, int order, tg_harmonics **out) {
     const int64_t n = order + 1;
-    *out = NULL;
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h, 1));
-    h->ctx = ctx;
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_harmonics *h = *out;
     h->order = order;
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->first, n));
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->up, n * n));
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, h->down, n * n));
+    TG_CALL(TG_POOL(pool, h->first, n));
+    TG_CALL(TG_POOL(pool, h->up, n * n));
+    TG_CALL(TG_POOL(pool, h->down, n * n));
     double norm = 0.5 / PI; /* m > 0: sin and cos share the square */
     for (int m = 0; m <= order; m++) {
         norm *= m > 0 ? (2.0 * m + 1.0) / (2.0 * m) : 1.0;
@@ -65,11 +51,7 @@ tg_status tg_harmonics_create(tg_context *ctx, int order, tg_harmonics **out) {
             before = up;
         }
     }
-    *out = h;
     return TG_OK;
-fail:
-    tg_harmonics_destroy(&h);
-    return status;
 }
 
 /* Values and gradients of one pair +-m at one l, from Q, Q' and (x + i y)^m, ^(m-1). */
@@ -198,20 +180,6 @@ struct tg_body_flow {
     tg_body body;
 };
 
-void tg_body_flow_destroy(tg_body_flow **flow) {
-    if (!flow || !*flow) {
-        return;
-    }
-    tg_body_flow *f = *flow;
-    void *const blocks[] = {f->at,   f->around, f->value,  f->gradient,
-                            f->here, f->row,    f->matrix, f->potential};
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-        tg_mem_free(f->ctx, blocks[i]);
-    }
-    tg_harmonics_destroy(&f->h);
-    TG_FREE(f->ctx, *flow);
-}
-
 const tg_harmonics *tg_body_flow_harmonics(const tg_body_flow *flow) {
     return flow->h;
 }
@@ -230,37 +198,31 @@ static void fill_grid(int rows, int columns, bool in_angle, const double *gauss,
     }
 }
 
-tg_status tg_body_flow_create(tg_context *ctx, int order, tg_body_flow **out) {
-    tg_status status = TG_OK;
-    tg_body_flow *f = NULL;
+tg_status tg_body_flow_create(tg_pool *pool, int order, tg_body_flow **out) {
     const int rows = order + 1, columns = 2 * order + 2, turns = 2 * order, spokes = 2 * order + 4;
-    double gauss[4 * TG_BODY_MAX_ORDER + 4];
-    *out = NULL;
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, f, 1));
-    f->ctx = ctx;
-    f->order = order;
-    f->count = (order + 1) * (order + 1);
-    f->outer = rows * columns;
-    f->inner = turns * spokes;
     const int degree = order > TG_BODY_MAX_DEGREE ? order : TG_BODY_MAX_DEGREE;
-    TG_TRY(tg_harmonics_create(ctx, degree, &f->h));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->at, f->outer));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->around, f->inner));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->value, f->count));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->gradient, f->count));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->here, f->count));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->row, f->count));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->matrix, (int64_t)f->count * f->count));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, f->potential, f->count));
+    double gauss[4 * TG_BODY_MAX_ORDER + 4];
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_body_flow *f = *out;
+    *f = (tg_body_flow){.ctx = pool->ctx,
+                        .order = order,
+                        .count = (order + 1) * (order + 1),
+                        .outer = rows * columns,
+                        .inner = turns * spokes};
+    TG_CALL(tg_harmonics_create(pool, degree, &f->h));
+    TG_CALL(TG_POOL(pool, f->at, f->outer));
+    TG_CALL(TG_POOL(pool, f->around, f->inner));
+    TG_CALL(TG_POOL(pool, f->gradient, f->count));
+    double **const arrays[] = {&f->value, &f->here, &f->row, &f->potential};
+    for (int i = 0; i < 4; i++) {
+        TG_CALL(TG_POOL(pool, *arrays[i], f->count));
+    }
+    TG_CALL(TG_POOL(pool, f->matrix, (int64_t)f->count * f->count));
     gauss_legendre(rows, gauss, gauss + rows);
     fill_grid(rows, columns, false, gauss, f->at);
     gauss_legendre(turns, gauss, gauss + turns);
     fill_grid(turns, spokes, true, gauss, f->around);
-    *out = f;
     return TG_OK;
-fail:
-    tg_body_flow_destroy(&f);
-    return status;
 }
 
 /* ---- the equation ---- */

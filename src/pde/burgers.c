@@ -23,54 +23,25 @@ struct tg_burgers {
     tg_fft_plan *plan;   /* real, of one field */
     double *values;      /* (N) */
     double *stage[3];    /* (K + 1) complex each: intermediate values a, b, c */
-    double *slope[4];    /* likewise: slopes at u, a, b, c */
+    double *slope[4];    /* (K + 1) complex each: slopes at u, a, b, c */
     double *tables;      /* (6, K + 1): see make_tables */
 };
 
-void tg_burgers_destroy(tg_burgers **solver) {
-    if (!solver || !*solver) {
-        return;
-    }
-    tg_burgers *b = *solver;
-    tg_context *ctx = b->be->ctx;
-    b->be->ops->fft_destroy(b->be, &b->plan);
-    tg_mem_free(ctx, b->values);
-    for (int i = 0; i < 3; i++) {
-        tg_mem_free(ctx, b->stage[i]);
-    }
-    for (int i = 0; i < 4; i++) {
-        tg_mem_free(ctx, b->slope[i]);
-    }
-    tg_mem_free(ctx, b->tables);
-    TG_FREE(ctx, *solver);
-}
-
-tg_status tg_burgers_create(tg_backend *be, int64_t grid, double viscosity, tg_burgers **out) {
-    tg_status status = TG_OK;
-    tg_burgers *b = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, b, 1));
-    b->be = be;
-    b->viscosity = viscosity;
-    b->grid = grid;
-    b->modes = (grid - 1) / 3;
+tg_status tg_burgers_create(tg_pool *pool, tg_backend *be, int64_t grid, double viscosity,
+                            tg_burgers **out) {
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_burgers *b = *out;
+    *b = (tg_burgers){.be = be, .viscosity = viscosity, .grid = grid, .modes = (grid - 1) / 3};
     const int64_t reals = 2 * (b->modes + 1);
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, b->values, grid));
-    for (int i = 0; i < 3; i++) {
-        TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, b->stage[i], reals));
-    }
+    TG_CALL(TG_POOL(pool, b->values, grid));
     for (int i = 0; i < 4; i++) {
-        TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, b->slope[i], reals));
+        TG_CALL(i < 3 ? TG_POOL(pool, b->stage[i], reals) : TG_OK);
+        TG_CALL(TG_POOL(pool, b->slope[i], reals));
     }
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, b->tables, 6 * (b->modes + 1)));
+    TG_CALL(TG_POOL(pool, b->tables, 6 * (b->modes + 1)));
     const tg_fft_desc desc = {
         .dtype = TG_F64, .ndim = 1, .grid = {grid}, .kept = {b->modes + 1}, .howmany = 1};
-    TG_TRY(be->ops->fft_create(be, &desc, &b->plan));
-    *out = b;
-    return TG_OK;
-fail:
-    tg_burgers_destroy(&b);
-    return status;
+    return tg_pool_fft(pool, be, &desc, &b->plan);
 }
 
 int64_t tg_burgers_modes(const tg_burgers *b) {
@@ -210,29 +181,21 @@ static tg_status prepare(tg_context *ctx, void *c, int64_t finest) {
 }
 
 typedef struct solver {
-    tg_context *ctx;
-    config config;
+    const config *config;
     tg_burgers *burgers;
     double *u;      /* (K + 1) complex */
     int64_t frames; /* of a sample */
     tg_samplers outlets;
 } solver;
 
-static void close_solver(void *handle) {
-    solver *s = handle;
-    tg_samplers_close(&s->outlets);
-    tg_burgers_destroy(&s->burgers);
-    tg_mem_free(s->ctx, s->u);
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     solver *s = handle;
-    s->ctx = setup->ctx;
-    s->config = *(const config *)setup->config;
+    s->config = setup->config;
     s->frames = setup->frames ? setup->frames : 2;
-    TG_CALL(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
-    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
-    return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
+    TG_CALL(tg_burgers_create(setup->pool, setup->be, s->config->grid, s->config->viscosity,
+                              &s->burgers));
+    TG_CALL(TG_POOL(setup->pool, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
+    return tg_samplers_open(setup, 1, &s->outlets);
 }
 
 /* Advances by `time`. */
@@ -242,9 +205,9 @@ static tg_status advance(solver *s, double time) {
     TG_CALL(tg_burgers_integrate(s->burgers, time, steps, s->u));
     for (int64_t i = 0; i < 2 * (tg_burgers_modes(s->burgers) + 1); i++) {
         if (!isfinite(s->u[i])) {
-            return tg_fail(s->ctx, TG_E_NUMERIC,
+            return tg_fail(s->burgers->be->ctx, TG_E_NUMERIC,
                            "the solution is not finite; a finer grid than %lld points may help",
-                           (long long)s->config.grid);
+                           (long long)s->config->grid);
         }
     }
     return TG_OK;
@@ -252,7 +215,7 @@ static tg_status advance(solver *s, double time) {
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
     solver *s = handle;
-    const config *c = &s->config;
+    const config *c = s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
     const int64_t modes = tg_burgers_modes(s->burgers);
     tg_grf_periodic_1d(key, &covariance, modes, s->u);
@@ -272,15 +235,11 @@ const tg_pde tg_pde_burgers = {
     .id = 1,
     .dtype = TG_F32,
     .ndim = 1,
-    .x_channels = 1,
-    .y_channels = 1,
-    .x_field = "u(x, 0)",
-    .y_field = "u(x, T)",
+    .channels = {1, 1},
+    .fields = {"u(x, 0)", "u(x, T)"},
     .frame_field = "u(x, t)",
-    .n_train = 1000,
-    .n_test = 200,
+    .usual_samples = {1000, 200},
     .resolution = 128,
-    .min_resolution = 1,
-    TG_PDE_SOLVER(solver, close_solver),
+    TG_PDE_SOLVER(solver),
     .sample = sample,
 };

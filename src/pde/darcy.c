@@ -48,7 +48,7 @@ typedef struct outlet {
 
 typedef struct solver {
     tg_backend *be;
-    config config;
+    const config *config;
     int64_t n; /* points per dimension, and modes of the field */
     tg_elliptic *problem;
     double *cosines;      /* (n, n): cos(pi k i / (n - 1)), row i */
@@ -59,23 +59,10 @@ typedef struct solver {
     outlet outlets[TG_PDE_MAX_FILES];
 } solver;
 
-static void close_solver(void *handle) {
-    solver *s = handle;
-    tg_context *ctx = s->be->ctx;
-    tg_elliptic_destroy(&s->problem);
-    for (int i = 0; i < s->views; i++) {
-        tg_mem_free(ctx, s->outlets[i].cosines);
-    }
-    double *const arrays[] = {s->cosines, s->coefficients, s->product, s->a, s->f, s->u};
-    for (int i = 0; i < 6; i++) {
-        tg_mem_free(ctx, arrays[i]);
-    }
-}
-
 /* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in integer arithmetic. */
-static tg_status make_cosines(tg_context *ctx, int64_t points, int64_t modes, double **out) {
+static tg_status make_cosines(tg_pool *pool, int64_t points, int64_t modes, double **out) {
     const int64_t half = points - 1;
-    TG_CALL(TG_ALLOC(ctx, TG_MEM_WORKSPACE, *out, points * modes));
+    TG_CALL(TG_POOL(pool, *out, points * modes));
     for (int64_t i = 0; i < points; i++) {
         for (int64_t k = 0; k < modes; k++) {
             (*out)[i * modes + k] = cos(PI * (double)(i * k % (2 * half)) / (double)half);
@@ -84,32 +71,26 @@ static tg_status make_cosines(tg_context *ctx, int64_t points, int64_t modes, do
     return TG_OK;
 }
 
-static tg_status open_outlet(solver *s, int64_t n, outlet *out) {
-    out->n = n;
-    if ((s->n - 1) % (n - 1) == 0) {
-        out->stride = (s->n - 1) / (n - 1);
-        return TG_OK;
-    }
-    return make_cosines(s->be->ctx, n, s->n, &out->cosines);
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     solver *s = handle;
     s->be = setup->be;
-    s->config = *(const config *)setup->config;
-    s->n = s->config.grid;
+    s->config = setup->config;
+    s->n = s->config->grid;
     s->views = setup->views;
     double **const arrays[] = {&s->coefficients, &s->product, &s->a, &s->f, &s->u};
     for (int i = 0; i < 5; i++) {
-        TG_CALL(TG_ALLOC(setup->ctx, TG_MEM_WORKSPACE, *arrays[i], s->n * s->n));
+        TG_CALL(TG_POOL(setup->pool, *arrays[i], s->n * s->n));
     }
     for (int64_t p = 0; p < s->n * s->n; p++) {
-        s->f[p] = s->config.forcing;
+        s->f[p] = s->config->forcing;
     }
-    TG_CALL(make_cosines(setup->ctx, s->n, s->n, &s->cosines));
-    TG_CALL(tg_elliptic_create(setup->ctx, s->n, &s->problem));
+    TG_CALL(make_cosines(setup->pool, s->n, s->n, &s->cosines));
+    TG_CALL(tg_elliptic_create(setup->pool, s->n, &s->problem));
     for (int i = 0; i < s->views; i++) {
-        TG_CALL(open_outlet(s, setup->resolution[i], &s->outlets[i]));
+        outlet *o = &s->outlets[i];
+        o->n = setup->resolution[i];
+        o->stride = (s->n - 1) % (o->n - 1) == 0 ? (s->n - 1) / (o->n - 1) : 0;
+        TG_CALL(o->stride ? TG_OK : make_cosines(setup->pool, o->n, s->n, &o->cosines));
     }
     return TG_OK;
 }
@@ -123,7 +104,7 @@ static tg_status permeability(solver *s, int64_t n, const double *cosines, doubl
     TG_CALL(s->be->ops->gemm(s->be, &half));
     TG_CALL(s->be->ops->gemm(s->be, &whole));
     for (int64_t p = 0; p < n * n; p++) {
-        a[p] = a[p] >= 0.0 ? s->config.high : s->config.low;
+        a[p] = a[p] >= 0.0 ? s->config->high : s->config->low;
     }
     return TG_OK;
 }
@@ -160,7 +141,7 @@ static void interpolate(const double *from, int64_t n, int64_t m, float *to) {
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
     solver *s = handle;
-    const config *c = &s->config;
+    const config *c = s->config;
     const tg_covariance covariance = {c->alpha, c->tau, tg_covariance_sigma(c->alpha, c->tau)};
     tg_grf_neumann(key, &covariance, s->n, s->coefficients);
     TG_CALL(permeability(s, s->n, s->cosines, s->a));
@@ -193,14 +174,11 @@ const tg_pde tg_pde_darcy = {
     .id = 2,
     .dtype = TG_F32,
     .ndim = 2,
-    .x_channels = 1,
-    .y_channels = 1,
-    .x_field = "permeability a",
-    .y_field = "pressure u",
-    .n_train = 4000,
-    .n_test = 1000,
+    .channels = {1, 1},
+    .fields = {"permeability a", "pressure u"},
+    .usual_samples = {4000, 1000},
     .resolution = 421,
     .min_resolution = 3,
-    TG_PDE_SOLVER(solver, close_solver),
+    TG_PDE_SOLVER(solver),
     .sample = sample,
 };

@@ -33,26 +33,13 @@ typedef struct level {
 } level;
 
 struct tg_elliptic {
-    tg_context *ctx;
     int levels;
     level level[MAX_LEVELS];                           /* finest first */
-    double *memory;                                    /* all of their arrays of doubles */
-    int64_t *cells;                                    /* all of their arrays of integers */
     double *residual, *direction, *image, *correction; /* (n, n) each, of the finest */
     double *ones;                                      /* (n, n) */
 };
 
-/* ---- life ---- */
-
-void tg_elliptic_destroy(tg_elliptic **solver) {
-    if (!solver || !*solver) {
-        return;
-    }
-    tg_mem_free((*solver)->ctx, (*solver)->memory);
-    tg_mem_free((*solver)->ctx, (*solver)->cells);
-    tg_mem_free((*solver)->ctx, (*solver)->residual);
-    TG_FREE((*solver)->ctx, *solver);
-}
+/* ---- levels ---- */
 
 static void place_points(level *fine, int64_t coarse_n) {
     const int64_t m = fine->n - 1, coarse = coarse_n - 1;
@@ -63,58 +50,41 @@ static void place_points(level *fine, int64_t coarse_n) {
     }
 }
 
-tg_status tg_elliptic_create(tg_context *ctx, int64_t n, tg_elliptic **out) {
-    tg_status status = TG_OK;
-    tg_elliptic *e = NULL;
+static tg_status open_level(tg_pool *pool, int64_t n, level *v) {
+    double **const arrays[] = {&v->a, &v->down, &v->right, &v->inverse, &v->u, &v->f, &v->rest};
+    v->n = n;
+    for (int i = 0; i < 7; i++) {
+        TG_CALL(TG_POOL(pool, *arrays[i], n * n));
+    }
+    TG_CALL(TG_POOL(pool, v->share, n));
+    TG_CALL(TG_POOL(pool, v->line, n));
+    return TG_POOL(pool, v->cell, n);
+}
+
+tg_status tg_elliptic_create(tg_pool *pool, int64_t n, tg_elliptic **out) {
     *out = NULL;
     if (n < 3 || n > 1 << 20) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "elliptic: expected 3 to %d points, found %lld", 1 << 20,
-                       (long long)n);
+        return tg_fail(pool->ctx, TG_E_ARGUMENT, "elliptic: expected 3 to %d points, found %lld",
+                       1 << 20, (long long)n);
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, e, 1));
-    e->ctx = ctx;
-    int64_t doubles = 0, integers = 0;
-    for (int64_t m = n - 1;; m = (m + 1) / 2) {
-        e->level[e->levels++].n = m + 1;
-        doubles += 7 * (m + 1) * (m + 1) + 2 * (m + 1);
-        integers += m + 1;
-        if (m == 2) {
-            break;
-        }
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_elliptic *e = *out;
+    double **const arrays[] = {&e->residual, &e->direction, &e->image, &e->correction, &e->ones};
+    for (int i = 0; i < 5; i++) {
+        TG_CALL(TG_POOL(pool, *arrays[i], n * n));
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, e->memory, doubles));
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, e->cells, integers));
-    TG_TRY(TG_NEW(ctx, TG_MEM_WORKSPACE, e->residual, 5 * n * n));
-    e->direction = e->residual + n * n;
-    e->image = e->direction + n * n;
-    e->correction = e->image + n * n;
-    e->ones = e->correction + n * n;
     for (int64_t p = 0; p < n * n; p++) {
         e->ones[p] = 1.0;
     }
-    double *next = e->memory;
-    int64_t *next_cell = e->cells;
-    for (int l = 0; l < e->levels; l++) {
-        level *v = &e->level[l];
-        double **const arrays[] = {&v->a, &v->down, &v->right, &v->inverse, &v->u, &v->f, &v->rest};
-        for (int i = 0; i < 7; i++) {
-            *arrays[i] = next;
-            next += v->n * v->n;
+    for (int64_t m = n - 1;; m = (m + 1) / 2) {
+        TG_CALL(open_level(pool, m + 1, &e->level[e->levels++]));
+        if (e->levels > 1) {
+            place_points(&e->level[e->levels - 2], m + 1);
         }
-        v->share = next;
-        v->line = next + v->n;
-        v->cell = next_cell;
-        next += 2 * v->n;
-        next_cell += v->n;
-        if (l + 1 < e->levels) {
-            place_points(v, e->level[l + 1].n);
+        if (m == 2) {
+            return TG_OK;
         }
     }
-    *out = e;
-    return TG_OK;
-fail:
-    tg_elliptic_destroy(&e);
-    return status;
 }
 
 /* ---- the operator on each level ---- */

@@ -29,33 +29,18 @@ struct tg_pulse {
 
 /* ---- propagation ---- */
 
-void tg_pulse_destroy(tg_pulse **p) {
-    if (!p || !*p) {
-        return;
-    }
-    tg_context *ctx = (*p)->be->ctx;
-    (*p)->be->ops->fft_destroy((*p)->be, &(*p)->plan);
-    tg_mem_free(ctx, (*p)->envelope);
-    tg_mem_free(ctx, (*p)->half);
-    tg_mem_free(ctx, (*p)->whole);
-    TG_FREE(ctx, *p);
-}
-
 int64_t tg_pulse_first(const tg_pulse *p) {
     return -(p->points / 2);
 }
 
-tg_status tg_pulse_create(tg_backend *be, int64_t points, double window, tg_pulse **out) {
-    tg_status status = TG_OK;
-    tg_pulse *p = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, p, 1));
-    p->be = be;
-    p->points = points;
-    p->window = window;
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->envelope, 2 * points));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->half, 2 * points));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->whole, 2 * points));
+tg_status tg_pulse_create(tg_pool *pool, tg_backend *be, int64_t points, double window,
+                          tg_pulse **out) {
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_pulse *p = *out;
+    *p = (tg_pulse){.be = be, .points = points, .window = window};
+    TG_CALL(TG_POOL(pool, p->envelope, 2 * points));
+    TG_CALL(TG_POOL(pool, p->half, 2 * points));
+    TG_CALL(TG_POOL(pool, p->whole, 2 * points));
     const tg_fft_desc desc = {.dtype = TG_F64,
                               .complex = true,
                               .ndim = 1,
@@ -63,12 +48,7 @@ tg_status tg_pulse_create(tg_backend *be, int64_t points, double window, tg_puls
                               .kept = {points},
                               .first = {tg_pulse_first(p)},
                               .howmany = 1};
-    TG_TRY(be->ops->fft_create(be, &desc, &p->plan));
-    *out = p;
-    return TG_OK;
-fail:
-    tg_pulse_destroy(&p);
-    return status;
+    return tg_pool_fft(pool, be, &desc, &p->plan);
 }
 
 tg_status tg_pulse_analyse(tg_pulse *p, const double *envelope, double *spectrum) {
@@ -178,30 +158,20 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
 }
 
 typedef struct solver {
-    tg_context *ctx;
-    config config;
+    const config *config;
     tg_pulse *pulse;
     double *envelope, *spectrum; /* (grid) complex */
     tg_samplers outlets;
 } solver;
 
-static void close_solver(void *handle) {
-    solver *s = handle;
-    tg_samplers_close(&s->outlets);
-    tg_pulse_destroy(&s->pulse);
-    tg_mem_free(s->ctx, s->envelope);
-    tg_mem_free(s->ctx, s->spectrum);
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     solver *s = handle;
-    s->ctx = setup->ctx;
-    s->config = *(const config *)setup->config;
-    const int64_t grid = s->config.grid;
-    TG_CALL(tg_pulse_create(setup->be, grid, 1e3 * s->config.window, &s->pulse));
-    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->envelope, 2 * grid));
-    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->spectrum, 2 * grid));
-    return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
+    s->config = setup->config;
+    const int64_t grid = s->config->grid;
+    TG_CALL(tg_pulse_create(setup->pool, setup->be, grid, 1e3 * s->config->window, &s->pulse));
+    TG_CALL(TG_POOL(setup->pool, s->envelope, 2 * grid));
+    TG_CALL(TG_POOL(setup->pool, s->spectrum, 2 * grid));
+    return tg_samplers_open(setup, 1, &s->outlets);
 }
 
 /* The random parameters of a sample. */
@@ -226,9 +196,9 @@ static shot draw(const config *c, const tg_field_key *key) {
 static void set_pulse(solver *s, const shot *t) {
     const double scale = t->duration / (2.0 * acosh(sqrt(2.0)));
     const double top = sqrt(t->energy / (2.0 * scale));
-    const double window = 1e3 * s->config.window;
-    for (int64_t i = 0; i < s->config.grid; i++) {
-        const double time = window * ((double)i / (double)s->config.grid - 0.5) / scale;
+    const double window = 1e3 * s->config->window;
+    for (int64_t i = 0; i < s->config->grid; i++) {
+        const double time = window * ((double)i / (double)s->config->grid - 0.5) / scale;
         const double size = top / cosh(fmin(fabs(time), 700.0));
         const double phase = -0.5 * t->chirp * time * time;
         s->envelope[2 * i] = size * cos(phase);
@@ -245,7 +215,7 @@ static void fill_constant(int64_t n, double value, float *out) {
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
     solver *s = handle;
-    const config *c = &s->config;
+    const config *c = s->config;
     const shot t = draw(c, key);
     const int64_t first = tg_pulse_first(s->pulse), n = c->grid;
     const double period = c->period + 1e-3 * t.mismatch;
@@ -267,7 +237,7 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
     for (int64_t i = 0; i < 2 * n; i++) {
         if (!isfinite(s->spectrum[i])) {
             return tg_fail(
-                s->ctx, TG_E_NUMERIC,
+                s->pulse->be->ctx, TG_E_NUMERIC,
                 "the pulse is not finite after %g mm; a shorter step than %g mm may help", t.length,
                 c->step);
         }
@@ -284,14 +254,10 @@ const tg_pde tg_pde_em = {
     .id = 5,
     .dtype = TG_C64,
     .ndim = 1,
-    .x_channels = CHANNELS,
-    .y_channels = 1,
-    .x_field = "A(0, t), poling length in mm, period mismatch in nm, energy in fJ",
-    .y_field = "A(L, t)",
-    .n_train = 800,
-    .n_test = 200,
+    .channels = {CHANNELS, 1},
+    .fields = {"A(0, t), poling length in mm, period mismatch in nm, energy in fJ", "A(L, t)"},
+    .usual_samples = {800, 200},
     .resolution = 256,
-    .min_resolution = 1,
-    TG_PDE_SOLVER(solver, close_solver),
+    TG_PDE_SOLVER(solver),
     .sample = sample,
 };

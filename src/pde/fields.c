@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "pde/pde.h"
+
 struct tg_sampler {
     tg_backend *be;
     int ndim;
@@ -17,23 +19,32 @@ struct tg_sampler {
     double *values;             /* (points) complex */
 };
 
-void tg_sampler_destroy(tg_sampler **sampler) {
-    if (!sampler || !*sampler) {
-        return;
-    }
-    tg_sampler *s = *sampler;
-    s->be->ops->fft_destroy(s->be, &s->plan);
-    tg_mem_free(s->be->ctx, s->folded);
-    tg_mem_free(s->be->ctx, s->values);
-    TG_FREE(s->be->ctx, *sampler);
+typedef struct owned_plan {
+    tg_backend *be;
+    tg_fft_plan *plan;
+} owned_plan;
+
+static void release_plan(void *block) {
+    owned_plan *owned = block;
+    owned->be->ops->fft_destroy(owned->be, &owned->plan);
 }
 
-tg_status tg_sampler_create(tg_backend *be, int ndim, int64_t resolution, tg_sampler **out) {
-    tg_status status = TG_OK;
-    tg_sampler *s = NULL;
+tg_status tg_pool_fft(tg_pool *pool, tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+    owned_plan *owned = tg_pool_alloc(pool, 1, sizeof *owned, release_plan);
+    if (!owned) {
+        return TG_E_MEMORY;
+    }
+    owned->be = be;
+    TG_CALL(be->ops->fft_create(be, desc, &owned->plan));
+    *out = owned->plan;
+    return TG_OK;
+}
+
+tg_status tg_sampler_create(tg_pool *pool, tg_backend *be, int ndim, int64_t resolution,
+                            tg_sampler **out) {
     tg_fft_desc desc = {.dtype = TG_F64, .complex = true, .ndim = ndim, .howmany = 1};
-    *out = NULL;
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, s, 1));
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_sampler *s = *out;
     s->be = be;
     s->ndim = ndim;
     s->resolution = resolution;
@@ -41,14 +52,9 @@ tg_status tg_sampler_create(tg_backend *be, int ndim, int64_t resolution, tg_sam
     for (int d = 0; d < ndim; d++) {
         desc.grid[d] = desc.kept[d] = resolution;
     }
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, s->folded, 2 * s->points));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, s->values, 2 * s->points));
-    TG_TRY(be->ops->fft_create(be, &desc, &s->plan));
-    *out = s;
-    return TG_OK;
-fail:
-    tg_sampler_destroy(&s);
-    return status;
+    TG_CALL(TG_POOL(pool, s->folded, 2 * s->points));
+    TG_CALL(TG_POOL(pool, s->values, 2 * s->points));
+    return tg_pool_fft(pool, be, &desc, &s->plan);
 }
 
 /* k modulo n in 0 .. n-1 */
@@ -101,20 +107,12 @@ tg_status tg_sampler_complex(tg_sampler *s, int64_t first, int64_t count, const 
     return status;
 }
 
-void tg_samplers_close(tg_samplers *samplers) {
-    for (int i = 0; i < samplers->count; i++) {
-        tg_sampler_destroy(&samplers->item[i]);
+tg_status tg_samplers_open(const tg_pde_setup *setup, int ndim, tg_samplers *out) {
+    for (int i = 0; i < setup->views; i++) {
+        TG_CALL(
+            tg_sampler_create(setup->pool, setup->be, ndim, setup->resolution[i], &out->item[i]));
     }
-    samplers->count = 0;
-}
-
-tg_status tg_samplers_open(tg_backend *be, int ndim, int count, const int64_t *resolution,
-                           tg_samplers *out) {
-    *out = (tg_samplers){0};
-    for (int i = 0; i < count; i++) {
-        TG_CALL(tg_sampler_create(be, ndim, resolution[i], &out->item[i]));
-        out->count = i + 1;
-    }
+    out->count = setup->views;
     return TG_OK;
 }
 
@@ -125,7 +123,7 @@ tg_status tg_samplers_open(tg_backend *be, int ndim, int count, const int64_t *r
 #define SQRT2     1.41421356237309504880
 #define SQRT_HALF 0.70710678118654752440 /* sqrt(1/2) */
 #define K_RANGE   ((int64_t)1 << 20)
-#define LOOSE     ((uint64_t)1 << 44) /* first number that belongs to no mode */
+#define NO_MODE   ((uint64_t)1 << 44) /* first number that belongs to no mode */
 
 tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, uint32_t sample) {
     return (tg_field_key){
@@ -135,7 +133,7 @@ tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, u
 }
 
 double tg_field_uniform(const tg_field_key *key, unsigned number, double low, double high) {
-    return low + (high - low) * tg_rng_uniform(&key->rng, key->base + LOOSE + number);
+    return low + (high - low) * tg_rng_uniform(&key->rng, key->base + NO_MODE + number);
 }
 
 /* Standard normal number `part` (0 or 1) of a mode. */

@@ -6,16 +6,20 @@
 #define TG_PDE_FIELDS_H
 
 #include "backend/backend.h"
+#include "base/memory.h"
 #include "base/rng.h"
 
 enum { TG_SAMPLERS = 16 }; /* at most, in a list */
 
 typedef struct tg_sampler tg_sampler;
 
+/* A plan of a backend, destroyed with the pool. */
+TG_NODISCARD tg_status tg_pool_fft(tg_pool *pool, tg_backend *be, const tg_fft_desc *desc,
+                                   tg_fft_plan **out);
+
 /* For grids of `resolution` points in each of ndim (1 or 2) dimensions. */
-TG_NODISCARD tg_status tg_sampler_create(tg_backend *be, int ndim, int64_t resolution,
-                                         tg_sampler **out);
-void tg_sampler_destroy(tg_sampler **sampler);
+TG_NODISCARD tg_status tg_sampler_create(tg_pool *pool, tg_backend *be, int ndim,
+                                         int64_t resolution, tg_sampler **out);
 
 /* A real field from its half spectrum, frequencies up to `modes`: (modes + 1) complex in 1-D,
  * (2 modes + 1, modes + 1) in 2-D; out (N..). */
@@ -32,9 +36,10 @@ typedef struct tg_samplers {
     tg_sampler *item[TG_SAMPLERS];
 } tg_samplers;
 
-TG_NODISCARD tg_status tg_samplers_open(tg_backend *be, int ndim, int count,
-                                        const int64_t *resolution, tg_samplers *out);
-void tg_samplers_close(tg_samplers *samplers); /* accepts a partly opened list */
+struct tg_pde_setup;
+/* For the resolutions of a setup. */
+TG_NODISCARD tg_status tg_samplers_open(const struct tg_pde_setup *setup, int ndim,
+                                        tg_samplers *out);
 
 /* Gaussian random fields, one per sample, and their random numbers.
  *

@@ -30,8 +30,7 @@ bool tg_gen_tick(tg_gen_run *run) {
 int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolution) {
     const tg_pde *pde = g->pde;
     const int64_t points = pde->ndim == 1 ? resolution : resolution * resolution;
-    return (g->frames ? g->frames : 1) * points *
-           (part == TG_SAMPLE_X ? pde->x_channels : pde->y_channels) *
+    return (g->frames ? g->frames : 1) * points * pde->channels[part] *
            (tg_dtype_is_complex(pde->dtype) ? 2 : 1);
 }
 
@@ -81,11 +80,12 @@ void tg_generator_destroy(tg_generator **generator) {
 }
 
 static tg_status check_resolution(tg_context *ctx, const tg_pde *pde, int64_t resolution) {
-    return resolution >= pde->min_resolution && resolution <= TG_PDE_MAX_GRID
+    const int64_t least = pde->min_resolution ? pde->min_resolution : 1;
+    return resolution >= least && resolution <= TG_PDE_MAX_GRID
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,
                          "%s: expected a resolution of %" PRId64 " to %d points, found %" PRId64,
-                         pde->name, pde->min_resolution, TG_PDE_MAX_GRID, resolution);
+                         pde->name, least, TG_PDE_MAX_GRID, resolution);
 }
 
 static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
@@ -109,13 +109,12 @@ static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
 /* Numbers of samples and the list of files. */
 static tg_status plan_files(tg_generator *g, const tg_generator_config *config) {
     const int64_t asked[TG_SPLITS] = {config->n_train, config->n_test};
-    const int64_t usual[TG_SPLITS] = {g->pde->n_train, g->pde->n_test};
     for (int s = 0; s < TG_SPLITS; s++) {
         if (asked[s] < -1 || asked[s] > MAX_SAMPLES) {
             return tg_fail(g->ctx, TG_E_CONFIG, "n_%s: expected 0 to %d samples, found %" PRId64,
                            split_names[s], MAX_SAMPLES, asked[s]);
         }
-        g->samples[s] = asked[s] < 0 ? usual[s] : asked[s];
+        g->samples[s] = asked[s] < 0 ? g->pde->usual_samples[s] : asked[s];
     }
     if (g->samples[TG_SPLIT_TRAIN] == 0 && g->samples[TG_SPLIT_TEST] == 0) {
         return tg_fail(g->ctx, TG_E_CONFIG, "n_train and n_test are both 0: nothing to generate");
@@ -178,7 +177,7 @@ static tg_status prepare_config(tg_generator *g, const tg_generator_config *conf
 }
 
 int64_t tg_gen_shared_pairs(const tg_generator *g) {
-    return g->samples[TG_SPLIT_TRAIN] + (g->pace.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
+    return g->samples[TG_SPLIT_TRAIN] + (g->pairing.shuffled ? g->samples[TG_SPLIT_TEST] : 0);
 }
 
 /* Divides a flow in time into pairs. */
@@ -186,8 +185,8 @@ static tg_status plan_pace(tg_generator *g) {
     if (!g->pde->trajectory) {
         return TG_OK;
     }
-    g->pde->trajectory->pace(g->config, &g->pace);
-    const int64_t shared = tg_gen_shared_pairs(g), trajectories = g->pace.trajectories;
+    g->pde->trajectory->pairing(g->config, &g->pairing);
+    const int64_t shared = tg_gen_shared_pairs(g), trajectories = g->pairing.trajectories;
     return shared == 0 || shared >= trajectories
                ? TG_OK
                : tg_fail(g->ctx, TG_E_CONFIG,
@@ -202,6 +201,12 @@ static const char *part_name(const tg_generator *g, int part) {
     return g->frames == 0 ? names[g->pde->on_points][part] : part == TG_SAMPLE_X ? "tensor" : NULL;
 }
 
+static tg_status set_number(tg_archive *meta, const char *key, int64_t value) {
+    char text[NUMBER_TEXT];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return tg_archive_set_meta(meta, key, text);
+}
+
 /* Metadata of every file. */
 static tg_status describe(const tg_generator *g, tg_archive *meta) {
     char text[64];
@@ -209,14 +214,9 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     TG_CALL(tg_archive_set_meta(meta, "version", TG_VERSION));
     const char *device = tg_gen_device(g); /* results are bit-exact per backend */
     TG_CALL(tg_archive_set_meta(meta, "backend", device ? device : host_backend(g)));
-    if (g->frames > 0) {
-        snprintf(text, sizeof text, "%" PRId64, g->frames);
-        TG_CALL(tg_archive_set_meta(meta, "frames", text));
-    }
+    TG_CALL(g->frames > 0 ? set_number(meta, "frames", g->frames) : TG_OK);
     for (int part = 0; part < TG_SAMPLE_PARTS && part_name(g, part); part++) {
-        const char *field = g->frames > 0         ? g->pde->frame_field
-                            : part == TG_SAMPLE_X ? g->pde->x_field
-                                                  : g->pde->y_field;
+        const char *field = g->frames > 0 ? g->pde->frame_field : g->pde->fields[part];
         TG_CALL(tg_archive_set_meta(meta, part_name(g, part), field));
     }
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
@@ -244,7 +244,7 @@ static uint64_t fingerprint_of(const tg_archive *meta) {
 
 /* (samples, channels, grid..), (samples, points, coordinates) or (trajectories, frames, grid..) */
 static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_sample_part part) {
-    const int channels = part == TG_SAMPLE_X ? g->pde->x_channels : g->pde->y_channels;
+    const int channels = g->pde->channels[part];
     tg_shape shape = {.ndim = 1, .dim = {g->samples[file->split]}};
     if (g->pde->on_points && part == TG_SAMPLE_X) {
         return (tg_shape){.ndim = 3, .dim = {shape.dim[0], file->resolution, channels}};
@@ -262,7 +262,6 @@ static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_samp
 }
 
 static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, tg_archive *meta) {
-    char text[NUMBER_TEXT];
     const tg_sample_file_desc desc = {
         .path = file->path,
         .meta = meta,
@@ -272,14 +271,8 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .overwrite = overwrite};
     TG_CALL(tg_archive_set_meta(meta, "split", split_names[file->split]));
     /* In a flow in time these decide which frames are a sample's. */
-    if (g->pde->trajectory) {
-        snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
-        TG_CALL(tg_archive_set_meta(meta, "n_train", text));
-    }
-    if (g->pace.shuffled) {
-        snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TEST]);
-        TG_CALL(tg_archive_set_meta(meta, "n_test", text));
-    }
+    TG_CALL(g->pde->trajectory ? set_number(meta, "n_train", g->samples[TG_SPLIT_TRAIN]) : TG_OK);
+    TG_CALL(g->pairing.shuffled ? set_number(meta, "n_test", g->samples[TG_SPLIT_TEST]) : TG_OK);
     TG_CALL(tg_sample_file_open(g->ctx, &desc, &file->store));
     for (int64_t i = 0; i < g->samples[file->split]; i++) {
         file->found += tg_sample_file_has(file->store, TG_SAMPLE_X, i) &&
@@ -396,8 +389,13 @@ bool tg_pde_describe(int pde, tg_pde_info *out) {
         return false;
     }
     const tg_pde *p = rows[pde];
-    *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
-                         p->resolution, p->param_count, p->on_device};
+    *out = (tg_pde_info){.name = p->name,
+                         .summary = p->summary,
+                         .n_train = p->usual_samples[TG_SPLIT_TRAIN],
+                         .n_test = p->usual_samples[TG_SPLIT_TEST],
+                         .resolution = p->resolution,
+                         .params = p->param_count,
+                         .on_device = p->on_device};
     return true;
 }
 
@@ -473,14 +471,6 @@ tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, i
 }
 
 tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver) {
-    *solver = tg_mem_calloc(setup->ctx, TG_MEM_WORKSPACE, 1, pde->solver_bytes);
+    *solver = tg_pool_alloc(setup->pool, 1, pde->solver_bytes, NULL);
     return *solver ? pde->open(setup, *solver) : TG_E_MEMORY;
-}
-
-void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver) {
-    if (*solver) {
-        pde->close(*solver);
-        tg_mem_free(ctx, *solver);
-        *solver = NULL;
-    }
 }

@@ -77,12 +77,12 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
 
 /* ---- frames: every stride-th one is stored ---- */
 
-static void pace(const void *handle, tg_pde_pace *out) {
+static void pairing(const void *handle, tg_pde_pairing *out) {
     const config *c = handle;
-    *out = (tg_pde_pace){.spin_up = (int64_t)ceil(c->start / (c->frame * (double)c->stride)),
-                         .lag = c->lag / c->stride,
-                         .trajectories = c->trajectories,
-                         .shuffled = c->split == SPLIT_SHUFFLED};
+    *out = (tg_pde_pairing){.spin_up = (int64_t)ceil(c->start / (c->frame * (double)c->stride)),
+                            .lag = c->lag / c->stride,
+                            .trajectories = c->trajectories,
+                            .shuffled = c->split == SPLIT_SHUFFLED};
 }
 
 static void start(void *handle, const tg_field_key *key) {
@@ -111,7 +111,7 @@ static void *state(void *handle, size_t *bytes) {
 }
 
 static const tg_pde_trajectory trajectory = {
-    .pace = pace, .start = start, .advance = advance, .render = render, .state = state};
+    .pairing = pairing, .start = start, .advance = advance, .render = render, .state = state};
 
 const tg_pde tg_pde_kolmogorov = {
     .name = "kolmogorov",
@@ -119,15 +119,11 @@ const tg_pde tg_pde_kolmogorov = {
     .id = 4,
     .dtype = TG_F32,
     .ndim = 2,
-    .x_channels = 1,
-    .y_channels = 1,
-    .x_field = "vorticity w(., t)",
-    .y_field = "vorticity w(., t + lag)",
-    .n_train = 1577,
-    .n_test = 279,
+    .channels = {1, 1},
+    .fields = {"vorticity w(., t)", "vorticity w(., t + lag)"},
+    .usual_samples = {1577, 279},
     .resolution = 1024,
-    .min_resolution = 1,
-    TG_PDE_SOLVER(tg_flow_solver, tg_flow_solver_close),
+    TG_PDE_SOLVER(tg_flow_solver),
     .on_device = true,
     .trajectory = &trajectory,
 };

@@ -23,16 +23,16 @@ enum {
     TG_SETTING_ROW(type, config, field, low, high, help)
 #define TG_PDE_GRID(usual)                                                                         \
     TG_PDE_ROW(INT64, grid, 0, TG_PDE_MAX_GRID, "points solved on; 0: " usual " or finest used")
-#define TG_PDE_SOLVER(solver, end)                                                                 \
+#define TG_PDE_SOLVER(solver)                                                                      \
     .config_bytes = sizeof(config), .defaults = &defaults, .params = params,                       \
     .param_count = sizeof params / sizeof params[0], .prepare = prepare,                           \
-    .solver_bytes = sizeof(solver), .open = open_solver, .close = (end)
+    .solver_bytes = sizeof(solver), .open = open_solver
 
 /* One sample at one resolution N, in the stored layout. */
 typedef struct tg_pde_view {
     int64_t resolution;
-    float *x; /* (x_channels, N..), complex as pairs; or coordinates of points (N, x_channels) */
-    float *y; /* (y_channels, N..); NULL: x is a trajectory, (frames, N..) */
+    float *x; /* (channels, N..), complex as pairs; or coordinates of points (N, channels) */
+    float *y; /* (channels, N..); NULL: x is a trajectory, (frames, N..) */
 } tg_pde_view;
 
 /* Destination of a frame of `points`: the first of a pair is x and the second y. */
@@ -41,9 +41,9 @@ static inline float *tg_pde_frame(const tg_pde_view *view, int64_t frame, int64_
 }
 
 /* The setup of a solver. It belongs to one thread, with a context and a backend for it alone, and
- * owns its buffers, so that a sample allocates nothing. */
+ * takes all memory from the pool when it is opened, so that a sample allocates nothing. */
 typedef struct tg_pde_setup {
-    tg_context *ctx;
+    tg_pool *pool;
     tg_backend *be;     /* on the host; be->threads is the number of threads it may use */
     tg_backend *device; /* makes the samples; NULL: the host does */
     int64_t batch;      /* samples per call, at least 1 */
@@ -54,16 +54,16 @@ typedef struct tg_pde_setup {
 } tg_pde_setup;
 
 /* How pairs are taken from flows in time, see trajectory.c. */
-typedef struct tg_pde_pace {
+typedef struct tg_pde_pairing {
     int64_t spin_up, lag; /* frames */
     int64_t trajectories;
     bool shuffled; /* test pairs are drawn from all pairs; else they are later ones */
-} tg_pde_pace;
+} tg_pde_pairing;
 
 /* A flow that advances in time instead of independent samples. The state at frame f (counting
  * stored frames, without the spin-up) is an input, and the state `lag` frames later its output. */
 typedef struct tg_pde_trajectory {
-    void (*pace)(const void *config, tg_pde_pace *out);
+    void (*pairing)(const void *config, tg_pde_pairing *out);
     void (*start)(void *solver, const tg_field_key *key);
     /* Advances to the next frame. */
     tg_status (*advance)(void *solver);
@@ -77,14 +77,14 @@ typedef struct tg_pde {
     const char *summary;
     unsigned id; /* part of the key of random numbers: never changed, never reused */
 
-    tg_dtype dtype; /* of x and y: f32 or c64 */
-    int ndim;       /* of space */
-    int x_channels, y_channels;
-    bool on_points; /* x: coordinates of N points, stored as (N, x_channels); y: values there */
-    const char *x_field, *y_field;       /* descriptions for the metadata */
+    tg_dtype dtype;                /* of x and y: f32 or c64 */
+    int ndim;                      /* of space */
+    int channels[TG_SAMPLE_PARTS]; /* of x and y */
+    bool on_points; /* x: coordinates of N points, stored as (N, channels); y: values there */
+    const char *fields[TG_SAMPLE_PARTS]; /* of x and y: descriptions for the metadata */
     const char *frame_field;             /* the same for frames of a trajectory; NULL: pairs only */
-    int64_t n_train, n_test, resolution; /* defaults */
-    int64_t min_resolution;
+    int64_t usual_samples[TG_SPLITS], resolution; /* defaults */
+    int64_t min_resolution;                       /* 0: 1 point */
 
     size_t config_bytes;
     const void *defaults;     /* a config */
@@ -96,7 +96,6 @@ typedef struct tg_pde {
 
     size_t solver_bytes;
     tg_status (*open)(const tg_pde_setup *setup, void *solver); /* zero-initialised */
-    void (*close)(void *solver);                                /* accepts a partly opened solver */
     /* One of the next three: a sample at a time, several at once, or a flow in time. */
     /* Fills x and y of every view. */
     tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
@@ -119,9 +118,8 @@ TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_p
 TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config,
                                   const char *name, const char *value);
 
-/* A solver; close it even if opening failed. */
+/* A solver in the setup's pool. */
 TG_NODISCARD tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver);
-void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver); /* *solver may be NULL */
 
 /* Chooses the solver's grid if it is 0: `usual` or the finest resolution, whichever is larger.
  * Fewer points than `least` or the finest resolution are an error. */
@@ -147,8 +145,8 @@ struct tg_generator {
     uint64_t seed;
     char *folder;
     int64_t samples[TG_SPLITS];
-    int64_t frames;   /* of a trajectory; 0: pairs */
-    tg_pde_pace pace; /* of a flow in time */
+    int64_t frames;         /* of a trajectory; 0: pairs */
+    tg_pde_pairing pairing; /* of a flow in time */
     int file_count;
     tg_gen_file files[TG_PDE_MAX_FILES];
 };

@@ -41,20 +41,16 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
 }
 
 typedef struct solver {
-    config config;
+    const config *config;
     int views;
     tg_body_flow *flow;
 } solver;
 
-static void close_solver(void *handle) {
-    tg_body_flow_destroy(&((solver *)handle)->flow);
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     solver *s = handle;
-    s->config = *(const config *)setup->config;
+    s->config = setup->config;
     s->views = setup->views;
-    return tg_body_flow_create(setup->ctx, (int)s->config.order, &s->flow);
+    return tg_body_flow_create(setup->pool, (int)s->config->order, &s->flow);
 }
 
 /* Direction i of n that cover the sphere evenly and avoid the poles. */
@@ -69,10 +65,10 @@ static void direction(int64_t i, int64_t n, double w[3]) {
  * are scaled to. Degrees 0 (a change of the axes) and 1 (a shift of the body) stay 0. */
 static tg_body draw(const solver *s, const tg_field_key *key) {
     enum { AXES = 0, HEIGHT = 3, BUMPS = 16, DIRECTIONS = 400 };
-    const config *c = &s->config;
+    const config *c = s->config;
     const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
     tg_body body = {.degree = (int)c->degree};
-    double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], most = 0.0;
+    double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], highest = 0.0;
     const int count = (body.degree + 1) * (body.degree + 1);
     for (unsigned i = 0; i < 3; i++) {
         body.axes[i] = tg_field_uniform(key, AXES + i, c->axes.value[0], c->axes.value[1]);
@@ -89,11 +85,11 @@ static tg_body draw(const solver *s, const tg_field_key *key) {
         for (int k = 0; k < count; k++) {
             sum += body.bumps[k] * value[k];
         }
-        most = fmax(most, fabs(sum));
+        highest = fmax(highest, fabs(sum));
     }
     const double height = tg_field_uniform(key, HEIGHT, 0.0, c->bumps);
     for (int k = 0; k < count; k++) {
-        body.bumps[k] *= most > 0.0 ? height / most : 0.0;
+        body.bumps[k] *= highest > 0.0 ? height / highest : 0.0;
     }
     return body;
 }
@@ -125,15 +121,11 @@ const tg_pde tg_pde_potential = {
     .id = 6,
     .dtype = TG_F32,
     .ndim = 1,
-    .x_channels = 3,
-    .y_channels = 1,
+    .channels = {3, 1},
     .on_points = true,
-    .x_field = "coordinates in [0, 1]^3",
-    .y_field = "pressure coefficient",
-    .n_train = 200,
-    .n_test = 40,
+    .fields = {"coordinates in [0, 1]^3", "pressure coefficient"},
+    .usual_samples = {200, 40},
     .resolution = 1000,
-    .min_resolution = 1,
-    TG_PDE_SOLVER(solver, close_solver),
+    TG_PDE_SOLVER(solver),
     .sample = make_sample,
 };

@@ -340,7 +340,7 @@ static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) 
 }
 
 /* Copies the samples of a smaller file: a sample does not depend on their number. */
-static tg_status take_over(tg_sample_file *s, const tg_sample_file_desc *desc, int64_t samples) {
+static tg_status copy_samples(tg_sample_file *s, const tg_sample_file_desc *desc, int64_t samples) {
     const uint64_t *bytes = s->head.row;
     unsigned char *row = NULL;
     tg_h5 *file = NULL;
@@ -384,7 +384,7 @@ tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
     TG_TRY(check_existing(s, desc, s->path, &s->complete, &fewer));
     if (!s->complete) {
         TG_TRY(open_files(s, desc));
-        TG_TRY(fewer > 0 ? take_over(s, desc, fewer) : TG_OK);
+        TG_TRY(fewer > 0 ? copy_samples(s, desc, fewer) : TG_OK);
     } else if (!exists(s->part)) {
         unlink(s->journal); /* a crash may have left it */
     }

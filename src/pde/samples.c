@@ -10,6 +10,7 @@
 /* Its context has separate error text and shares the ledger, which is thread-safe. */
 typedef struct worker {
     tg_context ctx;
+    tg_pool pool;
     tg_backend *be, *device; /* device: NULL if there is none */
     void *solver;
     int64_t *sample;    /* (batch) numbers of the samples in work */
@@ -30,50 +31,37 @@ typedef struct job {
 
     pthread_mutex_t mutex;
     tg_gen_run *run;
-    int64_t next;          /* first sample not yet considered */
-    bool stopped;          /* by the user */
-    tg_status status;      /* the first failure, */
-    int64_t failed;        /* its sample */
-    const worker *culprit; /* and the worker whose context has the message */
+    int64_t next;                /* first sample not yet considered */
+    bool stopped;                /* by the user */
+    tg_status status;            /* the first failure, */
+    int64_t failed;              /* its sample */
+    const worker *failed_worker; /* and the worker whose context has the message */
 } job;
 
 /* ---- workers ---- */
 
-static void close_worker(const job *j, worker *w) {
-    tg_pde_close(j->g->pde, &w->ctx, &w->solver);
-    for (int64_t i = 0; w->views && i < j->batch * j->views; i++) {
-        tg_mem_free(&w->ctx, w->views[i].x);
-        tg_mem_free(&w->ctx, w->views[i].y);
-    }
-    tg_mem_free(&w->ctx, w->views);
-    tg_mem_free(&w->ctx, w->keys);
-    tg_mem_free(&w->ctx, w->sample);
-    tg_backend_close(&w->device);
-    tg_backend_close(&w->be);
-}
-
 static tg_status open_worker(const job *j, worker *w) {
     tg_status status = TG_OK;
     const tg_context *ctx = j->g->ctx;
-    const tg_pde *pde = j->g->pde;
     w->ctx = (tg_context){.config = ctx->config,
                           .threads = tg_gen_device(j->g) ? ctx->threads : 1,
                           .ledger = ctx->ledger};
     w->ctx.config.log = NULL; /* only the caller's thread may log */
     TG_TRY(tg_gen_open_backends(j->g, &w->ctx, &w->be, &w->device));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->sample, j->batch));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->keys, j->batch));
-    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->views, j->batch * j->views));
+    w->pool.ctx = &w->ctx;
+    TG_TRY(TG_POOL(&w->pool, w->sample, j->batch));
+    TG_TRY(TG_POOL(&w->pool, w->keys, j->batch));
+    TG_TRY(TG_POOL(&w->pool, w->views, j->batch * j->views));
     for (int64_t i = 0; i < j->batch * j->views; i++) {
         tg_pde_view *view = &w->views[i];
         const int64_t n = j->resolution[i % j->views];
         view->resolution = n;
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->x, tg_gen_floats(j->g, TG_SAMPLE_X, n)));
+        TG_TRY(TG_POOL(&w->pool, view->x, tg_gen_floats(j->g, TG_SAMPLE_X, n)));
         if (j->g->frames == 0) {
-            TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->y, tg_gen_floats(j->g, TG_SAMPLE_Y, n)));
+            TG_TRY(TG_POOL(&w->pool, view->y, tg_gen_floats(j->g, TG_SAMPLE_Y, n)));
         }
     }
-    const tg_pde_setup setup = {.ctx = &w->ctx,
+    const tg_pde_setup setup = {.pool = &w->pool,
                                 .be = w->be,
                                 .device = w->device,
                                 .batch = j->batch,
@@ -81,7 +69,7 @@ static tg_status open_worker(const job *j, worker *w) {
                                 .views = j->views,
                                 .resolution = j->resolution,
                                 .frames = j->g->frames};
-    TG_TRY(tg_pde_open(pde, &setup, &w->solver));
+    TG_TRY(tg_pde_open(j->g->pde, &setup, &w->solver));
     return TG_OK;
 fail:
     return tg_fail(j->g->ctx, status, "%s", tg_context_error(&w->ctx));
@@ -97,17 +85,20 @@ static tg_status open_workers(job *j) {
 
 static void close_workers(job *j) {
     for (int i = 0; j->worker && i < j->workers; i++) {
-        close_worker(j, &j->worker[i]);
+        tg_pool_clear(&j->worker[i].pool);
+        tg_backend_close(&j->worker[i].device);
+        tg_backend_close(&j->worker[i].be);
     }
     TG_FREE(j->g->ctx, j->worker);
 }
 
 /* The first failure, with the sample that it belongs to. */
-static tg_status culprits_sentence(const job *j) {
-    return j->culprit ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
-                                j->split == TG_SPLIT_TRAIN ? "training" : "test",
-                                (long long)j->failed, tg_context_error(&j->culprit->ctx))
-                      : TG_OK;
+static tg_status report_failure(const job *j) {
+    return j->failed_worker
+               ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
+                         j->split == TG_SPLIT_TRAIN ? "training" : "test", (long long)j->failed,
+                         tg_context_error(&j->failed_worker->ctx))
+               : TG_OK;
 }
 
 /* ---- the loop ---- */
@@ -153,7 +144,7 @@ static void deliver(job *j, worker *w, int64_t count, tg_status status, int64_t 
     if (status != TG_OK && j->status == TG_OK) {
         j->status = status;
         j->failed = w->sample[failed];
-        j->culprit = w;
+        j->failed_worker = w;
     }
     pthread_mutex_unlock(&j->mutex);
 }
@@ -185,8 +176,8 @@ static tg_status run_job(job *j) {
     j->workers = missing < ctx->threads ? (int)missing : ctx->threads;
     j->batch = 1;
     if (tg_gen_device(j->g)) { /* the same batches when a run is resumed */
-        const int64_t most = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
-        j->batch = tg_min(most, all);
+        const int64_t fits = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
+        j->batch = tg_min(fits, all);
         j->workers = 1;
     }
     TG_TRY(open_workers(j));
@@ -199,7 +190,7 @@ static tg_status run_job(job *j) {
             work(j, &j->worker[i]);
         }
     }
-    status = culprits_sentence(j);
+    status = report_failure(j);
 fail:
     close_workers(j);
     return status;
@@ -231,7 +222,7 @@ static tg_status list_missing(const job *j, int64_t **out, int64_t *count) {
 }
 
 /* This rank's samples of a round, one per worker. */
-static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
+static tg_status make_share(job *j, const int64_t *missing, int64_t count) {
     const tg_generator *g = j->g;
     const int workers = j->workers;
     j->status = TG_OK;
@@ -245,13 +236,13 @@ static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
             deliver(j, w, 0, solve(g->pde, w, 1, &failed), failed);
         }
     }
-    return culprits_sentence(j);
+    return report_failure(j);
 }
 
 /* Sends sample `number`, made by worker w of `rank`, to rank 0, which stores it. */
-static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *inbox) {
+static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *received) {
     tg_comm *comm = j->g->comm;
-    worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : inbox;
+    worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : received;
     for (int v = 0; v < j->views && rank != 0; v++) {
         const tg_pde_view *view = &w->views[v];
         const struct {
@@ -274,10 +265,10 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
 }
 
 /* All ranks stop if one is asked to. Rank 0 is asked after each sample. */
-static tg_status vote(job *j) {
+static tg_status agree_to_stop(job *j) {
     double wanted = j->stopped || (tg_comm_rank(j->g->comm) > 0 && !tg_gen_tick(j->run));
-    const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
-    const tg_status status = tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &votes);
+    const tg_tensor stops = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
+    const tg_status status = tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &stops);
     j->stopped = wanted > 0.0;
     return status;
 }
@@ -290,13 +281,13 @@ static tg_status run_rounds(job *j, const int64_t *missing, int64_t count) {
         const int64_t own = base + (int64_t)tg_comm_rank(comm) * each;
         const int64_t left = count - own;
         TG_CALL(tg_comm_agree(
-            comm, make_own(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
+            comm, make_share(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
         for (int64_t n = base; n < tg_min(base + per_round, count); n++) {
             TG_CALL(send_sample(j, (int)((n - base) / each), (int)((n - base) % each), missing[n],
                                 &j->worker[each]));
         }
-        TG_CALL(tg_comm_agree(comm, culprits_sentence(j)));
-        TG_CALL(vote(j));
+        TG_CALL(tg_comm_agree(comm, report_failure(j)));
+        TG_CALL(agree_to_stop(j));
     }
     return TG_OK;
 }

@@ -1,4 +1,4 @@
-/* Solvers of the equations, for their generators and tests. */
+/* Solvers of the equations, for their generators and tests. All their memory is in a pool. */
 #ifndef TG_PDE_SOLVERS_H
 #define TG_PDE_SOLVERS_H
 
@@ -6,16 +6,15 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
-#include "base/context.h"
+#include "base/memory.h"
 
 /* ---- Burgers' equation ---- */
 
 typedef struct tg_burgers tg_burgers;
 
 /* On `grid` points of [0, 1); 3 modes < grid. */
-TG_NODISCARD tg_status tg_burgers_create(tg_backend *be, int64_t grid, double viscosity,
-                                         tg_burgers **out);
-void tg_burgers_destroy(tg_burgers **solver);
+TG_NODISCARD tg_status tg_burgers_create(tg_pool *pool, tg_backend *be, int64_t grid,
+                                         double viscosity, tg_burgers **out);
 
 int64_t tg_burgers_modes(const tg_burgers *b);
 
@@ -32,9 +31,8 @@ TG_NODISCARD tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t 
 typedef struct tg_pulse tg_pulse;
 
 /* Envelopes at `points` points of a periodic window of `window` fs. */
-TG_NODISCARD tg_status tg_pulse_create(tg_backend *be, int64_t points, double window,
+TG_NODISCARD tg_status tg_pulse_create(tg_pool *pool, tg_backend *be, int64_t points, double window,
                                        tg_pulse **out);
-void tg_pulse_destroy(tg_pulse **p);
 
 /* Lowest frequency of a spectrum, -(points / 2), in 2 pi / window. */
 int64_t tg_pulse_first(const tg_pulse *p);
@@ -62,8 +60,7 @@ TG_NODISCARD tg_status tg_pulse_propagate(tg_pulse *p, const tg_waveguide *guide
 typedef struct tg_elliptic tg_elliptic;
 
 /* On n x n points (n >= 3), the boundary included: point (i, j) is (i h, j h), h = 1 / (n - 1). */
-TG_NODISCARD tg_status tg_elliptic_create(tg_context *ctx, int64_t n, tg_elliptic **out);
-void tg_elliptic_destroy(tg_elliptic **solver);
+TG_NODISCARD tg_status tg_elliptic_create(tg_pool *pool, int64_t n, tg_elliptic **out);
 
 /* Sets the coefficient a (n, n), positive. */
 void tg_elliptic_set(tg_elliptic *e, const double *a);
@@ -98,8 +95,7 @@ typedef struct tg_body {
 typedef struct tg_harmonics tg_harmonics;
 
 /* Tables for harmonics of degree up to `order`. */
-TG_NODISCARD tg_status tg_harmonics_create(tg_context *ctx, int order, tg_harmonics **out);
-void tg_harmonics_destroy(tg_harmonics **harmonics);
+TG_NODISCARD tg_status tg_harmonics_create(tg_pool *pool, int order, tg_harmonics **out);
 
 /* The (degree + 1)^2 harmonics at w; `gradient` (.., 3), or NULL, of a smooth extension of each
  * into space, of which only the part along the sphere is meaningful. */
@@ -113,8 +109,7 @@ void tg_body_point(const tg_harmonics *h, const tg_body *body, const double w[3]
 typedef struct tg_body_flow tg_body_flow;
 
 /* For potentials of degree up to `order`, at least 1. */
-TG_NODISCARD tg_status tg_body_flow_create(tg_context *ctx, int order, tg_body_flow **out);
-void tg_body_flow_destroy(tg_body_flow **flow);
+TG_NODISCARD tg_status tg_body_flow_create(tg_pool *pool, int order, tg_body_flow **out);
 const tg_harmonics *tg_body_flow_harmonics(const tg_body_flow *flow);
 
 /* The flow past the body with velocity `far` at infinity. */

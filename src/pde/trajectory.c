@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/system.h"
 #include "io/file.h"
 #include "pde/pde.h"
@@ -31,12 +32,6 @@ typedef struct header {
     int64_t trajectory, frame;
     uint64_t bytes, checksum; /* of the state, which follows */
 } header;
-
-/* Consecutive pairs of one trajectory: pair + i is made of the frames frame + i and
- * frame + i + lag. */
-typedef struct stretch {
-    int64_t trajectory, frame, pair, count;
-} stretch;
 
 enum { MAX_PUTS = TG_SAMPLE_PARTS * TG_PDE_MAX_FILES };
 
@@ -55,11 +50,10 @@ typedef struct batch {
 typedef struct flow {
     tg_generator *g;
     tg_gen_run *run;
+    tg_pool pool;
     tg_backend *be, *device;
     void *solver;
-    char *path;         /* of the state */
-    stretch *stretches; /* (count), in order of time */
-    int64_t count;
+    char *path;                /* of the state */
     int64_t trajectory, frame; /* of the solver; frames below 0 are the spin-up */
     int64_t before;            /* frames of earlier trajectories */
     int views;
@@ -74,35 +68,42 @@ typedef struct flow {
     tg_status status; /* of the writing */
 } flow;
 
-/* ---- mapping of frames to samples ---- */
+/* ---- mapping of frames to samples: pair p is made of its frame and the one `lag` later ---- */
+
+/* The first pair that a trajectory shares; those of the next one follow. */
+static int64_t first_shared(const flow *w, int64_t trajectory) {
+    const int64_t trajectories = w->g->pairing.trajectories;
+    return tg_gen_shared_pairs(w->g) * tg_min(trajectory, trajectories) / trajectories;
+}
+
+/* The frames of the shared pairs of a trajectory. */
+static int64_t shared_frames(const flow *w, int64_t trajectory) {
+    const int64_t pairs = first_shared(w, trajectory + 1) - first_shared(w, trajectory);
+    return pairs > 0 ? pairs + w->g->pairing.lag : 0;
+}
+
+/* The test pairs of a trajectory, which come after the shared ones. */
+static int64_t test_pairs(const flow *w, int64_t trajectory) {
+    const bool is_separate = w->g->pairing.trajectories > 1 || tg_gen_shared_pairs(w->g) == 0;
+    const bool is_there = trajectory == (is_separate ? w->g->pairing.trajectories : 0);
+    return is_there && !w->g->pairing.shuffled ? w->g->samples[TG_SPLIT_TEST] : 0;
+}
 
 /* The frames of a trajectory after its spin-up; 0 if it is not needed. */
 static int64_t frames_of(const flow *w, int64_t trajectory) {
-    int64_t frames = 0;
-    for (int64_t i = 0; i < w->count; i++) {
-        const stretch *s = &w->stretches[i];
-        frames = s->trajectory == trajectory ? s->frame + s->count + w->g->pace.lag : frames;
-    }
-    return frames;
+    const int64_t tests = test_pairs(w, trajectory);
+    return shared_frames(w, trajectory) + (tests > 0 ? tests + w->g->pairing.lag : 0);
 }
 
-static void add_stretch(flow *w, int64_t trajectory, int64_t pair, int64_t count) {
-    if (count > 0) {
-        const int64_t frame = frames_of(w, trajectory);
-        w->stretches[w->count++] = (stretch){trajectory, frame, pair, count};
+/* The pair that a frame is x or y of; -1: none. */
+static int64_t pair_of(const flow *w, int64_t trajectory, int64_t frame, tg_sample_part part) {
+    const int64_t lag = w->g->pairing.lag, first = first_shared(w, trajectory);
+    const int64_t begin = frame - (part == TG_SAMPLE_X ? 0 : lag); /* the frame of x */
+    const int64_t later = begin - shared_frames(w, trajectory);
+    if (begin >= 0 && first + begin < first_shared(w, trajectory + 1)) {
+        return first + begin;
     }
-}
-
-static tg_status plan_stretches(flow *w) {
-    const int64_t trajectories = w->g->pace.trajectories, shared = tg_gen_shared_pairs(w->g);
-    const int64_t test = w->g->pace.shuffled ? 0 : w->g->samples[TG_SPLIT_TEST];
-    TG_CALL(TG_NEW(w->g->ctx, TG_MEM_OTHER, w->stretches, trajectories + 1));
-    for (int64_t t = 0; t < trajectories; t++) {
-        const int64_t first = shared * t / trajectories;
-        add_stretch(w, t, first, shared * (t + 1) / trajectories - first);
-    }
-    add_stretch(w, trajectories > 1 || shared == 0 ? trajectories : 0, shared, test);
-    return TG_OK;
+    return later >= 0 && later < test_pairs(w, trajectory) ? tg_gen_shared_pairs(w->g) + later : -1;
 }
 
 /* The split and number of the sample of a pair. */
@@ -110,7 +111,7 @@ static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
     const int64_t train = w->g->samples[TG_SPLIT_TRAIN], test = w->g->samples[TG_SPLIT_TEST];
     const tg_rng rng = {
         .seed = w->g->seed, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)w->g->pde->id};
-    if (w->g->pace.shuffled) {
+    if (w->g->pairing.shuffled) {
         pair = (int64_t)tg_rng_permute(&rng, (uint64_t)(train + test), (uint64_t)pair);
     }
     *sample = pair < train ? pair : pair - train;
@@ -119,9 +120,9 @@ static tg_split sample_of(const flow *w, int64_t pair, int64_t *sample) {
 
 /* The next needed trajectory after this one; -1 if there is none. */
 static int64_t next_trajectory(const flow *w, int64_t trajectory) {
-    for (int64_t i = 0; i < w->count; i++) {
-        if (w->stretches[i].trajectory > trajectory) {
-            return w->stretches[i].trajectory;
+    for (trajectory++; trajectory <= w->g->pairing.trajectories; trajectory++) {
+        if (frames_of(w, trajectory) > 0) {
+            return trajectory;
         }
     }
     return -1;
@@ -131,7 +132,7 @@ static int64_t next_trajectory(const flow *w, int64_t trajectory) {
 static int64_t frames_before(const flow *w, int64_t trajectory) {
     int64_t frames = 0;
     for (int64_t t = next_trajectory(w, -1); t >= 0 && t < trajectory; t = next_trajectory(w, t)) {
-        frames += w->g->pace.spin_up + frames_of(w, t);
+        frames += w->g->pairing.spin_up + frames_of(w, t);
     }
     return frames;
 }
@@ -145,8 +146,6 @@ static void set_place(flow *w, int64_t trajectory, int64_t frame) {
 /* ---- the state on disk ---- */
 
 static tg_status save_state(const flow *w) {
-    tg_status status = TG_OK;
-    tg_atomic_file file = {.fd = -1};
     size_t bytes = 0;
     const void *state = w->g->pde->trajectory->state(w->solver, &bytes);
     header h = {.fingerprint = w->g->fingerprint,
@@ -155,14 +154,8 @@ static tg_status save_state(const flow *w) {
                 .bytes = bytes,
                 .checksum = tg_checksum(state, bytes)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    TG_TRY(tg_atomic_open(w->g->ctx, w->path, &file));
-    TG_TRY(tg_atomic_write(&file, &h, sizeof h));
-    TG_TRY(tg_atomic_write(&file, state, bytes));
-    TG_TRY(tg_atomic_commit(&file));
-    return TG_OK;
-fail:
-    tg_atomic_abort(&file);
-    return status;
+    const tg_piece pieces[] = {{&h, sizeof h}, {state, bytes}};
+    return tg_atomic_write_file(w->g->ctx, w->path, pieces, 2);
 }
 
 /* Whether a state of this trajectory, at a frame not after `latest`, was found and loaded into the
@@ -176,7 +169,7 @@ static bool load_state(flow *w, int64_t trajectory, int64_t latest) {
         access(w->path, R_OK) == 0 && tg_source_open(w->g->ctx, w->path, &source) == TG_OK &&
         source.size == sizeof h + bytes && tg_source_read(&source, 0, &h, sizeof h) == TG_OK &&
         memcmp(h.magic, MAGIC, sizeof h.magic) == 0 && h.fingerprint == w->g->fingerprint &&
-        h.bytes == bytes && h.trajectory == trajectory && h.frame >= -w->g->pace.spin_up &&
+        h.bytes == bytes && h.trajectory == trajectory && h.frame >= -w->g->pairing.spin_up &&
         h.frame <= latest && tg_source_read(&source, sizeof h, state, bytes) == TG_OK &&
         tg_checksum(state, bytes) == h.checksum;
     tg_source_close(&source);
@@ -190,7 +183,7 @@ static bool load_state(flow *w, int64_t trajectory, int64_t latest) {
 
 static bool is_missing(const flow *w, tg_sample_part part, int64_t pair) {
     int64_t sample = 0;
-    const tg_split split = sample_of(w, pair, &sample);
+    const tg_split split = pair < 0 ? TG_SPLITS : sample_of(w, pair, &sample);
     for (int i = 0; i < w->g->file_count; i++) {
         const tg_gen_file *file = &w->g->files[i];
         if (file->split == split && !tg_sample_file_has(file->store, part, sample)) {
@@ -202,33 +195,12 @@ static bool is_missing(const flow *w, tg_sample_part part, int64_t pair) {
 
 /* The trajectory with the first missing frame (-1: none), and that frame. */
 static int64_t first_missing(const flow *w, int64_t *frame) {
-    const int64_t later[TG_SAMPLE_PARTS] = {0, w->g->pace.lag};
-    for (int64_t i = 0; i < w->count; i++) {
-        const stretch *s = &w->stretches[i];
-        const int64_t end = s->frame + s->count + w->g->pace.lag;
-        *frame = end;
-        for (int64_t k = 0; k < s->count; k++) {
-            for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-                if (s->frame + k + later[p] < *frame &&
-                    is_missing(w, (tg_sample_part)p, s->pair + k)) {
-                    *frame = s->frame + k + later[p];
-                }
+    for (int64_t t = next_trajectory(w, -1); t >= 0; t = next_trajectory(w, t)) {
+        for (*frame = 0; *frame < frames_of(w, t); ++*frame) {
+            if (is_missing(w, TG_SAMPLE_X, pair_of(w, t, *frame, TG_SAMPLE_X)) ||
+                is_missing(w, TG_SAMPLE_Y, pair_of(w, t, *frame, TG_SAMPLE_Y))) {
+                return t;
             }
-        }
-        if (*frame < end) {
-            return s->trajectory;
-        }
-    }
-    return -1;
-}
-
-/* The pair whose x or y is the current frame; -1: none. */
-static int64_t pair_of(const flow *w, tg_sample_part part) {
-    const int64_t frame = part == TG_SAMPLE_X ? w->frame : w->frame - w->g->pace.lag;
-    for (int64_t i = 0; i < w->count; i++) {
-        const stretch *s = &w->stretches[i];
-        if (s->trajectory == w->trajectory && frame >= s->frame && frame < s->frame + s->count) {
-            return s->pair + frame - s->frame;
         }
     }
     return -1;
@@ -239,7 +211,7 @@ static tg_status render_view(flow *w, int view, batch *out) {
     bool is_rendered = false;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
         const tg_sample_part part = (tg_sample_part)p;
-        const int64_t pair = pair_of(w, part);
+        const int64_t pair = pair_of(w, w->trajectory, w->frame, part);
         int64_t sample = 0;
         const tg_split split = pair < 0 ? TG_SPLITS : sample_of(w, pair, &sample);
         for (int i = 0; i < w->g->file_count; i++) {
@@ -294,12 +266,12 @@ static tg_status store_frame(flow *w) {
 }
 
 static void start_trajectory(flow *w, int64_t trajectory) {
-    const bool is_test = trajectory == w->g->pace.trajectories;
+    const bool is_test = trajectory == w->g->pairing.trajectories;
     const tg_field_key key =
         tg_field_key_of(w->g->seed, w->g->pde->id, is_test ? TG_SPLIT_TEST : TG_SPLIT_TRAIN,
                         is_test ? 0 : (uint32_t)trajectory);
     w->g->pde->trajectory->start(w->solver, &key);
-    set_place(w, trajectory, -w->g->pace.spin_up);
+    set_place(w, trajectory, -w->g->pairing.spin_up);
 }
 
 static bool is_last_frame(const flow *w) {
@@ -320,7 +292,7 @@ static tg_status run_frames(flow *w, bool *stopped) {
     double saved = tg_seconds();
     while (true) {
         TG_TRY(store_frame(w));
-        w->run->progress.done = w->before + w->frame + w->g->pace.spin_up + 1;
+        w->run->progress.done = w->before + w->frame + w->g->pairing.spin_up + 1;
         *stopped = !tg_gen_tick(w->run) && !is_last_frame(w);
         if (*stopped || (tg_seconds() - saved > SAVE_INTERVAL && !is_last_frame(w))) {
             TG_TRY(finish_writing(w));
@@ -355,13 +327,13 @@ static tg_status open_flow(flow *w) {
         w->views = v == w->views ? v + 1 : w->views;
     }
     for (int i = 0; i < 2 * w->views; i++) {
-        TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->batches[i % 2].field[i / 2],
-                         tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
+        TG_CALL(TG_POOL(&w->pool, w->batches[i % 2].field[i / 2],
+                        tg_gen_floats(g, TG_SAMPLE_X, resolution[i / 2])));
     }
     w->path = tg_mem_printf(ctx, "%s/%s.state", g->folder, g->pde->name);
     TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
     TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
-    const tg_pde_setup setup = {.ctx = ctx,
+    const tg_pde_setup setup = {.pool = &w->pool,
                                 .be = w->be,
                                 .device = w->device,
                                 .batch = 1,
@@ -374,8 +346,7 @@ static tg_status open_flow(flow *w) {
 
 tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
-    flow w = {.g = g, .run = run, .writer = tg_context_branch(g->ctx)};
-    TG_TRY(plan_stretches(&w));
+    flow w = {.g = g, .run = run, .pool = {.ctx = g->ctx}, .writer = tg_context_branch(g->ctx)};
     run->progress.unit = "frames";
     run->progress.total = frames_before(&w, INT64_MAX);
     int64_t frame = 0;
@@ -388,7 +359,7 @@ tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     TG_TRY(open_flow(&w));
     run->progress.found = frames_before(&w, missing);
     if (load_state(&w, missing, frame)) {
-        run->progress.found += w.frame + g->pace.spin_up + 1;
+        run->progress.found += w.frame + g->pairing.spin_up + 1;
     } else {
         start_trajectory(&w, missing);
     }
@@ -400,13 +371,9 @@ fail:
     if (w.has_thread) {
         pthread_join(w.thread, NULL);
     }
-    tg_pde_close(g->pde, g->ctx, &w.solver);
+    tg_pool_clear(&w.pool);
     tg_backend_close(&w.device);
     tg_backend_close(&w.be);
-    for (int i = 0; i < 2 * w.views; i++) {
-        tg_mem_free(g->ctx, w.batches[i % 2].field[i / 2]);
-    }
     tg_mem_free(g->ctx, w.path);
-    tg_mem_free(g->ctx, w.stretches);
     return status;
 }

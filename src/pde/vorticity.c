@@ -39,7 +39,7 @@ struct tg_vorticity {
     tg_fft_plan *plan; /* real, two fields of each flow */
     arrays at;
     double *state, *forcing; /* spectra on the host; a host backend's own */
-    double *rest, *dt;       /* (flows) on the host: remaining time, and the step */
+    double *remaining, *dt;  /* (flows) on the host: remaining time, and the step */
     double *speed;           /* (flows) on the host */
     bool has_decay;          /* at.decay is valid for dt */
     bool has_forcing;        /* at.forcing matches the host's */
@@ -47,28 +47,6 @@ struct tg_vorticity {
 
 static bool on_host(const tg_vorticity *v) {
     return v->be->ops->place == TG_HOST;
-}
-
-void tg_vorticity_destroy(tg_vorticity **v) {
-    if (!v || !*v) {
-        return;
-    }
-    tg_vorticity *s = *v;
-    tg_backend *be = s->be;
-    double *const blocks[] = {s->at.state,  s->at.forcing, s->at.next, s->at.sum,  s->at.pair,
-                              s->at.values, s->at.decay,   s->at.dt,   s->at.speed};
-    be->ops->fft_destroy(be, &s->plan);
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-        be->ops->release(be, blocks[i]);
-    }
-    if (!on_host(s)) {
-        tg_mem_free(be->ctx, s->state);
-        tg_mem_free(be->ctx, s->forcing);
-    }
-    tg_mem_free(be->ctx, s->rest);
-    tg_mem_free(be->ctx, s->dt);
-    tg_mem_free(be->ctx, s->speed);
-    TG_FREE(be->ctx, *v);
 }
 
 static int64_t modes_of(int64_t grid) {
@@ -86,60 +64,65 @@ int64_t tg_vorticity_flows(const tg_vorticity_desc *desc, size_t bytes) {
     return fit < 1 ? 1 : fit < MAX_FLOWS ? fit : MAX_FLOWS;
 }
 
-static tg_status take(tg_backend *be, int64_t count, double **out) {
-    *out = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)count * sizeof **out);
+typedef struct owned_block {
+    tg_backend *be;
+    void *block;
+} owned_block;
+
+static void release_block(void *item) {
+    const owned_block *owned = item;
+    owned->be->ops->release(owned->be, owned->block);
+}
+
+/* Memory of the backend, released with the pool. */
+static tg_status take(tg_pool *pool, tg_backend *be, int64_t count, double **out) {
+    owned_block *owned = tg_pool_alloc(pool, 1, sizeof *owned, release_block);
+    if (!owned) {
+        return TG_E_MEMORY;
+    }
+    owned->be = be;
+    *out = owned->block = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)count * sizeof **out);
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
-/* State and forcing, 0 on the host. */
-static tg_status take_spectra(tg_vorticity *v, int64_t count) {
-    TG_CALL(take(v->be, count, &v->at.state));
-    TG_CALL(take(v->be, count, &v->at.forcing));
-    if (on_host(v)) {
-        v->state = v->at.state;
-        v->forcing = v->at.forcing;
-        memset(v->state, 0, (size_t)count * sizeof *v->state);
-        memset(v->forcing, 0, (size_t)count * sizeof *v->forcing);
-    } else {
-        TG_CALL(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->state, count));
-        TG_CALL(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->forcing, count));
-    }
-    return TG_OK;
+/* A plan between spectra and grids of n x n points. */
+static tg_status plan_fft(tg_pool *pool, tg_backend *be, int64_t n, int64_t modes, int64_t howmany,
+                          tg_fft_plan **out) {
+    const tg_fft_desc desc = {.dtype = TG_F64,
+                              .ndim = 2,
+                              .grid = {n, n},
+                              .kept = {2 * modes + 1, modes + 1},
+                              .first = {-modes, 0},
+                              .howmany = howmany};
+    return tg_pool_fft(pool, be, &desc, out);
 }
 
-tg_status tg_vorticity_create(tg_backend *be, const tg_vorticity_desc *desc, tg_vorticity **out) {
-    tg_status status = TG_OK;
-    tg_vorticity *v = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v, 1));
-    v->be = be;
-    v->desc = *desc;
+tg_status tg_vorticity_create(tg_pool *pool, tg_backend *be, const tg_vorticity_desc *desc,
+                              tg_vorticity **out) {
     const int64_t flows = desc->flows > 0 ? desc->flows : 1, modes = modes_of(desc->grid);
-    const int64_t reals = flows * reals_of(modes), rows = 2 * modes + 1;
-    v->flow = (tg_flow){flows, desc->grid, modes, desc->length};
-    TG_TRY(take_spectra(v, reals));
-    TG_TRY(take(be, reals, &v->at.next));
-    TG_TRY(take(be, reals, &v->at.sum));
-    TG_TRY(take(be, 2 * reals, &v->at.pair));
-    TG_TRY(take(be, 2 * flows * desc->grid * desc->grid, &v->at.values));
-    TG_TRY(take(be, flows * rows, &v->at.decay));
-    TG_TRY(take(be, flows, &v->at.dt));
-    TG_TRY(take(be, flows, &v->at.speed));
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->rest, flows));
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->dt, flows));
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->speed, flows));
-    const tg_fft_desc fft = {.dtype = TG_F64,
-                             .ndim = 2,
-                             .grid = {desc->grid, desc->grid},
-                             .kept = {rows, modes + 1},
-                             .first = {-modes, 0},
-                             .howmany = 2 * flows};
-    TG_TRY(be->ops->fft_create(be, &fft, &v->plan));
-    *out = v;
-    return TG_OK;
-fail:
-    tg_vorticity_destroy(&v);
-    return status;
+    const int64_t reals = flows * reals_of(modes);
+    TG_CALL(TG_POOL(pool, *out, 1));
+    tg_vorticity *v = *out;
+    *v = (tg_vorticity){.be = be, .desc = *desc, .flow = {flows, desc->grid, modes, desc->length}};
+    TG_CALL(TG_POOL(pool, v->state, reals));
+    TG_CALL(TG_POOL(pool, v->forcing, reals));
+    v->at.state = v->state;
+    v->at.forcing = v->forcing;
+    if (!on_host(v)) {
+        TG_CALL(take(pool, be, reals, &v->at.state));
+        TG_CALL(take(pool, be, reals, &v->at.forcing));
+    }
+    TG_CALL(take(pool, be, reals, &v->at.next));
+    TG_CALL(take(pool, be, reals, &v->at.sum));
+    TG_CALL(take(pool, be, 2 * reals, &v->at.pair));
+    TG_CALL(take(pool, be, 2 * flows * desc->grid * desc->grid, &v->at.values));
+    TG_CALL(take(pool, be, flows * (2 * modes + 1), &v->at.decay));
+    TG_CALL(take(pool, be, flows, &v->at.dt));
+    TG_CALL(take(pool, be, flows, &v->at.speed));
+    TG_CALL(TG_POOL(pool, v->remaining, flows));
+    TG_CALL(TG_POOL(pool, v->dt, flows));
+    TG_CALL(TG_POOL(pool, v->speed, flows));
+    return plan_fft(pool, be, desc->grid, modes, 2 * flows, &v->plan);
 }
 
 int64_t tg_vorticity_modes(const tg_vorticity *v) {
@@ -165,7 +148,7 @@ static size_t spectra_bytes(const tg_vorticity *v) {
     return (size_t)(v->flow.flows * reals_of(v->flow.modes)) * sizeof(double);
 }
 
-static tg_status push(tg_vorticity *v) {
+static tg_status upload_spectra(tg_vorticity *v) {
     if (!on_host(v)) {
         TG_CALL(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
     }
@@ -176,7 +159,7 @@ static tg_status push(tg_vorticity *v) {
     return TG_OK;
 }
 
-static tg_status pull(tg_vorticity *v) {
+static tg_status download_state(tg_vorticity *v) {
     return on_host(v) ? TG_OK
                       : v->be->ops->download(v->be, v->state, v->at.state, spectra_bytes(v));
 }
@@ -247,21 +230,21 @@ static tg_status finish_step(tg_vorticity *v) {
 
 /* Length of the next step of a flow; updates the remaining time. */
 static tg_status choose_step(tg_vorticity *v, int64_t flow) {
-    const double rest = v->rest[flow], speed = v->speed[flow];
-    if (!(rest > 0.0)) {
+    const double remaining = v->remaining[flow], speed = v->speed[flow];
+    if (!(remaining > 0.0)) {
         set_step(v, flow, 0.0);
         return TG_OK;
     }
     const double cells = speed * (double)v->desc.grid / v->desc.length;
-    const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
+    const double steps = ceil(fmax(remaining * cells / v->desc.cfl, remaining / v->desc.longest));
     if (!isfinite(speed) || !(steps <= MAX_STEPS)) {
         return tg_fail(v->be->ctx, TG_E_NUMERIC,
                        "the flow has become too fast to follow (speed %g); a finer grid than "
                        "%lld points may help",
                        speed, (long long)v->desc.grid);
     }
-    v->rest[flow] = steps > 1.0 ? rest - rest / steps : 0.0;
-    set_step(v, flow, rest / steps);
+    v->remaining[flow] = steps > 1.0 ? remaining - remaining / steps : 0.0;
+    set_step(v, flow, remaining / steps);
     return TG_OK;
 }
 
@@ -279,7 +262,7 @@ static tg_status choose_steps(tg_vorticity *v, int64_t *failed) {
 
 static bool has_arrived(const tg_vorticity *v) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
-        if (v->rest[i] > 0.0) {
+        if (v->remaining[i] > 0.0) {
             return false;
         }
     }
@@ -288,32 +271,32 @@ static bool has_arrived(const tg_vorticity *v) {
 
 tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time, int64_t *failed) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
-        v->rest[i] = i < count ? time : 0.0;
+        v->remaining[i] = i < count ? time : 0.0;
     }
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     while (!has_arrived(v)) {
         TG_CALL(products_of(v, v->at.state));
         TG_CALL(choose_steps(v, failed));
         TG_CALL(finish_step(v));
     }
-    return pull(v);
+    return download_state(v);
 }
 
 tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps) {
     for (int64_t i = 0; i < v->flow.flows; i++) {
         set_step(v, i, time / (double)steps);
     }
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     for (int64_t i = 0; i < steps; i++) {
         TG_CALL(products_of(v, v->at.state));
         TG_CALL(finish_step(v));
     }
-    return pull(v);
+    return download_state(v);
 }
 
 tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
     const size_t points = (size_t)(2 * v->flow.flows * v->flow.grid * v->flow.grid);
-    TG_CALL(push(v));
+    TG_CALL(upload_spectra(v));
     TG_CALL(velocity_of(v, v->at.state));
     return v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity);
 }
@@ -326,47 +309,23 @@ static size_t spectrum_bytes(const tg_flow_solver *s) {
     return (size_t)tg_vorticity_reals(s->flow) * sizeof(double);
 }
 
-void tg_flow_solver_close(void *handle) {
-    tg_flow_solver *s = handle;
-    for (int i = 0; i < TG_SAMPLERS && s->device; i++) {
-        s->device->ops->fft_destroy(s->device, &s->plan[i]);
-    }
-    if (s->device) {
-        s->device->ops->release(s->device, s->d_spectrum);
-        s->device->ops->release(s->device, s->d_field);
-        tg_mem_free(s->device->ctx, s->field);
-    }
-    tg_samplers_close(&s->outlets);
-    tg_vorticity_destroy(&s->flow);
-}
-
 /* Plans for the device, and their shared buffers. */
 static tg_status open_device_outlets(const tg_pde_setup *setup, tg_flow_solver *s) {
-    const tg_backend_ops *ops = s->device->ops;
     const int64_t modes = tg_vorticity_modes(s->flow);
     int64_t finest = 0;
     for (int i = 0; i < setup->views; i++) {
         const int64_t n = setup->resolution[i];
-        const tg_fft_desc desc = {.dtype = TG_F64,
-                                  .ndim = 2,
-                                  .grid = {n, n},
-                                  .kept = {2 * modes + 1, modes + 1},
-                                  .first = {-modes, 0},
-                                  .howmany = 1};
         if (n > 2 * modes) {
-            s->resolution[i] = n;
-            TG_CALL(ops->fft_create(s->device, &desc, &s->plan[i]));
+            TG_CALL(plan_fft(setup->pool, s->device, n, modes, 1, &s->plan[i]));
             finest = n > finest ? n : finest;
         }
     }
     if (finest == 0) {
         return TG_OK;
     }
-    const size_t bytes = (size_t)(finest * finest) * sizeof *s->field;
-    s->d_spectrum = ops->alloc(s->device, TG_MEM_WORKSPACE, spectrum_bytes(s));
-    s->d_field = ops->alloc(s->device, TG_MEM_WORKSPACE, bytes);
-    TG_CALL(s->d_spectrum && s->d_field ? TG_OK : TG_E_MEMORY);
-    return TG_ALLOC(s->device->ctx, TG_MEM_WORKSPACE, s->field, finest * finest);
+    TG_CALL(take(setup->pool, s->device, tg_vorticity_reals(s->flow), &s->d_spectrum));
+    TG_CALL(take(setup->pool, s->device, finest * finest, &s->d_field));
+    return TG_POOL(setup->pool, s->field, finest * finest);
 }
 
 tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
@@ -377,13 +336,14 @@ tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc
     s->config = setup->config;
     s->device = setup->device;
     many.flows = setup->batch;
-    TG_CALL(tg_vorticity_create(s->device ? s->device : setup->be, &many, &s->flow));
+    TG_CALL(tg_vorticity_create(setup->pool, s->device ? s->device : setup->be, &many, &s->flow));
     TG_CALL(s->device ? open_device_outlets(setup, s) : TG_OK);
+    s->outlets.count = setup->views;
     for (int i = 0; i < setup->views; i++) {
-        s->outlets.count = i + 1;
-        TG_CALL(s->plan[i]
-                    ? TG_OK
-                    : tg_sampler_create(setup->be, 2, setup->resolution[i], &s->outlets.item[i]));
+        s->resolution[i] = setup->resolution[i];
+        TG_CALL(s->plan[i] ? TG_OK
+                           : tg_sampler_create(setup->pool, setup->be, 2, setup->resolution[i],
+                                               &s->outlets.item[i]));
     }
     return TG_OK;
 }

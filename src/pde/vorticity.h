@@ -4,8 +4,6 @@
 #ifndef TG_PDE_VORTICITY_H
 #define TG_PDE_VORTICITY_H
 
-#include "backend/backend.h"
-#include "pde/fields.h"
 #include "pde/pde.h"
 
 typedef struct tg_vorticity_desc {
@@ -20,9 +18,8 @@ typedef struct tg_vorticity_desc {
 typedef struct tg_vorticity tg_vorticity;
 
 /* Computes on the backend: the host with be->threads threads, or a device. */
-TG_NODISCARD tg_status tg_vorticity_create(tg_backend *be, const tg_vorticity_desc *desc,
-                                           tg_vorticity **out);
-void tg_vorticity_destroy(tg_vorticity **v);
+TG_NODISCARD tg_status tg_vorticity_create(tg_pool *pool, tg_backend *be,
+                                           const tg_vorticity_desc *desc, tg_vorticity **out);
 
 /* Number of flows of a description that fit in `bytes`, from 1 to 256. */
 int64_t tg_vorticity_flows(const tg_vorticity_desc *desc, size_t bytes);
@@ -59,17 +56,14 @@ typedef struct tg_flow_solver {
     tg_vorticity *flow;
     tg_samplers outlets; /* by view; NULL if the device has a plan */
     tg_backend *device;
-    tg_fft_plan *plan[TG_SAMPLERS];       /* for views that resolve the spectrum; else NULL */
-    int64_t resolution[TG_SAMPLERS];      /* of the plans */
+    tg_fft_plan *plan[TG_SAMPLERS]; /* for views that resolve the spectrum; else NULL */
+    int64_t resolution[TG_SAMPLERS];
     double *d_spectrum, *d_field, *field; /* of the finest plan */
 } tg_flow_solver;
 
 /* Creates as many flows as the setup has samples at once. */
 TG_NODISCARD tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
                                            tg_flow_solver *solver);
-/* Callbacks for tg_pde: the handle is a tg_flow_solver. */
-void tg_flow_solver_close(void *handle);
-
 /* The field of a spectrum like the flow's; spectrum and `out` are on the host. */
 TG_NODISCARD tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum,
                                              float *out);

@@ -33,6 +33,13 @@ static problem make(tg_physics physics, int64_t n, int64_t m) {
 
 /* On a context's backend. */
 static tg_context *ctx;
+
+/* Of the solvers of a test. */
+static tg_pool *pool(void) {
+    static tg_pool only;
+    only.ctx = ctx;
+    return &only;
+}
 static nn_residual residual;
 
 static void add(const nn_physics *call) {
@@ -130,11 +137,11 @@ TEST(test_darcy_solver) {
         p.x[i] = (i * 7 / 3 + i / N) % 5 < 2 ? 12.0 : 3.0;
         f[i] = 1.0;
     }
-    net_ok(ctx, tg_elliptic_create(ctx, N, &solver));
+    net_ok(ctx, tg_elliptic_create(pool(), N, &solver));
     tg_elliptic_set(solver, p.x);
     assert_true(tg_elliptic_solve(solver, f, 1e-12, 100, p.pred, NULL));
     assert_true(loss_of(&p, false) <= 1e-10);
-    tg_elliptic_destroy(&solver);
+    tg_pool_clear(pool());
 }
 
 /* Cole and Hopf: u = c - 2 nu phi_x / phi, phi = 1 + d cos 2 pi (x - c t), d = e^(-4 pi^2 nu t)

@@ -7,6 +7,13 @@
 #include "support/cmocka.h"
 #include "support/context.h"
 
+/* Of the solvers of a test. */
+static tg_pool *pool(void) {
+    static tg_pool only;
+    only.ctx = ctx;
+    return &only;
+}
+
 #define PI 3.14159265358979323846
 
 /* Cole-Hopf: u = drift - 2 nu phi_x / phi in the moving frame, phi = 1 + sum a_k e^{-nu (2 pi k)^2
@@ -41,7 +48,7 @@ static void exact_spectrum(double t, double nu, double drift, int64_t modes, dou
 static double cole_hopf_error(int64_t grid, double nu, double drift, int64_t steps) {
     tg_burgers *solver = NULL;
     double worst = 0.0, u[2 * 200], expected[2 * 200];
-    assert_int_equal(tg_burgers_create(be, grid, nu, &solver), TG_OK);
+    assert_int_equal(tg_burgers_create(pool(), be, grid, nu, &solver), TG_OK);
     const int64_t modes = tg_burgers_modes(solver);
     assert_true(modes == (grid - 1) / 3 && modes < 200);
     exact_spectrum(0.0, nu, drift, modes, u);
@@ -50,7 +57,7 @@ static double cole_hopf_error(int64_t grid, double nu, double drift, int64_t ste
     for (int64_t i = 0; i < 2 * (modes + 1); i++) {
         worst = fabs(u[i] - expected[i]) <= worst ? worst : fabs(u[i] - expected[i]);
     }
-    tg_burgers_destroy(&solver);
+    tg_pool_clear(pool());
     return worst;
 }
 
@@ -80,7 +87,8 @@ TEST(test_random_fields) {
         for (int fine = 0; fine < 2; fine++) {
             tg_burgers *solver = NULL;
             int64_t steps = 0;
-            assert_int_equal(tg_burgers_create(be, fine ? 2048 : 512, 0.01, &solver), TG_OK);
+            assert_int_equal(tg_burgers_create(pool(), be, fine ? 2048 : 512, 0.01, &solver),
+                             TG_OK);
             const int64_t modes = tg_burgers_modes(solver);
             memset(u[fine], 0, sizeof u[fine]);
             tg_grf_periodic_1d(&key, &c, 170, u[fine]);
@@ -97,7 +105,7 @@ TEST(test_random_fields) {
             }
             assert_true(u[fine][0] == 0.125 && u[fine][1] == 0.0);
             assert_true(after < before);
-            tg_burgers_destroy(&solver);
+            tg_pool_clear(pool());
         }
         double apart = 0.0;
         for (int i = 0; i < 2 * 171; i++) {
@@ -112,7 +120,7 @@ TEST(test_small_grids) {
     for (int64_t grid = 1; grid <= 5; grid++) {
         tg_burgers *solver = NULL;
         double u[4] = {0.5, 0.0, 0.25, -0.125};
-        assert_int_equal(tg_burgers_create(be, grid, 0.1, &solver), TG_OK);
+        assert_int_equal(tg_burgers_create(pool(), be, grid, 0.1, &solver), TG_OK);
         assert_int_equal(tg_burgers_modes(solver), grid < 4 ? 0 : 1);
         assert_int_equal(tg_burgers_integrate(solver, 0.3, 30, u), TG_OK);
         assert_true(u[0] == 0.5 && u[1] == 0.0);
@@ -120,7 +128,7 @@ TEST(test_small_grids) {
             const double size = hypot(0.25, 0.125) * exp(-0.1 * 4.0 * PI * PI * 0.3);
             assert_true(fabs(hypot(u[2], u[3]) - size) <= 1e-6);
         }
-        tg_burgers_destroy(&solver);
+        tg_pool_clear(pool());
     }
 }
 

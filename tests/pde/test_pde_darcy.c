@@ -10,6 +10,13 @@
 #include "support/context.h"
 #include "support/files.h"
 
+/* Of the solvers of a test. */
+static tg_pool *pool(void) {
+    static tg_pool only;
+    only.ctx = ctx;
+    return &only;
+}
+
 #define PI 3.14159265358979323846
 
 /* A problem on n x n points: arrays of one allocation. */
@@ -21,7 +28,7 @@ typedef struct problem {
 
 static problem open_problem(int64_t n) {
     problem p = {.n = n};
-    assert_int_equal(tg_elliptic_create(ctx, n, &p.solver), TG_OK);
+    assert_int_equal(tg_elliptic_create(pool(), n, &p.solver), TG_OK);
     p.a = calloc(4 * (size_t)(n * n), sizeof *p.a);
     assert_non_null(p.a);
     p.f = p.a + n * n;
@@ -31,7 +38,7 @@ static problem open_problem(int64_t n) {
 }
 
 static void close_problem(problem *p) {
-    tg_elliptic_destroy(&p->solver);
+    tg_pool_clear(pool());
     free(p->a);
 }
 
@@ -203,10 +210,9 @@ TEST(test_jump_converges) {
 
 TEST(test_refusals) {
     tg_elliptic *solver = NULL;
-    assert_int_equal(tg_elliptic_create(ctx, 2, &solver), TG_E_ARGUMENT);
+    assert_int_equal(tg_elliptic_create(pool(), 2, &solver), TG_E_ARGUMENT);
     assert_null(solver);
-    tg_elliptic_destroy(&solver);
-    tg_elliptic_destroy(NULL);
+    tg_pool_clear(pool());
     problem p = open_problem(33);
     set_two_phases(&p, 3.0, 12.0);
     assert_false(tg_elliptic_solve(p.solver, p.f, 1e-10, 2, p.u, NULL)); /* too few iterations */
@@ -222,11 +228,11 @@ TEST(test_refusals) {
     tg_status status = TG_E_MEMORY;
     for (long n = 1; status == TG_E_MEMORY; n++) {
         tg_mem_test_fail_at(n);
-        status = tg_elliptic_create(ctx, 17, &solver);
+        status = tg_elliptic_create(pool(), 17, &solver);
         tg_mem_test_fail_at(0);
+        tg_pool_clear(pool());
     }
     assert_int_equal(status, TG_OK);
-    tg_elliptic_destroy(&solver);
 }
 
 /* ---- samples ---- */
@@ -264,8 +270,12 @@ TEST(test_sample_on_grids) {
     assert_int_equal(tg_pde_set(ctx, darcy, config, "grid", "61"), TG_OK);
     assert_int_equal(darcy->prepare(ctx, config, 61), TG_OK);
     const int64_t resolution[] = {61, 21, 32};
-    const tg_pde_setup made = {
-        .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 3, .resolution = resolution};
+    const tg_pde_setup made = {.pool = pool(),
+                               .be = be,
+                               .batch = 1,
+                               .config = config,
+                               .views = 3,
+                               .resolution = resolution};
     void *solver = NULL;
     assert_int_equal(tg_pde_open(darcy, &made, &solver), TG_OK);
     static float x[3][61 * 61], y[3][61 * 61];
@@ -295,7 +305,7 @@ TEST(test_sample_on_grids) {
         }
     }
     assert_true(same > 32 * 32 * 8 / 10);
-    tg_pde_close(darcy, ctx, &solver);
+    tg_pool_clear(pool());
 }
 
 int main(void) {

@@ -11,6 +11,13 @@ static const double pi = 3.14159265358979323846;
 
 static tg_context *ctx;
 
+/* Of the solvers of a test. */
+static tg_pool *pool(void) {
+    static tg_pool only;
+    only.ctx = ctx;
+    return &only;
+}
+
 static void direction(int i, int n, double w[3]) {
     w[2] = 1.0 - (2.0 * i + 1.0) / n;
     w[0] = sqrt(1.0 - w[2] * w[2]) * cos(2.4 * i);
@@ -29,7 +36,7 @@ TEST(test_harmonics) {
     static double gram[COUNT][COUNT];
     double value[COUNT], gradient[COUNT][3];
     tg_harmonics *h = NULL;
-    net_ok(ctx, tg_harmonics_create(ctx, DEGREE, &h));
+    net_ok(ctx, tg_harmonics_create(pool(), DEGREE, &h));
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         const double z = -1.0 + 2.0 * (i / COLUMNS + 0.5) / ROWS, side = sqrt(1.0 - z * z);
         const double phi = 2.0 * pi * (i % COLUMNS) / COLUMNS;
@@ -68,7 +75,7 @@ TEST(test_harmonics) {
                      (there[k] - value[k]) / step);
         }
     }
-    tg_harmonics_destroy(&h);
+    tg_pool_clear(pool());
 }
 
 /* ---- flows ---- */
@@ -100,7 +107,7 @@ static double ellipsoid_error(const double axes[3], int i, int order) {
     double far[3] = {0.0, 0.0, 0.0}, worst = 0.0;
     tg_body_flow *flow = NULL;
     far[i] = 1.0;
-    net_ok(ctx, tg_body_flow_create(ctx, order, &flow));
+    net_ok(ctx, tg_body_flow_create(pool(), order, &flow));
     net_ok(ctx, tg_body_flow_solve(flow, &body, far));
     for (int k = 0; k < 50; k++) {
         double w[3], point[3], area[3], potential, speed2;
@@ -112,7 +119,7 @@ static double ellipsoid_error(const double axes[3], int i, int order) {
         worst = fmax(worst, fabs(potential - factor * point[i]) / axes[i]);
         worst = fmax(worst, fabs(speed2 - exact));
     }
-    tg_body_flow_destroy(&flow);
+    tg_pool_clear(pool());
     return worst;
 }
 
@@ -145,7 +152,7 @@ TEST(test_bumps) {
     tg_body_flow *flow[2] = {NULL, NULL};
     double total[4] = {0.0, 0.0, 0.0, 0.0}, worst = 0.0, worst_speed = 0.0;
     for (int i = 0; i < 2; i++) {
-        net_ok(ctx, tg_body_flow_create(ctx, i == 0 ? 8 : 12, &flow[i]));
+        net_ok(ctx, tg_body_flow_create(pool(), i == 0 ? 8 : 12, &flow[i]));
         net_ok(ctx, tg_body_flow_solve(flow[i], &bumpy, far));
     }
     enum { N = 4000 };
@@ -174,8 +181,7 @@ TEST(test_bumps) {
     if (!(worst <= 2e-5 && worst_speed <= 3e-3)) {
         fail_msg("orders 8 and 12 differ by %g, speeds by %g", worst, worst_speed);
     }
-    tg_body_flow_destroy(&flow[0]);
-    tg_body_flow_destroy(&flow[1]);
+    tg_pool_clear(pool());
 }
 
 int main(void) {
