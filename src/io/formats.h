@@ -60,8 +60,8 @@ typedef struct tg_array_box {
 tg_array_box tg_array_box_of(const tg_shape *shape);
 
 /* The elements of a box, which must fit in an array that is neither scattered nor packed, converted
- * to `dtype` piece by piece in `piece` (piece_bytes, a multiple of every element's size) unless they
- * are read as stored. `label` names the array in errors. */
+ * to `dtype` piece by piece in `piece` (piece_bytes, a multiple of every element's size) unless
+ * they are read as stored. `label` names the array in errors. */
 tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, const char *label,
                       const tg_array_box *box, void *piece, size_t piece_bytes, tg_dtype dtype,
                       void *data);
