@@ -1,5 +1,5 @@
 /* Pieces of tensors that are spread over ranks, and moments of blocks in files. */
-#include "optim/blocks.h"
+#include "optim/ranks.h"
 
 #include <string.h>
 
@@ -24,29 +24,25 @@ static tg_block_rows lay_out(const tg_shape *shape, const tg_optim_block *block,
 
 /* ---- sums ---- */
 
-static bool is_projected_block(const tg_optim_setup *setup, const tg_optim_param *param) {
-    return tg_is_projected(setup, param) && tg_projected_of(setup, param).rows.count > 0;
-}
-
-size_t tg_piece_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const size_t size = tg_dtype_size(tg_dtype_wide(param->dtype));
-    if (!is_projected_block(setup, param)) {
-        return 0;
-    }
-    const tg_block_rows rows = lay_out(&param->shape, &setup->blocks[param - setup->params],
-                                       tg_shape_numel(&param->shape), 1, size);
-    return (size_t)(rows.step * rows.whole * rows.inner) * size;
-}
-
-size_t tg_gathered_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const tg_shape whole = tg_whole_shape(setup, param);
-    return is_projected_block(setup, param)
-               ? (size_t)tg_shape_numel(&whole) * tg_dtype_size(tg_dtype_wide(param->dtype))
-               : 0;
-}
-
 static tg_block_rows rows_of_sum(const tg_slot *slot) {
     return lay_out(&slot->shape, &slot->block, slot->numel, 1, tg_dtype_size(slot->dtype));
+}
+
+static bool is_projected_block(const tg_slot *slot) {
+    return slot->projector && slot->block.whole > 0;
+}
+
+size_t tg_sum_piece_bytes(const tg_slot *slot) {
+    if (!is_projected_block(slot)) {
+        return 0;
+    }
+    const tg_block_rows rows = rows_of_sum(slot);
+    return (size_t)(rows.step * rows.whole * rows.inner) * tg_dtype_size(slot->dtype);
+}
+
+size_t tg_sum_whole_bytes(const tg_slot *slot) {
+    return is_projected_block(slot) ? (size_t)slot->projector->numel * tg_dtype_size(slot->dtype)
+                                    : 0;
 }
 
 int64_t tg_sum_pieces(const tg_optim *optim, int param) {
@@ -88,15 +84,15 @@ tg_status tg_sum_get_piece(tg_optim *optim, int param, int64_t number, bool is_o
 
 /* ---- moments ---- */
 
-size_t tg_block_saving_bytes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const tg_shape tensor = tg_whole_shape(setup, param);
-    const tg_moments block = tg_moments_plan_dense(setup, param, &param->shape),
-                     whole = tg_moments_plan_dense(setup, param, &tensor);
+size_t tg_block_saving_bytes(const tg_optim *optim, const tg_slot *slot) {
+    const tg_moments *block = &slot->moments;
+    const tg_moments whole =
+        tg_moments_plan_dense(&optim->groups[slot->group], slot->dtype, &slot->whole, &slot->whole);
     size_t bytes = 0;
-    for (int i = 0; tg_is_dense_block(setup, param) && i < block.rule->states; i++) {
+    for (int i = 0; tg_slot_is_dense_block(slot) && i < block->rule->states; i++) {
         const int64_t reals =
-            block.at[i].reals + (tg_moment_codec(&block, i)->encode ? whole.at[i].reals : 0);
-        bytes = tg_max_size(bytes, (size_t)reals * tg_dtype_size(block.real));
+            block->at[i].reals + (tg_moment_codec(block, i)->encode ? whole.at[i].reals : 0);
+        bytes = tg_max_size(bytes, (size_t)reals * tg_dtype_size(block->real));
     }
     return bytes;
 }

@@ -59,7 +59,7 @@ tg_status tg_in_flight_create(tg_optim *optim) {
 void tg_in_flight_destroy(tg_optim *optim) {
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
-    if (!be) {
+    if (!p->guards) { /* only planned */
         return;
     }
     const tg_stream_ops *stream = be->ops->stream;

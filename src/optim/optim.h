@@ -30,6 +30,9 @@ typedef struct tg_moments {
  * the format. Touches no memory. */
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_rule *rule,
                            int64_t whole, int64_t count);
+/* The same for a dense parameter of a shape: the whole tensor or a block of it. */
+tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
+                                 const tg_shape *whole, const tg_shape *shape);
 size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
@@ -60,7 +63,8 @@ typedef struct tg_slot {
     tg_rng rounding;         /* of values kept in bf16; its step is the update's */
     tg_shape shape;          /* of weight and gradient */
     int64_t numel;
-    tg_optim_block block; /* .. which are these rows of a whole tensor; block.whole 0: all */
+    tg_shape whole;       /* of the tensor .. */
+    tg_optim_block block; /* .. of which they are these rows; block.whole 0: all of it */
     int group;
     tg_projector *projector; /* NULL: dense */
     int64_t count;           /* values the rule sees: numel, or the compressed ones */
@@ -99,14 +103,14 @@ struct tg_optim {
     tg_slot *slots;
     int slot_count;
     uint64_t seed;
-    bool accumulates;
+    bool accumulates, takes_factored;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
     int parts;                   /* blocks of a tensor; 1: every parameter is whole */
     tg_adder parts_adder;        /* over the ranks that have them; set by an exchange */
     const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
-    tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
-                         are none or it does not accumulate */
+    tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side, which ranks send
+                         in one message; empty if there are none or it does not accumulate */
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in the workspace: compressed values of the parameter being updated */
@@ -143,27 +147,8 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
-/* Number of values of a parameter that the rule sees. */
-TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
-                                           int64_t *count);
-
-/* Format and sizes of the moments of a parameter with `count` values. */
-tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 int64_t count);
-
-/* The same as if it were not projected, for entries of a shape: its own or that of its tensor. */
-tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 const tg_shape *shape);
-
-/* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
-TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
-                                          tg_optim_config *config);
-
 /* The whole tensor of a parameter of the setup. */
 tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param);
-
-/* What its projector, if it has one, projects. */
-tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
@@ -173,10 +158,9 @@ static inline bool tg_slot_is_dense_block(const tg_slot *slot) {
     return slot->block.whole > 0 && !slot->projector;
 }
 
-/* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
- * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */
-bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
-TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
+/* The bucket of an optimizer that accumulates: chooses its parameters, then allocates it. */
+void tg_bucket_plan(tg_optim *optim);
+TG_NODISCARD tg_status tg_bucket_allocate(tg_optim *optim);
 
 /* One update from a handed-over gradient; gradient->param is the number of the parameter. */
 TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
@@ -273,8 +257,7 @@ TG_NODISCARD tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup
 void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup);
 
 /* Ranks set above the largest that a weight's shape allows (setup.c). */
-TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
-                                            tg_clamped_rank *out);
+void tg_find_clamped_rank(const tg_optim *optim, tg_clamped_rank *out);
 
 /* ---- the state of a parameter in a file ---- */
 

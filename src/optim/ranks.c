@@ -10,33 +10,24 @@
 /* ---- owners ---- */
 
 /* A group of ranks has all parts of each tensor: the ranks g parts .. g parts + parts - 1. */
-static int groups_of(const tg_optim_setup *setup) {
-    return setup->shard_ranks / setup->parts;
+static int group_count(const tg_optim *optim) {
+    return optim->shard_ranks / optim->parts;
 }
 
 /* Bytes of moments that a single rank is to hold for all; 0: every rank has its own. The same on
  * every rank: of a dense block, the mean of all blocks of its tensor, which one rank of each group
  * has. */
-static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, size_t *out) {
-    const tg_optim_param *param = &setup->params[index];
-    const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    const tg_shape whole = tg_whole_shape(setup, param);
-    const size_t dense = (size_t)tg_shape_numel(&whole) * tg_dtype_size(dtype);
-    const bool is_projected = tg_is_projected(setup, param);
-    int64_t count = 0;
-    *out = 0;
-    if (!is_projected && dense <= TG_SMALL_PARAM) {
-        return TG_OK;
+static size_t weigh(const tg_optim *optim, const tg_slot *slot) {
+    const size_t dense = (size_t)tg_shape_numel(&slot->whole) * tg_dtype_size(slot->dtype);
+    if (!slot->projector && dense <= TG_SMALL_PARAM) {
+        return 0;
     }
-    if (tg_is_dense_block(setup, param)) {
-        const tg_moments moments = tg_moments_plan_dense(setup, param, &whole);
-        *out = groups_of(setup) > 1 ? tg_moments_bytes(&moments) / (size_t)setup->parts + 1 : 0;
-        return TG_OK;
+    if (!tg_slot_is_dense_block(slot)) {
+        return tg_moments_bytes(&slot->moments);
     }
-    TG_CALL(tg_slot_plan_values(ctx, setup, index, &count));
-    const tg_moments moments = tg_moments_plan_param(setup, param, count);
-    *out = tg_moments_bytes(&moments);
-    return TG_OK;
+    const tg_moments whole =
+        tg_moments_plan_dense(&optim->groups[slot->group], slot->dtype, &slot->whole, &slot->whole);
+    return group_count(optim) > 1 ? tg_moments_bytes(&whole) / (size_t)optim->parts + 1 : 0;
 }
 
 /* The first of `count` neighbours in a row whose largest load is least. */
@@ -46,7 +37,7 @@ static int lightest(const size_t *load, int ranks, int count) {
     for (int first = 0; first < ranks; first += count) {
         size_t most = 0;
         for (int i = first; i < first + count; i++) {
-            most = load[i] > most ? load[i] : most;
+            most = tg_max_size(load[i], most);
         }
         best = most < least ? first : best;
         least = most < least ? most : least;
@@ -55,21 +46,24 @@ static int lightest(const size_t *load, int ranks, int count) {
 }
 
 /* Largest first, each to the rank, or a dense block to the group, with the least so far. */
-static void spread(const tg_optim_setup *setup, const size_t *bytes, size_t *load, int *owner) {
+static void spread(tg_optim *optim, size_t *load) {
     for (;;) {
-        int next = -1;
-        for (int i = 0; i < setup->param_count; i++) {
-            const bool is_open = bytes[i] > 0 && owner[i] == TG_ON_ALL;
-            next = is_open && (next < 0 || bytes[i] > bytes[next]) ? i : next;
+        tg_slot *next = NULL;
+        size_t bytes = 0;
+        for (int i = 0; i < optim->slot_count; i++) {
+            tg_slot *slot = &optim->slots[i];
+            const size_t own = slot->owner == TG_ON_ALL ? weigh(optim, slot) : 0;
+            next = own > bytes ? slot : next;
+            bytes = tg_max_size(own, bytes);
         }
-        if (next < 0) {
+        if (!next) {
             return;
         }
-        const int count = tg_is_dense_block(setup, &setup->params[next]) ? setup->parts : 1;
-        const int first = lightest(load, setup->shard_ranks, count);
-        owner[next] = first / count;
+        const int count = tg_slot_is_dense_block(next) ? optim->parts : 1;
+        const int first = lightest(load, optim->shard_ranks, count);
+        next->owner = first / count;
         for (int i = first; i < first + count; i++) {
-            load[i] += bytes[next];
+            load[i] += bytes;
         }
     }
 }
@@ -80,50 +74,38 @@ static int swap(int number, int other) {
 
 /* Swaps the group and the part of rank 0, whose memory is planned and reported, with those of the
  * rank that has most. */
-static void put_most_first(const tg_optim_setup *setup, const size_t *load, int *owner) {
-    const int parts = setup->parts;
+static void put_most_first(tg_optim *optim, const size_t *load) {
+    const int parts = optim->parts;
     int most = 0;
-    for (int i = 1; i < setup->shard_ranks; i++) {
+    for (int i = 1; i < optim->shard_ranks; i++) {
         most = load[i] > load[most] ? i : most;
     }
-    for (int i = 0; i < setup->param_count; i++) {
-        const int rank = owner[i];
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        const int rank = slot->owner;
         if (rank != TG_ON_ALL) {
-            owner[i] =
-                tg_is_dense_block(setup, &setup->params[i])
-                    ? swap(rank, most / parts)
-                    : swap(rank / parts, most / parts) * parts + swap(rank % parts, most % parts);
+            slot->owner = tg_slot_is_dense_block(slot) ? swap(rank, most / parts)
+                                                       : swap(rank / parts, most / parts) * parts +
+                                                             swap(rank % parts, most % parts);
+            slot->is_elsewhere =
+                slot->owner !=
+                (tg_slot_is_dense_block(slot) ? optim->shard_rank / parts : optim->shard_rank);
         }
     }
 }
 
-bool tg_rank_has(const tg_optim_setup *setup, const tg_optim_param *param, int owner) {
-    return owner == TG_ON_ALL ||
-           owner == (tg_is_dense_block(setup, param) ? setup->shard_rank / setup->parts
-                                                     : setup->shard_rank);
-}
-
-tg_status tg_shard_assign(tg_context *ctx, const tg_optim_setup *setup, int *owner) {
-    const int count = setup->param_count, ranks = setup->shard_ranks;
-    size_t *bytes = NULL, *load = NULL;
-    tg_status status = TG_OK;
-    for (int i = 0; i < count; i++) {
-        owner[i] = TG_ON_ALL;
+tg_status tg_shard_assign(tg_optim *optim) {
+    size_t *load = NULL;
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->slots[i].owner = TG_ON_ALL;
     }
-    if (ranks < 2) {
-        return TG_OK;
+    if (optim->shard_ranks > 1) {
+        TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, load, optim->shard_ranks));
+        spread(optim, load);
+        put_most_first(optim, load);
+        tg_mem_free(optim->ctx, load);
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, bytes, count));
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, load, ranks));
-    for (int i = 0; i < count; i++) {
-        TG_TRY(weigh(ctx, setup, i, &bytes[i]));
-    }
-    spread(setup, bytes, load, owner);
-    put_most_first(setup, load, owner);
-fail:
-    tg_mem_free(ctx, bytes);
-    tg_mem_free(ctx, load);
-    return status;
+    return TG_OK;
 }
 
 /* ---- sums ---- */

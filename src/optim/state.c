@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/blocks.h"
+#include "optim/ranks.h"
 
 enum { COUNTERS = 7 }; /* of a parameter */
 

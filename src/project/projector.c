@@ -101,29 +101,31 @@ static void measure(const tg_projector *p, tg_projector_bytes *out) {
     }
 }
 
-static tg_projector outline_of(tg_context *ctx, const tg_projector_config *config,
-                               const tg_projected *of) {
-    return (tg_projector){.ctx = ctx,
+tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
+                               const tg_projected *of, tg_projector *out) {
+    *out = (tg_projector){.ctx = ctx,
                           .config = *config,
                           .dtype = of->dtype,
                           .shape = of->shape,
                           .view.rows = of->rows,
                           .takes_factored = of->factored};
+    TG_CALL(tg_backend_get(ctx, &out->be));
+    return plan(ctx, out);
 }
 
-tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
-                                 const tg_projected *of, uint64_t seed, tg_workspace *workspace,
-                                 tg_projector **out) {
-    *out = NULL;
-    tg_status status = TG_OK;
-    tg_projector *p = NULL;
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
-    *p = outline_of(ctx, config, of);
-    TG_TRY(tg_backend_get(ctx, &p->be));
-    p->own.be = p->be;
-    TG_TRY(plan(ctx, p));
+tg_status tg_projector_make(tg_context *ctx, const tg_projector_config *config,
+                            const tg_projected *of, tg_projector **out) {
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    const tg_status status = tg_projector_outline(ctx, config, of, *out);
+    if (status != TG_OK) {
+        tg_projector_destroy(out);
+    }
+    return status;
+}
+
+tg_status tg_projector_allocate(tg_projector *p, uint64_t seed, tg_workspace *workspace) {
     for (int i = 0; i < p->branches; i++) {
-        TG_TRY(tg_branch_allocate(&p->branch[i]));
+        TG_CALL(tg_branch_allocate(&p->branch[i]));
         p->branch[i].rng = (tg_rng){
             .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,
             .purpose = p->branch[i].kind->is_sparse ? TG_RNG_SELECT : TG_RNG_RANGE,
@@ -132,29 +134,27 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     if (p->low_rank) {
         p->modes = p->low_rank->modes;
     }
-    TG_TRY(p->view.rows.count > 0 ? tg_rows_allocate(p) : TG_OK);
-    p->workspace = workspace ? workspace : &p->own;
-    tg_projector_bytes bytes = {0};
-    measure(p, &bytes);
-    tg_workspace_reserve(p->workspace, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
-    *out = p;
-    return TG_OK;
-fail:
-    tg_projector_destroy(&p);
-    return status;
+    p->workspace = workspace;
+    return p->view.rows.count > 0 ? tg_rows_allocate(p) : TG_OK;
 }
 
 tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                               const tg_shape *shape, uint64_t seed, tg_projector **out) {
     TG_NEED_OUT(ctx, out, ctx, config, shape);
+    tg_status status = TG_OK;
     tg_projector_config full;
-    TG_CALL(read_config(ctx, config, &full));
     const tg_projected of = {.dtype = dtype, .shape = *shape, .factored = true};
-    TG_CALL(tg_projector_create_in(ctx, &full, &of, seed, NULL, out));
-    const tg_status status = tg_workspace_allocate(&(*out)->own);
-    if (status != TG_OK) {
-        tg_projector_destroy(out);
-    }
+    TG_TRY(read_config(ctx, config, &full));
+    TG_TRY(tg_projector_make(ctx, &full, &of, out));
+    tg_workspace *own = &(*out)->own;
+    const tg_projector_bytes bytes = tg_projector_get_bytes(*out);
+    own->be = (*out)->be;
+    tg_workspace_reserve(own, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
+    TG_TRY(tg_projector_allocate(*out, seed, own));
+    TG_TRY(tg_workspace_allocate(own));
+    return TG_OK;
+fail:
+    tg_projector_destroy(out);
     return status;
 }
 
@@ -209,13 +209,6 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     bytes.borrowed = most.place;
     bytes.host_borrowed = most.host;
     return bytes;
-}
-
-tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
-                               const tg_projected *of, tg_projector *out) {
-    *out = outline_of(ctx, config, of);
-    TG_CALL(tg_backend_get(ctx, &out->be));
-    return plan(ctx, out);
 }
 
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,

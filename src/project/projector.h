@@ -61,15 +61,15 @@ typedef struct tg_projected {
     bool factored; /* gradients may come factored */
 } tg_projected;
 
-/* As tg_projector_create, with scratch from the caller's workspace, which the caller allocates
- * after creating all its projectors. */
-TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
-                                              const tg_projected *of, uint64_t seed,
-                                              tg_workspace *workspace, tg_projector **out);
-
 /* A projector without memory, to query its sizes and bytes; nothing needs freeing. */
 TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
                                             const tg_projected *of, tg_projector *out);
+/* The same to be kept; then its memory. It works in a workspace that its owner has reserved for it
+ * and allocates before the first use. */
+TG_NODISCARD tg_status tg_projector_make(tg_context *ctx, const tg_projector_config *config,
+                                         const tg_projected *of, tg_projector **out);
+TG_NODISCARD tg_status tg_projector_allocate(tg_projector *p, uint64_t seed,
+                                             tg_workspace *workspace);
 
 /* How an optimizer expands an update into a weight. */
 typedef struct tg_back {
