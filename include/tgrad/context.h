@@ -11,9 +11,7 @@
 
 #include "tgrad/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_context tg_context;
 
@@ -120,7 +118,5 @@ TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);
 /* Resets the peaks to the current bytes. */
 TG_API void tg_context_memory_reset_peak(tg_context *ctx);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

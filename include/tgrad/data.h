@@ -16,9 +16,7 @@
 
 #include "tgrad/io.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_DATA_MAX_DIMS 3
 
@@ -124,8 +122,8 @@ TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path,
 TG_API void tg_dataset_close(tg_dataset **dataset);
 
 /* The same on arrays of the caller, host tensors of any dtype, laid out as above. They are
- * borrowed: their memory must outlive the dataset, and what stands there when samples are read is
- * handed out, so that a solver may go on writing new samples into it. `y` NULL: x alone. `config`
+ * borrowed: their memory must outlive the dataset, and is read when samples are, so that a solver
+ * may keep writing new samples into it. `y` NULL: x alone. `config`
  * NULL: x and y are (samples, channels, grid..); its names and cache_bytes do not matter. */
 TG_API TG_NODISCARD tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x,
                                               const tg_tensor *y, const tg_dataset_config *config,
@@ -224,7 +222,5 @@ TG_API int64_t tg_energy_wavenumbers(int n_dim, const int64_t *grid);
 TG_API TG_NODISCARD tg_status tg_energy_spectrum(tg_context *ctx, const tg_tensor *fields,
                                                  int64_t count, double *energy);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -17,9 +17,7 @@
 #include "tgrad/io.h"
 #include "tgrad/loss.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_FNO_MAX_DIMS    3
 #define TG_UNO_MAX_LAYERS  8
@@ -299,7 +297,5 @@ TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor 
                                                    const tg_loss_config *config,
                                                    const tg_grad_sink *sink, double *loss);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -17,9 +17,7 @@
 #include "tgrad/fno.h"
 #include "tgrad/gradient.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_function tg_function;
 
@@ -69,7 +67,5 @@ TG_API TG_NODISCARD tg_status tg_function_backward(tg_function *function,
                                                    const tg_function_call *call,
                                                    const tg_tensor *dy, tg_tensor *dx);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

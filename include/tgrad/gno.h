@@ -9,9 +9,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_GNO_MAX_HIDDEN 7 /* hidden layers of a kernel */
 
@@ -99,7 +97,5 @@ TG_API TG_NODISCARD tg_status tg_neighbours_find(tg_context *ctx, double radius,
                                                  const tg_tensor *x, tg_tensor *row_splits,
                                                  tg_tensor *index);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

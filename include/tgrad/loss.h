@@ -12,9 +12,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_LOSS_MAX_TERMS    4
 #define TG_LOSS_MAX_CHANNELS 8
@@ -79,7 +77,5 @@ TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config
                                            const tg_tensor *pred, const tg_tensor *target,
                                            double *loss, tg_tensor *dpred);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -24,8 +24,13 @@
 #ifndef TGRAD_STATUS_H
 #define TGRAD_STATUS_H
 
+/* Around the declarations of every header. */
 #ifdef __cplusplus
-extern "C" {
+#define TG_C_BEGIN extern "C" {
+#define TG_C_END   }
+#else
+#define TG_C_BEGIN
+#define TG_C_END
 #endif
 
 #if defined(__GNUC__)
@@ -37,6 +42,8 @@ extern "C" {
 #define TG_NODISCARD
 #define TG_PRINTF(fmt, args)
 #endif
+
+TG_C_BEGIN
 
 typedef enum tg_status {
     TG_OK = 0,
@@ -61,7 +68,5 @@ TG_API const char *tg_status_name(tg_status status);
  * everything. */
 TG_API int tg_edit_distance(const char *a, const char *b);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

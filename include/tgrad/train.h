@@ -17,9 +17,7 @@
 #include "tgrad/settings.h"
 #include "tgrad/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_MAX_TESTS 8
 
@@ -151,7 +149,7 @@ TG_API TG_NODISCARD tg_status tg_model_predict_steps(tg_model *model, const tg_t
 typedef struct tg_rollout_errors {
     char grid[TG_GRID_TEXT];
     int64_t trajectories, steps, wavenumbers;
-    double correlated_steps;   /* before the correlation of a trajectory first falls below .8 */
+    double correlated_steps;   /* before the correlation of a trajectory first falls below 0.8 */
     const double *l2;          /* (steps) relative error */
     const double *correlation; /* (steps) of prediction and truth */
     /* (wavenumbers) energy at wave numbers 0, 1, .. of the first and the last step. */
@@ -211,7 +209,7 @@ typedef struct tg_train_memory {
                             moments copy to all beside it (tg_comm_stats.copied) */
     size_t sent_split;   /* distributed.split: what the ranks of a sample add up and copy in a step
                             (reduced and copied) beside it */
-    int parts;           /* .. of which there are so many; 1: not split */
+    int parts;           /* number of these ranks; 1: not split */
     int64_t samples;     /* of the first training set; 0: not known from its file or data.n_train */
 } tg_train_memory;
 
@@ -333,7 +331,5 @@ TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train
 /* Real numbers in the network, a complex one counting as two. */
 TG_API int64_t tg_trainer_parameters(const tg_trainer *trainer);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

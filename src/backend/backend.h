@@ -99,6 +99,9 @@ typedef struct tg_bitmap {
 static inline int64_t tg_bitmap_words(int64_t n) {
     return (n + 63) / 64;
 }
+static inline bool tg_bitmap_has(const tg_bitmap *bitmap, int64_t i) {
+    return bitmap->words[i / 64] >> (i % 64) & 1;
+}
 static inline int64_t tg_bitmap_ranks(int64_t n) {
     return (n + 511) / 512;
 }

@@ -37,10 +37,11 @@ typedef struct tg_neighbours {
 
 enum { TG_NEIGHBOURS_MAX = INT32_MAX - 1 }; /* points or queries */
 
-/* Bytes of the arrays, and their layout in a block of that size anywhere. */
+/* Bytes of the arrays, and their layout in a block of that size anywhere, which returns them, too.
+ */
 size_t tg_neighbours_bytes(int64_t points, int64_t queries);
-void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
-                         tg_neighbours *out);
+size_t tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
+                           tg_neighbours *out);
 
 /* The following is for arrays on the host; backends have slots for it (backend.h).
  *

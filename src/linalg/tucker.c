@@ -16,12 +16,46 @@ static const size_t default_chunk = (size_t)1 << 30;
 
 /* ---- unfoldings ---- */
 
-tg_unfolding tg_unfolding_of(int ndim, const int64_t *size, int mode) {
-    tg_unfolding u = {1, size[mode], 1};
+/* The unfolding of one mode of a tensor: a matrix of dim rows stored as (left, dim, right).
+ *
+ * It has no more singular values than its short side. A tall one, of a mode that is longer than all
+ * others together, is decomposed by the Gram matrix of its columns, which never takes more room
+ * than the tensor. The columns of a mode in the middle are not contiguous: they are gathered first,
+ * as a matrix (1, dim, columns). */
+typedef struct unfolding {
+    int64_t left, dim, right;
+} unfolding;
+
+static unfolding unfold(int ndim, const int64_t *size, int mode) {
+    unfolding u = {1, size[mode], 1};
     for (int d = 0; d < ndim; d++) {
         *(d < mode ? &u.left : &u.right) *= d == mode ? 1 : size[d];
     }
     return u;
+}
+
+static int64_t columns_of(unfolding u) {
+    return u.left * u.right;
+}
+
+static bool is_tall(unfolding u) {
+    return u.dim > columns_of(u);
+}
+
+static int64_t short_side(unfolding u) {
+    return is_tall(u) ? columns_of(u) : u.dim;
+}
+
+int64_t tg_tucker_short_side(const tg_tucker_plan *plan, int mode) {
+    return short_side(unfold(plan->ndim, plan->dim, mode));
+}
+
+static bool is_scattered(unfolding u) {
+    return is_tall(u) && u.left > 1 && u.right > 1;
+}
+
+static unfolding gathered(unfolding u) {
+    return is_scattered(u) ? (unfolding){1, u.dim, columns_of(u)} : u;
 }
 
 /* The arrays of gathering. */
@@ -31,15 +65,11 @@ typedef struct gathering {
     void *identity; /* (right, right) */
 } gathering;
 
-static bool is_gathered(tg_unfolding u) {
-    return tg_unfolding_gathered(u).left == u.left;
-}
-
-static gathering lay_out_gathering(tg_dtype dtype, tg_unfolding u, tg_scratch *scratch) {
+static gathering lay_out_gathering(tg_dtype dtype, unfolding u, tg_scratch *scratch) {
     const size_t size = tg_dtype_size(dtype);
-    const size_t whole = (size_t)(u.dim * tg_unfolding_columns(u)) * size;
+    const size_t whole = (size_t)(u.dim * columns_of(u)) * size;
     gathering p = {0};
-    if (!is_gathered(u)) {
+    if (is_scattered(u)) {
         p.matrix = tg_scratch_take(scratch, whole);
         p.dense = tg_scratch_take(scratch, whole);
         p.identity = tg_scratch_take(scratch, (size_t)(u.right * u.right) * size);
@@ -47,7 +77,8 @@ static gathering lay_out_gathering(tg_dtype dtype, tg_unfolding u, tg_scratch *s
     return p;
 }
 
-size_t tg_unfolding_scratch(tg_dtype dtype, tg_unfolding u) {
+/* Bytes of scratch for gather; 0 if there is nothing to gather. */
+static size_t gather_scratch(tg_dtype dtype, unfolding u) {
     tg_scratch scratch = {0};
     (void)lay_out_gathering(dtype, u, &scratch);
     return scratch.used;
@@ -63,11 +94,13 @@ tg_status tg_fill_identity(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t
     return TG_OK;
 }
 
-tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, const void **x,
-                              tg_storage *store, const tg_bitmap **mask, void *scratch) {
+/* Gathers a scattered unfolding in the scratch: *u, *x, *store and *mask (which may be NULL) then
+ * describe the matrix; all others stay as they are. */
+static tg_status gather(tg_backend *be, tg_dtype dtype, unfolding *u, const void **x,
+                        tg_storage *store, const tg_bitmap **mask, void *scratch) {
     const tg_backend_ops *ops = be->ops;
-    const int64_t columns = tg_unfolding_columns(*u), numel = u->dim * columns;
-    if (is_gathered(*u)) {
+    const int64_t columns = columns_of(*u), numel = u->dim * columns;
+    if (!is_scattered(*u)) {
         return TG_OK;
     }
     const gathering p = lay_out_gathering(dtype, *u, &(tg_scratch){.block = scratch});
@@ -77,23 +110,25 @@ tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, c
         *x = p.dense;
     }
     TG_CALL(tg_fill_identity(be, dtype, u->right, u->right, p.identity));
-    tg_gemm gather = tg_whole_product(dtype, TG_OP_N, TG_OP_N, u->dim, u->right, u->right, *x,
-                                      p.identity, p.matrix);
-    gather.stride_a = u->dim * u->right;
-    gather.ldc = columns;
-    gather.stride_c = u->right;
-    gather.batch = u->left;
-    TG_CALL(ops->gemm(be, &gather));
-    *u = tg_unfolding_gathered(*u);
+    tg_gemm product = tg_whole_product(dtype, TG_OP_N, TG_OP_N, u->dim, u->right, u->right, *x,
+                                       p.identity, p.matrix);
+    product.stride_a = u->dim * u->right;
+    product.ldc = columns;
+    product.stride_c = u->right;
+    product.batch = u->left;
+    TG_CALL(ops->gemm(be, &product));
+    *u = gathered(*u);
     *x = p.matrix;
     *store = TG_STORE_FULL;
     *mask = NULL;
     return TG_OK;
 }
 
-tg_status tg_unfolding_gram(tg_backend *be, tg_dtype dtype, tg_unfolding u, const void *x,
-                            const tg_bitmap *mask, void *gram) {
-    if (!tg_unfolding_is_tall(u)) {
+/* gram (short side, short side) in f64 or c128 of a gathered unfolding; entries of mask (may be
+ * NULL) count as 0. x has the dtype as stored. */
+static tg_status gram_of(tg_backend *be, tg_dtype dtype, unfolding u, const void *x,
+                         const tg_bitmap *mask, void *gram) {
+    if (!is_tall(u)) {
         return be->ops->gram(be, dtype, u.left, u.dim, u.right, x, mask, gram);
     }
     return u.left == 1 ? be->ops->gram(be, dtype, u.dim, u.right, 1, x, mask, gram)
@@ -130,9 +165,9 @@ typedef struct decomposition {
     const void *whole;      /* the tensor itself, the only one that may be 16-bit */
 } decomposition;
 
-/* A mode whose Gram matrix would be larger than the tensor is decomposed by its short side. */
-static bool is_tall(const tg_tucker_plan *plan, int mode) {
-    return tg_unfolding_is_tall(tg_unfolding_of(plan->ndim, plan->dim, mode));
+/* Whether a mode is decomposed by its short side, at every depth of the tree. */
+static bool is_tall_mode(const tg_tucker_plan *plan, int mode) {
+    return is_tall(unfold(plan->ndim, plan->dim, mode));
 }
 
 /* Sketch width of mode j for finding mode k: together the widths exceed the rank wanted. */
@@ -165,12 +200,12 @@ static tg_multimode sketching(const decomposition *dc, int k) {
 }
 
 /* The product of a gathered tall unfolding and the leading `found` vectors of its short side. */
-static tg_multimode tall_product(const decomposition *dc, tg_unfolding u, int64_t found,
+static tg_multimode tall_product(const decomposition *dc, unfolding u, int64_t found,
                                  const void *short_factor) {
     const int side = u.left == 1; /* the columns' mode */
     tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = 2};
     modes.dim[1 - side] = modes.rank[1 - side] = u.dim;
-    modes.dim[side] = tg_unfolding_columns(u);
+    modes.dim[side] = columns_of(u);
     modes.rank[side] = found;
     modes.factor[side] = short_factor;
     return modes;
@@ -219,21 +254,21 @@ static void measure_call(const decomposition *dc, tg_scratch_call call, int64_t 
 }
 
 /* Room for the vectors of mode k from an unfolding at a depth. */
-static void measure_vectors(const decomposition *dc, tg_unfolding u, int k, int depth) {
+static void measure_vectors(const decomposition *dc, unfolding u, int k, int depth) {
     const tg_tucker_plan *plan = dc->plan;
     const size_t number = tg_dtype_size(plan->dtype), wide = tg_dtype_size(dc->wide);
     extent *ext = dc->measured;
-    const int64_t side = is_tall(plan, k) ? tg_unfolding_columns(u) : u.dim;
+    const int64_t side = is_tall_mode(plan, k) ? columns_of(u) : u.dim;
     grow(&ext->gram, (size_t)(side * side) * wide);
     grow(&ext->eigenvalues, (size_t)side * sizeof(double));
     measure_call(dc, TG_SCRATCH_EIGH, 0, side);
-    if (is_tall(plan, k)) {
+    if (is_tall_mode(plan, k)) {
         const int64_t rank = plan->rank[k];
         grow(&ext->gram, (size_t)(u.dim * rank) * wide);
         grow(&ext->tall, (size_t)((2 * u.dim + side) * rank) * number);
-        grow(&ext->gathered, tg_unfolding_scratch(plan->dtype, u));
+        grow(&ext->gathered, gather_scratch(plan->dtype, u));
         measure_call(dc, TG_SCRATCH_QR, u.dim, rank);
-        u = tg_unfolding_gathered(u);
+        u = gathered(u);
         const tg_multimode modes = tall_product(dc, u, tg_min(rank, side), dc->working[k]);
         measure_product(dc, &modes, depth);
     }
@@ -306,18 +341,18 @@ static tg_status keep_leading(const decomposition *dc, int64_t rows, int64_t col
  * QR in f64 makes them orthonormal to the last bit and completes them where the rank exceeds the
  * short side. */
 static tg_status leading_vectors_tall(const decomposition *dc, const void *x, const tg_bitmap *mask,
-                                      tg_unfolding u, int k, int depth) {
+                                      unfolding u, int k, int depth) {
     const tg_backend_ops *ops = dc->be->ops;
     const tg_tucker_plan *plan = dc->plan;
-    const int64_t rows = u.dim, side = tg_unfolding_columns(u);
+    const int64_t rows = u.dim, side = columns_of(u);
     const int64_t rank = plan->rank[k], found = tg_min(rank, side);
     const size_t size = tg_dtype_size(plan->dtype);
     char *product_out = dc->tall;                                /* (rows, found) or transposed */
     char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
     char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, found) */
     tg_storage store = storage_of(dc, x);
-    TG_CALL(tg_unfolding_gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
-    TG_CALL(tg_unfolding_gram(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
+    TG_CALL(gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
+    TG_CALL(gram_of(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
     TG_CALL(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
     TG_CALL(
         ops->leading_columns(dc->be, plan->dtype, side, side, found, dc->gram, NULL, short_factor));
@@ -339,12 +374,12 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
 static tg_status leading_vectors(const decomposition *dc, const void *x, const tg_bitmap *mask,
                                  const int64_t *size, int k, int depth) {
     const tg_tucker_plan *plan = dc->plan;
-    const tg_unfolding u = tg_unfolding_of(plan->ndim, size, k);
+    const unfolding u = unfold(plan->ndim, size, k);
     if (dc->measured) {
         measure_vectors(dc, u, k, depth);
         return TG_OK;
     }
-    if (is_tall(plan, k)) {
+    if (is_tall_mode(plan, k)) {
         return leading_vectors_tall(dc, x, mask, u, k, depth);
     }
     /* The whole Gram matrix, even where a sweep has left fewer columns than rows. */
@@ -388,7 +423,7 @@ static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng
         if (!plan->is_active[k]) {
             continue;
         }
-        if (plan->init == TG_INIT_ST_HOSVD && k > 0 && !is_tall(plan, k)) {
+        if (plan->init == TG_INIT_ST_HOSVD && k > 0 && !is_tall_mode(plan, k)) {
             const tg_multimode modes = contraction(dc, plan->dim, 0, k);
             TG_CALL(make_level(dc, 0, &modes, x, dc->mask));
             TG_CALL(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
@@ -527,9 +562,9 @@ static spectrum_pieces lay_out_spectrum(const tg_tucker_plan *plan, tg_scratch *
     const size_t wide = tg_dtype_size(tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64);
     size_t side = 1, gathered = 0;
     for (int k = 0; k < plan->ndim; k++) {
-        const tg_unfolding u = tg_unfolding_of(plan->ndim, plan->dim, k);
-        grow(&side, (size_t)tg_unfolding_short_side(u));
-        grow(&gathered, tg_unfolding_scratch(plan->dtype, u));
+        const unfolding u = unfold(plan->ndim, plan->dim, k);
+        grow(&side, (size_t)short_side(u));
+        grow(&gathered, gather_scratch(plan->dtype, u));
     }
     spectrum_pieces p;
     p.gram = tg_scratch_take(scratch, side * side * wide);
@@ -549,13 +584,13 @@ tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const v
     const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
     const spectrum_pieces p = lay_out_spectrum(plan, &(tg_scratch){.block = scratch});
     for (int k = 0; k < plan->ndim; k++) {
-        tg_unfolding u = tg_unfolding_of(plan->ndim, plan->dim, k);
-        const int64_t side = tg_unfolding_short_side(u);
+        unfolding u = unfold(plan->ndim, plan->dim, k);
+        const int64_t side = short_side(u);
         const void *now = x;
         const tg_bitmap *now_mask = mask;
         tg_storage store = plan->store;
-        TG_CALL(tg_unfolding_gather(be, plan->dtype, &u, &now, &store, &now_mask, p.gathered));
-        TG_CALL(tg_unfolding_gram(be, tg_stored(plan->dtype, store), u, now, now_mask, p.gram));
+        TG_CALL(gather(be, plan->dtype, &u, &now, &store, &now_mask, p.gathered));
+        TG_CALL(gram_of(be, tg_stored(plan->dtype, store), u, now, now_mask, p.gram));
         TG_CALL(be->ops->eigh(be, wide, side, p.gram, p.eigenvalues));
         TG_CALL(be->ops->download(be, values, p.eigenvalues, (size_t)side * sizeof(double)));
         memset(values + side, 0, (size_t)(plan->dim[k] - side) * sizeof(double));

@@ -293,7 +293,6 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                        slot->name);
     }
     TG_CALL(tg_slot_check_alone(optim, slot));
-    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);

@@ -38,12 +38,8 @@ typedef struct tg_in_flight {
     tg_late_result seen; /* the guards of the round that was sent; pending until it is counted */
     tg_rates *rates;     /* (slots) on the backend, read by the updates of a planned round */
     tg_rates *chosen;    /* (slots) on the host, pinned: the source of `rates` */
-    int *order;          /* (slots) parameters with an update under way, in order */
-    int count;
-    int *planned; /* (slots) the same of the last planned round */
-    int planned_count;
-    bool is_open;    /* a round is under way: its guards were cleared */
-    bool is_planned; /* its updates read `rates` */
+    bool is_open;        /* a round is under way: its guards were cleared */
+    bool is_planned;     /* its updates read `rates` */
 } tg_in_flight;
 
 TG_NODISCARD tg_status tg_in_flight_create(struct tg_optim *optim);

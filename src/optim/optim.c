@@ -436,10 +436,8 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
     if (p->low_rank) {
         out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
     }
-    for (int b = 0; b < p->branches; b++) {
-        out.bytes += tg_branch_factor_bytes(&p->branch[b]) + tg_branch_index_bytes(&p->branch[b]);
-    }
-    out.bytes += tg_moments_bytes(&slot->moments);
+    const tg_projector_bytes bytes = tg_projector_get_bytes(p);
+    out.bytes = bytes.factors + bytes.indices + tg_moments_bytes(&slot->moments);
     return out;
 }
 

@@ -37,8 +37,7 @@ size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
 
-/* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
-size_t tg_moment_bytes(const tg_moments *moments, int i);
+/* Bytes of the scales of tensor i of planned moments; 0: the codec has none. */
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
 
 /* Allocates planned moments and sets them to zero. */
@@ -90,6 +89,7 @@ typedef struct tg_slot {
     double squares;     /* of a sum that not every rank has */
     bool is_guarded;    /* its guard is in use in this round */
     bool is_in_flight;  /* its update is queued, its outcome unknown */
+    bool is_planned;    /* .. as it was in the last planned round */
     void *weight;       /* bound for the sink, or NULL */
 } tg_slot;
 
@@ -175,8 +175,8 @@ tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim);
 void tg_optim_clip_begin(tg_optim *optim);
 tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
 TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
-/* In one pass, when gradients are accumulated: the norm is that of the accumulated values, i.e. of
- * what the projections keep. Call between the last accumulate and the first apply. */
+/* In one pass, when gradients are accumulated: the norm of the accumulated values, those that the
+ * projections keep. Call between the last accumulate and the first apply. */
 TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm);
 
 /* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
@@ -213,7 +213,7 @@ typedef struct tg_lr_schedule_config {
     int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
 } tg_lr_schedule_config;
 
-/* State of a schedule: plain data, to be saved as it is. */
+/* State of a schedule: plain data that is saved unchanged. */
 typedef struct tg_lr_schedule {
     tg_lr_schedule_config config;
     int64_t epoch;  /* epochs finished */
@@ -272,9 +272,12 @@ typedef struct tg_state_part {
     void *memory;
     tg_dtype dtype;
     tg_shape shape;
-    int state; /* number of the moment .. */
-    bool is_scale;
 } tg_state_part;
+
+/* The arrays of moment i if it has this many reals: its values, and its scales, which may be none.
+ */
+TG_NODISCARD tg_status tg_state_describe_moment(const tg_optim *optim, const tg_slot *slot, int i,
+                                                int64_t reals, tg_state_part out[2]);
 
 /* The arrays of a parameter's moments; of a dense block those of the whole tensor, without memory.
  */

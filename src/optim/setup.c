@@ -17,8 +17,12 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
     }
     const bool has_dim = block->dim >= 0 && block->dim < param->shape.ndim;
     const int64_t rows = has_dim ? param->shape.dim[block->dim] : 0;
-    if (!has_dim || block->first < 0 || block->whole - rows < block->first || setup->parts < 2 ||
-        !setup->accumulates) {
+    const bool fits =
+        has_dim && block->whole >= rows && block->first >= 0 && block->first <= block->whole - rows;
+    tg_shape whole = param->shape;
+    whole.dim[fits ? block->dim : 0] = fits ? block->whole : 0;
+    const int64_t numel = tg_shape_numel(&whole), most = INT64_MAX / 16; /* bytes of an entry */
+    if (!fits || numel < 0 || numel > most || setup->parts < 2 || !setup->accumulates) {
         return tg_fail(
             ctx, TG_E_ARGUMENT,
             "optimizer: %s is the block of rows %lld .. %lld of %lld of dimension %d, of "
@@ -27,7 +31,6 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
             (long long)block->whole, block->dim, setup->parts,
             setup->accumulates ? "" : ", and must accumulate");
     }
-    const tg_shape whole = tg_whole_shape(setup, param);
     if (block->dim < 2 && tg_is_dense_block(setup, param) &&
         tg_rule_of(&setup->groups[param->group], &whole)->step_whole) {
         return tg_fail(ctx, TG_E_UNSUPPORTED,

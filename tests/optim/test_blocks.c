@@ -791,7 +791,9 @@ TEST(blocks_that_do_not_fit_are_refused) {
                                   {.dim = -1, .whole = 6},
                                   {.dim = 2, .whole = 6, .first = 4},
                                   {.dim = 2, .whole = 6, .first = -1},
-                                  {.dim = 2, .whole = 2}};
+                                  {.dim = 2, .whole = 2},
+                                  {.dim = 2, .whole = INT64_MIN},
+                                  {.dim = 2, .whole = INT64_MAX}};
     tg_optim_setup setup = {.size = sizeof setup,
                             .groups = &group,
                             .group_count = 1,
