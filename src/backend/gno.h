@@ -111,8 +111,6 @@ typedef struct tg_gno {
 
 /* e(p) of the coordinates p (dim), `embedded` numbers. */
 void tg_gno_embed(const tg_gno_config *config, const double *p, double *out);
-/* w of a neighbour at this squared distance: 1 without a weighting function. */
-double tg_gno_weight(const tg_gno_config *config, double distance2);
 /* s_i. */
 double tg_gno_scale(const tg_gno *op, int64_t query);
 

@@ -119,10 +119,14 @@ tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradient
     return copy_span(optim, &s);
 }
 
-void tg_sum_end(tg_optim *optim, tg_slot *slot) {
+void tg_sum_release_dense(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
     optim->be->ops->release(optim->be, slot->whole_sum);
     slot->dense_sum = slot->whole_sum = NULL;
+}
+
+void tg_sum_end(tg_optim *optim, tg_slot *slot) {
+    tg_sum_release_dense(optim, slot);
     slot->is_summing = slot->is_handed_out = false;
     slot->nonfinite = 0;
 }

@@ -68,8 +68,12 @@ static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
 #define FIELD(path)                      offsetof(tg_optim_config, path)
 #define FIRST(path)                      offsetof(tg_optim_config, projector.first.path)
 #define SECOND(path)                     offsetof(tg_optim_config, projector.second.path)
+#define ROW(key, type, offset, help)                                                               \
+    { key, TG_SETTING_##type, offset, NULL, 1, 0, help }
+#define ROW_CHOICE(key, offset, choices, help)                                                     \
+    { key, TG_SETTING_ENUM, offset, choices, 1, 0, help }
 
-/* The matrix-only keys and svd_type are shared by both branches and copied over in set_shared. */
+/* Settings of decompositions are those of both branches (share_with_second). */
 static const tg_setting table[] = {
     OPT(DOUBLE, learning_rate, 0, 1e6, "learning rate at the start"),
     OPT_CHOICE(rule, tg_rule_choices,
@@ -82,50 +86,42 @@ static const tg_setting table[] = {
                "second moment (Lion: sign) of a complex entry: one by its modulus, or two"),
     OPT_CHOICE(state_precision, tg_state_choices,
                "storage of moments: f32, bf16, one byte, or f16"),
-    OPT_CHOICE(state_rounding, rounding_choices, "how moments in less than f32 are rounded"),
-    {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
-     "compress the gradients of spectral weights"},
-    {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
-     "first branch alone, second on its residual, or side by side"},
-    {"proj_type", TG_SETTING_ENUM, FIRST(type), tg_branch_choices, 1, 0,
-     "first branch of the compression"},
-    {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0,
-     "low rank: a fraction, an integer or a list"},
-    {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0,
-     "sparse: share of the entries that is kept, in (0, 1]"},
-    {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0,
-     "sparse: how entries are chosen"},
-    {"scale", TG_SETTING_DOUBLE, FIRST(scale), NULL, 1, 0,
-     "factor of the first branch in the expanded update"},
-    {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0,
-     "sparse: multiply also by sqrt(entries / kept)"},
-    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), tg_branch_choices, 1, 0,
-     "second branch of the compression"},
-    {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0,
-     "as rank, for the second branch"},
-    {"second_sparse_ratio", TG_SETTING_DOUBLE, SECOND(sparse_ratio), NULL, 1, 0,
-     "as sparse_ratio, for the second branch"},
-    {"second_sparse_type", TG_SETTING_ENUM, SECOND(sparse_type), sparse_choices, 1, 0,
-     "as sparse_type, for the second branch"},
-    {"second_scale", TG_SETTING_DOUBLE, SECOND(scale), NULL, 1, 0,
-     "as scale, for the second branch"},
-    {"second_scale_by_mask_ratio", TG_SETTING_BOOL, SECOND(scale_by_mask_ratio), NULL, 1, 0,
-     "as scale_by_mask_ratio, for the second branch"},
-    {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
-     "weight of the sparse branch in the update"},
+    OPT_CHOICE(state_rounding, rounding_choices, "rounding of moments to less than f32"),
+    ROW("tensorgrad", BOOL, FIELD(is_projected), "compress the gradients of spectral weights"),
+    ROW_CHOICE("optimizer_type", FIELD(projector.scheme), type_choices,
+               "first branch alone, second on its residual, or side by side"),
+    ROW_CHOICE("proj_type", FIRST(type), tg_branch_choices, "first branch of the compression"),
+    ROW("rank", LIST_DOUBLE, FIRST(rank), "low rank: a fraction, an integer or a list"),
+    ROW("sparse_ratio", DOUBLE, FIRST(sparse_ratio),
+        "sparse: share of the entries that is kept, in (0, 1]"),
+    ROW_CHOICE("sparse_type", FIRST(sparse_type), sparse_choices, "sparse: how entries are chosen"),
+    ROW("scale", DOUBLE, FIRST(scale), "factor of the first branch in the expanded update"),
+    ROW("scale_by_mask_ratio", BOOL, FIRST(scale_by_mask_ratio),
+        "sparse: multiply also by sqrt(entries / kept)"),
+    ROW_CHOICE("second_proj_type", SECOND(type), tg_branch_choices,
+               "second branch of the compression"),
+    ROW("second_rank", LIST_DOUBLE, SECOND(rank), "as rank, for the second branch"),
+    ROW("second_sparse_ratio", DOUBLE, SECOND(sparse_ratio),
+        "as sparse_ratio, for the second branch"),
+    ROW_CHOICE("second_sparse_type", SECOND(sparse_type), sparse_choices,
+               "as sparse_type, for the second branch"),
+    ROW("second_scale", DOUBLE, SECOND(scale), "as scale, for the second branch"),
+    ROW("second_scale_by_mask_ratio", BOOL, SECOND(scale_by_mask_ratio),
+        "as scale_by_mask_ratio, for the second branch"),
+    ROW("tensorgrad_sum_lambda_sparse", DOUBLE, FIELD(projector.lambda_sparse),
+        "weight of the sparse branch in the update"),
     OPT(BOOL, match_rms, 0, 1, "scale updates to the RMS that they have in AdamW of torch"),
-    {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
-     "cold start of a Tucker decomposition: Gram matrices or sketches"},
-    {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
-     "cold start: all modes of the tensor, or one after the other"},
+    ROW_CHOICE("svd_type", FIRST(svd_type), svd_choices,
+               "cold start of a Tucker decomposition: Gram matrices or sketches"),
+    ROW_CHOICE("tucker_init", FIRST(tucker_init), init_choices,
+               "cold start: all modes of the tensor, or one after the other"),
     {"n_iter_max_tucker", TG_SETTING_INT, FIRST(n_iter_max_tucker), NULL, 0, 1e6,
      "sweeps of a refresh"},
-    {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0,
-     "a refresh starts from the factors before"},
+    ROW("tucker_warm_restart", BOOL, FIRST(tucker_warm_restart),
+        "a refresh starts from the factors before"),
     {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1,
      "GaLore: leading modes that become the rows"},
-    {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
-     "GaLore: side of the projection"},
+    ROW_CHOICE("galore_2d_proj_type", FIRST(side), side_choices, "GaLore: side of the projection"),
     OPT(BYTES, memory_budget, 0, 1e18,
         "bytes of compressed state, or a share up to 1, that set the rank; 0: off"),
     OPT(INT64, min_entries, 0, 1e15, "parameters with up to this many entries stay dense"),
@@ -136,10 +132,6 @@ static const tg_setting table[] = {
     OPT_CHOICE(moments_on_refresh, moments_choices, "effect of a refresh on the moments"),
     OPT_CHOICE(nonfinite, nonfinite_choices, "effect of a gradient with NaN or Inf"),
 };
-
-#undef FIELD
-#undef FIRST
-#undef SECOND
 
 enum { ROWS = sizeof table / sizeof table[0] };
 

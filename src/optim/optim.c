@@ -382,8 +382,7 @@ void tg_optim_destroy(tg_optim **optim) {
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
-        o->be->ops->release(o->be, slot->dense_sum);
-        o->be->ops->release(o->be, slot->whole_sum);
+        tg_sum_release_dense(o, slot);
         o->be->ops->release(o->be, slot->is_bucketed ? NULL : slot->sum);
         tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);

@@ -162,6 +162,9 @@ static inline bool tg_slot_is_dense_block(const tg_slot *slot) {
 void tg_bucket_plan(tg_optim *optim);
 TG_NODISCARD tg_status tg_bucket_allocate(tg_optim *optim);
 
+/* Frees the dense sums of a step that refreshes. */
+void tg_sum_release_dense(tg_optim *optim, tg_slot *slot);
+
 /* One update from a handed-over gradient; gradient->param is the number of the parameter. */
 TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
                                               const tg_tensor *weight);

@@ -175,9 +175,7 @@ bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
 
 /* From now on the sum is the compressed one. */
 static void drop_dense(tg_optim *optim, tg_slot *slot) {
-    optim->be->ops->release(optim->be, slot->dense_sum);
-    optim->be->ops->release(optim->be, slot->whole_sum);
-    slot->dense_sum = slot->whole_sum = NULL;
+    tg_sum_release_dense(optim, slot);
     slot->nonfinite = 0;
     slot->is_handed_out = true; /* its present values decide, not the local gradients */
 }

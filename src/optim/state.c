@@ -148,12 +148,6 @@ static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, tg_state
 
 /* ---- saving ---- */
 
-/* How large arrays enter the archive. */
-typedef struct saving {
-    bool is_viewed;      /* as views, if they are on the host */
-    tg_staging *staging; /* NULL: copies allocate memory */
-} saving;
-
 tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char *name,
                                 tg_dtype dtype, int64_t count, const void *numbers) {
     const tg_shape shape = tg_shape_of(1, &count);
@@ -164,8 +158,8 @@ tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char
 }
 
 /* An array on the backend; on the host it can be a view. */
-static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p,
-                           saving how) {
+static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p, bool views,
+                           tg_staging *staging) {
     const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
     tg_tensor copy;
     if (!p->memory) { /* on other ranks */
@@ -176,14 +170,15 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
                                   "trainer saves it",
                                   p->name);
     }
-    if (how.is_viewed && array.place == TG_HOST) {
+    if (views && array.place == TG_HOST) {
         return tg_archive_add_view(archive, p->name, &array);
     }
-    TG_CALL(tg_backend_download(optim->be, &array, how.staging, &copy));
+    TG_CALL(tg_backend_download(optim->be, &array, staging, &copy));
     return tg_archive_take(archive, p->name, &copy);
 }
 
-static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
+static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, bool views,
+                           tg_staging *staging) {
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
@@ -196,12 +191,13 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
     TG_CALL(tg_state_save_numbers(optim->ctx, archive, name, TG_I64, COUNTERS, counters));
     TG_CALL(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_CALL(save_part(optim, archive, &parts[i], how));
+        TG_CALL(save_part(optim, archive, &parts[i], views, staging));
     }
     return TG_OK;
 }
 
-static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
+/* On the host arrays enter the archive as views, if `views`; copies go to the staging buffer. */
+static tg_status save_all(tg_optim *optim, tg_archive *archive, bool views, tg_staging *staging) {
     TG_CALL(tg_optim_synchronize(optim));
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].is_summing) {
@@ -220,7 +216,7 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
                                       TG_LOSS_SCALE_NUMBERS, numbers));
     }
     for (int i = 0; i < optim->slot_count; i++) {
-        TG_CALL(save_slot(optim, &optim->slots[i], archive, how));
+        TG_CALL(save_slot(optim, &optim->slots[i], archive, views, staging));
     }
     return TG_OK;
 }
@@ -228,11 +224,11 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, archive);
-    return save_all(optim, archive, (saving){0});
+    return save_all(optim, archive, false, NULL);
 }
 
 tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *archive) {
-    return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
+    return save_all(optim, archive, true, staging);
 }
 
 /* ---- loading: first checks everything, then copies everything ---- */
