@@ -44,7 +44,7 @@ typedef struct tg_loss_config {
     int terms;   /* 1 .. TG_LOSS_MAX_TERMS */
     tg_loss_term term[TG_LOSS_MAX_TERMS];
     /* Factors of the channels in every term; none: all alike. */
-    int channels;                                /* 0, or as many as pred has */
+    int channels;                                /* 0, or those of pred */
     double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
     /* The residual of an equation, of a network's x and y alone (tg_fno_loss_backward, tg_step). */
     tg_physics physics;

@@ -1,10 +1,10 @@
 /* Tucker factors: G ~ core x_1 U_1 .. x_n U_n with orthonormal U_k.
  *
- * Start: leading left singular vectors of every unfolding, by Gram matrices in f64 and a hermitian
+ * Start: leading left singular vectors of every unfolding, by Gram matrices in f64 and a Hermitian
  * eigensolver (or by random sketches, or the previous factors); a mode longer than all others
  * together uses the Gram matrix of its short side. Then HOOI sweeps: for each mode k in order, U_k
- * = leading vectors of unfold_k(G x_{j != k} U_j^H) with the newest U_j. The products are shared
- * over a binary tree of modes, so a sweep costs two passes over G, not n. */
+ * = leading vectors of unfold_k(G x_{j != k} U_j^H) with the newest U_j. A binary tree of modes
+ * shares the products, so that a sweep takes two passes over G, not n. */
 #ifndef TG_LINALG_TUCKER_H
 #define TG_LINALG_TUCKER_H
 

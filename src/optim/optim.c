@@ -80,7 +80,7 @@ static tg_status plan_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     return TG_OK;
 }
 
-/* Whether the compact format of a group is of no use to any of its parameters. */
+/* Refuses a compact format that no parameter would use. */
 static tg_status check_state_precision(const tg_optim *optim, const tg_optim_setup *setup) {
     tg_state_form asked = TG_STATE_FULL;
     bool is_used = false;

@@ -16,8 +16,8 @@ typedef struct tg_branch tg_branch;
 /* Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
 tg_branch_config tg_branch_config_default(void);
 
-/* Scratch of steps and refreshes, shared by all projectors of an optimizer. Projectors reserve it
- * when they are created; it is allocated once, as large as the largest of them needs. */
+/* Scratch of steps and refreshes, shared by all projectors of an optimizer: reserved for each of
+ * them, then allocated once, as large as the largest. */
 typedef struct tg_workspace {
     tg_backend *be;
     size_t bytes, host_bytes;
