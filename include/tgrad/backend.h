@@ -7,9 +7,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 /* Chooses the backend of a context: "ref", "cpu", "cuda", or NULL for the best one present (cuda
  * with a device, else cpu). A context keeps the backend it has: choosing another one afterwards is
@@ -60,7 +58,5 @@ TG_API TG_NODISCARD tg_status tg_backend_synchronize(tg_context *ctx);
  * and the driver itself hold. 0 and 0 where the backend computes on the host. */
 TG_API TG_NODISCARD tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

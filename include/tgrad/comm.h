@@ -8,17 +8,15 @@
  * its standard, as Open MPI and MPICH do). Other numbers of ranks agree up to
  * rounding.
  *
- * A rank that does not come, because it died or is late, is an error on all others after `timeout`
- * seconds (of tg_comm_create_callbacks: as its functions say), with a sentence that names rank and
- * operation. After an error, further calls fail at once, and tg_comm_destroy does not wait. */
+ * A rank that died or is late is an error on all others after `timeout` seconds (with
+ * tg_comm_create_callbacks: as its functions say), with a sentence that names rank and operation.
+ * After an error, further calls fail at once, and tg_comm_destroy does not wait. */
 #ifndef TGRAD_COMM_H
 #define TGRAD_COMM_H
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_comm tg_comm;
 
@@ -38,8 +36,7 @@ static inline tg_comm_config tg_comm_config_default(void) {
 
 /* ---- life ---- */
 
-/* How this process was started, by the environment that launchers leave to it; nothing is opened.
- */
+/* How this process was started, by the environment of launchers; nothing is opened. */
 typedef struct tg_comm_launch {
     const char *launcher; /* "mpirun", "mpiexec", "srun", "torchrun", or "none" */
     int rank, ranks;      /* 0 and 1 without a launcher */
@@ -99,9 +96,9 @@ TG_API TG_NODISCARD tg_status tg_comm_open_device(tg_comm *comm, tg_comm_engine 
 /* Every rank calls it; accepts NULL. */
 TG_API void tg_comm_destroy(tg_comm **comm);
 
-/* Ends all ranks without their consent, this process included, where the transport can (MPI_Abort
- * with exit status 1); otherwise the others learn it at their next call, or by their timeout. For
- * programs that cannot go on; the library itself never calls it. */
+/* Ends all ranks at once, this process included, where the transport can (MPI_Abort with exit
+ * status 1); otherwise the others fail at their next call, or after their timeout. For programs
+ * that cannot continue; the library itself never calls it. */
 TG_API void tg_comm_abort(tg_comm *comm);
 
 /* ---- queries ---- */
@@ -168,7 +165,5 @@ TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
  * gets that of the lowest rank that failed, with its sentence and "rank N:" in front. */
 TG_API TG_NODISCARD tg_status tg_comm_agree(tg_comm *comm, tg_status status);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -11,9 +11,7 @@
 
 #include "tgrad/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_context tg_context;
 
@@ -53,12 +51,11 @@ typedef struct tg_context_config {
     tg_log_level log_level; /* messages below this level are dropped */
     /* Of a backend that computes on a device; where it does not, a device or a stream is an error
      * as soon as the backend is chosen. */
-    int device;   /* its number among those the process sees; -1: that of `stream`, or the first.
-                     The thread that calls must have it as its current one (cudaSetDevice), which
-                     choosing the backend sees to */
-    void *stream; /* a cudaStream_t of the caller, who keeps it for as long as the context; all work
-                     is queued on it. The default stream is cudaStreamLegacy (which cannot be
-                     captured as a graph). NULL: a stream of the context's own */
+    int device;   /* its number among those the process sees; -1: that of `stream`, or the first. It
+                     must be the calling thread's current device, as choosing the backend sets it */
+    void *stream; /* a cudaStream_t of the caller, which must outlive the context; all work is
+                     queued on it. The default stream is cudaStreamLegacy (which cannot be captured
+                     as a graph). NULL: the context makes one */
     tg_allocator allocator; /* alloc NULL: memory from the system and the device's driver */
 } tg_context_config;
 
@@ -69,12 +66,12 @@ static inline tg_context_config tg_context_config_default(void) {
     return config;
 }
 
-/* Makes a context; `config` NULL means the default. On failure *out is NULL, and the sentence is
- * that of no context: tg_context_error(NULL). */
+/* Makes a context; `config` NULL means the default. After a failure *out is NULL; the sentence is
+ * tg_context_error(NULL). */
 TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config, tg_context **out);
 
-/* Ends a context and sets *ctx to NULL; accepts NULL. Everything made with the context must have
- * been destroyed before; a warning in the log names anything left. */
+/* Ends a context and sets *ctx to NULL; accepts NULL. Destroy everything made with it first; a
+ * warning in the log names anything left. */
 TG_API void tg_context_destroy(tg_context **ctx);
 
 /* The sentence of the last failure, "" if none; valid until the next failing call on this context.
@@ -120,7 +117,5 @@ TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);
 /* Resets the peaks to the current bytes. */
 TG_API void tg_context_memory_reset_peak(tg_context *ctx);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -16,9 +16,7 @@
 
 #include "tgrad/io.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_DATA_MAX_DIMS 3
 
@@ -28,10 +26,10 @@ typedef enum tg_data_side { TG_DATA_X, TG_DATA_Y } tg_data_side;
 
 #define TG_GRID_TEXT 64 /* room for the name of any grid */
 
-/* "16" if every dimension has as many points, "48x80" otherwise; returns text. */
+/* "16" if all dimensions are equal, "48x80" otherwise; returns text. */
 TG_API const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]);
-/* Reads "16", "48x80", "[48, 80]" or "48,80"; returns how many sizes there are (one stands for
- * every dimension), 0 if the text names no grid. */
+/* Reads "16", "48x80", "[48, 80]" or "48,80"; returns the number of sizes (one is for every
+ * dimension), 0 if the text names no grid. */
 TG_API int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]);
 
 /* ---- Dataset: samples in files, cached in memory or streamed; or in arrays of the caller. ---- */
@@ -58,7 +56,7 @@ TG_API const char *tg_layout_name(tg_layout_kind kind); /* "auto", "pairs", .. *
 
 typedef struct tg_dataset_config {
     size_t size;                    /* of the struct, see status.h */
-    int n_dim;                      /* dimensions of the grid, 1 to 3; 0: as the shapes look */
+    int n_dim;                      /* dimensions of the grid, 1 to 3; 0: from the shapes */
     const char *x_name;             /* of the array in an HDF5 or safetensors file; "x" */
     const char *y_name;             /* "y" */
     int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension after taking every s-th one; 0: as in
@@ -127,8 +125,8 @@ TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path,
 TG_API void tg_dataset_close(tg_dataset **dataset);
 
 /* The same on arrays of the caller, host tensors of any dtype, laid out as above. They are
- * borrowed: their memory must outlive the dataset, and what stands there when samples are read is
- * handed out, so that a solver may go on writing new samples into it. `y` NULL: x alone. `config`
+ * borrowed: their memory must outlive the dataset, and is read when samples are, so that a solver
+ * may keep writing new samples into it. `y` NULL: x alone. `config`
  * NULL: x and y are (samples, channels, grid..); its names and cache_bytes do not matter. */
 TG_API TG_NODISCARD tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x,
                                               const tg_tensor *y, const tg_dataset_config *config,
@@ -217,8 +215,8 @@ TG_API TG_NODISCARD tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, 
 
 /* ---- Energy spectra ---- */
 
-/* How many wave numbers 0, 1, .. every direction of a grid (n_dim sizes) has: half of the shortest
- * side, and one; 0 if it is no grid of 1 to 3 dimensions. */
+/* Number of wave numbers 0, 1, .. in every direction of a grid (n_dim sizes): half of the shortest
+ * side, plus one; 0 if it is no grid of 1 to 3 dimensions. */
 TG_API int64_t tg_energy_wavenumbers(int n_dim, const int64_t *grid);
 
 /* energy[k], k < count, of fields (samples, channels, grid..) on the host, of any dtype: the sum
@@ -228,7 +226,5 @@ TG_API int64_t tg_energy_wavenumbers(int n_dim, const int64_t *grid);
 TG_API TG_NODISCARD tg_status tg_energy_spectrum(tg_context *ctx, const tg_tensor *fields,
                                                  int64_t count, double *energy);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

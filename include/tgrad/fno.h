@@ -7,8 +7,8 @@
  *     tg_fno_forward(fno, &x, &y);                 after that
  *     tg_fno_backward(fno, &dy, &sink);            gradients leave one parameter at a time
  *
- * The same weights serve every grid. tg_fno_plan() computes the bytes of each category
- * before anything is allocated; the ledger then counts the same. */
+ * The same weights serve every grid. tg_fno_plan() computes the bytes of each category in advance;
+ * the ledger then counts the same. */
 #ifndef TGRAD_FNO_H
 #define TGRAD_FNO_H
 
@@ -17,9 +17,7 @@
 #include "tgrad/io.h"
 #include "tgrad/loss.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_FNO_MAX_DIMS    3
 #define TG_UNO_MAX_LAYERS  8
@@ -82,7 +80,7 @@ typedef enum tg_checkpoint {
 /* Settings; the names are the keys of a configuration (section fno). */
 typedef struct tg_fno_config {
     size_t size;                      /* of the struct, see status.h */
-    int n_dim;                        /* dimensions of the data: how many n_modes there are */
+    int n_dim;                        /* dimensions of the data, and numbers in n_modes */
     int64_t n_modes[TG_FNO_MAX_DIMS]; /* kept frequencies per dimension, outermost first */
     int64_t in_channels;              /* of the data, without coordinates */
     int64_t out_channels;
@@ -181,8 +179,7 @@ typedef struct tg_fno tg_fno;
 /* Weights initialised from the seed; the context's backend does the arithmetic. */
 TG_API TG_NODISCARD tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config,
                                             uint64_t seed, tg_fno **out);
-/* A network without weights, to list its parameters before there is memory for them; it cannot be
- * prepared, loaded or saved. */
+/* A network without weights, to list its parameters; it cannot be prepared, loaded or saved. */
 TG_API TG_NODISCARD tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config,
                                              tg_fno **out);
 TG_API void tg_fno_destroy(tg_fno **fno);
@@ -206,42 +203,42 @@ TG_API int tg_fno_param_count(const tg_fno *fno);
 /* The parameter number `index`, 0-based: the `param` of its gradients. All zero beyond the last. */
 TG_API tg_fno_param tg_fno_get_param(const tg_fno *fno, int index);
 
-/* Weights that are NaN or infinite (a complex one counts once), of `total` there are. */
+/* The number of weights, `total`, and of those that are NaN or infinite; a complex one counts once.
+ */
 TG_API TG_NODISCARD tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total);
 
-/* Copies weights from and to an archive under prefix + name; "" is a prefix too. Loading needs
- * every parameter, in its shape and of any dtype that converts; on failure some weights may be
- * loaded already. Saving copies. */
+/* Copies weights from and to an archive under prefix + name; the prefix may be "". Loading needs
+ * every parameter in its shape, in any dtype that converts; after a failure some may be loaded. */
 TG_API TG_NODISCARD tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive,
                                           const char *prefix);
 TG_API TG_NODISCARD tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive,
                                           const char *prefix);
 
-/* Modes of each dimension (n_dim numbers) that are in use from now on, as incremental_n_modes: up
- * to n_modes, and less by an even number, so that every frequency keeps its weights. Drops what
- * tg_fno_prepare made. */
+/* Sets the modes of each dimension (n_dim numbers) in use, as incremental_n_modes: n_modes less an
+ * even number, so that every frequency keeps its weights. Discards the buffers of tg_fno_prepare.
+ */
 TG_API TG_NODISCARD tg_status tg_fno_set_modes(tg_fno *fno, const int64_t *modes);
 
 /* ---- Memory ---- */
 
 typedef struct tg_fno_memory {
     int64_t parameters;              /* real numbers: a complex one counts as two */
-    size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) the small
-                                        buffer gradients leave from */
+    size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) a small
+                                        buffer of gradients */
     size_t total;
     size_t transforms; /* of the workspace: buffers of the transforms, */
     size_t host;       /* of these the bytes on the host, if the backend computes elsewhere */
 } tg_fno_memory;
 
-/* The memory of tg_fno_create and tg_fno_prepare, without making a network. `shared`: of training
- * that shares its workspace (tg_step_share_workspace), which adds to the workspace only what does
- * not fit where the activations were; otherwise NULL. */
+/* The memory of tg_fno_create and tg_fno_prepare, from the settings. `shared`: a workspace shared
+ * by tg_step_share_workspace, which adds only what does not fit into the activations; or NULL. */
 TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config,
                                           int64_t batch, const int64_t *grid, bool training,
                                           const tg_shared_workspace *shared, tg_fno_memory *out);
 
-/* One phase of a training step and its memory in use. tg_fno_prepare allocates the two arenas of
- * buffers; these are the bytes of them that are still needed. */
+/* One phase of a training step, and the bytes in use of the two arenas that tg_fno_prepare
+ * allocates.
+ */
 typedef struct tg_fno_phase {
     char name[48];      /* "block 2: mixing", "loss", "back through block 2: transform", .. */
     bool is_backward;   /* after the loss */
@@ -253,30 +250,27 @@ typedef struct tg_fno_phase {
     double traffic; /* bytes that its layers read and write, with gradients that leave */
 } tg_fno_phase;
 
-/* The phases in their order, `capacity` at most; *count is how many there are. out NULL: only that.
- */
+/* The phases in order, at most `capacity` of *count; out NULL: only the count. */
 TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config,
                                             int64_t batch, const int64_t *grid, tg_fno_phase *out,
                                             int capacity, int *count);
 
-/* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes; of a GINO those
- * of the latent grid, then the numbers of points and queries), replacing those made before; nothing
- * is done if they fit already. Without `training` there is no backward, and far less memory. The
- * workspace of a loss hs<s> is allocated with the first of them. */
+/* Allocates every buffer for batches of up to `batch` samples on a grid (n_dim sizes; of a GINO
+ * those of the latent grid, then the numbers of points and queries), in place of earlier ones
+ * unless they fit. Without `training` there is no backward, and far less memory. The workspace of a
+ * loss hs<s> is allocated with the first loss. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
 
 /* ---- Places of a GINO ---- */
 
 /* Points (n, n_dim), queries (m, n_dim) and the latent grid (grid.., n_dim; NULL: i / (N - 1) along
- * each axis), f32 or f64 on the host or where the backend computes. They hold for all samples of
- * the calls that follow, until they are set again; tg_fno_prepare discards them. Allocates
- * nothing. */
+ * each axis), f32 or f64 on the host or where the backend computes, for all samples until they are
+ * set again or tg_fno_prepare discards them. Allocates nothing. */
 TG_API TG_NODISCARD tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points,
                                                 const tg_tensor *queries, const tg_tensor *latent);
 
-/* Features (b, latent_feature_channels, latent grid..) of the samples of the next forward; their
- * memory is read by it. */
+/* Features (b, latent_feature_channels, latent grid..) of the next forward, which reads them. */
 TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features);
 
 /* ---- Running ---- */
@@ -287,9 +281,9 @@ TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *
  * c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
-/* Backward pass of the last forward: dy = dL/dy, in the shape of y. Each parameter's gradient goes
- * to the sink as soon as it exists and when its weight is no longer needed, so that the sink may
- * update the weight at once (see gradient.h). A forward serves one backward. */
+/* Backward pass of the last forward: dy = dL/dy, in the shape of y. Each gradient goes to the sink
+ * as soon as its weight is no longer needed, so that the sink may update it at once (gradient.h). A
+ * forward serves one backward. */
 TG_API TG_NODISCARD tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy,
                                               const tg_grad_sink *sink);
 
@@ -299,7 +293,5 @@ TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor 
                                                    const tg_loss_config *config,
                                                    const tg_grad_sink *sink, double *loss);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

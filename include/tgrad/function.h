@@ -6,20 +6,18 @@
  *     tg_function_forward(function, &call, &x, &y);      activations hold what backward needs
  *     tg_function_backward(function, &call, &dy, &dx);   and are overwritten by it
  *
- * A function keeps no numbers between calls: one serves any number of networks of the same config,
- * and any number of forwards before their backwards, each with activations of its own. On a GPU,
- * passes of small networks whose arrays are where they were before are captured as graphs and
- * replayed: the last four of each direction, without dropout. Where the owner of the stream
- * captures a graph of its own, they become parts of it. */
+ * A function keeps no numbers between calls: it serves any number of networks of the same config,
+ * and of forwards before their backwards, each with its own activations. On a GPU, passes of small
+ * networks with arrays at the same addresses are captured as graphs and replayed: the last four of
+ * each direction, without dropout. They become parts of a graph that the owner of the stream
+ * captures. */
 #ifndef TGRAD_FUNCTION_H
 #define TGRAD_FUNCTION_H
 
 #include "tgrad/fno.h"
 #include "tgrad/gradient.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_function tg_function;
 
@@ -55,7 +53,7 @@ TG_API TG_NODISCARD tg_status tg_function_sizes(const tg_function *function, siz
 /* Whether the gradient of a parameter arises as factors. */
 TG_API bool tg_function_sends_factors(const tg_function *function, int param);
 
-/* That room in the arrays of the last backward: free, beside the factors, as long as they are. */
+/* That room in the arrays of the last backward: free as long as the factors exist. */
 TG_API tg_shared_workspace tg_function_shared(const tg_function *function);
 
 /* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), as tg_fno_forward. */
@@ -69,7 +67,5 @@ TG_API TG_NODISCARD tg_status tg_function_backward(tg_function *function,
                                                    const tg_function_call *call,
                                                    const tg_tensor *dy, tg_tensor *dx);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -3,15 +3,13 @@
  *     out_i = red over j in A(i) of kappa(e(y_j), e(x_i), ..) ..,   A(i) = {j : |x_i - y_j| <= r}
  *
  * kappa is an MLP with GELU between its layers, e embeds coordinates. Neighbours are found with
- * cell lists; messages are made in tiles and never stored, backward makes them again. */
+ * cell lists; messages are computed in tiles and never stored, backward recomputes them. */
 #ifndef TGRAD_GNO_H
 #define TGRAD_GNO_H
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_GNO_MAX_HIDDEN 7 /* hidden layers of a kernel */
 
@@ -73,7 +71,7 @@ TG_API TG_NODISCARD tg_status tg_gno_config_set(tg_context *ctx, tg_gno_config *
                                                 const char *key, const char *text);
 TG_API TG_NODISCARD tg_status tg_gno_config_check(tg_context *ctx, const tg_gno_config *config);
 
-/* Numbers that the kernel is made of, with or without values f: layer by layer the weight (out, in)
+/* Number of parameters of the kernel, with or without values f: layer by layer the weight (out, in)
  * and the bias (out). -1: the settings are no kernel. */
 TG_API int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values);
 
@@ -99,7 +97,5 @@ TG_API TG_NODISCARD tg_status tg_neighbours_find(tg_context *ctx, double radius,
                                                  const tg_tensor *x, tg_tensor *row_splits,
                                                  tg_tensor *index);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

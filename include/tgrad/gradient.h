@@ -1,18 +1,15 @@
-/* A gradient is handed over, not stored.
+/* Gradients are passed to sinks, not stored.
  *
- * The backward pass gives each parameter's gradient to a sink as soon as it exists and then reuses
- * the memory; those of spectral weights, as the factors they arise in, at its end, and on a device
- * all small ones together. The optimizer is one sink (it updates the weight at once, so that one
- * gradient is alive at a time); an accumulator, a norm for clipping or "keep them all" are others.
- */
+ * The backward pass hands each parameter's gradient to a sink as soon as it exists and then reuses
+ * the memory; those of spectral weights, as the factors in which they arise, at its end, and on a
+ * device all small ones together. The optimizer is a sink: it updates the weight at once, so that
+ * one gradient is alive at a time. Others accumulate, add up a norm for clipping, or copy. */
 #ifndef TGRAD_GRADIENT_H
 #define TGRAD_GRADIENT_H
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 /* The gradient of one parameter, g = dL/dRe + i dL/dIm. Either dense, or factored as it arises in a
  * spectral convolution, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], where x and dy are many times
@@ -36,9 +33,9 @@ typedef struct tg_grad_sink {
     tg_status (*receive_all)(void *user, int count, const tg_gradient *gradients);
 } tg_grad_sink;
 
-/* The workspace that an optimizer shares with a network (tg_step_share_workspace): at the end of a
- * backward pass, when the gradients of spectral weights are handed over, and from then on until the
- * next forward the memory of the activations is free. */
+/* The workspace that an optimizer shares with a network (tg_step_share_workspace): the memory of
+ * the activations, free from the end of a backward pass, when the gradients of spectral weights are
+ * handed over, until the next forward. */
 typedef struct tg_shared_workspace {
     size_t dense_bytes; /* for a gradient that is formed of its factors */
     size_t work_bytes;  /* for everything else */
@@ -50,7 +47,5 @@ typedef struct tg_shared_workspace {
 TG_API TG_NODISCARD tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient,
                                                const tg_tensor *out);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

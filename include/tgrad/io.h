@@ -9,9 +9,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 /* ---- The content of a file: named tensors and text metadata, in the order of insertion. ---- */
 
@@ -125,7 +123,5 @@ TG_API TG_NODISCARD tg_status tg_file_format_of_path(tg_context *ctx, const char
  * text, always terminated; returns text. */
 TG_API const char *tg_io_libraries(char *text, size_t capacity);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -7,9 +7,7 @@
 
 #include "tgrad/context.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_key_info {
     const char *section; /* "fno", "opt", "data", "distributed" */
@@ -28,7 +26,5 @@ TG_API bool tg_key_describe(int index, tg_key_info *out);
 /* The words that a key of type choice accepts, by number; NULL beyond the last. */
 TG_API const char *tg_key_choice(int key, int index);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

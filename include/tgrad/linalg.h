@@ -4,9 +4,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef enum tg_svd_type {
     TG_SVD_TRUNCATED, /* cold start from Gram matrices of every unfolding */
@@ -36,7 +34,5 @@ TG_API void tg_tucker_result_destroy(tg_tucker_result *result);
 TG_API TG_NODISCARD tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
                                              double *multilinear);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

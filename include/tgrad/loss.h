@@ -12,9 +12,7 @@
 
 #include "tgrad/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_LOSS_MAX_TERMS    4
 #define TG_LOSS_MAX_CHANNELS 8
@@ -46,7 +44,7 @@ typedef struct tg_loss_config {
     int terms;   /* 1 .. TG_LOSS_MAX_TERMS */
     tg_loss_term term[TG_LOSS_MAX_TERMS];
     /* Factors of the channels in every term; none: all alike. */
-    int channels;                                /* 0, or as many as pred has */
+    int channels;                                /* 0, or those of pred */
     double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
     /* The residual of an equation, of a network's x and y alone (tg_fno_loss_backward, tg_step). */
     tg_physics physics;
@@ -79,7 +77,5 @@ TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config
                                            const tg_tensor *pred, const tg_tensor *target,
                                            double *loss, tg_tensor *dpred);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

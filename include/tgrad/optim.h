@@ -1,9 +1,8 @@
 /* Optimizers: Adam on dense or on compressed gradients.
  *
  * Parameters are listed once with name, dtype and shape; each belongs to a group with its own
- * settings. A group is dense (AdamW) or projected (Adam lives on the compressed values, see
- * project.h). Weights and gradients stay with the caller, in memory where the context's backend
- * computes (host memory for ref and cpu).
+ * settings. A group is dense (AdamW) or projected (Adam works on the compressed values, see
+ * project.h). Weights and gradients stay with the caller, where the context's backend computes.
  *
  * Three ways to use it: tg_optim_step for one parameter at a time; the sink, which does the same
  * from inside a backward pass, so that one gradient is alive at a time; or accumulation of several
@@ -14,9 +13,7 @@
 #include "tgrad/io.h"
 #include "tgrad/project.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef enum tg_complex_adam {
     TG_ADAM_MODULUS, /* one real second moment |g|^2 (Lion: one phase) per complex entry */
@@ -41,8 +38,7 @@ typedef enum tg_gap_mode {
 typedef enum tg_refresh_moments { TG_MOMENTS_KEEP, TG_MOMENTS_RESET } tg_refresh_moments;
 
 typedef enum tg_nonfinite_policy {
-    TG_NONFINITE_SKIP, /* a gradient with NaN or Inf leaves its parameter untouched and is counted
-                        */
+    TG_NONFINITE_SKIP, /* a gradient with NaN or Inf is counted; its parameter stays unchanged */
     TG_NONFINITE_ERROR /* it is TG_E_NUMERIC */
 } tg_nonfinite_policy;
 
@@ -61,7 +57,7 @@ typedef enum tg_state_rounding { TG_ROUND_STOCHASTIC, TG_ROUND_NEAREST } tg_stat
 typedef struct tg_optim_config {
     size_t size;          /* of the struct, see status.h */
     double learning_rate; /* learning_rate: 1e-3 */
-    double beta1, beta2;  /* beta1, beta2: .9, .999 */
+    double beta1, beta2;  /* beta1, beta2: 0.9, 0.999 */
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
     tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
@@ -83,9 +79,8 @@ typedef struct tg_optim_config {
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
     tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
     tg_state_rounding state_rounding;      /* state_rounding: stochastic | nearest */
-    bool match_rms; /* match_rms: false; scale updates to the RMS that they have in AdamW of
-       torch: by sqrt(entries / compressed values), and complex ones by sqrt(2)
-       unless complex_adam is split */
+    bool match_rms; /* match_rms: false; scale updates to the RMS of torch's AdamW: by sqrt(entries
+                       / compressed values), complex ones by sqrt(2) unless complex_adam is split */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
@@ -102,10 +97,10 @@ TG_API TG_NODISCARD tg_status tg_optim_config_set(tg_context *ctx, tg_optim_conf
 
 TG_API const char *tg_optim_config_key(int index); /* in order; NULL beyond the last */
 
-/* A method: what the key `name` sets. */
+/* A method: the settings for one value of the key `name`. */
 typedef struct tg_optim_method {
     const char *name;
-    const char *summary;  /* what it keeps of a gradient, for people */
+    const char *summary;  /* the part of a gradient that it keeps, in words */
     bool is_projected;    /* false: dense, and nothing below matters */
     tg_scheme scheme;     /* two branches unless TG_SCHEME_SINGLE */
     tg_branch_type first; /* of one or two branches .. */
@@ -139,11 +134,9 @@ typedef struct tg_optim_setup {
     const tg_optim_param *params;
     int param_count;
     uint64_t seed;       /* of random index sets and sketches */
-    bool takes_factored; /* gradients may come factored (reserves one dense gradient for refreshes)
-                          */
-    bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
-    bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
-                            with accumulates */
+    bool takes_factored; /* gradients may come factored; reserves one dense gradient */
+    bool accumulates;    /* micro-batches will be accumulated; reserves their compressed sums */
+    bool forms_bf16; /* factors, and gradients formed from them, are bf16; not with accumulates */
     bool shares_workspace;       /* the scratch of updates and the dense gradient of refreshes are a
                                     network's, or others': tg_step_share_workspace or
                                     tg_optim_share_workspace before the first use */
@@ -170,24 +163,24 @@ TG_API void tg_optim_destroy(tg_optim **optim);
 TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                             size_t bytes[TG_MEM_CATEGORIES]);
 
-/* A rank that was set and that no weight of its shape has: of the first such parameter. */
+/* A rank set above the largest that the shape of its weight allows. */
 typedef struct tg_clamped_rank {
-    int params;           /* how many there are; 0: none, and nothing below matters */
-    char name[128];       /* of the first */
+    int params;           /* parameters with one; 0: none, and nothing below matters */
+    char name[128];       /* of the first, as all below */
     int64_t asked, taken; /* ranks */
     double share;         /* of its entries, kept as values */
     char note[640];       /* all of this in a sentence, with what to set */
 } tg_clamped_rank;
 
-/* The same by place, and what an update that refreshes holds beside it for its own time: scratch of
- * decompositions and, with accumulation, dense sums. */
+/* The same by place, and the further memory of an update that refreshes: scratch of decompositions
+ * and, with accumulation, dense sums. */
 typedef struct tg_optim_memory {
     size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
     size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
     size_t host, host_refresh;         /* workspace on the host, if that is another place */
     /* Bytes of scratch and dense gradient: in `bytes`, unless they are shared. */
     tg_shared_workspace shared;
-    size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
+    size_t step_work; /* of shared.work_bytes, those that a step without a refresh needs */
     /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
      * one (with blocks: those of whole tensors), and bytes of an update that their owners send. */
     int sharded;
@@ -204,9 +197,10 @@ TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_opt
  * a weight has the parameter's dtype, a dense gradient that of the arithmetic, tg_dtype_wide of it.
  */
 
-/* Where an optimizer with shares_workspace, which no tg_step uses, works in the calls that follow:
- * memory of tg_optim_memory.shared, where the backend computes. `dense` may be NULL while gradients
- * come dense. The struct is read again by every call. */
+/* The memory, of the sizes of tg_optim_memory.shared, for an optimizer with shares_workspace that
+ * no tg_step uses. `dense` may be NULL while gradients come dense. Every call reads the struct
+ * again.
+ */
 TG_API TG_NODISCARD tg_status tg_optim_share_workspace(tg_optim *optim,
                                                        const tg_shared_workspace *workspace);
 
@@ -222,19 +216,18 @@ TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, const t
 TG_API TG_NODISCARD tg_status tg_optim_discard(tg_optim *optim);
 
 /* The sums of a parameter between accumulate and apply, to be read, averaged over processes and
- * written: views where the backend computes, valid until apply. On most steps a projected parameter
- * has one for each of its branches, compressed, in their order; a dense parameter, and any on a
- * step that refreshes, has the dense one. Between refreshes, projection is linear: where several
- * processes hold the same factors and index sets, the sum (or mean) of theirs is that of the whole
- * batch, to rounding. Once they were asked for, apply uses what stands in them, and looks there for
- * NaN and Inf instead of in the gradients that were added up. Of a tg_step, they have the loss
- * scale in them. */
+ * written: views where the backend computes, valid until apply. A projected parameter has one for
+ * each of its branches, compressed, in their order; a dense parameter, and any on a step that
+ * refreshes, has the dense one. Between refreshes projection is linear: where processes have the
+ * same factors and index sets, the sum (or mean) of their sums is that of the whole batch, to
+ * rounding. After this call, apply uses the present values, and counts NaN and Inf in them instead
+ * of in the gradients. The sums of a tg_step contain the loss scale. */
 typedef struct tg_optim_sum {
     const char *name; /* "dense", "core" (low rank) or "values" (kept entries, in index order) */
     tg_tensor tensor; /* dtype of the arithmetic; shape of the parameter, (ranks..) or (kept) */
 } tg_optim_sum;
 
-/* How many there are; 0: nothing is accumulated. */
+/* The number of sums; 0: nothing is accumulated. */
 TG_API int tg_optim_sum_count(const tg_optim *optim, int param);
 TG_API TG_NODISCARD tg_status tg_optim_get_sum(tg_optim *optim, int param, int index,
                                                tg_optim_sum *out);
@@ -243,30 +236,30 @@ TG_API TG_NODISCARD tg_status tg_optim_get_sum(tg_optim *optim, int param, int i
 TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight);
 TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);
 
-/* Projects a dense gradient before the update that it is for, so that a GPU works while the host
- * gets ready. That update is the next one, and made by tg_optim_step or the updating sink from the
- * same memory, which has not changed; before any other one this is forgotten. Does nothing where an
- * update does more than to project, as one that refreshes does, and on backends of the host. */
+/* Projects a dense gradient before its update, so that a GPU works while the host prepares. That
+ * update is the next one, by tg_optim_step or the updating sink, from the same unchanged memory;
+ * any other one discards the projection. Does nothing before a refresh, and on backends of the
+ * host.
+ */
 TG_API TG_NODISCARD tg_status tg_optim_project_ahead(tg_optim *optim, const tg_gradient *gradient);
 
 /* The rate of a group from the next update on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
 /* Settings of a group from the next update on. learning_rate, beta1, beta2, eps, weight_decay,
- * update_proj_gap and its schedule, total_steps, moments_on_refresh and nonfinite may be others
- * than before; another one that differs is TG_E_CONFIG. */
+ * update_proj_gap and its schedule, total_steps, moments_on_refresh and nonfinite may change; any
+ * other change is TG_E_CONFIG. */
 TG_API TG_NODISCARD tg_status tg_optim_set_group(tg_optim *optim, int group,
                                                  const tg_optim_config *config);
 
 /* ---- loss scaling ----
  *
- * Gradients that pass through f16 lose what is small, so a tg_step multiplies the gradient of the
- * loss by a power of two, which the optimizer divides out again: without f16, and as long as
- * nothing leaves the range of f32, every bit stays. A dynamic scale starts at 65536, is halved
- * after a step in which the gradient of a parameter was not finite (though the loss was), at most
- * to 2^-10, and doubled, at most to 2^24, after `interval` steps without. Such an overflow is
- * expected to happen: parameters whose gradients are finite are updated, the others are not, and it
- * is no TG_NONFINITE_ERROR unless the scale is at its least. */
+ * Small numbers vanish from gradients that pass through f16, so a tg_step multiplies the gradient
+ * of the loss by a power of two, and the optimizer divides by it: without f16, and within the range
+ * of f32, no bit changes. A dynamic scale starts at 65536, is halved (down to 2^-10) after a step
+ * with a finite loss and a gradient that is not, and doubled (up to 2^24) after `interval` steps
+ * without. Such overflows are expected: parameters with finite gradients are updated, the others
+ * are not, and it is no TG_NONFINITE_ERROR unless the scale is at its minimum. */
 typedef struct tg_loss_scale_config {
     size_t size; /* of the struct, see status.h */
     bool is_dynamic;
@@ -284,18 +277,18 @@ static inline tg_loss_scale_config tg_loss_scale_config_default(void) {
 /* To be called between steps. The state of a dynamic scale goes on. */
 TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
-/* The update of all parameters is complete: call it after the last of a step that is not a tg_step,
- * and after the last tg_optim_apply of accumulated gradients of one. The scale may change; waits
- * for the update if it is dynamic. On a GPU it marks the end, so that the next update waits for no
- * work that the caller queues in between. */
+/* Ends the update of all parameters: call it after the last one of a step that is not a tg_step,
+ * and after the last tg_optim_apply of accumulated gradients. A dynamic scale may change, which
+ * waits for the update. On a GPU the next update then waits for no work that the caller queues in
+ * between.
+ */
 TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);
 
-/* A GPU works while the host goes on: there, updates are only queued, and whether each was made or
- * skipped is known when it is done. This waits for all of them and accounts for them. Saving does
- * it, and so does the next update of a parameter for the one before. */
+/* On a GPU updates are only queued, and counted as made or skipped later. This waits for all of
+ * them and counts them, as saving does, and each update for the one before of its parameter. */
 TG_API TG_NODISCARD tg_status tg_optim_synchronize(tg_optim *optim);
 
-/* ---- what it knows ---- */
+/* ---- statistics ---- */
 
 typedef struct tg_optim_stats {
     int64_t steps;     /* updates made, all parameters together */
@@ -316,17 +309,16 @@ typedef struct tg_optim_projection {
     int64_t values;    /* compressed values, of `entries` */
     int64_t entries;
     int64_t refreshed; /* step of the last refresh; -1: none yet */
-    double error;      /* |G - P(G)| / |G| of the gradient of that refresh; NaN: not known, as with
-                          branches side by side */
+    double error;      /* |G - P(G)| / |G| at that refresh; NaN: unknown, as with TG_SCHEME_SUM */
     size_t bytes;      /* moments, factors and index set in use */
 } tg_optim_projection;
 
 TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);
 
-/* Seconds spent since tg_optim_time_parts, by part of the step. A GPU works while the host goes on:
- * there only refreshes are timed, unless tg_optim_time_parts makes every part wait for its end. */
+/* Seconds since tg_optim_time_parts, by part of the step; on a GPU only of refreshes, unless every
+ * part waits for its end. */
 typedef struct tg_optim_times {
-    double check;   /* looking for NaN and Inf */
+    double check;   /* counting NaN and Inf */
     double refresh; /* choosing factors and index sets */
     double project; /* gradient to compressed values */
     double adam;    /* moments; the whole update of dense parameters */
@@ -334,18 +326,15 @@ typedef struct tg_optim_times {
 } tg_optim_times;
 
 TG_API tg_optim_times tg_optim_get_times(const tg_optim *optim);
-/* Starts from 0 again; `waits`: every part waits for its end. */
+/* Restarts from 0; `waits`: every part waits for its end. */
 TG_API void tg_optim_time_parts(tg_optim *optim, bool waits);
 
 /* ---- saving: everything that the next step depends on, bit for bit ---- */
 
-/* Adds the state to an archive under "optim.<parameter>.<part>", or reads it from there. Loading
- * checks names, dtypes, shapes and settings that shape the state, and changes nothing on failure.
- */
+/* Adds the state to an archive under "optim.<parameter>.<part>", or loads it: checks names, dtypes,
+ * shapes and settings that shape the state, and changes nothing on failure. */
 TG_API TG_NODISCARD tg_status tg_optim_save(tg_optim *optim, tg_archive *archive);
 TG_API TG_NODISCARD tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

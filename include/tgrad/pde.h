@@ -14,11 +14,9 @@
 
 #include "tgrad/comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
-/* ---- The equations there are. ---- */
+/* ---- equations ---- */
 
 typedef struct tg_pde_info {
     const char *name;                    /* "darcy", also the name of the set */
@@ -38,7 +36,7 @@ typedef struct tg_pde_param_info {
 TG_API bool tg_pde_describe(int pde, tg_pde_info *out);
 TG_API bool tg_pde_describe_param(int pde, int param, tg_pde_param_info *out);
 
-/* ---- Making data. ---- */
+/* ---- generating data ---- */
 
 enum { TG_MAX_TEST_RESOLUTIONS = 8 };
 
@@ -110,7 +108,5 @@ typedef struct tg_generator_file {
 /* File number `index`, 0-based; false beyond the last. */
 TG_API bool tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

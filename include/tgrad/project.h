@@ -13,9 +13,7 @@
 #include "tgrad/gradient.h"
 #include "tgrad/linalg.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef enum tg_branch_type {
     TG_BRANCH_LOW_RANK,     /* Tucker: core + one factor per mode */
@@ -25,7 +23,7 @@ typedef enum tg_branch_type {
     TG_BRANCH_TYPES
 } tg_branch_type;
 
-/* A word for people: "low rank", "sparse", "slices", "matrix GaLore"; NULL: no such type. */
+/* A title: "low rank", "sparse", "slices", "matrix GaLore"; NULL: no such type. */
 TG_API const char *tg_branch_type_title(tg_branch_type type);
 
 typedef enum tg_sparse_type {
@@ -60,8 +58,8 @@ typedef struct tg_branch_config {
     tg_tucker_init tucker_init;
     int n_iter_max_tucker;    /* HOOI sweeps at a refresh, >= 0 */
     bool tucker_warm_restart; /* refresh starts from the previous factors */
-    size_t chunk_bytes;       /* low rank: scratch from which on a product of a refresh is made in
-                                chunks, which need less and take longer; 0: 1 GiB */
+    size_t chunk_bytes;       /* low rank: a refresh computes products with more scratch in chunks,
+                                which need less and take longer; 0: 1 GiB */
     int first_dim_rollup;     /* matrix: this many leading dims become the rows */
     tg_matrix_side side;      /* matrix */
 } tg_branch_config;
@@ -111,8 +109,7 @@ typedef struct tg_projector_bytes {
     size_t workspace;      /* scratch of a step and of a refresh, where the backend computes */
     size_t step_workspace; /* the first bytes of it, which a step needs; the rest is a refresh's */
     size_t host_workspace; /* scratch of both on the host */
-    size_t borrowed;       /* for the time of a refresh, by decompositions and selections: where the
-                              backend computes */
+    size_t borrowed;       /* by decompositions and selections, during a refresh */
     size_t host_borrowed;  /* likewise on the host, if that is another place */
 } tg_projector_bytes;
 
@@ -137,14 +134,12 @@ TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector,
                                                     const tg_tensor *gradient,
                                                     const tg_tensor *small, const tg_tensor *out);
 
-/* Number of values and bytes from the shape alone, without making anything; takes_factored: with
- * the scratch for factored gradients. */
+/* Number of values and bytes, from the shape; takes_factored: with scratch for factored gradients.
+ */
 TG_API TG_NODISCARD tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config,
                                                 tg_dtype dtype, const tg_shape *shape,
                                                 bool takes_factored, int64_t *count,
                                                 tg_projector_bytes *bytes);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -9,9 +9,7 @@
 
 #include "tgrad/context.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_settings tg_settings;
 
@@ -49,7 +47,5 @@ TG_API TG_NODISCARD tg_status tg_settings_write_yaml(tg_context *ctx, const char
                                                      const tg_settings *settings);
 TG_API size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

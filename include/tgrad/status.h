@@ -3,11 +3,11 @@
  * The sentence that explains a failure (which key, file, expected and found value) is kept in the
  * context, see tg_context_error().
  *
- * NULL is never followed. Where a comment gives it no meaning, a call that returns a status answers
- * TG_E_ARGUMENT and names the argument, and leaves NULL in an `out` for an object; one that returns
- * something else gives 0, false, NULL or "", and does nothing. Destroy and close accept NULL, and
- * so does a call that needs its context for the sentence alone (settings, descriptions, views).
- * Calls in an order that makes no sense, such as backward before forward, are TG_E_ARGUMENT too.
+ * NULL is never dereferenced. Where a comment gives it no meaning, a call that returns a status
+ * gives TG_E_ARGUMENT and names the argument, and sets an `out` for an object to NULL; others
+ * return 0, false, NULL or "", and do nothing. Destroy and close accept NULL, and so do calls that
+ * need their context for the sentence alone (settings, descriptions, views). Calls in a wrong
+ * order, such as backward before forward, are TG_E_ARGUMENT too.
  *
  * A getter of an object is tg_<object>_<field>, or tg_<object>_get_<field> if a struct has that
  * name.
@@ -24,8 +24,13 @@
 #ifndef TGRAD_STATUS_H
 #define TGRAD_STATUS_H
 
+/* Around the declarations of every header. */
 #ifdef __cplusplus
-extern "C" {
+#define TG_C_BEGIN extern "C" {
+#define TG_C_END   }
+#else
+#define TG_C_BEGIN
+#define TG_C_END
 #endif
 
 #if defined(__GNUC__)
@@ -38,6 +43,8 @@ extern "C" {
 #define TG_PRINTF(fmt, args)
 #endif
 
+TG_C_BEGIN
+
 typedef enum tg_status {
     TG_OK = 0,
     TG_E_ARGUMENT,    /* a call's argument is wrong (NULL, negative, out of range) */
@@ -45,7 +52,7 @@ typedef enum tg_status {
     TG_E_DTYPE,       /* this dtype is not accepted here */
     TG_E_MEMORY,      /* no memory left on host or device */
     TG_E_IO,          /* the system refused to open, read, write or rename a file */
-    TG_E_FORMAT,      /* a file's content is not what its format promises */
+    TG_E_FORMAT,      /* a file's content violates its format */
     TG_E_CONFIG,      /* a setting is unknown or impossible */
     TG_E_NUMERIC,     /* NaN or Inf where finite numbers are needed, or no convergence */
     TG_E_UNSUPPORTED, /* valid, but this build or backend cannot do it */
@@ -61,7 +68,5 @@ TG_API const char *tg_status_name(tg_status status);
  * everything. */
 TG_API int tg_edit_distance(const char *a, const char *b);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

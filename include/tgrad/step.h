@@ -9,15 +9,13 @@
  *         tg_step_backward(step);
  *     tg_step_synchronize(step, &result);         the last batch
  *
- * On the host every call does its work before it returns. A GPU works while the host goes on: there
- * the calls only enqueue, and what became of a step is asked for when the forward pass of the next
- * one is queued already, so that the GPU never waits. Steps that refresh, accumulate or clip, steps
- * with dropout, and steps of several ranks whose values do not travel over NCCL wait for their
- * loss. Either way the weights are the same: a step whose loss is not finite changes nothing. All
- * other steps of the batch size the network was prepared for are captured as graphs when two like
- * them were seen, and then replayed. The loss is scaled as the optimizer says
- * (tg_optim_set_loss_scale). Gradients of several batches are accumulated, if asked for, until
- * tg_step_apply. */
+ * On the host every call does its work before it returns. On a GPU the calls only enqueue, and the
+ * result of a step is read when the forward pass of the next one is already queued, so that the GPU
+ * never waits. Steps that refresh, accumulate or clip, steps with dropout, and steps of several
+ * ranks without NCCL wait for their loss. The weights are the same either way: a step whose loss is
+ * not finite changes nothing. All other steps of the prepared batch size are captured as graphs
+ * after two like them, and then replayed. The loss is scaled by tg_optim_set_loss_scale. Gradients
+ * of several batches may be accumulated until tg_step_apply. */
 #ifndef TGRAD_STEP_H
 #define TGRAD_STEP_H
 
@@ -26,37 +24,33 @@
 #include "tgrad/fno.h"
 #include "tgrad/optim.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 typedef struct tg_step tg_step;
 
-/* Whether ordinary steps are captured once and replayed as a whole (backends that can): that saves
- * the time the host needs to ask for every part of a step. */
+/* Whether ordinary steps are captured once and replayed as a whole, on backends that can: saves the
+ * host's time to launch each part. */
 typedef enum tg_graphs {
-    TG_GRAPHS_AUTO, /* for networks so small that this time counts */
+    TG_GRAPHS_AUTO, /* for networks small enough that this time matters */
     TG_GRAPHS_ON,
     TG_GRAPHS_OFF
 } tg_graphs;
 
 /* Which steps of a rollout gradients go through. */
 typedef enum tg_rollout_gradients {
-    TG_ROLLOUT_LAST, /* the last one, whose loss is the loss; its input is a constant (pushforward)
-                      */
-    TG_ROLLOUT_ALL   /* all; the loss is their mean. Activations of a step are recomputed, so that
-                        k steps hold those of one, and k - 1 inputs */
+    TG_ROLLOUT_LAST, /* the last one alone; its input is a constant (pushforward) */
+    TG_ROLLOUT_ALL   /* all; the loss is their mean. Activations are recomputed: k steps hold those
+                        of one, and k - 1 inputs */
 } tg_rollout_gradients;
 
-/* From now on the optimizer, made with shares_workspace, works in the memory of the network's
- * activations whenever they are not needed: preparations for training keep room for it, the next
- * tg_fno_prepare the first of them. A step then holds the larger of the two instead of their sum.
- * The network must live as long as the optimizer is used. */
+/* The optimizer, made with shares_workspace, works in the memory of the network's activations
+ * whenever they are not needed, from the next tg_fno_prepare for training on. A step then holds the
+ * larger of the two instead of their sum. The network must outlive the optimizer. */
 TG_API TG_NODISCARD tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim);
 
-/* How the refreshes of an optimizer that shares its workspace work beside this network: in whole
- * products, or in chunks where these save memory of a step. Sets chunk_bytes in `groups`, which are
- * those of `setup`; to be called alike before a plan and before the optimizer is made. */
+/* Sets chunk_bytes in `groups`, those of `setup`, for an optimizer that shares its workspace with
+ * this network: refreshes in whole products, or in chunks where these save memory of a step. To be
+ * called before a plan and before the optimizer is made. */
 TG_API TG_NODISCARD tg_status tg_step_choose_refresh_chunks(tg_context *ctx,
                                                             const tg_fno_config *network,
                                                             int64_t batch, const int64_t *grid,
@@ -118,7 +112,5 @@ TG_API TG_NODISCARD tg_status tg_step_apply(tg_step *step);
 /* The result of the last step whose backward was called; waits for it. */
 TG_API TG_NODISCARD tg_status tg_step_synchronize(tg_step *step, tg_step_result *out);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -10,9 +10,7 @@
 
 #include "tgrad/context.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_MAX_NDIM 8
 
@@ -111,7 +109,5 @@ TG_API TG_NODISCARD tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tens
 TG_API TG_NODISCARD tg_status tg_tensor_convert(tg_context *ctx, const tg_tensor *src,
                                                 tg_tensor *dst);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

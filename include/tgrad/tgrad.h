@@ -23,9 +23,7 @@
 #include "tgrad/tensor.h"
 #include "tgrad/train.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_VERSION_MAJOR 0
 #define TG_VERSION_MINOR 1
@@ -42,7 +40,5 @@ typedef struct tg_build_info {
 /* How this library was built. */
 TG_API tg_build_info tg_build(void);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

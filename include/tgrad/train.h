@@ -17,9 +17,7 @@
 #include "tgrad/settings.h"
 #include "tgrad/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TG_C_BEGIN
 
 #define TG_MAX_TESTS 8
 
@@ -27,9 +25,8 @@ extern "C" {
 
 typedef struct tg_model tg_model;
 
-/* The checkpoint that `path` stands for: of a run folder `which` is "best", "last", the number of a
- * step, or NULL for the best one or, without tests, the last. A file stands for itself, with NULL.
- */
+/* The checkpoint file of `path`: of a run folder `which` is "best", "last", the number of a step,
+ * or NULL for the best one or, without tests, the last; of a file NULL: itself. */
 TG_API TG_NODISCARD tg_status tg_run_checkpoint(tg_context *ctx, const char *path,
                                                 const char *which, char *file, size_t capacity);
 
@@ -38,28 +35,28 @@ TG_API TG_NODISCARD tg_status tg_run_checkpoint(tg_context *ctx, const char *pat
 TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
 TG_API void tg_model_destroy(tg_model **model);
 
-/* Where in its run a checkpoint was written. */
+/* The point of the run at which a checkpoint was written. */
 typedef struct tg_model_origin {
     bool is_best;
     int64_t epoch, epochs; /* finished epochs, and those of the whole run */
     int64_t step;
-    char metric[72]; /* error that the run's best checkpoint is chosen by: "h1", "32.h1" */
+    char metric[72]; /* error that selects the run's best checkpoint: "h1", "32.h1" */
     char text[192];  /* "best, epoch 8 of 15 (by h1)", "last, epoch 15 of 15" */
 } tg_model_origin;
 
 /* All zero and "" of a model that was not loaded from a checkpoint. */
 TG_API tg_model_origin tg_model_get_origin(const tg_model *model);
 
-/* A model of a network that the program has trained itself, and of the normalizers its inputs and
- * targets went through; NULL: raw. The network is borrowed and must outlive the model, which always
- * uses its present weights; the normalizers are copied. Predicting prepares the network for
- * inference: prepare it again (tg_fno_prepare) before training continues. */
+/* A model of a network that the program has trained itself, and of the normalizers of its inputs
+ * and targets; NULL: raw. The network must outlive the model, which uses its current weights; the
+ * normalizers are copied. Predicting prepares the network for inference: call tg_fno_prepare again
+ * before training continues. */
 TG_API TG_NODISCARD tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
                                             const tg_normalizer *y, tg_model **out);
 
-/* Writes a model file, safetensors with neuraloperator's names, that tg_model_load, `tgrad
- * predict`, `tgrad eval` and `tgrad train --init` take: weights, normalizers and settings, without
- * the state of an optimizer. It is written atomically. */
+/* Writes a model file atomically: weights, normalizers and settings, without the state of an
+ * optimizer, as safetensors with neuraloperator's names, for tg_model_load, `tgrad predict`, `tgrad
+ * eval` and `tgrad train --init`. */
 TG_API TG_NODISCARD tg_status tg_model_save(const tg_model *model, const char *path);
 
 /* A model of weights alone: a safetensors file with neuraloperator's names (also after a prefix
@@ -69,17 +66,16 @@ TG_API TG_NODISCARD tg_status tg_model_save(const tg_model *model, const char *p
  * one mode, gives a warning to the log, also after further training. */
 TG_API TG_NODISCARD tg_status tg_model_import(tg_context *ctx, const char *path,
                                               const tg_settings *settings, tg_model **out);
-/* Fits the normalizers that data.encode_input and data.encode_output of its settings ask for, on
- * the training data they name, and drops the others. */
+/* Fits the normalizers of data.encode_input and data.encode_output to the training data of the
+ * settings, and drops the others. */
 TG_API TG_NODISCARD tg_status tg_model_fit_normalizers(tg_model *model);
 /* The normalizer of one side of the data, owned by the model; NULL: the data are raw. */
 TG_API const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side side);
 
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
 TG_API tg_fno *tg_model_fno(tg_model *model);
-/* How files of data are read for the model (tg_dataset_open): names, layout and windows as in its
- * settings, everything else as in the file. size is sizeof(tg_dataset_config); texts are the
- * model's. */
+/* The config for tg_dataset_open: names, layout and windows as in the model's settings, everything
+ * else as in the file. size is sizeof(tg_dataset_config); texts are the model's. */
 TG_API TG_NODISCARD tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
                                                       size_t size);
 
@@ -114,8 +110,8 @@ TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor 
 TG_API TG_NODISCARD tg_status tg_model_predict_at(tg_model *model, const tg_tensor *x,
                                                   const tg_tensor *queries, tg_tensor *y);
 
-/* Adds the gradients of the training loss with respect to the spectral weights, of the first batch
- * of the training data its settings name, to an archive under the parameters' names. */
+/* Adds the gradients of the spectral weights, of the first batch of the settings' training data, to
+ * an archive under the parameters' names. */
 TG_API TG_NODISCARD tg_status tg_model_gradients(tg_model *model, tg_archive *out);
 
 #define TG_QUANTILES 5
@@ -147,11 +143,11 @@ TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dat
 TG_API TG_NODISCARD tg_status tg_model_predict_steps(tg_model *model, const tg_tensor *x,
                                                      int64_t steps, tg_tensor *y);
 
-/* How rollouts part from the truth: means over the trajectories. */
+/* Errors of rollouts: means over the trajectories. */
 typedef struct tg_rollout_errors {
     char grid[TG_GRID_TEXT];
     int64_t trajectories, steps, wavenumbers;
-    double correlated_steps;   /* before the correlation of a trajectory first falls below .8 */
+    double correlated_steps;   /* before the correlation of a trajectory first falls below 0.8 */
     const double *l2;          /* (steps) relative error */
     const double *correlation; /* (steps) of prediction and truth */
     /* (wavenumbers) energy at wave numbers 0, 1, .. of the first and the last step. */
@@ -173,13 +169,13 @@ TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *data
 TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
                                                 tg_settings **out);
 
-/* Every key of the run with the value that it acts on: keys that its method or schedule does not
- * read (opt.rank without a low-rank branch, opt.gamma with a cosine) have their defaults. Two runs
- * with the same result are the same run. The caller destroys it. */
+/* Every key of the run with its effective value: keys that its method or schedule does not read
+ * (opt.rank without a low-rank branch, opt.gamma with a cosine) have their defaults. Runs with
+ * equal results are the same run. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_train_effective(tg_context *ctx, const tg_settings *settings,
                                                  tg_settings **out);
 
-/* ---- The memory of a run, before there is one ---- */
+/* ---- Estimated memory of a run ---- */
 
 #define TG_TRAIN_PHASES 48
 
@@ -200,21 +196,20 @@ typedef struct tg_train_memory {
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
     size_t inference; /* a forward pass alone on a training batch, weights included */
     tg_clamped_rank clamped;
-    char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
-    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced).
-     */
+    char missing[512]; /* a missing data file, whose samples are not counted; "": none */
+    /* Bytes that each of several ranks reduces in an update (tg_comm_stats.reduced). */
     size_t sent;         /* compressed values, dense parameters, and a few numbers */
     size_t sent_dense;   /* the same without compression */
-    size_t sent_refresh; /* of an update that refreshes every projection, where factors, index sets
-                            and values are copied beside it */
-    size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
-                            moments copy to all beside it (tg_comm_stats.copied) */
-    size_t sent_split;   /* distributed.split: what a rank sends to those of its sample in a step
-                            (reduced and copied) beside it */
-    int64_t messages;    /* of the sums between refreshes, one after the other on a tree and back,
-                            without those of a few numbers .. */
-    int64_t messages_split; /* .. and those of sent_split */
-    int parts;              /* .. of which there are so many; 1: not split */
+    size_t sent_refresh; /* of an update that refreshes every projection, besides the copied
+                            factors, index sets and values */
+    size_t sent_updates; /* distributed.shard_state: further directions and weights that the owners
+                            of moments copy to all (tg_comm_stats.copied) */
+    size_t sent_split;   /* distributed.split: further bytes that the ranks of a sample reduce and
+                            copy in a step */
+    int64_t messages;    /* sums between refreshes, one after the other on a tree and back, without
+                            those of a few numbers */
+    int64_t messages_split; /* further messages of sent_split */
+    int parts;              /* number of these ranks; 1: not split */
     int64_t samples; /* of the first training set; 0: not known from its file or data.n_train */
 } tg_train_memory;
 
@@ -254,8 +249,8 @@ typedef struct tg_train_epoch { /* after each epoch: the content of a line of me
     int64_t epoch, epochs, step;
     double learning_rate;
     double train_loss; /* mean over samples */
-    int tests;         /* sets there are, named by their grids; the last one may be "validation" */
-    int test_count;    /* of them evaluated: all, or 0 on epochs without evaluation */
+    int tests;         /* sets, named by their grids; the last one may be "validation" */
+    int test_count;    /* evaluated ones: all, or 0 on epochs without evaluation */
     tg_test_errors test[TG_MAX_TESTS]; /* (tests) the lists stay until the next evaluation */
     double step_ms;
     double seconds;      /* of the epoch, evaluation included */
@@ -311,32 +306,29 @@ TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
 TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 
 /* Resumes from a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
- * ones are skipped with a note). *resumed: whether there was one. Settings that shape
- * model or data must be those of the checkpoint; the error names the keys that differ. A folder
- * that holds a run takes its own checkpoints only. */
+ * ones are skipped with a note). *resumed: whether one was found. Settings that shape model or data
+ * must be those of the checkpoint; the error names the keys that differ. A folder that holds a run
+ * accepts only its own checkpoints. */
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 
-/* Whether a resumed run has nothing left to do: tg_trainer_run would only repeat its end, as it
- * does, with its error, of a run that has diverged. */
+/* Whether a resumed run has ended: tg_trainer_run would only repeat its end, with the error of a
+ * run that has diverged. */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
-/* Where the run stands. */
+/* The state of the run. */
 TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 
 /* Every setting with its value, defaults included. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
 
-/* Trains until the last epoch, an early stop or should_stop, and saves. `watch` NULL: no
- * callbacks. Comes after one of start, replace and resume. A run that has diverged when it ends is
- * written as any other and then TG_E_NUMERIC, with its last good checkpoint named; *end is filled
- * in. */
+/* Trains until the last epoch, an early stop or should_stop, and saves; after one of start, replace
+ * and resume. `watch` NULL: no callbacks. A run that has diverged is saved like any other, and then
+ * TG_E_NUMERIC, which names its last good checkpoint; *end is filled in. */
 TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
                                              tg_train_end *end);
 
 /* Real numbers in the network, a complex one counting as two. */
 TG_API int64_t tg_trainer_parameters(const tg_trainer *trainer);
 
-#ifdef __cplusplus
-}
-#endif
+TG_C_END
 #endif

@@ -1,12 +1,11 @@
 /* One typed table of operations, filled by every backend.
  *
- * `ref` fills every slot with plain loops and is the oracle; a tuned backend starts from a copy of
- * that table and overrides slots, falling back to `be->ref` for dtypes it does not tune. Pointers
- * refer to the backend's memory (the host for ref and cpu). Arrays are contiguous and row-major;
- * outputs never alias inputs unless a slot says so. By default a slot takes the eight float dtypes
- * (f32 .. cf16) and accumulates in f32 or better. Slots that run every step allocate nothing; plans
- * allocate when they are created, and decompositions (eigh, qr) and selections may take scratch
- * from the ledger during the call. */
+ * `ref` fills every slot with plain loops and is the oracle; a tuned backend overrides slots of a
+ * copy and falls back to `be->ref` for dtypes it does not tune. Pointers refer to the backend's
+ * memory. Arrays are contiguous and row-major; outputs alias inputs only where a slot allows it. By
+ * default a slot takes the eight float dtypes (f32 .. cf16) and accumulates in f32 or better. Slots
+ * that run every step allocate nothing; plans allocate when they are created, and decompositions
+ * (eigh, qr) and selections may take scratch from the ledger during the call. */
 #ifndef TG_BACKEND_BACKEND_H
 #define TG_BACKEND_BACKEND_H
 
@@ -36,9 +35,8 @@ typedef enum tg_op {
 } tg_op;
 
 /* C[b] = alpha op(A[b]) op(B[b]) + beta C[b], b = 0..batch-1; row-major, leading dimension =
- * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. A stride
- * of 0 uses the same matrix for the whole batch; with stride 0, C becomes alpha times the sum of
- * all products + beta C. */
+ * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. With
+ * stride 0 all products use the same A or B; the same C becomes alpha times their sum + beta C. */
 typedef struct tg_gemm {
     tg_dtype dtype; /* f32, f64, c64, c128; ref also the 16-bit ones */
     tg_op op_a, op_b;
@@ -87,8 +85,8 @@ typedef struct tg_fft_plan tg_fft_plan; /* defined by each backend */
 
 /* ---- Index sets ---- */
 
-/* A subset of 0..n-1: one bit per entry, and for every 512 bits the number of set bits before them,
- * so that the position of an entry among the kept values is a look-up and a popcount. */
+/* A subset of 0..n-1: one bit per entry, and for every 512 bits the number of set bits before them:
+ * the position of an entry among the kept values takes a look-up and a popcount. */
 typedef struct tg_bitmap {
     int64_t n;
     int64_t count;   /* bits set */
@@ -99,14 +97,16 @@ typedef struct tg_bitmap {
 static inline int64_t tg_bitmap_words(int64_t n) {
     return (n + 63) / 64;
 }
+static inline bool tg_bitmap_has(const tg_bitmap *bitmap, int64_t i) {
+    return bitmap->words[i / 64] >> (i % 64) & 1;
+}
 static inline int64_t tg_bitmap_ranks(int64_t n) {
     return (n + 511) / 512;
 }
 
 /* ---- Compressed gradients ---- */
 
-/* Values that change every step, in the backend's memory, so that queued work can read them late.
- */
+/* Values that change every step, in the backend's memory: queued work reads them late. */
 typedef struct tg_rates {
     double alpha, beta, scale;
     uint32_t step; /* of the rounding */
@@ -174,10 +174,9 @@ typedef struct tg_sample {
     void *workspace;
 } tg_sample;
 
-/* Storage formats of Adam's moments (state_codec.h); the arithmetic on them is that of the dtype.
- * Formats other than FULL are for f32 and c64 only. Stochastic rounding by the stream of
- * `rounding`, real j of m by index 2^62 + j, of v by 2^63 + j; without it, or with `state_nearest`,
- * nearest. */
+/* Storage formats of Adam's moments (state_codec.h), other than FULL for f32 and c64 only; the
+ * arithmetic is that of the dtype. Rounded by the stream of `rounding`, real j of m by index 2^62 +
+ * j, of v by 2^63 + j; without it, or with `state_nearest`, to nearest. */
 typedef enum tg_state_form {
 #define TG_STATE_FORMAT(id, word, codec) TG_STATE_##id,
 #include "backend/state_formats.def"
@@ -288,8 +287,8 @@ typedef struct tg_random {
 
 /* ---- Quantization ---- */
 
-/* n values of f32 to tg_quantized_bytes(n) bytes (quantize.h), which begin at an allocation or a
- * multiple of 16 bytes from it, or back if `restores`. The same bits on every backend. */
+/* n values of f32 to tg_quantized_bytes(n) bytes (quantize.h), aligned to 16, or back if
+ * `restores`. The same bits on every backend. */
 typedef struct tg_quantization {
     int64_t n;
     bool restores;
@@ -389,9 +388,8 @@ struct tg_backend_ops {
 #include "backend/slots.def"
 #undef TG_SLOT
 
-    /* Whether the backend has the operation for these sizes, which must not be called otherwise,
-     * and the bytes of its workspace. Only blocks, factorized weights and a quantized x may be
-     * missing. */
+    /* Whether the backend has the operation for these sizes (only blocks, factorized weights and a
+     * quantized x may be missing, and must not be called then), and the bytes of its workspace. */
     bool (*workspace)(tg_backend *be, const tg_query *query, size_t *bytes);
 
     /* -- elementwise -- */
@@ -432,10 +430,10 @@ struct tg_backend_ops {
     /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
      * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
     tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
-    /* out (rows, count) = the first `count` of `columns` columns of `vectors` (rows, columns; f64
-     * or c128, as the dtype is real or complex), rounded to dtype, each times the unit phase that
-     * makes <old column, new column> real and >= 0; without `old` (or where that product is 0) the
-     * entry of largest modulus, lowest row first, becomes real and positive. out may be old. */
+    /* out (rows, count) = the first `count` columns of `vectors` (rows, columns; f64 or c128, as
+     * the dtype is real or complex), rounded to dtype, each times the unit phase that makes <old
+     * column, new column> real and >= 0, or without `old`, or if that product is 0, its entry of
+     * largest modulus, lowest row first, real and positive. out may be old. */
     tg_status (*leading_columns)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                  int64_t count, const void *vectors, const void *old, void *out);
     /* Thin QR, dtype f64 or c128: a (m, n), m >= n, becomes Q; r (n, n) upper with real diagonal
@@ -443,8 +441,7 @@ struct tg_backend_ops {
      * is not finite. */
     tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 
-    /* The exact memory that such a call takes from the ledger until it returns, except for a
-     * backend's fallback after a failure. NULL: none. */
+    /* The exact memory that such a call takes from the ledger, unless it fails. NULL: none. */
     tg_scratch_need (*scratch_need)(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
                                     int64_t n);
 
@@ -465,9 +462,8 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* compress, adam on its values and core, and expand, in turn, with the same modes, index set
-     * and workspace. Values and core, which are grad and direction of adam, need not be written.
-     * NULL: the three calls are as good. */
+    /* compress, adam on its values and core, and expand, with the same modes, index set and
+     * workspace. Values and core need not be written. NULL: three calls are as fast. */
     tg_status (*step_compressed)(tg_backend *be, const tg_compress *project, const tg_adam *adam,
                                  const tg_expand *back);
     /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
@@ -477,21 +473,18 @@ struct tg_backend_ops {
      * share a guard. Kernels other than Adam compute in double. */
     tg_status (*update)(tg_backend *be, int count, const tg_adam *ops);
 
-    /* -- blocks of networks, see backend/nn.h: fused kernels for the sizes that the backend has
-     * them for; NULL: for none -- */
-
+    /* -- blocks of networks (backend/nn.h), fused for some sizes; NULL: for none -- */
     tg_status (*block_forward)(tg_backend *be, const tg_block *op);
     tg_status (*block_backward)(tg_backend *be, const tg_block_back *op);
-    /* Neighbours of queries among points, see backend/gno.h; in the same order on every
-     * backend. Coordinates may be on the host. */
+    /* Neighbours of queries among points (backend/gno.h), in the same order on every backend.
+     * Coordinates may be on the host. */
     tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
                                   const tg_tensor *points, const tg_tensor *queries);
     tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
     tg_status (*gno)(tg_backend *be, const tg_gno *op);
 
-    /* -- factorized weights; see backend/nn.h -- */
-    /* Fused kernels for sizes that the backend has them for; NULL: for none. Arrays of the latter
-     * two are aligned as in tg_block. */
+    /* -- factorized weights (backend/nn.h), fused for some sizes; NULL: for none. Arrays of the
+     * latter two are aligned as in tg_block. -- */
     tg_status (*two_modes)(tg_backend *be, const tg_two_modes *op);
     tg_status (*mapped_contract)(tg_backend *be, const tg_mapped *op);
     tg_status (*mapped_gradients)(tg_backend *be, const tg_map_gradients *op);
@@ -535,8 +528,8 @@ TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);
 TG_NODISCARD tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out);
 void tg_backend_close(tg_backend **be);
 
-/* Test hook for the whole process, before its first context: adds a backend as the best one; it may
- * take an existing name. */
+/* Test hook, before the first context of the process: adds a backend as the best one, also under an
+ * existing name. */
 void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops));
 
 /* c (m, n) = op_a(a) op_b(b) with k terms; the caller may adjust the other fields. */

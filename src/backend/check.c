@@ -25,18 +25,28 @@ tg_storage tg_storage_of(tg_dtype dtype) {
     return real == TG_BF16 ? TG_STORE_BF16 : real == TG_F16 ? TG_STORE_F16 : TG_STORE_FULL;
 }
 
-tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
-    return tg_dtype_is_float(dtype)
-               ? TG_OK
-               : tg_fail(ctx, TG_E_DTYPE, "%s: a float dtype is needed, not %s", slot,
-                         tg_dtype_name(dtype));
+static tg_status check_dtype(tg_context *ctx, const char *slot, bool holds, const char *needed,
+                             tg_dtype dtype) {
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_DTYPE, "%s: %s is needed, not %s", slot, needed,
+                           tg_dtype_name(dtype));
 }
 
-tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype) {
-    return dtype == TG_F32 || dtype == TG_F64
-               ? TG_OK
-               : tg_fail(ctx, TG_E_DTYPE, "%s: f32 or f64 is needed, not %s", slot,
-                         tg_dtype_name(dtype));
+tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype d) {
+    return check_dtype(ctx, slot, tg_dtype_is_float(d), "a float dtype", d);
+}
+
+tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype d) {
+    return check_dtype(ctx, slot, d == TG_F32 || d == TG_F64, "f32 or f64", d);
+}
+
+tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype d) {
+    return check_dtype(ctx, slot, tg_dtype_is_float(d) && !tg_dtype_is_complex(d),
+                       "a real float dtype", d);
+}
+
+tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype d) {
+    return check_dtype(ctx, slot, d == TG_F64 || d == TG_C128, "f64 or c128", d);
 }
 
 tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype, tg_storage store) {
@@ -82,10 +92,8 @@ tg_status tg_check_mlp(tg_context *ctx, const tg_mlp *op) {
 
 tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op) {
     static const char *const slot = "spectral_contract";
-    if (op->dtype != TG_C64 && op->dtype != TG_C128) {
-        return tg_fail(ctx, TG_E_DTYPE, "%s: c64 or c128 is needed, not %s", slot,
-                       tg_dtype_name(op->dtype));
-    }
+    const bool is_complex = op->dtype == TG_C64 || op->dtype == TG_C128;
+    TG_CALL(check_dtype(ctx, slot, is_complex, "c64 or c128", op->dtype));
     TG_CALL(tg_check_store(ctx, slot, op->dtype, op->store));
     return tg_check_store(ctx, slot, op->dtype, op->weight_store);
 }
@@ -94,20 +102,6 @@ tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
                           const tg_grad_source *source) {
     TG_CALL(tg_check_float(ctx, slot, dtype));
     return tg_check_store(ctx, slot, dtype, source->store);
-}
-
-tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
-    return tg_dtype_is_float(dtype) && !tg_dtype_is_complex(dtype)
-               ? TG_OK
-               : tg_fail(ctx, TG_E_DTYPE, "%s: a real float dtype is needed, not %s", slot,
-                         tg_dtype_name(dtype));
-}
-
-tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype) {
-    return dtype == TG_F64 || dtype == TG_C128
-               ? TG_OK
-               : tg_fail(ctx, TG_E_DTYPE, "%s: f64 or c128 is needed, not %s", slot,
-                         tg_dtype_name(dtype));
 }
 
 static bool is_transposed(tg_op op) {
@@ -137,10 +131,7 @@ tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm) {
 }
 
 tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc) {
-    if (desc->dtype != TG_F32 && desc->dtype != TG_F64) {
-        return tg_fail(ctx, TG_E_DTYPE, "fft: f32 or f64 is needed, not %s",
-                       tg_dtype_name(desc->dtype));
-    }
+    TG_CALL(tg_check_real(ctx, "fft", desc->dtype));
     if (desc->ndim < 1 || desc->ndim > 3) {
         return tg_fail(ctx, TG_E_SHAPE, "fft: %d dimensions; 1, 2 or 3 are possible", desc->ndim);
     }

@@ -42,28 +42,24 @@ typedef struct readable {
 
 enum { LARGEST = 1 << 20 };
 
-#define FIELD(name) #name, .offset = offsetof(readable, config.name)
+#define ROW(kind, name, low, high, help)                                                           \
+    { #name, TG_SETTING_##kind, offsetof(readable, config.name), NULL, low, high, help }
+#define ROW_CHOICE(name, choices, help)                                                            \
+    { #name, TG_SETTING_ENUM, offsetof(readable, config.name), choices, 0, 0, help }
 
 static const tg_setting rows[] = {
-    {FIELD(coord_dim), .type = TG_SETTING_INT, .low = 1, .high = 3, .help = "of the coordinates"},
-    {FIELD(in_channels), .type = TG_SETTING_INT64, .low = 0, .high = LARGEST,
-     .help = "channels of the values"},
-    {FIELD(out_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST,
-     .help = "channels of the output"},
-    {FIELD(radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30, .help = "of the balls"},
-    {FIELD(transform_type), .type = TG_SETTING_ENUM, .choices = tg_gno_transforms,
-     .help = "input and multiplier of the kernel"},
-    {FIELD(reduction), .type = TG_SETTING_ENUM, .choices = reductions, .help = "over neighbours"},
-    {FIELD(weighting_function), .type = TG_SETTING_ENUM, .choices = tg_gno_weightings,
-     .help = "of neighbours, by their distance"},
-    {FIELD(weight_function_scale), .type = TG_SETTING_DOUBLE, .low = -1e30, .high = 1e30,
-     .help = "of the weighting function"},
-    {FIELD(pos_embedding_type), .type = TG_SETTING_ENUM, .choices = tg_gno_embeddings,
-     .help = "of coordinates"},
-    {FIELD(pos_embedding_channels), .type = TG_SETTING_INT64, .low = 1, .high = 512,
-     .help = "frequencies of the embedding"},
-    {FIELD(pos_embedding_max_positions), .type = TG_SETTING_DOUBLE, .low = 1, .high = 1e30,
-     .help = "longest period of a transformer embedding, over 2 pi"},
+    ROW(INT, coord_dim, 1, 3, "of the coordinates"),
+    ROW(INT64, in_channels, 0, LARGEST, "channels of the values"),
+    ROW(INT64, out_channels, 1, LARGEST, "channels of the output"),
+    ROW(DOUBLE, radius, 0, 1e30, "of the balls"),
+    ROW_CHOICE(transform_type, tg_gno_transforms, "input and multiplier of the kernel"),
+    ROW_CHOICE(reduction, reductions, "over neighbours"),
+    ROW_CHOICE(weighting_function, tg_gno_weightings, "of neighbours, by their distance"),
+    ROW(DOUBLE, weight_function_scale, -1e30, 1e30, "of the weighting function"),
+    ROW_CHOICE(pos_embedding_type, tg_gno_embeddings, "of coordinates"),
+    ROW(INT64, pos_embedding_channels, 1, 512, "frequencies of the embedding"),
+    ROW(DOUBLE, pos_embedding_max_positions, 1, 1e30,
+        "longest period of a transformer embedding, over 2 pi"),
     {"channel_mlp_layers", TG_SETTING_LIST_INT, offsetof(readable, layers), NULL, 1, LARGEST,
      "hidden layers of the kernel"},
 };
@@ -181,10 +177,6 @@ void tg_gno_embed(const tg_gno_config *config, const double *p, double *out) {
             out[2 * (d * frequencies + k) + 1] = cos(w * p[d]);
         }
     }
-}
-
-double tg_gno_weight(const tg_gno_config *config, double distance2) {
-    return tg_gno_weight_at(config, distance2);
 }
 
 double tg_gno_scale(const tg_gno *op, int64_t query) {

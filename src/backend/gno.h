@@ -13,12 +13,10 @@
 
 /* ---- neighbours (neighbours.c) ----
  *
- * Within a radius, by cell lists: O(points + queries + neighbours), no matrix.
- *
- * The box around the points is divided into cells no narrower than the radius, at most as many as
- * there are points; points are sorted by cell. The neighbours of a query are in the few cells that
- * its ball touches. Only counts are stored and lists are recomputed when needed, so the memory
- * follows from the numbers of points and queries. */
+ * Within a radius, by cell lists, O(points + queries + neighbours): the box around the points is
+ * divided into cells no narrower than the radius, at most one per point, and points are sorted by
+ * cell. The neighbours of a query are in the few cells that its ball touches. Only counts are
+ * stored, so the memory follows from the numbers of points and queries; lists are recomputed. */
 
 typedef struct tg_neighbours {
     int dim; /* 1 .. 3 */
@@ -37,16 +35,15 @@ typedef struct tg_neighbours {
 
 enum { TG_NEIGHBOURS_MAX = INT32_MAX - 1 }; /* points or queries */
 
-/* Bytes of the arrays, and their layout in a block of that size anywhere. */
+/* Bytes of the arrays, and their layout in a block of that size anywhere, which returns them, too.
+ */
 size_t tg_neighbours_bytes(int64_t points, int64_t queries);
-void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
-                         tg_neighbours *out);
+size_t tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
+                           tg_neighbours *out);
 
-/* The following is for arrays on the host; backends have slots for it (backend.h).
- *
- * Sorts the points and counts the neighbours of each query; both host tensors are (.., dim) in f32
- * or f64. Coordinates that are not finite are an error. The ball is closed, distances are computed
- * in double. */
+/* On the host; backends have slots for it (backend.h). Sorts the points and counts the neighbours
+ * of each query; both tensors are (.., dim) in f32 or f64. Coordinates that are not finite are an
+ * error. The ball is closed, distances are computed in double. */
 TG_NODISCARD tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s,
                                            double radius, const tg_tensor *points,
                                            const tg_tensor *queries);
@@ -57,8 +54,7 @@ void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[
 /* The error for coordinate i of all, which is not finite. */
 tg_status tg_neighbours_not_finite(tg_context *ctx, const char *what, int dim, int64_t i);
 
-/* Neighbours first .. first + count - 1 of all, by query: the query, the number of the point and
- * the squared distance of each. */
+/* Neighbours first .. first + count - 1 of all: query, number of the point and squared distance. */
 void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, int32_t *query,
                         int32_t *point, double *distance2);
 
@@ -110,8 +106,6 @@ typedef struct tg_gno {
 
 /* e(p) of the coordinates p (dim), `embedded` numbers. */
 void tg_gno_embed(const tg_gno_config *config, const double *p, double *out);
-/* w of a neighbour at this squared distance: 1 without a weighting function. */
-double tg_gno_weight(const tg_gno_config *config, double distance2);
 /* s_i. */
 double tg_gno_scale(const tg_gno *op, int64_t query);
 

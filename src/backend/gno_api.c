@@ -4,19 +4,21 @@
 
 /* ---- arguments ---- */
 
-/* A list of places (count, dim), f32 or f64. */
+static tg_status check(const tg_backend *be, const char *what, tg_dtype dtype, tg_shape shape,
+                       const tg_tensor *t) {
+    return tg_tensor_check(be, t, &(tg_wanted){what, NULL, dtype, shape, false});
+}
+
+/* A list of places (count, dim), f32 or f64, which may be on the host. */
 static tg_status check_places(const tg_backend *be, const char *what, const tg_tensor *t,
                               tg_dtype dtype, int dim) {
     const int64_t count = t->shape.ndim == 2 ? t->shape.dim[0] : -1;
+    const tg_shape shape = {2, {count < 0 ? 1 : count, dim}};
     if (count > TG_NEIGHBOURS_MAX) {
         return tg_fail(be->ctx, TG_E_SHAPE, "%s: %lld places; at most %d are possible", what,
                        (long long)count, TG_NEIGHBOURS_MAX);
     }
-    return tg_tensor_check(be, t,
-                           &(tg_wanted){.what = what,
-                                        .dtype = dtype,
-                                        .shape = {2, {count < 0 ? 1 : count, dim}},
-                                        .or_host = true});
+    return tg_tensor_check(be, t, &(tg_wanted){what, NULL, dtype, shape, true});
 }
 
 /* The dtype of the places and their number of coordinates. */
@@ -120,16 +122,11 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
                    .queries = x->shape.dim[0],
                    .has_values = f,
                    .f = f ? f->data : NULL};
-    TG_CALL(tg_tensor_check(be, weights,
-                            &(tg_wanted){.what = "weights",
-                                         .dtype = y->dtype,
-                                         .shape = {1, {tg_gno_weight_count(&sizes)}}}));
+    const tg_shape all = {1, {tg_gno_weight_count(&sizes)}};
+    TG_CALL(check(be, "weights", op->dtype, all, weights));
     if (f) {
-        TG_CALL(tg_tensor_check(
-            be, f,
-            &(tg_wanted){.what = "f",
-                         .dtype = y->dtype,
-                         .shape = {3, {op->batch, config->in_channels, op->points}}}));
+        const tg_shape values = {3, {op->batch, config->in_channels, op->points}};
+        TG_CALL(check(be, "f", op->dtype, values, f));
     }
     const char *next = weights->data;
     for (int l = 0; l < sizes.layers; l++) {
@@ -143,10 +140,7 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
 
 static tg_status check_like(const tg_backend *be, const char *what, const tg_gno *op,
                             int64_t channels, int64_t places, const tg_tensor *t) {
-    return tg_tensor_check(be, t,
-                           &(tg_wanted){.what = what,
-                                        .dtype = op->dtype,
-                                        .shape = {3, {op->batch, channels, places}}});
+    return check(be, what, op->dtype, (tg_shape){3, {op->batch, channels, places}}, t);
 }
 
 /* Finds the neighbours and computes `op`, whose outputs are set. */
@@ -187,9 +181,7 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
     tg_gno op = {0};
     TG_CALL(begin(ctx, config, weights, y, x, f, &be, &full, &op));
     TG_CALL(check_like(be, "dout", &op, full.out_channels, op.queries, dout));
-    TG_CALL(tg_tensor_check(
-        be, dweights,
-        &(tg_wanted){.what = "dweights", .dtype = op.dtype, .shape = weights->shape}));
+    TG_CALL(check(be, "dweights", op.dtype, weights->shape, dweights));
     if (df) {
         TG_CALL(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
                   : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));

@@ -10,16 +10,8 @@
 
 /* ---- memory ---- */
 
-size_t tg_neighbours_bytes(int64_t points, int64_t queries) {
-    return tg_align((size_t)points * 3 * sizeof(double)) +
-           tg_align((size_t)queries * 3 * sizeof(double)) +
-           tg_align((size_t)(queries + 1) * sizeof(int64_t)) +
-           tg_align((size_t)(points + 2) * sizeof(int32_t)) +
-           tg_align((size_t)points * sizeof(int32_t)) + tg_align((size_t)queries * sizeof(int32_t));
-}
-
-void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
-                         tg_neighbours *out) {
+size_t tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
+                           tg_neighbours *out) {
     tg_scratch rest = {memory, 0};
     *out = (tg_neighbours){.dim = dim, .points = points, .queries = queries};
     out->at = tg_scratch_take(&rest, (size_t)points * sizeof *out->at);
@@ -28,6 +20,12 @@ void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
     out->begin = tg_scratch_take(&rest, (size_t)(points + 2) * sizeof(int32_t));
     out->number = tg_scratch_take(&rest, (size_t)points * sizeof(int32_t));
     out->order = tg_scratch_take(&rest, (size_t)queries * sizeof(int32_t));
+    return rest.used;
+}
+
+size_t tg_neighbours_bytes(int64_t points, int64_t queries) {
+    tg_neighbours unused;
+    return tg_neighbours_place(0, points, queries, NULL, &unused);
 }
 
 /* ---- the points, sorted by cell ---- */

@@ -2,11 +2,11 @@
  *
  * Activations are real, (batch, channels, pixels) with the pixels of a channel contiguous; complex
  * data are two such arrays, called planes, of real and of imaginary parts. dtype is f32 or f64
- * here, spectra are its complex type; weights, biases and their gradients always have that
- * precision, while activations and spectra may be stored in 16 bits (`store`). Gradients of weights
- * are accumulated (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never
- * reads the output. An operation with two directions runs the one that `backward` says, which
- * ignores pointers that it does not name. */
+ * here, spectra are its complex type; weights, biases and their gradients have that precision,
+ * while activations and spectra may be stored in 16 bits (`store`). Gradients of weights are
+ * accumulated
+ * (+=), everything else is overwritten unless there is a beta; beta = 0 never reads the output.
+ * `backward` selects the direction, which ignores the pointers of the other one. */
 #ifndef TG_BACKEND_NN_H
 #define TG_BACKEND_NN_H
 
@@ -22,8 +22,7 @@ tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
 /* The storage of an array of `dtype`, seen as one of tg_dtype_wide(dtype). */
 tg_storage tg_storage_of(tg_dtype dtype);
 
-/* f(x), elementwise. GELU is the exact one, x Phi(x), SiLU x / (1 + e^-x); a tuned backend is
- * within 1e-6 of them. */
+/* Elementwise. GELU is the exact x Phi(x), SiLU x / (1 + e^-x); tuned backends are within 1e-6. */
 typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH, TG_ACT_RELU, TG_ACT_SILU } tg_act;
 
 /* Copies a box of each of `howmany` arrays: dst[h, dst_at + i] = src[h, src_at + i] for
@@ -137,15 +136,15 @@ typedef struct tg_mlp {
     void *dx;                    /* (batch, in, pixels), may be x if beta is 0; may be NULL */
     void *workspace;             /* tg_workspace_bytes() bytes */
     tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
-    bool x_quantized; /* backward: x is quantized to 8 bits (quantize.h), with beta 0 and a dx,
-                         which is elsewhere; only if tg_has() it */
+    bool x_quantized; /* backward: x is quantized to 8 bits (quantize.h), beta is 0 and dx is
+                         elsewhere; only if tg_has() it */
 } tg_mlp;
 
 /* A block of a Fourier neural operator in one call, u = act(x):
  *   z1 = scale F^-1(spectrum) + skip u + bias
  *   z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u;  activated = gelu(z2)
- * Real data, the inverse transform as of fft with weights TG_FFT_PLAIN. All arrays begin at
- * an allocation or a multiple of 16 bytes from it. */
+ * Real data, the inverse transform as of fft with weights TG_FFT_PLAIN. Arrays are aligned to 16.
+ */
 typedef struct tg_block {
     tg_dtype dtype;
     int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is computed */
@@ -171,8 +170,7 @@ typedef struct tg_block {
  *   dx = (scale F^-1(spectrum) + skip^T dz1 + gate dz2) [act'(x) if through], with respect to u
  *        otherwise; may be x, dz1 or dz2;
  *   dskip += sum dz1 u^T;  dbias += sum dz1;  dgate += the diagonal of sum dz2 u^T.
- * The inverse transform as of fft with weights TG_FFT_ADJOINT; arrays aligned as in
- * tg_block. */
+ * The inverse transform as of fft with weights TG_FFT_ADJOINT; arrays aligned as in tg_block. */
 typedef struct tg_block_back {
     tg_dtype dtype;
     int64_t batch, channels;
@@ -268,8 +266,7 @@ typedef struct tg_mapped {
 } tg_mapped;
 
 /* Its gradients, sums over samples, from the a and b of both directions:
- *   dmap_in = sum conj(x) da^T,  dmap_out = sum dy b^H,
- *   dweight[i,o,k] = sum conj(a[i,k]) db[o,k].
+ *   dmap_in = sum conj(x) da^T,  dmap_out = sum dy b^H,  dweight[i,o,k] = sum conj(a[i,k]) db[o,k]
  */
 typedef struct tg_map_gradients {
     tg_dtype dtype;
@@ -403,8 +400,7 @@ typedef enum tg_equation {
     TG_VORTICITY_MAP    /* to = factor map(from), or to += if it adds */
 } tg_equation;
 
-/* Maps of spectra. All but Laplace omit the highest frequency of an even grid, which has no sign.
- */
+/* Maps of spectra; all but Laplace omit the highest frequency of an even grid. */
 typedef enum tg_vorticity_map {
     TG_VORTICITY_SLOPE_X, /* w -> w_x */
     TG_VORTICITY_SLOPE_Y, /* w -> w_y */
@@ -439,8 +435,8 @@ typedef struct tg_residual {
 /* ---- flow ---- */
 
 /* Operands of the slot for flow in two dimensions: the steps between Fourier transforms of
- * w_t + u.grad w = nu Laplace w + f on a periodic square (see pde/vorticity.c), all in f64, for
- * several independent flows at once. Arrays must not alias.
+ * w_t + u.grad w = nu Laplace w + f on a periodic square (pde/vorticity.c), in f64, for several
+ * flows at once. Arrays must not alias.
  *
  * A spectrum is (flows, 2K + 1, K + 1) complex, row k1 + K, and q = 2 pi k / length is the wave
  * vector of k = (k1, k2). Fields on the grid are (flows, 2, N, N). */

@@ -1,11 +1,9 @@
 /* Codecs: the storage formats of an optimizer's moments.
  *
- * A codec stores a real in `bits` bits; `block` consecutive reals may share a scale in f32. The
- * second moment may use another rule than the first. Encoding rounds stochastically by the bits of
- * a stream (rng_math.h), real j by number `first` + j, or to nearest without one.
- *
- * Backends may have kernels that give the same bits; ref, and cpu for other formats, use decode and
- * encode, so that a new format needs only its codec. */
+ * A codec stores a real in `bits` bits; `block` consecutive reals may share a scale in f32. First
+ * and second moment may differ. Encoding rounds stochastically by a stream (rng_math.h), real j by
+ * number `first` + j, or to nearest without one. Backends may have kernels that give the same bits;
+ * ref, and cpu for other formats, use decode and encode: a new format needs only its codec. */
 #ifndef TG_BACKEND_STATE_CODEC_H
 #define TG_BACKEND_STATE_CODEC_H
 

@@ -182,15 +182,25 @@ tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total) {
 
 /* Host copies of gradients, dense even if handed over in factors. */
 
+tg_multimode tg_plain_modes(tg_dtype dtype, const tg_shape *shape) {
+    tg_multimode modes = {.dtype = dtype, .ndim = shape->ndim};
+    memcpy(modes.dim, shape->dim, sizeof modes.dim);
+    memcpy(modes.rank, shape->dim, sizeof modes.rank);
+    return modes;
+}
+
+tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
+    return (tg_grad_source){.dense = gradient->dense,
+                            .x = gradient->x,
+                            .dy = gradient->dy,
+                            .batch = gradient->batch,
+                            .store = tg_storage_of(gradient->dtype)};
+}
+
 tg_status tg_gradient_form(tg_backend *be, const tg_gradient *gradient, void *dense) {
     const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
-    tg_multimode modes = {.dtype = dtype, .ndim = gradient->shape.ndim};
-    memcpy(modes.dim, gradient->shape.dim, sizeof modes.dim);
-    memcpy(modes.rank, gradient->shape.dim, sizeof modes.rank);
-    const tg_grad_source source = {.x = gradient->x,
-                                   .dy = gradient->dy,
-                                   .batch = gradient->batch,
-                                   .store = tg_storage_of(gradient->dtype)};
+    const tg_multimode modes = tg_plain_modes(dtype, &gradient->shape);
+    const tg_grad_source source = tg_gradient_source(gradient);
     return gradient->dense ? be->ops->convert(be, tg_shape_numel(&gradient->shape), gradient->dtype,
                                               gradient->dense, dtype, dense)
                            : be->ops->grad_dense(be, &modes, &source, 1.0, dense);

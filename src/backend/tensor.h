@@ -20,6 +20,10 @@ TG_NODISCARD tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *te
 TG_NODISCARD tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
                                          const tg_wanted *wanted);
 
+/* The map of a shape without factors; the source form of a gradient. */
+tg_multimode tg_plain_modes(tg_dtype dtype, const tg_shape *shape);
+tg_grad_source tg_gradient_source(const tg_gradient *gradient);
+
 /* A checked gradient as a dense one of tg_dtype_wide, in the caller's memory. */
 TG_NODISCARD tg_status tg_gradient_form(tg_backend *be, const tg_gradient *gradient, void *dense);
 

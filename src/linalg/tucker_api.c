@@ -166,7 +166,7 @@ tg_scratch_need tg_stable_rank_need(tg_backend *be, tg_dtype dtype, const tg_sha
     const tg_tucker_plan plan = spectrum_plan(dtype, shape, &values);
     tg_scratch_need most = {0};
     for (int d = 0; be->ops->scratch_need && d < plan.ndim; d++) {
-        const int64_t side = tg_unfolding_short_side(tg_unfolding_of(plan.ndim, plan.dim, d));
+        const int64_t side = tg_tucker_short_side(&plan, d);
         tg_scratch_raise(&most, be->ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
     }
     most.place += tg_tucker_spectrum_scratch(&plan);

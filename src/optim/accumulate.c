@@ -119,10 +119,14 @@ tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradient
     return copy_span(optim, &s);
 }
 
-void tg_sum_end(tg_optim *optim, tg_slot *slot) {
+void tg_sum_release_dense(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
     optim->be->ops->release(optim->be, slot->whole_sum);
     slot->dense_sum = slot->whole_sum = NULL;
+}
+
+void tg_sum_end(tg_optim *optim, tg_slot *slot) {
+    tg_sum_release_dense(optim, slot);
     slot->is_summing = slot->is_handed_out = false;
     slot->nonfinite = 0;
 }
@@ -138,39 +142,40 @@ tg_status tg_optim_discard(tg_optim *optim) {
 
 /* ---- the bucket ---- */
 
-bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param) {
-    const tg_dtype dtype = tg_dtype_wide(param->dtype);
-    const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
-    return !tg_is_projected(setup, param) && !tg_is_dense_block(setup, param) &&
-           tg_dtype_real(dtype) == real &&
-           (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
+void tg_bucket_plan(tg_optim *optim) {
+    for (int i = 0; i < optim->slot_count && optim->accumulates; i++) {
+        tg_slot *slot = &optim->slots[i];
+        const size_t bytes = (size_t)slot->numel * tg_dtype_size(slot->dtype);
+        slot->is_bucketed = !slot->projector && !tg_slot_is_dense_block(slot) &&
+                            bytes <= TG_SMALL_PARAM &&
+                            tg_dtype_real(slot->dtype) == tg_dtype_real(optim->slots[0].dtype);
+    }
 }
 
-tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup) {
+tg_status tg_bucket_allocate(tg_optim *optim) {
     const tg_backend_ops *ops = optim->be->ops;
     int64_t reals = 0;
     for (int i = 0; i < optim->slot_count; i++) {
-        tg_slot *slot = &optim->slots[i];
-        slot->is_bucketed = setup->accumulates && tg_bucket_takes(setup, &setup->params[i]);
-        if (slot->is_bucketed) {
-            reals += slot->numel * (tg_dtype_is_complex(slot->dtype) ? 2 : 1);
-        }
+        const tg_slot *slot = &optim->slots[i];
+        const int64_t parts = tg_dtype_is_complex(slot->dtype) ? 2 : 1;
+        reals += slot->is_bucketed ? parts * slot->numel : 0;
     }
     if (reals == 0) {
         return TG_OK;
     }
     const tg_dtype real = tg_dtype_real(optim->slots[0].dtype);
     const tg_shape shape = {1, {reals}};
-    char *at = ops->alloc(optim->be, TG_MEM_GRADIENTS, (size_t)reals * tg_dtype_size(real));
+    char *at = NULL;
+    TG_CALL(TG_BACKEND_ALLOC(optim->be, TG_MEM_GRADIENTS, at, (size_t)reals * tg_dtype_size(real)));
     optim->bucket = tg_backend_view(optim->be, real, &shape, at);
-    for (int i = 0; i < optim->slot_count && at; i++) {
+    for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
         if (slot->is_bucketed) {
             slot->sum = at;
             at += (size_t)slot->numel * tg_dtype_size(slot->dtype);
         }
     }
-    return at ? ops->fill(optim->be, real, reals, (tg_scalar){0}, optim->bucket.data) : TG_E_MEMORY;
+    return ops->fill(optim->be, real, reals, (tg_scalar){0}, optim->bucket.data);
 }
 
 /* ---- sums as tensors ---- */
@@ -292,7 +297,6 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
                        slot->name);
     }
     TG_CALL(tg_slot_check_alone(optim, slot));
-    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);

@@ -68,8 +68,12 @@ static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
 #define FIELD(path)                      offsetof(tg_optim_config, path)
 #define FIRST(path)                      offsetof(tg_optim_config, projector.first.path)
 #define SECOND(path)                     offsetof(tg_optim_config, projector.second.path)
+#define ROW(key, type, offset, help)                                                               \
+    { key, TG_SETTING_##type, offset, NULL, 1, 0, help }
+#define ROW_CHOICE(key, offset, choices, help)                                                     \
+    { key, TG_SETTING_ENUM, offset, choices, 1, 0, help }
 
-/* The matrix-only keys and svd_type are shared by both branches and copied over in set_shared. */
+/* Settings of decompositions are those of both branches (share_with_second). */
 static const tg_setting table[] = {
     OPT(DOUBLE, learning_rate, 0, 1e6, "learning rate at the start"),
     OPT_CHOICE(rule, tg_rule_choices,
@@ -81,65 +85,53 @@ static const tg_setting table[] = {
     OPT_CHOICE(complex_adam, complex_adam_choices,
                "second moment (Lion: sign) of a complex entry: one by its modulus, or two"),
     OPT_CHOICE(state_precision, tg_state_choices,
-               "how moments are kept: f32, bf16, one byte, or f16"),
-    OPT_CHOICE(state_rounding, rounding_choices, "how moments in less than f32 are rounded"),
-    {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
-     "compress the gradients of spectral weights"},
-    {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
-     "first branch alone, second on what it leaves, or side by side"},
-    {"proj_type", TG_SETTING_ENUM, FIRST(type), tg_branch_choices, 1, 0,
-     "first branch of the compression"},
-    {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0,
-     "low rank: a fraction, an integer or a list"},
-    {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0,
-     "sparse: share of the entries that is kept, in (0, 1]"},
-    {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0,
-     "sparse: how entries are chosen"},
-    {"scale", TG_SETTING_DOUBLE, FIRST(scale), NULL, 1, 0,
-     "factor of what comes back from the first branch"},
-    {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0,
-     "sparse: multiply also by sqrt(entries / kept)"},
-    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), tg_branch_choices, 1, 0,
-     "second branch of the compression"},
-    {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0,
-     "as rank, for the second branch"},
-    {"second_sparse_ratio", TG_SETTING_DOUBLE, SECOND(sparse_ratio), NULL, 1, 0,
-     "as sparse_ratio, for the second branch"},
-    {"second_sparse_type", TG_SETTING_ENUM, SECOND(sparse_type), sparse_choices, 1, 0,
-     "as sparse_type, for the second branch"},
-    {"second_scale", TG_SETTING_DOUBLE, SECOND(scale), NULL, 1, 0,
-     "as scale, for the second branch"},
-    {"second_scale_by_mask_ratio", TG_SETTING_BOOL, SECOND(scale_by_mask_ratio), NULL, 1, 0,
-     "as scale_by_mask_ratio, for the second branch"},
-    {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
-     "weight of the sparse branch in the update"},
+               "storage of moments: f32, bf16, one byte, or f16"),
+    OPT_CHOICE(state_rounding, rounding_choices, "rounding of moments to less than f32"),
+    ROW("tensorgrad", BOOL, FIELD(is_projected), "compress the gradients of spectral weights"),
+    ROW_CHOICE("optimizer_type", FIELD(projector.scheme), type_choices,
+               "first branch alone, second on its residual, or side by side"),
+    ROW_CHOICE("proj_type", FIRST(type), tg_branch_choices, "first branch of the compression"),
+    ROW("rank", LIST_DOUBLE, FIRST(rank), "low rank: a fraction, an integer or a list"),
+    ROW("sparse_ratio", DOUBLE, FIRST(sparse_ratio),
+        "sparse: share of the entries that is kept, in (0, 1]"),
+    ROW_CHOICE("sparse_type", FIRST(sparse_type), sparse_choices, "sparse: how entries are chosen"),
+    ROW("scale", DOUBLE, FIRST(scale), "factor of the first branch in the expanded update"),
+    ROW("scale_by_mask_ratio", BOOL, FIRST(scale_by_mask_ratio),
+        "sparse: multiply also by sqrt(entries / kept)"),
+    ROW_CHOICE("second_proj_type", SECOND(type), tg_branch_choices,
+               "second branch of the compression"),
+    ROW("second_rank", LIST_DOUBLE, SECOND(rank), "as rank, for the second branch"),
+    ROW("second_sparse_ratio", DOUBLE, SECOND(sparse_ratio),
+        "as sparse_ratio, for the second branch"),
+    ROW_CHOICE("second_sparse_type", SECOND(sparse_type), sparse_choices,
+               "as sparse_type, for the second branch"),
+    ROW("second_scale", DOUBLE, SECOND(scale), "as scale, for the second branch"),
+    ROW("second_scale_by_mask_ratio", BOOL, SECOND(scale_by_mask_ratio),
+        "as scale_by_mask_ratio, for the second branch"),
+    ROW("tensorgrad_sum_lambda_sparse", DOUBLE, FIELD(projector.lambda_sparse),
+        "weight of the sparse branch in the update"),
     OPT(BOOL, match_rms, 0, 1, "scale updates to the RMS that they have in AdamW of torch"),
-    {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
-     "cold start of a Tucker decomposition: Gram matrices or sketches"},
-    {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
-     "cold start: all modes of the tensor, or one after the other"},
+    ROW_CHOICE("svd_type", FIRST(svd_type), svd_choices,
+               "cold start of a Tucker decomposition: Gram matrices or sketches"),
+    ROW_CHOICE("tucker_init", FIRST(tucker_init), init_choices,
+               "cold start: all modes of the tensor, or one after the other"),
     {"n_iter_max_tucker", TG_SETTING_INT, FIRST(n_iter_max_tucker), NULL, 0, 1e6,
      "sweeps of a refresh"},
-    {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0,
-     "a refresh starts from the factors before"},
+    ROW("tucker_warm_restart", BOOL, FIRST(tucker_warm_restart),
+        "a refresh starts from the factors before"),
     {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1,
      "GaLore: leading modes that become the rows"},
-    {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
-     "GaLore: side of the projection"},
+    ROW_CHOICE("galore_2d_proj_type", FIRST(side), side_choices, "GaLore: side of the projection"),
     OPT(BYTES, memory_budget, 0, 1e18,
         "bytes of compressed state, or a share up to 1, that set the rank; 0: off"),
-    OPT(INT64, min_entries, 0, 1e15, "parameters of up to this many entries stay dense"),
+    OPT(INT64, min_entries, 0, 1e15, "parameters with up to this many entries stay dense"),
     OPT(DOUBLE, update_proj_gap, 1, 1e15, "steps between refreshes of the compression"),
     OPT(DOUBLE, update_proj_gap_end, 1, 1e15, "the same at the end of a gap schedule"),
     OPT_CHOICE(update_proj_gap_mode, gap_choices, "how the gap changes over the run"),
     OPT(INT64, total_steps, 0, 1e15, "length of a gap schedule; 0: of the run"),
-    OPT_CHOICE(moments_on_refresh, moments_choices, "what a refresh does to the moments"),
-    OPT_CHOICE(nonfinite, nonfinite_choices, "what a gradient with NaN or Inf does"),
+    OPT_CHOICE(moments_on_refresh, moments_choices, "effect of a refresh on the moments"),
+    OPT_CHOICE(nonfinite, nonfinite_choices, "effect of a gradient with NaN or Inf"),
 };
-
-#undef FIELD
-#undef FIRST
-#undef SECOND
 
 enum { ROWS = sizeof table / sizeof table[0] };
 
@@ -276,28 +268,40 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
     return TG_SIZED_WRITE(ctx, tg_optim_config, key, &before, &after, config);
 }
 
-static tg_status require(tg_context *ctx, bool holds, const char *key, double value,
-                         const char *expected) {
-    return holds ? TG_OK
-                 : tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", key, expected, value);
+/* Numbers that the table's ranges do not exclude, or that a program stored in a field. */
+static tg_status check_numbers(tg_context *ctx, const tg_optim_config *c) {
+    const struct {
+        const char *key, *expected;
+        double value;
+        bool holds;
+    } rows[] = {
+        {"learning_rate", "a finite number >= 0", c->learning_rate, c->learning_rate >= 0.0},
+        {"beta1", "a number in [0, 1)", c->beta1, c->beta1 >= 0.0 && c->beta1 < 1.0},
+        {"beta2", "a number in [0, 1)", c->beta2, c->beta2 >= 0.0 && c->beta2 < 1.0},
+        {"eps", "a positive number", c->eps, c->eps > 0.0},
+        {"weight_decay", "a finite number >= 0", c->weight_decay, c->weight_decay >= 0.0},
+        {"update_proj_gap", "a number >= 1", c->update_proj_gap, c->update_proj_gap >= 1.0},
+        {"update_proj_gap_end", "a number >= 1", c->update_proj_gap_end,
+         c->update_proj_gap_end >= 1.0},
+        {"rule", "an update rule", (double)c->rule, (unsigned)c->rule < TG_RULES},
+        {"state_precision", "a state format", (double)c->state_precision,
+         (unsigned)c->state_precision < TG_STATE_FORMS},
+        {"state_rounding", "a rounding", (double)c->state_rounding,
+         (unsigned)c->state_rounding <= TG_ROUND_NEAREST},
+        {"total_steps", "a positive number of steps for a gap schedule", (double)c->total_steps,
+         c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].holds || !isfinite(rows[i].value)) {
+            return tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", rows[i].key,
+                           rows[i].expected, rows[i].value);
+        }
+    }
+    return TG_OK;
 }
 
 tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
-    TG_CALL(require(ctx, c->learning_rate >= 0.0 && isfinite(c->learning_rate), "learning_rate",
-                    c->learning_rate, "a finite number >= 0"));
-    TG_CALL(
-        require(ctx, c->beta1 >= 0.0 && c->beta1 < 1.0, "beta1", c->beta1, "a number in [0, 1)"));
-    TG_CALL(
-        require(ctx, c->beta2 >= 0.0 && c->beta2 < 1.0, "beta2", c->beta2, "a number in [0, 1)"));
-    TG_CALL(require(ctx, c->eps > 0.0 && isfinite(c->eps), "eps", c->eps, "a positive number"));
-    TG_CALL(require(ctx, c->weight_decay >= 0.0 && isfinite(c->weight_decay), "weight_decay",
-                    c->weight_decay, "a finite number >= 0"));
-    TG_CALL(require(ctx, c->update_proj_gap >= 1.0 && isfinite(c->update_proj_gap),
-                    "update_proj_gap", c->update_proj_gap, "a number >= 1"));
-    TG_CALL(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
-                    "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
-    TG_CALL(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
-                    "an update rule"));
+    TG_CALL(check_numbers(ctx, c));
     if (c->rule == TG_RULE_APOLLO && c->projector.first.rank.count != 1) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.rank: apollo has one random projection; take a fraction below 1 or an "
@@ -309,19 +313,13 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                        "gradients; take opt.name: adam (nothing compressed), or rule: adam",
                        tg_rule_name(tg_rules[c->rule]));
     }
-    TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
-                    "state_precision", (double)c->state_precision, "a state format"));
-    TG_CALL(require(ctx, (unsigned)c->state_rounding <= TG_ROUND_NEAREST, "state_rounding",
-                    (double)c->state_rounding, "a rounding"));
     if (c->is_projected && c->memory_budget > 0.0 && !tg_branch_has_rank(&c->projector.first) &&
         (c->projector.scheme == TG_SCHEME_SINGLE || !tg_branch_has_rank(&c->projector.second))) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.memory_budget: it sets ranks, and a sparse projection has none; take "
                        "opt.sparse_ratio");
     }
-    return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
-                   "total_steps", (double)c->total_steps,
-                   "a positive number of steps for a gap schedule");
+    return TG_OK;
 }
 
 /* ---- the keys that a method reads ---- */
@@ -384,25 +382,10 @@ bool tg_optim_config_reads(const tg_optim_config *c, const char *key) {
 /* ---- settings of an optimizer at work ---- */
 
 bool tg_optim_config_shapes_state(const char *key) {
-    static const char *const free_keys[] = {"learning_rate",
-                                            "beta1",
-                                            "beta2",
-                                            "eps",
-                                            "weight_decay",
-                                            "nonfinite",
-                                            "match_rms",
-                                            "state_rounding",
-                                            "update_proj_gap",
-                                            "update_proj_gap_end",
-                                            "update_proj_gap_mode",
-                                            "total_steps",
-                                            "moments_on_refresh"};
-    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
-        if (strcmp(key, free_keys[i]) == 0) {
-            return false;
-        }
-    }
-    return tg_setting_find(tg_optim_config_rows(), tg_optim_config_count(), key) != NULL;
+    static const char *const free_keys =
+        "learning_rate beta1 beta2 eps weight_decay nonfinite match_rms state_rounding "
+        "update_proj_gap update_proj_gap_end update_proj_gap_mode total_steps moments_on_refresh";
+    return !lists(free_keys, key) && tg_setting_find(table, ROWS, key) != NULL;
 }
 
 static tg_status check_group(tg_optim *optim, int group) {

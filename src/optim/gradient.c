@@ -50,15 +50,6 @@ tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot) {
                          slot->name, slot->block.whole > 0 ? "blocks" : "shard_ranks");
 }
 
-/* Shape of a gradient in the backend's terms. */
-static tg_multimode plain_modes(const tg_slot *slot) {
-    tg_multimode modes = {.dtype = slot->dtype, .ndim = slot->shape.ndim};
-    for (int d = 0; d < modes.ndim; d++) {
-        modes.dim[d] = modes.rank[d] = slot->shape.dim[d];
-    }
-    return modes;
-}
-
 /* The gradient as a dense one, formed in the optimizer's memory, own or shared, if it came
  * factored: in the arithmetic's precision, or in the factors' if the setup asks for that. */
 tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
@@ -67,7 +58,7 @@ tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *
     if (gradient->dense) {
         return TG_OK;
     }
-    tg_multimode modes = plain_modes(slot);
+    tg_multimode modes = tg_plain_modes(slot->dtype, &slot->shape);
     tg_grad_source source = tg_gradient_source(gradient);
     if (optim->forms_bf16) {
         modes.dtype = gradient->dtype;
@@ -81,7 +72,7 @@ tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *
 
 tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
                         uint32_t *guard) {
-    const tg_multimode modes = plain_modes(slot);
+    const tg_multimode modes = tg_plain_modes(slot->dtype, &slot->shape);
     const tg_grad_source source = tg_gradient_source(gradient);
     return tg_source_count(optim->be, &modes, &source, guard);
 }

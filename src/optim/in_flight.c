@@ -2,7 +2,6 @@
 #include "optim/in_flight.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "optim/optim.h"
 
@@ -44,12 +43,10 @@ tg_status tg_in_flight_create(tg_optim *optim) {
     tg_in_flight *p = &optim->in_flight;
     const size_t slots = (size_t)optim->slot_count;
     TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_OTHER, p->guards, slots * sizeof *p->guards));
-    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
-    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
-    if (!be->ops->stream) {
+    const tg_stream_ops *stream = be->ops->stream;
+    if (!stream) {
         return TG_OK;
     }
-    const tg_stream_ops *stream = be->ops->stream;
     p->rates = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->rates);
     p->chosen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
     TG_CALL(p->rates && p->chosen ? TG_OK : TG_E_MEMORY);
@@ -59,7 +56,7 @@ tg_status tg_in_flight_create(tg_optim *optim) {
 void tg_in_flight_destroy(tg_optim *optim) {
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
-    if (!be) {
+    if (!p->guards) { /* only planned */
         return;
     }
     const tg_stream_ops *stream = be->ops->stream;
@@ -70,8 +67,6 @@ void tg_in_flight_destroy(tg_optim *optim) {
     }
     be->ops->release(be, p->rates);
     be->ops->release(be, p->guards);
-    TG_FREE(optim->ctx, p->order);
-    TG_FREE(optim->ctx, p->planned);
 }
 
 /* ---- outcomes ---- */
@@ -128,23 +123,19 @@ static tg_status finish_round(tg_optim *optim, bool forgets) {
     TG_CALL(tg_late_wait(optim->be, &p->seen));
     p->is_open = p->is_planned = false;
     const uint32_t *seen = p->seen.values;
+    tg_status status = TG_OK;
     for (int i = 0; i < optim->slot_count; i++) {
-        optim->slots[i].is_guarded = false;
-        optim->slots[i].nonfinite += optim->slots[i].is_summing ? seen[i] : 0;
-    }
-    const int count = p->count;
-    p->count = 0;
-    for (int i = 0; i < count; i++) {
-        tg_slot *slot = &optim->slots[p->order[i]];
-        const uint32_t nonfinite = seen[p->order[i]];
-        slot->is_in_flight = false;
-        if (nonfinite == 0) {
+        tg_slot *slot = &optim->slots[i];
+        const bool was_in_flight = slot->is_in_flight;
+        slot->is_guarded = slot->is_in_flight = false;
+        slot->nonfinite += slot->is_summing ? seen[i] : 0;
+        if (was_in_flight && seen[i] == 0) {
             note_update(optim, slot);
-        } else if (!forgets) {
-            TG_CALL(tg_slot_refused(optim, slot, nonfinite));
+        } else if (was_in_flight && !forgets && status == TG_OK) {
+            status = tg_slot_refused(optim, slot, seen[i]);
         }
     }
-    return TG_OK;
+    return status;
 }
 
 tg_status tg_optim_synchronize(tg_optim *optim) {
@@ -174,9 +165,8 @@ tg_status tg_optim_send_round(tg_optim *optim) {
         return TG_OK;
     }
     TG_CALL(tg_late_send(optim->be, &p->seen));
-    if (p->is_planned) {
-        memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
-        p->planned_count = p->count;
+    for (int i = 0; i < optim->slot_count && p->is_planned; i++) {
+        optim->slots[i].is_planned = optim->slots[i].is_in_flight;
     }
     p->is_planned = false;
     return TG_OK;
@@ -191,6 +181,7 @@ tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
     tg_in_flight *p = &optim->in_flight;
     *guard = p->guards + index_of(optim, slot);
     optim->ahead.slot = NULL;
+    TG_CALL(slot->projector && optim->shares_workspace ? tg_optim_use_shared(optim, false) : TG_OK);
     if (!optim->be->ops->stream) {
         **guard = 0;
         return TG_OK;
@@ -213,13 +204,11 @@ tg_status tg_guard_read(tg_optim *optim, const tg_slot *slot, int64_t *nonfinite
 }
 
 void tg_update_end(tg_optim *optim, tg_slot *slot) {
-    tg_in_flight *p = &optim->in_flight;
-    if (!optim->be->ops->stream) {
+    if (optim->be->ops->stream) {
+        slot->is_in_flight = true;
+    } else {
         note_update(optim, slot);
-        return;
     }
-    slot->is_in_flight = true;
-    p->order[p->count++] = index_of(optim, slot);
 }
 
 /* ---- planned rounds ---- */
@@ -249,7 +238,6 @@ tg_status tg_optim_plan_round(tg_optim *optim) {
 }
 
 void tg_optim_restart_round(tg_optim *optim) {
-    optim->in_flight.count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_in_flight = optim->slots[i].is_guarded = false;
         optim->slots[i].is_summing = false; /* with several ranks: the sum of this round */
@@ -257,11 +245,9 @@ void tg_optim_restart_round(tg_optim *optim) {
 }
 
 void tg_optim_repeat_round(tg_optim *optim) {
-    tg_in_flight *p = &optim->in_flight;
-    memcpy(p->order, p->planned, (size_t)p->planned_count * sizeof *p->order);
-    p->count = p->planned_count;
-    for (int i = 0; i < p->count; i++) {
-        optim->slots[p->order[i]].is_in_flight = true;
-        optim->slots[p->order[i]].is_guarded = true;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        slot->is_in_flight = slot->is_planned;
+        slot->is_guarded = slot->is_guarded || slot->is_planned;
     }
 }

@@ -1,10 +1,9 @@
 /* Updates in flight: queued, with an outcome that the host does not know yet.
  *
- * Whether a gradient is finite is counted on the backend, in one counter per parameter: its guard,
- * which stops the rule and the expansion into the weight. Without a stream the guard is read before
- * the update. On a stream the update is queued after its guard, and step numbers and skipped
- * updates are counted later: at the latest before the next update of the same parameter, so that
- * every update is computed as if the previous one had completed.
+ * The backend counts NaN and Inf of a gradient in one counter per parameter, its guard, which stops
+ * the rule and the expansion into the weight. Without a stream the guard is read before the update.
+ * On a stream the update is queued after its guard and counted, as made or skipped, later: at the
+ * latest before the next update of the same parameter, which then starts from the right counts.
  *
  * A round is the work between two synchronizations. Its guards are cleared together when it begins
  * and copied to the host together when it is sent. */
@@ -16,9 +15,8 @@
 struct tg_slot;
 struct tg_optim;
 
-/* Values that a stream computes and the host reads late: a copy of them is queued after the work so
- * far, and waited for where the host needs it. All that overlaps between steps is of this type: the
- * loss of a step (train/step.c) and the guards of a round. */
+/* Values that a stream computes and the host reads late: their copy is queued, and waited for where
+ * the host needs it. Used for the loss of a step (train/step.c) and the guards of a round. */
 typedef struct tg_late_result {
     const void *source; /* on the backend */
     void *values;       /* on the host, pinned */
@@ -38,12 +36,8 @@ typedef struct tg_in_flight {
     tg_late_result seen; /* the guards of the round that was sent; pending until it is counted */
     tg_rates *rates;     /* (slots) on the backend, read by the updates of a planned round */
     tg_rates *chosen;    /* (slots) on the host, pinned: the source of `rates` */
-    int *order;          /* (slots) parameters with an update under way, in order */
-    int count;
-    int *planned; /* (slots) the same of the last planned round */
-    int planned_count;
-    bool is_open;    /* a round is under way: its guards were cleared */
-    bool is_planned; /* its updates read `rates` */
+    bool is_open;        /* a round is under way: its guards were cleared */
+    bool is_planned;     /* its updates read `rates` */
 } tg_in_flight;
 
 TG_NODISCARD tg_status tg_in_flight_create(struct tg_optim *optim);
@@ -52,8 +46,8 @@ void tg_in_flight_destroy(struct tg_optim *optim);
 /* Whether an update of this parameter waits until its guard was read. */
 bool tg_guard_is_read_first(const struct tg_optim *optim, const struct tg_slot *slot);
 
-/* The guard of a parameter whose update (or part of an accumulated one) begins: 0, plus the counts
- * of earlier parts. */
+/* Begins an update, or a part of an accumulated one: the guard, with the counts of earlier parts;
+ * and reads the addresses of a shared workspace again. */
 TG_NODISCARD tg_status tg_update_begin(struct tg_optim *optim, struct tg_slot *slot,
                                        uint32_t **guard);
 
@@ -90,8 +84,7 @@ void tg_optim_restart_round(struct tg_optim *optim);
 /* Ends the round: queues the copy of its guards to the host. Does not wait. */
 TG_NODISCARD tg_status tg_optim_send_round(struct tg_optim *optim);
 
-/* As tg_optim_synchronize, for a step whose loss was not finite: its gradients were not either,
- * which needs no second warning. */
+/* As tg_optim_synchronize, without warnings: for a step whose loss was not finite. */
 TG_NODISCARD tg_status tg_optim_forget_round(struct tg_optim *optim);
 
 #endif

@@ -1,11 +1,10 @@
-/* The loss scale: gradients that pass through f16 are multiplied by a power of two and divided by
- * it again where they are used, so that small ones do not vanish in f16. Nothing else changes by a
- * bit.
+/* The loss scale: gradients that pass through f16 are multiplied by a power of two, and divided by
+ * it where they are used, so that small ones do not vanish. No other bit changes.
  *
- * Dynamic: halved when a step overflowed, doubled after `interval` steps without overflow. A GPU
- * knows the outcome of a step only when the loss of the next one is already queued. So that all
- * backends and resumed runs agree, the scale of a step always follows from the steps before the
- * last one. The step in between may overflow at the same scale; that does not halve it again. */
+ * Dynamic: halved when a step overflowed, doubled after `interval` steps without. A GPU knows the
+ * outcome of a step only when the loss of the next one is queued. So that all backends and resumed
+ * runs agree, the scale of a step follows from the steps before the last one; the step in between
+ * may overflow at the same scale, which does not halve it again. */
 #ifndef TG_OPTIM_LOSS_SCALE_H
 #define TG_OPTIM_LOSS_SCALE_H
 
@@ -32,8 +31,7 @@ typedef struct tg_loss_scale {
     bool has_warned;   /* warned that it cannot be halved any more */
 } tg_loss_scale;
 
-/* From text: auto (dynamic if gradients pass through f16, see tg_fno_passes_f16, otherwise none),
- * off or a number. `key` is for the error. */
+/* From text: auto (dynamic if gradients pass through f16, otherwise none), off or a number. */
 TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
                                                   const char *text, bool passes_f16,
                                                   tg_loss_scale_config *config);

@@ -26,7 +26,7 @@ const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i) {
 }
 
 /* Whole floats, since they are cleared as f32. */
-size_t tg_moment_bytes(const tg_moments *moments, int i) {
+static size_t value_bytes(const tg_moments *moments, int i) {
     const tg_state_codec *codec = tg_moment_codec(moments, i);
     return (tg_state_bytes(codec, moments->real, moments->at[i].reals) + 3) / 4 * 4;
 }
@@ -39,7 +39,7 @@ size_t tg_moment_scale_bytes(const tg_moments *moments, int i) {
 size_t tg_moments_bytes(const tg_moments *moments) {
     size_t bytes = 0;
     for (int i = 0; moments->rule && i < moments->rule->states; i++) {
-        bytes += tg_moment_bytes(moments, i) + tg_moment_scale_bytes(moments, i);
+        bytes += value_bytes(moments, i) + tg_moment_scale_bytes(moments, i);
     }
     return bytes;
 }
@@ -61,7 +61,7 @@ static tg_status clear(tg_backend *be, void *memory, size_t bytes) {
 tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments) {
     for (int i = 0; i < moments->rule->states; i++) {
         const tg_moment *moment = &moments->at[i];
-        TG_CALL(clear(be, moment->memory, tg_moment_bytes(moments, i)));
+        TG_CALL(clear(be, moment->memory, value_bytes(moments, i)));
         TG_CALL(clear(be, moment->scale, tg_moment_scale_bytes(moments, i)));
     }
     return TG_OK;
@@ -71,8 +71,7 @@ tg_status tg_moments_create(tg_backend *be, tg_moments *moments) {
     for (int i = 0; i < moments->rule->states; i++) {
         tg_moment *moment = &moments->at[i];
         const size_t scales = tg_moment_scale_bytes(moments, i);
-        TG_CALL(
-            TG_BACKEND_ALLOC(be, TG_MEM_OPTIMIZER, moment->memory, tg_moment_bytes(moments, i)));
+        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_OPTIMIZER, moment->memory, value_bytes(moments, i)));
         if (scales > 0) {
             TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_OPTIMIZER, moment->scale, scales));
         }

@@ -30,12 +30,14 @@ typedef struct tg_moments {
  * the format. Touches no memory. */
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, const tg_rule *rule,
                            int64_t whole, int64_t count);
+/* The same for a dense parameter of a shape: the whole tensor or a block of it. */
+tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
+                                 const tg_shape *whole, const tg_shape *shape);
 size_t tg_moments_bytes(const tg_moments *moments);
 /* Bytes in a file, without rounding up. */
 size_t tg_moments_saved_bytes(const tg_moments *moments);
 
-/* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
-size_t tg_moment_bytes(const tg_moments *moments, int i);
+/* Bytes of the scales of tensor i of planned moments; 0: the codec has none. */
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
 
 /* Allocates planned moments and sets them to zero. */
@@ -60,7 +62,8 @@ typedef struct tg_slot {
     tg_rng rounding;         /* of values kept in bf16; its step is the update's */
     tg_shape shape;          /* of weight and gradient */
     int64_t numel;
-    tg_optim_block block; /* .. which are these rows of a whole tensor; block.whole 0: all */
+    tg_shape whole;       /* of the tensor .. */
+    tg_optim_block block; /* .. of which they are these rows; block.whole 0: all of it */
     int group;
     tg_projector *projector; /* NULL: dense */
     int64_t count;           /* values the rule sees: numel, or the compressed ones */
@@ -86,6 +89,7 @@ typedef struct tg_slot {
     double squares;     /* of a sum that not every rank has */
     bool is_guarded;    /* its guard is in use in this round */
     bool is_in_flight;  /* its update is queued, its outcome unknown */
+    bool is_planned;    /* .. as it was in the last planned round */
     void *weight;       /* bound for the sink, or NULL */
 } tg_slot;
 
@@ -99,14 +103,14 @@ struct tg_optim {
     tg_slot *slots;
     int slot_count;
     uint64_t seed;
-    bool accumulates;
+    bool accumulates, takes_factored;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
     int parts;                   /* blocks of a tensor; 1: every parameter is whole */
     tg_adder parts_adder;        /* over the ranks that have them; set by an exchange */
     const tg_archive *gathered;  /* moments of other ranks, while saving; NULL: none */
 
-    tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side; empty if there
-                         are none or it does not accumulate */
+    tg_tensor bucket; /* (reals) the sums of small dense parameters, side by side, which ranks send
+                         in one message; empty if there are none or it does not accumulate */
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in the workspace: compressed values of the parameter being updated */
@@ -143,27 +147,8 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
-/* Number of values of a parameter that the rule sees. */
-TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
-                                           int64_t *count);
-
-/* Format and sizes of the moments of a parameter with `count` values. */
-tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 int64_t count);
-
-/* The same as if it were not projected, for entries of a shape: its own or that of its tensor. */
-tg_moments tg_moments_plan_dense(const tg_optim_setup *setup, const tg_optim_param *param,
-                                 const tg_shape *shape);
-
-/* Sets the rank of a group of the setup to the largest share that opt.memory_budget allows. */
-TG_NODISCARD tg_status tg_optim_fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
-                                          tg_optim_config *config);
-
 /* The whole tensor of a parameter of the setup. */
 tg_shape tg_whole_shape(const tg_optim_setup *setup, const tg_optim_param *param);
-
-/* What its projector, if it has one, projects. */
-tg_projected tg_projected_of(const tg_optim_setup *setup, const tg_optim_param *param);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
@@ -173,10 +158,12 @@ static inline bool tg_slot_is_dense_block(const tg_slot *slot) {
     return slot->block.whole > 0 && !slot->projector;
 }
 
-/* The bucket: the sums of small dense parameters, side by side, which ranks send in one message.
- * Whether it takes a parameter; and its creation, if the optimizer accumulates (accumulate.c). */
-bool tg_bucket_takes(const tg_optim_setup *setup, const tg_optim_param *param);
-TG_NODISCARD tg_status tg_bucket_create(tg_optim *optim, const tg_optim_setup *setup);
+/* The bucket of an optimizer that accumulates: chooses its parameters, then allocates it. */
+void tg_bucket_plan(tg_optim *optim);
+TG_NODISCARD tg_status tg_bucket_allocate(tg_optim *optim);
+
+/* Frees the dense sums of a step that refreshes. */
+void tg_sum_release_dense(tg_optim *optim, tg_slot *slot);
 
 /* One update from a handed-over gradient; gradient->param is the number of the parameter. */
 TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
@@ -191,8 +178,8 @@ tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim);
 void tg_optim_clip_begin(tg_optim *optim);
 tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
 TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
-/* In one pass, when gradients are accumulated: the norm is that of the accumulated values, i.e. of
- * what the projections keep. Call between the last accumulate and the first apply. */
+/* In one pass, when gradients are accumulated: the norm of the accumulated values, those that the
+ * projections keep. Call between the last accumulate and the first apply. */
 TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm);
 
 /* As tg_optim_save. A backend on the host saves views (write and destroy the archive before the
@@ -229,7 +216,7 @@ typedef struct tg_lr_schedule_config {
     int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
 } tg_lr_schedule_config;
 
-/* State of a schedule: plain data, to be saved as it is. */
+/* State of a schedule: plain data that is saved unchanged. */
 typedef struct tg_lr_schedule {
     tg_lr_schedule_config config;
     int64_t epoch;  /* epochs finished */
@@ -273,8 +260,7 @@ TG_NODISCARD tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup
 void tg_optim_setup_free(tg_context *ctx, tg_optim_setup *setup);
 
 /* Ranks set above the largest that a weight's shape allows (setup.c). */
-TG_NODISCARD tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup,
-                                            tg_clamped_rank *out);
+void tg_find_clamped_rank(const tg_optim *optim, tg_clamped_rank *out);
 
 /* ---- the state of a parameter in a file ---- */
 
@@ -289,9 +275,12 @@ typedef struct tg_state_part {
     void *memory;
     tg_dtype dtype;
     tg_shape shape;
-    int state; /* number of the moment .. */
-    bool is_scale;
 } tg_state_part;
+
+/* The arrays of moment i if it has this many reals: its values, and its scales, which may be none.
+ */
+TG_NODISCARD tg_status tg_state_describe_moment(const tg_optim *optim, const tg_slot *slot, int i,
+                                                int64_t reals, tg_state_part out[2]);
 
 /* The arrays of a parameter's moments; of a dense block those of the whole tensor, without memory.
  */

@@ -1,5 +1,6 @@
 /* Checks a caller's setup of an optimizer and converts it to this library's. */
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +17,12 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
     }
     const bool has_dim = block->dim >= 0 && block->dim < param->shape.ndim;
     const int64_t rows = has_dim ? param->shape.dim[block->dim] : 0;
-    if (!has_dim || block->first < 0 || block->whole - rows < block->first || setup->parts < 2 ||
-        !setup->accumulates) {
+    const bool fits =
+        has_dim && block->whole >= rows && block->first >= 0 && block->first <= block->whole - rows;
+    tg_shape whole = param->shape;
+    whole.dim[fits ? block->dim : 0] = fits ? block->whole : 0;
+    const int64_t numel = tg_shape_numel(&whole), most = INT64_MAX / 16; /* bytes of an entry */
+    if (!fits || numel < 0 || numel > most || setup->parts < 2 || !setup->accumulates) {
         return tg_fail(
             ctx, TG_E_ARGUMENT,
             "optimizer: %s is the block of rows %lld .. %lld of %lld of dimension %d, of "
@@ -26,7 +31,6 @@ static tg_status check_block(tg_context *ctx, const tg_optim_setup *setup, int i
             (long long)block->whole, block->dim, setup->parts,
             setup->accumulates ? "" : ", and must accumulate");
     }
-    const tg_shape whole = tg_whole_shape(setup, param);
     if (block->dim < 2 && tg_is_dense_block(setup, param) &&
         tg_rule_of(&setup->groups[param->group], &whole)->step_whole) {
         return tg_fail(ctx, TG_E_UNSUPPORTED,
@@ -102,6 +106,71 @@ static tg_status check(tg_context *ctx, const tg_optim_setup *setup) {
     return TG_OK;
 }
 
+/* ---- ranks by memory ---- */
+
+/* Bytes of moments, factors and index sets of a group's projected parameters, and of their moments
+ * if they were dense: of whole tensors, so that all ranks choose alike. */
+static tg_status group_bytes(tg_context *ctx, const tg_optim_setup *setup, int group, size_t *bytes,
+                             size_t *dense) {
+    *bytes = *dense = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const tg_optim_config *config = &setup->groups[group];
+        const tg_projected of = {.dtype = tg_dtype_wide(param->dtype),
+                                 .shape = tg_whole_shape(setup, param)};
+        tg_projector outline;
+        if (param->group != group || !tg_is_projected(setup, param)) {
+            continue;
+        }
+        TG_CALL(tg_projector_outline(ctx, &config->projector, &of, &outline));
+        const tg_projector_bytes projector = tg_projector_get_bytes(&outline);
+        const int64_t count = tg_projector_count(&outline);
+        const tg_moments moments =
+            tg_moments_plan(config, of.dtype, tg_rules[config->rule], count, count);
+        const tg_moments whole = tg_moments_plan_dense(config, of.dtype, &of.shape, &of.shape);
+        *bytes += tg_moments_bytes(&moments) + projector.factors + projector.indices;
+        *dense += tg_moments_bytes(&whole);
+    }
+    return TG_OK;
+}
+
+static void set_share(tg_optim_config *config, double share) {
+    config->projector.first.rank = config->projector.second.rank =
+        (tg_rank){.count = 1, .value = {share}};
+}
+
+/* Sets the rank of a group to the largest share that opt.memory_budget allows. */
+static tg_status fit_ranks(tg_context *ctx, const tg_optim_setup *setup, int group,
+                           tg_optim_config *config) {
+    double low = 0x1p-60, high = 1.0 - 0x1p-30; /* rank 1 and full rank */
+    size_t bytes = 0, dense = 0;
+    set_share(config, low);
+    TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
+    const double budget = config->memory_budget <= 1.0 ? config->memory_budget * (double)dense
+                                                       : config->memory_budget;
+    if ((double)bytes > budget) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.memory_budget: %.0f bytes are too few: at rank 1 and with the sparse "
+                       "entries asked for, the state takes %zu",
+                       budget, bytes);
+    }
+    double share = high;
+    while (high > low * (1.0 + 1e-9)) {
+        set_share(config, share);
+        TG_CALL(group_bytes(ctx, setup, group, &bytes, &dense));
+        if ((double)bytes <= budget) {
+            low = share;
+        } else {
+            high = share;
+        }
+        share = sqrt(low * high);
+    }
+    set_share(config, low);
+    return TG_OK;
+}
+
+/* ---- reading ---- */
+
 /* The caller's groups may be of another size, which is their stride. */
 tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_optim_setup *out) {
     tg_optim_config *groups = NULL;
@@ -125,7 +194,7 @@ tg_status tg_optim_setup_read(tg_context *ctx, const tg_optim_setup *given, tg_o
     TG_CALL(check(ctx, out));
     for (int i = 0; i < out->group_count; i++) {
         const bool is_limited = groups[i].is_projected && groups[i].memory_budget > 0.0;
-        TG_CALL(is_limited ? tg_optim_fit_ranks(ctx, out, i, &groups[i]) : TG_OK);
+        TG_CALL(is_limited ? fit_ranks(ctx, out, i, &groups[i]) : TG_OK);
     }
     return TG_OK;
 }
@@ -172,28 +241,22 @@ static void describe(const tg_branch *branch, int mode, tg_clamped_rank *out) {
              100.0 * out->share, advice);
 }
 
-tg_status tg_find_clamped_rank(tg_context *ctx, const tg_optim_setup *setup, tg_clamped_rank *out) {
+void tg_find_clamped_rank(const tg_optim *optim, tg_clamped_rank *out) {
     *out = (tg_clamped_rank){0};
-    for (int i = setup->param_count - 1; i >= 0; i--) { /* backwards: the first one remains */
-        const tg_optim_param *param = &setup->params[i];
-        tg_projector outline;
-        if (!tg_is_projected(setup, param) || setup->groups[param->group].memory_budget > 0.0) {
-            continue;
-        }
-        const tg_projected of = tg_projected_of(setup, param);
-        TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector, &of, &outline));
-        const tg_branch *branch = outline.low_rank;
+    for (int i = optim->slot_count - 1; i >= 0; i--) { /* backwards: the first one remains */
+        const tg_slot *slot = &optim->slots[i];
+        const tg_branch *branch = slot->projector ? slot->projector->low_rank : NULL;
+        const bool is_limited = optim->groups[slot->group].memory_budget > 0.0;
         const bool keeps_all =
             branch && branch->config.type != TG_BRANCH_MATRIX && branch->config.rank.value[0] < 1.0;
-        const int mode = branch && !keeps_all ? tg_branch_clamped_mode(branch) : -1;
+        const int mode = branch && !is_limited && !keeps_all ? tg_branch_clamped_mode(branch) : -1;
         if (mode >= 0) {
             out->params++;
             out->asked = branch->asked[mode];
             out->taken = branch->modes.rank[mode];
-            out->share = (double)tg_projector_count(&outline) / (double)outline.numel;
-            snprintf(out->name, sizeof out->name, "%s", param->name);
+            out->share = (double)slot->count / (double)slot->projector->numel;
+            snprintf(out->name, sizeof out->name, "%s", slot->name);
             describe(branch, mode, out);
         }
     }
-    return TG_OK;
 }

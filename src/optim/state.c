@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/blocks.h"
+#include "optim/ranks.h"
 
-enum { COUNTERS = 7 }; /* of a parameter */
+enum { COUNTERS = 3 + TG_PROJECTOR_COUNTERS }; /* of a parameter */
 
 /* Name of an entry of this parameter. */
 static tg_status entry_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
@@ -50,64 +50,64 @@ static void describe_method(const tg_optim *optim, const tg_slot *slot, char *te
 }
 
 static void get_counters(const tg_slot *slot, int64_t counters[COUNTERS]) {
-    const tg_projector *p = slot->projector;
+    memset(counters, 0, COUNTERS * sizeof *counters);
     counters[0] = slot->step;
     counters[1] = slot->moment_step;
     counters[2] = slot->last_refresh;
-    counters[3] = p ? p->refreshes : 0;
-    counters[4] = p ? p->failures : 0;
-    counters[5] = p ? p->branch[0].is_ready : 0;
-    counters[6] = p ? p->branch[1].is_ready : 0;
+    if (slot->projector) {
+        tg_projector_get_counters(slot->projector, counters + 3);
+    }
 }
 
 static void set_counters(tg_slot *slot, const int64_t counters[COUNTERS]) {
-    tg_projector *p = slot->projector;
     slot->step = counters[0];
     slot->moment_step = counters[1];
     slot->last_refresh = counters[2];
-    if (p) {
-        p->refreshes = counters[3];
-        p->failures = counters[4];
-        p->branch[0].is_ready = counters[5] != 0;
-        p->branch[1].is_ready = counters[6] != 0;
+    if (slot->projector) {
+        tg_projector_set_counters(slot->projector, counters + 3);
     }
+}
+
+tg_status tg_state_describe_moment(const tg_optim *optim, const tg_slot *slot, int i, int64_t reals,
+                                   tg_state_part out[2]) {
+    const tg_moments *moments = &slot->moments;
+    const tg_rule_state *state = &moments->rule->state[i];
+    const tg_state_codec *codec = tg_moment_codec(moments, i);
+    const tg_dtype real = codec->bits > 0 ? codec->stored : moments->real;
+    const bool is_packed = real == TG_U8;
+    const bool pairs =
+        !state->is_square && !state->is_single && !is_packed && tg_dtype_is_complex(slot->dtype);
+    const int64_t length = is_packed ? (int64_t)tg_state_bytes(codec, moments->real, reals)
+                           : pairs   ? reals / 2
+                                     : reals;
+    out[0] = (tg_state_part){.memory = moments->at[i].memory,
+                             .dtype = pairs ? tg_dtype_complex(real) : real,
+                             .shape = {1, {length}}};
+    out[1] = (tg_state_part){.memory = moments->at[i].scale,
+                             .dtype = TG_F32,
+                             .shape = {1, {tg_state_scales(codec, reals)}}};
+    TG_CALL(entry_name(optim->ctx, slot, out[0].name, "%s", state->name));
+    return entry_name(optim->ctx, slot, out[1].name, "%s_scale", state->name);
 }
 
 /* Values, then scales. */
 tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
                                 int *count) {
-    const tg_moments plan = slot->moments;
-    const int states = plan.rule->states;
     const bool is_block = tg_slot_is_dense_block(slot);
+    const int states = slot->moments.rule->states;
     *count = 0;
     for (int i = 0; i < 2 * states; i++) {
-        tg_state_part *at = &parts[*count];
-        const tg_rule_state *state = &plan.rule->state[i % states];
-        const tg_state_codec *codec = tg_moment_codec(&plan, i % states);
-        const bool packed = codec->stored == TG_U8;
-        const tg_dtype real = codec->bits > 0 ? codec->stored : plan.real;
-        const tg_moment *moment = &slot->moments.at[i % states];
-        const tg_block_rows rows =
-            is_block ? tg_moment_get_rows(optim, slot, i % states) : (tg_block_rows){0};
-        const int64_t reals =
-            is_block ? rows.outer * rows.whole * rows.inner : plan.at[i % states].reals;
-        const bool scales = i >= states;
-        const bool pairs =
-            !state->is_square && !state->is_single && !packed && tg_dtype_is_complex(slot->dtype);
-        if (scales && codec->block == 0) {
-            continue;
+        tg_state_part moment[2], *part = &moment[i / states];
+        int64_t reals = slot->moments.at[i % states].reals;
+        if (is_block) {
+            const tg_block_rows rows = tg_moment_get_rows(optim, slot, i % states);
+            reals = rows.outer * rows.whole * rows.inner;
         }
-        const int64_t length = scales   ? tg_state_scales(codec, reals)
-                               : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
-                               : pairs  ? reals / 2
-                                        : reals;
-        TG_CALL(entry_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
-        at->state = i % states;
-        at->is_scale = scales;
-        at->memory = is_block ? NULL : scales ? (void *)moment->scale : moment->memory;
-        at->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
-        at->shape = tg_shape_of(1, &length);
-        (*count)++;
+        TG_CALL(tg_state_describe_moment(optim, slot, i % states, reals, moment));
+        part->memory = is_block ? NULL : part->memory;
+        if (part == moment || tg_shape_numel(&part->shape) > 0) {
+            parts[(*count)++] = *part;
+        }
     }
     return TG_OK;
 }
@@ -148,12 +148,6 @@ static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, tg_state
 
 /* ---- saving ---- */
 
-/* How large arrays enter the archive. */
-typedef struct saving {
-    bool is_viewed;      /* as views, if they are on the host */
-    tg_staging *staging; /* NULL: copies allocate memory */
-} saving;
-
 tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char *name,
                                 tg_dtype dtype, int64_t count, const void *numbers) {
     const tg_shape shape = tg_shape_of(1, &count);
@@ -164,8 +158,8 @@ tg_status tg_state_save_numbers(tg_context *ctx, tg_archive *archive, const char
 }
 
 /* An array on the backend; on the host it can be a view. */
-static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p,
-                           saving how) {
+static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p, bool views,
+                           tg_staging *staging) {
     const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
     tg_tensor copy;
     if (!p->memory) { /* on other ranks */
@@ -176,14 +170,15 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
                                   "trainer saves it",
                                   p->name);
     }
-    if (how.is_viewed && array.place == TG_HOST) {
+    if (views && array.place == TG_HOST) {
         return tg_archive_add_view(archive, p->name, &array);
     }
-    TG_CALL(tg_backend_download(optim->be, &array, how.staging, &copy));
+    TG_CALL(tg_backend_download(optim->be, &array, staging, &copy));
     return tg_archive_take(archive, p->name, &copy);
 }
 
-static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
+static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, bool views,
+                           tg_staging *staging) {
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
@@ -196,12 +191,13 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
     TG_CALL(tg_state_save_numbers(optim->ctx, archive, name, TG_I64, COUNTERS, counters));
     TG_CALL(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_CALL(save_part(optim, archive, &parts[i], how));
+        TG_CALL(save_part(optim, archive, &parts[i], views, staging));
     }
     return TG_OK;
 }
 
-static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
+/* On the host arrays enter the archive as views, if `views`; copies go to the staging buffer. */
+static tg_status save_all(tg_optim *optim, tg_archive *archive, bool views, tg_staging *staging) {
     TG_CALL(tg_optim_synchronize(optim));
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].is_summing) {
@@ -220,7 +216,7 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
                                       TG_LOSS_SCALE_NUMBERS, numbers));
     }
     for (int i = 0; i < optim->slot_count; i++) {
-        TG_CALL(save_slot(optim, &optim->slots[i], archive, how));
+        TG_CALL(save_slot(optim, &optim->slots[i], archive, views, staging));
     }
     return TG_OK;
 }
@@ -228,11 +224,11 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, archive);
-    return save_all(optim, archive, (saving){0});
+    return save_all(optim, archive, false, NULL);
 }
 
 tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *archive) {
-    return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
+    return save_all(optim, archive, true, staging);
 }
 
 /* ---- loading: first checks everything, then copies everything ---- */

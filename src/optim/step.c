@@ -103,7 +103,7 @@ static tg_status run_batch(tg_optim *optim) {
         return TG_OK;
     }
     const double start = read_clock(optim, optim->times_parts);
-    const tg_status status = batch->rule->step(optim->be, batch->count, batch->adam);
+    const tg_status status = optim->be->ops->update(optim->be, batch->count, batch->adam);
     optim->times.adam += read_clock(optim, optim->times_parts) - start;
     for (int i = 0; i < batch->count && status == TG_OK; i++) {
         tg_update_end(optim, batch->slot[i]);
@@ -132,20 +132,27 @@ static const tg_rates *late_rates(const tg_optim *optim, const tg_slot *slot) {
     return optim->in_flight.is_planned ? optim->in_flight.rates + (slot - optim->slots) : NULL;
 }
 
-static tg_rng rounding_of(const tg_slot *slot, const tg_rates *rates) {
-    tg_rng rounding = slot->rounding;
-    rounding.step = rates->step;
-    return rounding;
+/* The numbers of an update that change from step to step. */
+typedef struct terms {
+    tg_rates rates;
+    tg_rng rounding;
+} terms;
+
+static terms terms_of(const tg_optim *optim, const tg_slot *slot) {
+    terms t = {.rates = plain_rates(optim, slot), .rounding = slot->rounding};
+    t.rounding.step = t.rates.step;
+    return t;
 }
 
 static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_update *call,
-                       const tg_rates *rates, const tg_rng *rounding) {
+                       const terms *t) {
     const tg_optim_config *config = &optim->groups[slot->group];
-    tg_adam adam = {.dtype = slot->dtype,
+    tg_adam adam = {.kernel = slot->moments.rule->kernel,
+                    .dtype = slot->dtype,
                     .n = slot->count,
                     .split = config->complex_adam == TG_ADAM_SPLIT,
                     .grad = call->values,
-                    .scale = rates->scale,
+                    .scale = t->rates.scale,
                     .m = slot->moments.at[0].memory,
                     .v = slot->moments.at[1].memory,
                     .form = slot->moments.form,
@@ -155,11 +162,11 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
-                    .alpha = rates->alpha,
-                    .beta = rates->beta,
+                    .alpha = t->rates.alpha,
+                    .beta = t->rates.beta,
                     .grad_store = call->grad_store,
                     .weight_store = slot->weight_store,
-                    .rounding = rounding,
+                    .rounding = &t->rounding,
                     .rates = late_rates(optim, slot),
                     .guard = call->guard,
                     .counts = call->count == TG_COUNT_BY_RULE};
@@ -172,11 +179,11 @@ static tg_adam adam_of(const tg_optim *optim, const tg_slot *slot, const tg_upda
 }
 
 static tg_back back_of(const tg_optim *optim, const tg_slot *slot, const tg_update *call,
-                       const tg_rates *rates, const tg_rng *rounding) {
-    return (tg_back){.alpha = rates->alpha,
-                     .beta = rates->beta,
+                       const terms *t) {
+    return (tg_back){.alpha = t->rates.alpha,
+                     .beta = t->rates.beta,
                      .store = slot->weight_store,
-                     .rounding = rounding,
+                     .rounding = &t->rounding,
                      .rates = late_rates(optim, slot),
                      .guard = call->guard};
 }
@@ -187,9 +194,8 @@ static bool is_batched(const tg_optim *optim, const tg_slot *slot, const tg_upda
 }
 
 tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call) {
-    const tg_rates rates = plain_rates(optim, slot);
-    const tg_rng rounding = rounding_of(slot, &rates);
-    const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
+    const terms t = terms_of(optim, slot);
+    const tg_adam adam = adam_of(optim, slot, call, &t);
     const tg_rule *rule = slot->moments.rule;
     if (is_batched(optim, slot, call)) {
         return add_to_batch(optim, slot, &adam);
@@ -205,16 +211,15 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
                             .parts = slot->block.whole > 0 ? optim->parts_adder : (tg_adder){0}};
     const double start = read_clock(optim, optim->times_parts);
     const tg_status status = rule->step_whole ? rule->step_whole(optim->be, &whole, &adam)
-                                              : rule->step(optim->be, 1, &adam);
+                                              : optim->be->ops->update(optim->be, 1, &adam);
     optim->times.adam += read_clock(optim, optim->times_parts) - start;
     return status;
 }
 
 tg_status tg_slot_expand_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     const double start = read_clock(optim, optim->times_parts);
-    const tg_rates rates = plain_rates(optim, slot);
-    const tg_rng rounding = rounding_of(slot, &rates);
-    const tg_back back = back_of(optim, slot, call, &rates, &rounding);
+    const terms t = terms_of(optim, slot);
+    const tg_back back = back_of(optim, slot, call, &t);
     const tg_status status =
         tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
     optim->times.update += read_clock(optim, optim->times_parts) - start;
@@ -254,11 +259,10 @@ tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_g
 /* Projects, runs Adam and expands in one call. */
 static tg_status update_at_once(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                 tg_update *call) {
-    const tg_rates rates = plain_rates(optim, slot);
-    const tg_rng rounding = rounding_of(slot, &rates);
+    const terms t = terms_of(optim, slot);
     call->values = optim->small;
-    const tg_adam adam = adam_of(optim, slot, call, &rates, &rounding);
-    const tg_back back = back_of(optim, slot, call, &rates, &rounding);
+    const tg_adam adam = adam_of(optim, slot, call, &t);
+    const tg_back back = back_of(optim, slot, call, &t);
     uint32_t *counter = call->count == TG_COUNT_BY_PROJECTION ? call->guard : NULL;
     TG_CALL(run_batch(optim));
     const double start = read_clock(optim, false);

@@ -25,8 +25,8 @@ TG_NODISCARD tg_status tg_slot_check_alone(tg_optim *optim, const tg_slot *slot)
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, uint32_t *guard);
 
-/* Waits for their count; the second for plain values. TG_TOO_LARGE if all are finite but their
- * squares would overflow: in the rule, which clips them, or in a refresh. */
+/* Waits for their count; the second for plain values. TG_TOO_LARGE: all are finite, but their
+ * squares would overflow, in the rule after clipping or in a refresh. */
 TG_NODISCARD tg_status tg_slot_judge(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, bool refreshes,
                                      int64_t *nonfinite);
@@ -67,8 +67,8 @@ TG_NODISCARD tg_status tg_slot_step(tg_optim *optim, tg_slot *slot, const tg_gra
 /* The bound weight. */
 TG_NODISCARD tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight);
 
-/* As tg_optim_accumulate of each, but NaN and Inf are counted only in the sums. Adjacent small
- * gradients are copied to the bucket together. */
+/* As tg_optim_accumulate of each, but NaN and Inf are counted in the sums. Copies adjacent small
+ * gradients to the bucket together. */
 TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradients);
 
 /* A sum as one array; from now on its present values decide whether it is used. */

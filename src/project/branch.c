@@ -1,4 +1,4 @@
-/* The table of branch kinds, and their common part: memory, bytes, the rank rule. */
+/* The table of branch kinds, and their common part: checks and the rank rule. */
 #include "project/branch.h"
 
 #include <math.h>
@@ -155,61 +155,9 @@ int tg_branch_clamped_mode(const tg_branch *branch) {
     return -1;
 }
 
-tg_status tg_branch_allocate(tg_branch *branch) {
-    tg_backend *be = branch->be;
-    tg_status status = TG_OK;
-    for (int d = 0; d < branch->modes.ndim; d++) {
-        if (branch->modes.factor[d]) {
-            const int64_t entries = branch->modes.dim[d] * branch->modes.rank[d];
-            branch->factor[d] =
-                be->ops->alloc(be, TG_MEM_FACTORS, (size_t)entries * tg_dtype_size(branch->dtype));
-            branch->modes.factor[d] = branch->factor[d];
-            TG_TRY(branch->factor[d] ? TG_OK : TG_E_MEMORY);
-        }
-    }
-    if (branch->kind->is_sparse) {
-        const int64_t n = branch->bitmap.n;
-        branch->bitmap.words =
-            be->ops->alloc(be, TG_MEM_INDICES, (size_t)tg_bitmap_words(n) * sizeof(uint64_t));
-        branch->bitmap.ranks =
-            be->ops->alloc(be, TG_MEM_INDICES, (size_t)tg_bitmap_ranks(n) * sizeof(uint32_t));
-        TG_TRY(branch->bitmap.words && branch->bitmap.ranks ? TG_OK : TG_E_MEMORY);
-    }
-    return TG_OK;
-fail:
-    tg_branch_release(branch);
-    return status;
-}
-
-void tg_branch_release(tg_branch *branch) {
-    if (!branch->be) {
-        return;
-    }
-    for (int d = 0; d < TG_MAX_NDIM; d++) {
-        branch->be->ops->release(branch->be, branch->factor[d]);
-        branch->factor[d] = NULL;
-    }
-    branch->be->ops->release(branch->be, branch->bitmap.words);
-    branch->be->ops->release(branch->be, branch->bitmap.ranks);
-    branch->bitmap.words = NULL;
-    branch->bitmap.ranks = NULL;
-}
-
-size_t tg_branch_factor_bytes(const tg_branch *branch) {
-    size_t bytes = 0;
-    for (int d = 0; d < branch->modes.ndim; d++) {
-        if (branch->modes.factor[d]) {
-            bytes += (size_t)(branch->modes.dim[d] * branch->modes.rank[d]) *
-                     tg_dtype_size(branch->dtype);
-        }
-    }
-    return bytes;
-}
-
-size_t tg_branch_index_bytes(const tg_branch *branch) {
-    const int64_t n = branch->kind->is_sparse ? branch->bitmap.n : 0;
-    return (size_t)tg_bitmap_words(n) * sizeof(uint64_t) +
-           (size_t)tg_bitmap_ranks(n) * sizeof(uint32_t);
+tg_status tg_bitmap_set_words(tg_backend *be, tg_bitmap *bitmap, const uint64_t *words) {
+    TG_CALL(be->ops->upload(be, bitmap->words, words, tg_bitmap_word_bytes(bitmap)));
+    return tg_bitmap_rank(be, bitmap);
 }
 
 double tg_branch_back_scale(const tg_branch *branch) {

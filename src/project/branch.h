@@ -16,8 +16,8 @@ typedef struct tg_branch tg_branch;
 /* Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
 tg_branch_config tg_branch_config_default(void);
 
-/* Scratch of steps and refreshes, shared by all projectors of an optimizer. Projectors reserve it
- * when they are created; it is allocated once, as large as the largest of them needs. */
+/* Scratch of steps and refreshes, shared by all projectors of an optimizer: reserved for each of
+ * them, then allocated once, as large as the largest. */
 typedef struct tg_workspace {
     tg_backend *be;
     size_t bytes, host_bytes;
@@ -33,19 +33,22 @@ TG_NODISCARD tg_status tg_workspace_allocate(tg_workspace *workspace);
 TG_NODISCARD tg_status tg_workspace_allocate_host(tg_workspace *workspace);
 void tg_workspace_release(tg_workspace *workspace);
 
+typedef struct tg_refresh {
+    const void *x; /* (shape) */
+    tg_storage store;
+    const tg_bitmap *mask; /* entries that count as 0; NULL: none */
+    void *scratch, *host_scratch;
+} tg_refresh;
+
 typedef struct tg_branch_kind {
     bool is_sparse;
     const char *keys; /* of section opt, read by such branches alone */
     /* Sets sizes of modes and count from config, dtype and shape; touches no memory. */
     tg_status (*plan)(tg_context *ctx, tg_branch *branch);
-    /* Bytes of scratch that refresh needs, on the backend and on the host; NULL: none. */
-    void (*scratch)(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
-    /* Further scratch that refresh allocates while it runs; NULL: none. */
-    tg_scratch_need (*scratch_need)(const tg_branch *branch);
-    /* Chooses factors or index set from x (shape, in some storage); entries in `mask` (or NULL)
-     * count as 0. */
-    tg_status (*refresh)(tg_branch *branch, const void *x, tg_storage store, const tg_bitmap *mask,
-                         void *scratch, void *host_scratch);
+    /* What refresh needs: workspace, host_workspace, borrowed and host_borrowed; NULL: nothing. */
+    tg_projector_bytes (*scratch)(const tg_branch *branch);
+    /* Chooses factors or index set. */
+    tg_status (*refresh)(tg_branch *branch, const tg_refresh *call);
 } tg_branch_kind;
 
 struct tg_branch {
@@ -88,12 +91,12 @@ TG_NODISCARD tg_status tg_branch_plan(tg_context *ctx, tg_backend *be,
                                       const tg_branch_config *config, const char *key,
                                       tg_dtype dtype, const tg_shape *shape, tg_branch *out);
 
-/* Allocates factors (category factors) or bitmap (indices) of a planned branch. */
-TG_NODISCARD tg_status tg_branch_allocate(tg_branch *branch);
-void tg_branch_release(tg_branch *branch);
-
-size_t tg_branch_factor_bytes(const tg_branch *branch);
-size_t tg_branch_index_bytes(const tg_branch *branch);
+static inline size_t tg_bitmap_word_bytes(const tg_bitmap *bitmap) {
+    return (size_t)tg_bitmap_words(bitmap->n) * sizeof(uint64_t);
+}
+/* Replaces the words of an index set, from the host, and what follows from them. */
+TG_NODISCARD tg_status tg_bitmap_set_words(tg_backend *be, tg_bitmap *bitmap,
+                                           const uint64_t *words);
 
 /* Factor of this branch's part of the expanded update. */
 double tg_branch_back_scale(const tg_branch *branch);

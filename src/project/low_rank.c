@@ -33,33 +33,27 @@ static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     return TG_OK;
 }
 
-static void low_rank_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+static tg_projector_bytes low_rank_scratch(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
-    *bytes = tg_tucker_scratch(branch->be, &plan);
-    *host_bytes = 0;
+    const tg_scratch_need borrowed = tg_tucker_scratch_need(branch->be, &plan);
+    return (tg_projector_bytes){.workspace = tg_tucker_scratch(branch->be, &plan),
+                                .borrowed = borrowed.place,
+                                .host_borrowed = borrowed.host};
 }
 
-static tg_status low_rank_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                  const tg_bitmap *mask, void *scratch, void *host_scratch) {
-    (void)host_scratch;
+static tg_status low_rank_refresh(tg_branch *branch, const tg_refresh *call) {
     tg_tucker_plan plan = plan_of(branch);
-    plan.store = store;
+    plan.store = call->store;
     const bool warm = branch->is_ready &&
                       (branch->kind == &tg_branch_matrix || branch->config.tucker_warm_restart);
-    return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor,
-                             scratch);
-}
-
-static tg_scratch_need low_rank_scratch_need(const tg_branch *branch) {
-    const tg_tucker_plan plan = plan_of(branch);
-    return tg_tucker_scratch_need(branch->be, &plan);
+    return tg_tucker_factors(branch->be, &plan, call->x, call->mask, &branch->rng, warm,
+                             branch->factor, call->scratch);
 }
 
 const tg_branch_kind tg_branch_tucker = {.keys = "rank svd_type tucker_init n_iter_max_tucker "
                                                  "tucker_warm_restart",
                                          .plan = tucker_plan,
                                          .scratch = low_rank_scratch,
-                                         .scratch_need = low_rank_scratch_need,
                                          .refresh = low_rank_refresh};
 
 /* ---- GaLore's matrix ----
@@ -120,5 +114,4 @@ static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
 const tg_branch_kind tg_branch_matrix = {.keys = "rank first_dim_rollup galore_2d_proj_type",
                                          .plan = matrix_plan,
                                          .scratch = low_rank_scratch,
-                                         .scratch_need = low_rank_scratch_need,
                                          .refresh = low_rank_refresh};

@@ -6,6 +6,8 @@
  * residual. */
 #include "project/projector.h"
 
+#include <string.h>
+
 #include "backend/tensor.h"
 #include "base/context.h"
 #include "base/memory.h"
@@ -26,14 +28,6 @@ static tg_status read_config(tg_context *ctx, const tg_projector_config *config,
     return TG_SIZED_READ(ctx, tg_projector_config, scheme, config, out);
 }
 
-tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
-    return (tg_grad_source){.dense = gradient->dense,
-                            .x = gradient->x,
-                            .dy = gradient->dy,
-                            .batch = gradient->batch,
-                            .store = tg_storage_of(gradient->dtype)};
-}
-
 static tg_status plan(tg_context *ctx, tg_projector *p) {
     char text[128];
     p->numel = tg_shape_numel(&p->shape);
@@ -46,11 +40,9 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
                        tg_shape_text(&p->shape, text, sizeof text));
     }
     p->branches = p->config.scheme == TG_SCHEME_SINGLE ? 1 : 2;
-    TG_CALL(
-        tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, &p->branch[0]));
-    if (p->branches == 2) {
-        TG_CALL(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
-                               &p->branch[1]));
+    for (int i = 0; i < p->branches; i++) {
+        TG_CALL(tg_branch_plan(ctx, p->be, i ? &p->config.second : &p->config.first,
+                               i ? "opt.second_" : "opt.", p->dtype, &p->shape, &p->branch[i]));
     }
     for (int i = 0; i < p->branches; i++) {
         tg_branch **role = p->branch[i].kind->is_sparse ? &p->sparse : &p->low_rank;
@@ -62,13 +54,7 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
         }
         *role = &p->branch[i];
     }
-    p->modes = (tg_multimode){.dtype = p->dtype, .ndim = p->shape.ndim};
-    for (int d = 0; d < p->shape.ndim; d++) {
-        p->modes.dim[d] = p->modes.rank[d] = p->shape.dim[d];
-    }
-    if (p->low_rank) {
-        p->modes = p->low_rank->modes;
-    }
+    p->modes = p->low_rank ? p->low_rank->modes : tg_plain_modes(p->dtype, &p->shape);
     if (p->view.rows.count > 0) {
         tg_rows_plan(p);
     }
@@ -76,85 +62,150 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
 }
 
 /* Scratch of a step or of a refresh, whichever is larger. */
-static void measure(const tg_projector *p, tg_projector_bytes *out) {
+static tg_projector_bytes measure(const tg_projector *p) {
     const bool has_rows = p->view.rows.count > 0; /* then a refresh projects all of a tensor */
     const size_t whole = tg_workspace_bytes(
         p->be, (tg_query){.compress = &p->modes, .factored = p->takes_factored && !has_rows});
-    size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
-    out->step_workspace = has_rows ? p->view.step_bytes : whole;
-    *bytes = tg_max_size(out->step_workspace, whole);
-    *host_bytes = p->view.host_bytes;
+    const size_t step = has_rows ? p->view.step_bytes : whole;
+    tg_projector_bytes most = {.step_workspace = step,
+                               .workspace = tg_max_size(step, whole),
+                               .host_workspace = p->view.host_bytes};
     for (int i = 0; i < p->branches; i++) {
-        size_t scratch = 0, host = 0;
-        if (p->branch[i].kind->scratch) {
-            p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
-        }
+        const tg_branch *branch = &p->branch[i];
+        tg_projector_bytes own =
+            branch->kind->scratch ? branch->kind->scratch(branch) : (tg_projector_bytes){0};
         if (i == 1 && tg_projector_samples(p)) { /* the dense residual and a core come first */
             tg_scratch extra = {0};
             tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
             tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
-            const size_t step = tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes});
-            scratch = extra.used + (scratch > step ? scratch : step);
+            own.workspace =
+                extra.used +
+                tg_max_size(own.workspace,
+                            tg_workspace_bytes(p->be, (tg_query){.compress = &p->modes}));
         }
-        *bytes = scratch > *bytes ? scratch : *bytes;
-        *host_bytes = host > *host_bytes ? host : *host_bytes;
+        most.workspace = tg_max_size(most.workspace, own.workspace);
+        most.host_workspace = tg_max_size(most.host_workspace, own.host_workspace);
+        most.borrowed = tg_max_size(most.borrowed, own.borrowed);
+        most.host_borrowed = tg_max_size(most.host_borrowed, own.host_borrowed);
     }
+    return most;
 }
 
-static tg_projector outline_of(tg_context *ctx, const tg_projector_config *config,
-                               const tg_projected *of) {
-    return (tg_projector){.ctx = ctx,
+tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
+                               const tg_projected *of, tg_projector *out) {
+    *out = (tg_projector){.ctx = ctx,
                           .config = *config,
                           .dtype = of->dtype,
                           .shape = of->shape,
                           .view.rows = of->rows,
                           .takes_factored = of->factored};
+    TG_CALL(tg_backend_get(ctx, &out->be));
+    return plan(ctx, out);
 }
 
-tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
-                                 const tg_projected *of, uint64_t seed, tg_workspace *workspace,
-                                 tg_projector **out) {
-    *out = NULL;
-    tg_status status = TG_OK;
-    tg_projector *p = NULL;
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
-    *p = outline_of(ctx, config, of);
-    TG_TRY(tg_backend_get(ctx, &p->be));
-    p->own.be = p->be;
-    TG_TRY(plan(ctx, p));
+tg_status tg_projector_make(tg_context *ctx, const tg_projector_config *config,
+                            const tg_projected *of, tg_projector **out) {
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, *out, 1));
+    const tg_status status = tg_projector_outline(ctx, config, of, *out);
+    if (status != TG_OK) {
+        tg_projector_destroy(out);
+    }
+    return status;
+}
+
+/* ---- memory of factors and index sets: one walk over its blocks plans, allocates and releases
+ * ----
+ */
+
+typedef struct walk {
+    tg_backend *be;
+    tg_projector_bytes *bytes; /* adds them up; NULL: allocates, or releases */
+    bool allocates, has_failed;
+} walk;
+
+/* Returns the block as it is afterwards. */
+static void *visit(walk *w, void *block, tg_mem_category category, size_t bytes) {
+    if (w->bytes) {
+        *(category == TG_MEM_FACTORS ? &w->bytes->factors : &w->bytes->indices) += bytes;
+        return block;
+    }
+    if (!w->allocates) {
+        w->be->ops->release(w->be, block);
+        return NULL;
+    }
+    void *made = w->has_failed ? NULL : w->be->ops->alloc(w->be, category, bytes);
+    w->has_failed = !made;
+    return made;
+}
+
+static void visit_bitmap(walk *w, tg_bitmap *bitmap) {
+    if (bitmap->n > 0) {
+        bitmap->words = visit(w, bitmap->words, TG_MEM_INDICES, tg_bitmap_word_bytes(bitmap));
+        bitmap->ranks = visit(w, bitmap->ranks, TG_MEM_INDICES,
+                              (size_t)tg_bitmap_ranks(bitmap->n) * sizeof(uint32_t));
+    }
+}
+
+static void visit_memory(walk *w, tg_projector *p) {
+    const size_t size = tg_dtype_size(p->dtype);
+    tg_branch *low = p->low_rank;
+    tg_row_view *view = &p->view;
+    for (int d = 0; low && d < low->modes.ndim; d++) {
+        const size_t bytes = (size_t)(low->modes.dim[d] * low->modes.rank[d]) * size;
+        low->factor[d] =
+            low->modes.factor[d] ? visit(w, low->factor[d], TG_MEM_FACTORS, bytes) : NULL;
+    }
+    if (p->sparse) {
+        visit_bitmap(w, &p->sparse->bitmap);
+    }
+    if (view->rows.count > 0 && view->factor_mode >= 0) {
+        const int64_t rows = view->modes.dim[view->factor_mode];
+        view->factor = visit(w, view->factor, TG_MEM_FACTORS,
+                             (size_t)(rows * p->modes.rank[view->factor_mode]) * size);
+    }
+    visit_bitmap(w, &view->kept);
+    visit_bitmap(w, &view->own);
+}
+
+tg_status tg_projector_allocate(tg_projector *p, uint64_t seed, tg_workspace *workspace) {
+    walk w = {.be = p->be, .allocates = true};
+    visit_memory(&w, p);
+    TG_CALL(w.has_failed ? TG_E_MEMORY : TG_OK);
     for (int i = 0; i < p->branches; i++) {
-        TG_TRY(tg_branch_allocate(&p->branch[i]));
         p->branch[i].rng = (tg_rng){
             .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,
             .purpose = p->branch[i].kind->is_sparse ? TG_RNG_SELECT : TG_RNG_RANGE,
         };
     }
     if (p->low_rank) {
-        p->modes = p->low_rank->modes;
+        memcpy(p->modes.factor, p->low_rank->factor, sizeof p->low_rank->factor);
+        memcpy(p->view.modes.factor, p->low_rank->factor, sizeof p->low_rank->factor);
+        p->low_rank->modes = p->modes;
     }
-    TG_TRY(p->view.rows.count > 0 ? tg_rows_allocate(p) : TG_OK);
-    p->workspace = workspace ? workspace : &p->own;
-    tg_projector_bytes bytes = {0};
-    measure(p, &bytes);
-    tg_workspace_reserve(p->workspace, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
-    *out = p;
+    if (p->view.factor) {
+        p->view.modes.factor[p->view.factor_mode] = p->view.factor;
+    }
+    p->workspace = workspace;
     return TG_OK;
-fail:
-    tg_projector_destroy(&p);
-    return status;
 }
 
 tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                               const tg_shape *shape, uint64_t seed, tg_projector **out) {
     TG_NEED_OUT(ctx, out, ctx, config, shape);
+    tg_status status = TG_OK;
     tg_projector_config full;
-    TG_CALL(read_config(ctx, config, &full));
     const tg_projected of = {.dtype = dtype, .shape = *shape, .factored = true};
-    TG_CALL(tg_projector_create_in(ctx, &full, &of, seed, NULL, out));
-    const tg_status status = tg_workspace_allocate(&(*out)->own);
-    if (status != TG_OK) {
-        tg_projector_destroy(out);
-    }
+    TG_TRY(read_config(ctx, config, &full));
+    TG_TRY(tg_projector_make(ctx, &full, &of, out));
+    tg_workspace *own = &(*out)->own;
+    const tg_projector_bytes bytes = tg_projector_get_bytes(*out);
+    own->be = (*out)->be;
+    tg_workspace_reserve(own, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
+    TG_TRY(tg_projector_allocate(*out, seed, own));
+    TG_TRY(tg_workspace_allocate(own));
+    return TG_OK;
+fail:
+    tg_projector_destroy(out);
     return status;
 }
 
@@ -163,10 +214,7 @@ void tg_projector_destroy(tg_projector **projector) {
         return;
     }
     tg_projector *p = *projector;
-    for (int i = 0; i < 2; i++) {
-        tg_branch_release(&p->branch[i]);
-    }
-    tg_rows_release(p);
+    visit_memory(&(walk){.be = p->be}, p);
     tg_workspace_release(&p->own);
     tg_mem_free(p->ctx, p);
     *projector = NULL;
@@ -187,35 +235,27 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
     return tg_shape_of(p->branch[branch].modes.ndim, p->branch[branch].modes.rank);
 }
 
-tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
-    tg_projector_bytes bytes = {0};
-    tg_scratch_need most = {0};
-    if (!p) {
-        return bytes;
-    }
-    measure(p, &bytes);
-    if (p->view.rows.count > 0) {
-        bytes.factors += tg_rows_factor_bytes(p);
-        bytes.indices += tg_rows_index_bytes(p);
-    }
-    for (int i = 0; i < p->branches; i++) {
-        const tg_branch *branch = &p->branch[i];
-        bytes.factors += tg_branch_factor_bytes(branch);
-        bytes.indices += tg_branch_index_bytes(branch);
-        if (branch->kind->scratch_need) {
-            tg_scratch_raise(&most, branch->kind->scratch_need(branch));
-        }
-    }
-    bytes.borrowed = most.place;
-    bytes.host_borrowed = most.host;
-    return bytes;
+void tg_projector_get_counters(const tg_projector *p, int64_t out[TG_PROJECTOR_COUNTERS]) {
+    out[0] = p->refreshes;
+    out[1] = p->failures;
+    out[2] = p->branch[0].is_ready;
+    out[3] = p->branch[1].is_ready;
 }
 
-tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
-                               const tg_projected *of, tg_projector *out) {
-    *out = outline_of(ctx, config, of);
-    TG_CALL(tg_backend_get(ctx, &out->be));
-    return plan(ctx, out);
+void tg_projector_set_counters(tg_projector *p, const int64_t counters[TG_PROJECTOR_COUNTERS]) {
+    p->refreshes = counters[0];
+    p->failures = counters[1];
+    p->branch[0].is_ready = counters[2] != 0;
+    p->branch[1].is_ready = counters[3] != 0;
+}
+
+tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
+    tg_projector_bytes bytes = {0};
+    if (p) {
+        bytes = measure(p);
+        visit_memory(&(walk){.bytes = &bytes}, (tg_projector *)(uintptr_t)p); /* changes nothing */
+    }
+    return bytes;
 }
 
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
@@ -236,18 +276,10 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
 
 /* Axis-aligned columns: the fallback of a low-rank branch whose first decomposition fails. */
 static tg_status use_unit_vectors(tg_branch *branch) {
-    tg_backend *be = branch->be;
-    const size_t size = tg_dtype_size(branch->dtype);
     for (int d = 0; d < branch->modes.ndim; d++) {
-        const int64_t rank = branch->modes.rank[d];
-        if (!branch->factor[d]) {
-            continue;
-        }
-        TG_CALL(be->ops->fill(be, branch->dtype, branch->modes.dim[d] * rank, (tg_scalar){0},
-                              branch->factor[d]));
-        for (int64_t i = 0; i < rank; i++) {
-            TG_CALL(be->ops->fill(be, branch->dtype, 1, (tg_scalar){1.0, 0.0},
-                                  (char *)branch->factor[d] + (size_t)(i * rank + i) * size));
+        if (branch->factor[d]) {
+            TG_CALL(tg_fill_identity(branch->be, branch->dtype, branch->modes.dim[d],
+                                     branch->modes.rank[d], branch->factor[d]));
         }
     }
     return TG_OK;
@@ -256,8 +288,9 @@ static tg_status use_unit_vectors(tg_branch *branch) {
 /* Refreshes one branch; survives a numerical failure, passes on any other error. */
 static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *x, tg_storage store,
                                 const tg_bitmap *mask, void *scratch) {
+    const tg_refresh call = {x, store, mask, scratch, p->workspace->host};
     branch->rng.step = (uint32_t)p->refreshes;
-    tg_status status = branch->kind->refresh(branch, x, store, mask, scratch, p->workspace->host);
+    tg_status status = branch->kind->refresh(branch, &call);
     if (status == TG_E_NUMERIC) {
         p->failures++;
         tg_log(p->ctx, TG_LOG_WARN, "refresh %lld of a %s projection failed and is skipped: %s",
@@ -337,10 +370,31 @@ tg_status tg_projector_refresh(tg_projector *p, const tg_tensor *gradient) {
     return tg_projector_refresh_stored(p, gradient->data, TG_STORE_FULL);
 }
 
-/* A branch's values in the compressed array. */
-static void *values_of(const tg_projector *p, const tg_branch *branch, const void *small) {
-    const int64_t offset = branch == &p->branch[1] ? p->branch[0].count : 0;
-    return (char *)(uintptr_t)small + (size_t)offset * tg_dtype_size(p->dtype);
+/* The arrays of a call: those of the whole tensor, or those of the projector's rows. */
+typedef struct operands {
+    tg_multimode modes;
+    const tg_bitmap *bitmap; /* NULL: no sparse branch */
+    void *values;            /* likewise */
+    void *core;              /* NULL: no low-rank branch */
+} operands;
+
+/* A branch's values in an array with `first` values of the first branch. */
+static void *values_of(const tg_projector *p, const tg_branch *branch, const void *array,
+                       int64_t first) {
+    const int64_t offset = branch == &p->branch[1] ? first : 0;
+    return branch ? (char *)(uintptr_t)array + (size_t)offset * tg_dtype_size(p->dtype) : NULL;
+}
+
+static operands operands_of(const tg_projector *p, bool is_of_rows, const void *small) {
+    const void *own = is_of_rows ? tg_rows_own(p) : NULL;
+    const void *array = own ? own : small;
+    const int64_t first = own ? tg_rows_first_count(p) : p->branch[0].count;
+    return (operands){.modes = is_of_rows ? p->view.modes : p->modes,
+                      .bitmap = !p->sparse   ? NULL
+                                : is_of_rows ? &p->view.kept
+                                             : &p->sparse->bitmap,
+                      .values = values_of(p, p->sparse, array, first),
+                      .core = values_of(p, p->low_rank, array, first)};
 }
 
 static tg_status require_ready(const tg_projector *p) {
@@ -355,11 +409,12 @@ static tg_status require_ready(const tg_projector *p) {
 /* Sparse values of the residual: those of G minus the low-rank part at the kept entries, by the
  * sign of alpha. */
 static tg_status add_sampled(tg_projector *p, double alpha, void *small) {
-    const tg_sample at_kept = {.modes = p->modes,
-                               .bitmap = &p->sparse->bitmap,
-                               .core = values_of(p, p->low_rank, small),
+    const operands all = operands_of(p, false, small);
+    const tg_sample at_kept = {.modes = all.modes,
+                               .bitmap = all.bitmap,
+                               .core = all.core,
                                .alpha = alpha,
-                               .values = values_of(p, p->sparse, small),
+                               .values = all.values,
                                .workspace = p->workspace->memory};
     return p->be->ops->sample(p->be, &at_kept);
 }
@@ -374,8 +429,7 @@ static bool is_of_rows(const tg_projector *p, const tg_gradient *gradient) {
 }
 
 static tg_status check_gradient(const tg_projector *p, const tg_gradient *gradient) {
-    const tg_shape *shape = is_of_rows(p, gradient) ? &p->view.shape : &p->shape;
-    const tg_wanted wanted = {"gradient", NULL, p->dtype, *shape, false};
+    const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
     TG_CALL(require_ready(p));
     TG_CALL(tg_gradient_check(p->be, gradient, &wanted));
     if (!gradient->dense && !tg_projector_takes_factored(p)) {
@@ -386,45 +440,30 @@ static tg_status check_gradient(const tg_projector *p, const tg_gradient *gradie
 }
 
 static tg_compress compress_of(const tg_projector *p, const tg_gradient *gradient, double scale,
-                               double beta, uint32_t *guard, void *small) {
-    return (tg_compress){.modes = p->modes,
+                               double beta, uint32_t *guard, const operands *to) {
+    return (tg_compress){.modes = to->modes,
                          .source = tg_gradient_source(gradient),
-                         .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
+                         .bitmap = to->bitmap,
                          .masked = tg_projector_masks(p),
                          .scale = scale,
                          .beta = beta,
-                         .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
-                         .core = p->low_rank ? values_of(p, p->low_rank, small) : NULL,
+                         .values = to->values,
+                         .core = to->core,
                          .workspace = p->workspace->memory,
                          .guard = guard};
-}
-
-/* Projects the gradient of the rows. */
-static tg_status compress_rows(tg_projector *p, const tg_compress *whole, void *small) {
-    tg_compress op = *whole;
-    void *own = tg_rows_own(p);
-    op.modes = p->view.modes;
-    op.bitmap = p->sparse ? &p->view.kept : NULL;
-    if (!own) {
-        return p->be->ops->compress(p->be, &op);
-    }
-    op.beta = 0.0;
-    op.values = p->sparse ? tg_rows_values(p, p->sparse, own) : NULL;
-    op.core = p->low_rank ? tg_rows_values(p, p->low_rank, own) : NULL;
-    TG_CALL(p->be->ops->compress(p->be, &op));
-    return tg_rows_scatter(p, whole->beta, small);
 }
 
 /* Values accumulated earlier already had their low-rank part subtracted; it is added back first, so
  * that one subtraction at the end covers old and new. */
 tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
                                     double beta, uint32_t *guard, void *small) {
-    TG_CALL(check_gradient(p, gradient));
-    const tg_compress op = compress_of(p, gradient, scale, beta, guard, small);
+    const bool has_rows = is_of_rows(p, gradient), scatters = has_rows && tg_rows_own(p);
     const bool samples = tg_projector_samples(p);
+    const operands to = operands_of(p, has_rows, small);
+    const tg_compress op = compress_of(p, gradient, scale, scatters ? 0.0 : beta, guard, &to);
     TG_CALL(samples && beta != 0.0 ? add_sampled(p, 1.0, small) : TG_OK);
-    TG_CALL(is_of_rows(p, gradient) ? compress_rows(p, &op, small)
-                                    : p->be->ops->compress(p->be, &op));
+    TG_CALL(p->be->ops->compress(p->be, &op));
+    TG_CALL(scatters ? tg_rows_scatter(p, beta, small) : TG_OK);
     return samples ? add_sampled(p, -1.0, small) : TG_OK;
 }
 
@@ -433,6 +472,7 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, gradient, small);
     TG_CALL(check_small(p, small));
+    TG_CALL(check_gradient(p, gradient));
     return tg_projector_project_into(p, gradient, scale, beta, NULL, small->data);
 }
 
@@ -458,38 +498,29 @@ static double expand_alpha(back_weights weights, double alpha) {
 }
 
 /* out = beta out + alpha (low_rank back(core) + sparse scatter(values)). */
-static tg_expand expand_of(const tg_projector *p, const void *small, back_weights weights,
+static tg_expand expand_of(const tg_projector *p, const operands *from, back_weights weights,
                            const tg_back *back, void *out) {
-    tg_expand op = {.modes = p->modes,
-                    .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
-                    .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
-                    .lambda = weights.sparse,
-                    .alpha = expand_alpha(weights, back->alpha),
-                    .beta = back->beta,
-                    .out = out,
-                    .workspace = p->workspace->memory,
-                    .out_store = back->store,
-                    .rounding = back->rounding,
-                    .rates = back->rates,
-                    .guard = back->guard};
-    if (weights.low_rank != 0.0) {
-        op.core = values_of(p, p->low_rank, small);
-        op.lambda = weights.sparse / weights.low_rank;
-    }
-    return op;
+    const bool has_core = weights.low_rank != 0.0;
+    return (tg_expand){.modes = from->modes,
+                       .bitmap = from->bitmap,
+                       .values = from->values,
+                       .lambda = has_core ? weights.sparse / weights.low_rank : weights.sparse,
+                       .core = has_core ? from->core : NULL,
+                       .alpha = expand_alpha(weights, back->alpha),
+                       .beta = back->beta,
+                       .out = out,
+                       .workspace = p->workspace->memory,
+                       .out_store = back->store,
+                       .rounding = back->rounding,
+                       .rates = back->rates,
+                       .guard = back->guard};
 }
 
 tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back, void *out) {
-    TG_CALL(require_ready(p));
-    tg_expand op = expand_of(p, small, weights_of(p), back, out);
-    if (p->view.rows.count > 0) {
-        void *own = tg_rows_own(p);
-        op.modes = p->view.modes;
-        op.bitmap = p->sparse ? &p->view.kept : NULL;
-        op.values = own && op.values ? tg_rows_values(p, p->sparse, own) : op.values;
-        op.core = own && op.core ? tg_rows_values(p, p->low_rank, own) : op.core;
-        TG_CALL(own ? tg_rows_gather(p, small) : TG_OK);
-    }
+    const bool has_rows = p->view.rows.count > 0;
+    const operands from = operands_of(p, has_rows, small);
+    const tg_expand op = expand_of(p, &from, weights_of(p), back, out);
+    TG_CALL(has_rows && tg_rows_own(p) ? tg_rows_gather(p, small) : TG_OK);
     return p->be->ops->expand(p->be, &op);
 }
 
@@ -499,9 +530,9 @@ bool tg_projector_steps_at_once(const tg_projector *p) {
 
 tg_status tg_projector_step(tg_projector *p, const tg_gradient *gradient, uint32_t *guard,
                             const tg_adam *adam, const tg_back *back, void *small, void *out) {
-    TG_CALL(check_gradient(p, gradient));
-    const tg_compress project = compress_of(p, gradient, 1.0, 0.0, guard, small);
-    const tg_expand expand = expand_of(p, small, weights_of(p), back, out);
+    const operands all = operands_of(p, false, small);
+    const tg_compress project = compress_of(p, gradient, 1.0, 0.0, guard, &all);
+    const tg_expand expand = expand_of(p, &all, weights_of(p), back, out);
     return p->be->ops->step_compressed(p->be, &project, adam, &expand);
 }
 
@@ -515,6 +546,7 @@ tg_status tg_projector_back(tg_projector *p, const tg_tensor *small, double alph
     TG_NEED(p->ctx, small, out);
     TG_CALL(check_small(p, small));
     TG_CALL(check_whole(p, "out", out));
+    TG_CALL(require_ready(p));
     return tg_projector_back_by(p, small->data, &(tg_back){.alpha = alpha, .beta = beta},
                                 out->data);
 }
@@ -528,10 +560,12 @@ tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, cons
     TG_CALL(check_whole(p, "out", out));
     const tg_gradient dense = {
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
+    TG_CALL(require_ready(p));
     TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, NULL, small->data));
     TG_CALL(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
     const back_weights weights = {p->low_rank ? 1.0 : 0.0, 1.0};
+    const operands from = operands_of(p, false, small->data);
     const tg_expand op =
-        expand_of(p, small->data, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data);
+        expand_of(p, &from, weights, &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data);
     return p->be->ops->expand(p->be, &op);
 }

@@ -15,9 +15,10 @@ typedef struct tg_row_view {
     tg_rows rows;       /* count 0: they are whole, and nothing below is set */
     tg_shape shape;     /* of gradient and weight */
     tg_multimode modes; /* of the rows */
-    void *factor;       /* (.., rank) owned: the rows of their mode's factor; NULL: it has none */
+    int factor_mode;    /* the mode of the rows; -1: it has no factor */
+    void *factor;       /* (.., rank) owned: the rows of its factor */
     tg_bitmap kept;     /* owned: entries of the index set; n 0: there is none */
-    tg_bitmap own;      /* owned: the compressed values that come of the rows; n 0: all of them */
+    tg_bitmap own;      /* owned: compressed values that only the rows determine; n 0: all */
     size_t offset;      /* of these values in the workspace */
     size_t step_bytes, host_bytes; /* of the workspace */
 } tg_row_view;
@@ -43,6 +44,12 @@ struct tg_projector {
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
 
+/* What a copy of a projection needs besides factors and index set: refreshes, failures, and whether
+ * each branch is ready. */
+enum { TG_PROJECTOR_COUNTERS = 4 };
+void tg_projector_get_counters(const tg_projector *p, int64_t out[TG_PROJECTOR_COUNTERS]);
+void tg_projector_set_counters(tg_projector *p, const int64_t counters[TG_PROJECTOR_COUNTERS]);
+
 /* The sparse branch comes first, and the other one compresses the residual. */
 static inline bool tg_projector_masks(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
@@ -61,15 +68,15 @@ typedef struct tg_projected {
     bool factored; /* gradients may come factored */
 } tg_projected;
 
-/* As tg_projector_create, with scratch from the caller's workspace, which the caller allocates
- * after creating all its projectors. */
-TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
-                                              const tg_projected *of, uint64_t seed,
-                                              tg_workspace *workspace, tg_projector **out);
-
 /* A projector without memory, to query its sizes and bytes; nothing needs freeing. */
 TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
                                             const tg_projected *of, tg_projector *out);
+/* The same to be kept; then its memory. It works in a workspace that its owner has reserved for it
+ * and allocates before the first use. */
+TG_NODISCARD tg_status tg_projector_make(tg_context *ctx, const tg_projector_config *config,
+                                         const tg_projected *of, tg_projector **out);
+TG_NODISCARD tg_status tg_projector_allocate(tg_projector *p, uint64_t seed,
+                                             tg_workspace *workspace);
 
 /* How an optimizer expands an update into a weight. */
 typedef struct tg_back {
@@ -110,24 +117,19 @@ TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradi
 /* Whether tg_projector_project accepts factored gradients (the matrix form does not). */
 bool tg_projector_takes_factored(const tg_projector *p);
 
-/* The source form of a handed-over gradient. */
-tg_grad_source tg_gradient_source(const tg_gradient *gradient);
-
 /* ---- rows ---- */
 
-/* Sizes, and bytes of the workspace, of a planned projector; bytes of memory; and that memory. */
+/* Sizes, and bytes of the workspace, of a planned projector. */
 void tg_rows_plan(tg_projector *p);
-size_t tg_rows_factor_bytes(const tg_projector *p);
-size_t tg_rows_index_bytes(const tg_projector *p);
-TG_NODISCARD tg_status tg_rows_allocate(tg_projector *p);
-void tg_rows_release(tg_projector *p);
 
 /* Takes the rows of factors and index set. */
 TG_NODISCARD tg_status tg_rows_take(tg_projector *p);
 
-/* In the workspace: the values that come of the rows; NULL if all of them do. And a branch's. */
+/* The own values, in the workspace, or NULL if all are; and the number of those of the first
+ * branch.
+ */
 void *tg_rows_own(const tg_projector *p);
-void *tg_rows_values(const tg_projector *p, const tg_branch *branch, void *own);
+int64_t tg_rows_first_count(const tg_projector *p);
 /* small = beta small + own; own = of small. */
 TG_NODISCARD tg_status tg_rows_scatter(tg_projector *p, double beta, void *small);
 TG_NODISCARD tg_status tg_rows_gather(tg_projector *p, const void *small);

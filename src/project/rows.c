@@ -6,10 +6,10 @@
  *     core = G x_d U_d[rows]^H x_k U_k^H ..      its share of a sum over the ranks
  *     kept values in these rows                  of the others: 0
  *
- * and expands into its rows what of core and kept values belongs to them. Values that come of the
- * rows (`own`) are computed side by side and scattered among all values, or gathered from them: a
- * compress or expand without a core. A core has values of its own for each row where GaLore's
- * matrix has no factor on the side with the rows. */
+ * and expands core and kept values into its rows. Compressed values that only these rows determine
+ * (`own`) are computed side by side, then scattered among all values, or gathered from them: an
+ * expand or compress without a core. Values of a core are `own` where GaLore's matrix has no factor
+ * on the side with the rows. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -34,7 +34,7 @@ static row_mode find_mode(const tg_projector *p) {
                                    tg_product(p->shape.ndim - d - 1, dim + d + 1)};
 }
 
-/* Values of the core that come of the rows: `outer` times (rows of the whole, inner), or all. */
+/* `own` values of the core: `outer` runs of (rows of the whole, inner); 0: all values. */
 static int64_t core_runs(const tg_projector *p, int64_t *inner) {
     const tg_multimode *modes = &p->modes;
     const row_mode at = find_mode(p);
@@ -48,7 +48,7 @@ static int64_t own_core(const tg_projector *p) {
     return runs > 0 ? runs * p->view.rows.count * inner : p->low_rank ? p->low_rank->count : 0;
 }
 
-/* Whether only some of the compressed values come of the rows. */
+/* Whether only some of the compressed values are `own`. */
 static bool is_partial(const tg_projector *p) {
     return p->sparse || own_core(p) < p->low_rank->count;
 }
@@ -59,14 +59,6 @@ static tg_multimode line_of(const tg_projector *p) {
     return (tg_multimode){.dtype = p->dtype, .ndim = 1, .dim = {count}, .rank = {count}};
 }
 
-static size_t word_bytes(const tg_bitmap *bitmap) {
-    return (size_t)tg_bitmap_words(bitmap->n) * sizeof(uint64_t);
-}
-
-static size_t rank_bytes(const tg_bitmap *bitmap) {
-    return (size_t)tg_bitmap_ranks(bitmap->n) * sizeof(uint32_t);
-}
-
 /* Words of the whole index set, of `kept` and of `own`, on the host. */
 typedef struct row_words {
     uint64_t *whole, *kept, *own;
@@ -74,9 +66,10 @@ typedef struct row_words {
 
 static row_words lay_out(const tg_projector *p, tg_scratch *scratch) {
     row_words words = {0};
-    words.whole = tg_scratch_take(scratch, p->sparse ? word_bytes(&p->sparse->bitmap) : 0);
-    words.kept = tg_scratch_take(scratch, word_bytes(&p->view.kept));
-    words.own = tg_scratch_take(scratch, word_bytes(&p->view.own));
+    words.whole =
+        tg_scratch_take(scratch, p->sparse ? tg_bitmap_word_bytes(&p->sparse->bitmap) : 0);
+    words.kept = tg_scratch_take(scratch, tg_bitmap_word_bytes(&p->view.kept));
+    words.own = tg_scratch_take(scratch, tg_bitmap_word_bytes(&p->view.own));
     return words;
 }
 
@@ -111,54 +104,10 @@ void tg_rows_plan(tg_projector *p) {
     if (!p->modes.factor[at.mode]) {
         view->modes.rank[at.mode] = view->modes.dim[at.mode];
     }
+    view->factor_mode = p->modes.factor[at.mode] ? at.mode : -1;
     view->kept.n = p->sparse ? tg_shape_numel(&view->shape) : 0;
     view->own.n = is_partial(p) ? tg_projector_count(p) : 0;
     measure(p);
-}
-
-/* ---- memory ---- */
-
-size_t tg_rows_factor_bytes(const tg_projector *p) {
-    const int mode = find_mode(p).mode;
-    return p->modes.factor[mode]
-               ? (size_t)(p->view.modes.dim[mode] * p->modes.rank[mode]) * tg_dtype_size(p->dtype)
-               : 0;
-}
-
-size_t tg_rows_index_bytes(const tg_projector *p) {
-    const tg_row_view *view = &p->view;
-    return word_bytes(&view->kept) + rank_bytes(&view->kept) + word_bytes(&view->own) +
-           rank_bytes(&view->own);
-}
-
-static tg_status allocate_bitmap(tg_backend *be, tg_bitmap *bitmap) {
-    if (bitmap->n > 0) {
-        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_INDICES, bitmap->words, word_bytes(bitmap)));
-        TG_CALL(TG_BACKEND_ALLOC(be, TG_MEM_INDICES, bitmap->ranks, rank_bytes(bitmap)));
-    }
-    return TG_OK;
-}
-
-tg_status tg_rows_allocate(tg_projector *p) {
-    tg_row_view *view = &p->view;
-    const int mode = find_mode(p).mode;
-    const size_t bytes = tg_rows_factor_bytes(p);
-    memcpy(view->modes.factor, p->modes.factor, sizeof view->modes.factor);
-    if (bytes > 0) {
-        TG_CALL(TG_BACKEND_ALLOC(p->be, TG_MEM_FACTORS, view->factor, bytes));
-        view->modes.factor[mode] = view->factor;
-    }
-    TG_CALL(allocate_bitmap(p->be, &view->kept));
-    return allocate_bitmap(p->be, &view->own);
-}
-
-void tg_rows_release(tg_projector *p) {
-    tg_row_view *view = &p->view;
-    void *const owned[] = {view->factor, view->kept.words, view->kept.ranks, view->own.words,
-                           view->own.ranks};
-    for (size_t i = 0; p->be && i < sizeof owned / sizeof owned[0]; i++) {
-        p->be->ops->release(p->be, owned[i]);
-    }
 }
 
 /* ---- after a refresh ---- */
@@ -223,30 +172,23 @@ static void mark_core(const tg_projector *p, uint64_t *own, int64_t first) {
     }
 }
 
-static tg_status upload_words(tg_backend *be, tg_bitmap *bitmap, const uint64_t *words) {
-    if (bitmap->n == 0) {
-        return TG_OK;
-    }
-    TG_CALL(be->ops->upload(be, bitmap->words, words, word_bytes(bitmap)));
-    return tg_bitmap_rank(be, bitmap);
-}
-
 static tg_status take_index_set(tg_projector *p) {
     tg_row_view *view = &p->view;
     const row_words words = lay_out(p, &(tg_scratch){.block = p->workspace->host});
     const int64_t second = p->branch[0].count;
-    memset(words.kept, 0, word_bytes(&view->kept));
-    memset(words.own, 0, word_bytes(&view->own));
+    memset(words.kept, 0, tg_bitmap_word_bytes(&view->kept));
+    memset(words.own, 0, tg_bitmap_word_bytes(&view->own));
     if (p->sparse) {
         const tg_bitmap *whole = &p->sparse->bitmap;
-        TG_CALL(p->be->ops->download(p->be, words.whole, whole->words, word_bytes(whole)));
+        TG_CALL(
+            p->be->ops->download(p->be, words.whole, whole->words, tg_bitmap_word_bytes(whole)));
         mark_kept(p, &words, p->sparse == &p->branch[0] ? 0 : second);
     }
     if (p->low_rank) {
         mark_core(p, words.own, p->low_rank == &p->branch[0] ? 0 : second);
     }
-    TG_CALL(upload_words(p->be, &view->kept, words.kept));
-    return upload_words(p->be, &view->own, words.own);
+    TG_CALL(p->sparse ? tg_bitmap_set_words(p->be, &view->kept, words.kept) : TG_OK);
+    return tg_bitmap_set_words(p->be, &view->own, words.own);
 }
 
 tg_status tg_rows_take(tg_projector *p) {
@@ -268,9 +210,8 @@ tg_status tg_rows_take(tg_projector *p) {
 
 /* ---- steps ---- */
 
-void *tg_rows_values(const tg_projector *p, const tg_branch *branch, void *own) {
-    const int64_t before = p->branch == p->sparse ? p->view.kept.count : own_core(p);
-    return (char *)own + (branch == &p->branch[1] ? (size_t)before * tg_dtype_size(p->dtype) : 0);
+int64_t tg_rows_first_count(const tg_projector *p) {
+    return p->branch == p->sparse ? p->view.kept.count : own_core(p);
 }
 
 void *tg_rows_own(const tg_projector *p) {

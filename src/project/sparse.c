@@ -27,37 +27,33 @@ static tg_status unstructured_plan(tg_context *ctx, tg_branch *branch) {
     return check_count(ctx, branch);
 }
 
-static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                      const tg_bitmap *mask, void *scratch, void *host_scratch) {
-    (void)mask;
-    (void)scratch;
-    (void)host_scratch;
-    const tg_backend_ops *ops = branch->be->ops;
-    const tg_dtype dtype = tg_stored(branch->dtype, store);
+static tg_status unstructured_refresh(tg_branch *branch, const tg_refresh *call) {
     const tg_sparse_type type = branch->config.sparse_type;
     const tg_select op = {.kind = type == TG_SPARSE_RANDK         ? TG_SELECT_RANDOM
                                   : type == TG_SPARSE_PROBABILITY ? TG_SELECT_WEIGHTED
                                                                   : TG_SELECT_TOPK,
                           .bitmap = &branch->bitmap,
                           .k = branch->count,
-                          .dtype = dtype,
-                          .x = x,
+                          .dtype = tg_stored(branch->dtype, call->store),
+                          .x = call->x,
                           .rng = branch->rng};
-    return ops->select(branch->be, &op);
+    return branch->be->ops->select(branch->be, &op);
 }
 
-static tg_scratch_need unstructured_scratch_need(const tg_branch *branch) {
+static tg_projector_bytes unstructured_scratch(const tg_branch *branch) {
     const tg_backend_ops *ops = branch->be->ops;
-    return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->scratch_need
-               ? (tg_scratch_need){0}
-               : ops->scratch_need(branch->be, TG_SCRATCH_SELECT, branch->dtype, branch->bitmap.n,
-                                   branch->count);
+    if (branch->config.sparse_type == TG_SPARSE_RANDK || !ops->scratch_need) {
+        return (tg_projector_bytes){0};
+    }
+    const tg_scratch_need borrowed = ops->scratch_need(branch->be, TG_SCRATCH_SELECT, branch->dtype,
+                                                       branch->bitmap.n, branch->count);
+    return (tg_projector_bytes){.borrowed = borrowed.place, .host_borrowed = borrowed.host};
 }
 
 const tg_branch_kind tg_branch_unstructured = {.is_sparse = true,
                                                .keys = SPARSE_KEYS,
                                                .plan = unstructured_plan,
-                                               .scratch_need = unstructured_scratch_need,
+                                               .scratch = unstructured_scratch,
                                                .refresh = unstructured_refresh};
 
 /* ---- slices ----
@@ -95,8 +91,7 @@ static slices lay_out(const tg_branch *branch, tg_scratch *scratch) {
         s.norm[d] = tg_scratch_take(scratch, (size_t)branch->shape.dim[d] * sizeof(double));
         s.is_kept[d] = tg_scratch_take(scratch, (size_t)branch->shape.dim[d]);
     }
-    s.words =
-        tg_scratch_take(scratch, (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t));
+    s.words = tg_scratch_take(scratch, tg_bitmap_word_bytes(&branch->bitmap));
     return s;
 }
 
@@ -130,8 +125,8 @@ static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned 
 
 /* Slices of one mode. probability: weights are the slice norms, drawn as in select_weighted by the
  * largest norm / exponential; every mode has its own range of the stream. */
-static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const void *x,
-                               tg_storage store, slices *s) {
+static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const tg_refresh *call,
+                               slices *s) {
     const int64_t dim = branch->shape.dim[d], kept = branch->modes.rank[d];
     const uint64_t first = (uint64_t)d << 40;
     double *key = s->norm[d];
@@ -139,11 +134,11 @@ static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const voi
         for (int64_t i = 0; i < dim; i++) {
             key[i] = tg_rng_uniform(&branch->rng, first + (uint64_t)i);
         }
-        keep_largest(key, dim, kept, s->is_kept[d]);
-        return TG_OK;
+    } else {
+        TG_CALL(branch->be->ops->slice_norms(branch->be, tg_stored(branch->dtype, call->store),
+                                             left, dim, branch->bitmap.n / left / dim, call->x,
+                                             key));
     }
-    TG_CALL(branch->be->ops->slice_norms(branch->be, tg_stored(branch->dtype, store), left, dim,
-                                         branch->bitmap.n / left / dim, x, key));
     for (int64_t i = 0; branch->config.sparse_type == TG_SPARSE_PROBABILITY && i < dim; i++) {
         key[i] = sqrt(key[i]) / tg_rng_exponential(&branch->rng, first + (uint64_t)i);
     }
@@ -155,7 +150,7 @@ static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const voi
 static void fill_words(const tg_branch *branch, slices *s) {
     const tg_shape *shape = &branch->shape;
     int64_t index[TG_MAX_NDIM] = {0};
-    memset(s->words, 0, (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t));
+    memset(s->words, 0, tg_bitmap_word_bytes(&branch->bitmap));
     const int last = shape->ndim - 1;
     for (int64_t row = 0; row < branch->bitmap.n; row += shape->dim[last]) {
         bool is_kept = true;
@@ -173,27 +168,21 @@ static void fill_words(const tg_branch *branch, slices *s) {
     }
 }
 
-static void structured_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+static tg_projector_bytes structured_scratch(const tg_branch *branch) {
     tg_scratch scratch = {0};
     lay_out(branch, &scratch);
-    *bytes = 0;
-    *host_bytes = scratch.used;
+    return (tg_projector_bytes){.host_workspace = scratch.used};
 }
 
-static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage store,
-                                    const tg_bitmap *mask, void *scratch, void *host_scratch) {
-    (void)scratch;
-    (void)mask;
-    slices s = lay_out(branch, &(tg_scratch){.block = host_scratch});
+static tg_status structured_refresh(tg_branch *branch, const tg_refresh *call) {
+    slices s = lay_out(branch, &(tg_scratch){.block = call->host_scratch});
     int64_t left = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
-        TG_CALL(choose_slices(branch, d, left, x, store, &s));
+        TG_CALL(choose_slices(branch, d, left, call, &s));
         left *= branch->shape.dim[d];
     }
     fill_words(branch, &s);
-    TG_CALL(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
-                                    (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
-    return tg_bitmap_rank(branch->be, &branch->bitmap);
+    return tg_bitmap_set_words(branch->be, &branch->bitmap, s.words);
 }
 
 const tg_branch_kind tg_branch_structured = {.is_sparse = true,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/minmax.h"
-#include "optim/blocks.h"
 #include "optim/ranks.h"
 #include "optim/step.h"
 

@@ -139,7 +139,7 @@ ROW(bytes_to_the_bit, "bytes to the bit", SINGLE) {
 
 enum { N = 4 * BLOCK, STEPS = 1200 };
 
-/* Root of v and m after STEPS of a constant gradient, as a part of what they should be. */
+/* Root of v and m after STEPS of a constant gradient, relative to the exact ones. */
 typedef struct averages {
     double m, m_sigma; /* the mean, and how far it may lie off by chance */
     double rising, falling;

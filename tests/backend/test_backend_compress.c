@@ -337,7 +337,7 @@ ROW(compress_without_bitmap, "compress, no bitmap", T_WIDE) {
 
 /* ---- expanding ---- */
 
-/* Options as above: values or core, and whether to add to what is there. */
+/* Options as above: values or core, and whether to add to the output. */
 static void check_expand_with(t_side *s, const setup *u, int options) {
     const double alpha = -1.25, lambda = 0.5, beta = options & ADDED ? 0.75 : 0.0;
     const void *core = t_host_random(s, s->dtype, u->count);
@@ -416,7 +416,7 @@ ROW(sample, "sample", T_WIDE) {
 
 /* ---- Adam ---- */
 
-/* One real number: new moments, and what they say to do. */
+/* One real number: new moments, and the direction. */
 static double adam_direction(const tg_adam *op, double m, double v) {
     return m / (sqrt(v) + op->eps);
 }

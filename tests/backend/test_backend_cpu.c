@@ -105,7 +105,7 @@ TEST(transforms_do_not_depend_on_threads) {
     assert_memory_equal(back[0], back[1], sizeof back[0]);
 }
 
-/* What a weight is compressed to, and what it is after an update. */
+/* A compressed weight, and the weight after an update. */
 typedef struct compressed {
     float core[2 * 8192], values[2 * 4096], weight[2 * 65536];
 } compressed;

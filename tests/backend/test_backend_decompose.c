@@ -374,7 +374,7 @@ ROW(out_of_memory, "out of memory", T_DOUBLE) {
     }
 }
 
-/* A decomposition of (m, n) allocates what the backend predicted, to the byte, and frees it. */
+/* A decomposition of (m, n) allocates the predicted bytes, and frees them. */
 static void check_scratch(t_side *s, tg_scratch_call call, int64_t m, int64_t n) {
     const tg_scratch_need need = s->ops->scratch_need(s->be, call, s->dtype, m, n);
     const size_t expected[TG_PLACES] = {[TG_HOST] =

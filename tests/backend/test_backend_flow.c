@@ -105,7 +105,7 @@ ROW(decay, "decay", T_ONCE) {
     }
 }
 
-/* What a stage does not write stays as it is, also where it is not a number. */
+/* Values that a stage does not write stay unchanged, also NaN. */
 ROW(stages, "stages", T_ONCE) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         const tg_flow *f = &sizes[i];

@@ -15,7 +15,7 @@ static bool takes_dtype(const t_side *s) {
     return s->ops == s->be->ref || T_WIDE >> s->dtype & 1;
 }
 
-/* One product: what is not set is derived from it by run_product. */
+/* One product: run_product derives the fields that are not set. */
 typedef struct product {
     int64_t m, n, k, batch;
     tg_op op_a, op_b;

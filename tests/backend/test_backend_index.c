@@ -294,7 +294,7 @@ ROW(use, "gather, scatter, clear", T_FLOATS) {
     }
 }
 
-/* NaN is removed where it is kept, and moved as it is elsewhere. */
+/* Kept NaN becomes 0, other NaN is copied. */
 ROW(nan_stays_where_it_is, "NaN stays where it is", T_FLOATS) {
     const int64_t n = 513;
     void *host = t_host_random(s, s->dtype, n);

@@ -81,7 +81,7 @@ static void check_product(const cpu_product *p, int width, const float *before) 
     }
 }
 
-/* One product by every table, with B exactly as long as it is. */
+/* One product by every table, with B exactly as long as needed. */
 static void run_products(cpu_product p, int width) {
     const size_t bytes = (size_t)(p.m * p.ldc * width) * sizeof(float);
     float *a = numbers(p.m * p.k * width, 1), *b = numbers(p.k * p.n * width, 2);
@@ -287,7 +287,7 @@ TEST(test_few_rows) {
     free(c);
 }
 
-/* Kept entries of some rows by every table: what they are, and what is left of the rows. */
+/* Kept entries of some rows by every table, and the rest of the rows. */
 static void run_kept(int64_t batch, int64_t rank, int width, bool taken) {
     enum { ROWS = 5, CHANNELS = 7, COUNT = 11 };
     float *x = numbers(ROWS * CHANNELS * batch * width, 12);

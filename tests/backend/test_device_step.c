@@ -285,7 +285,7 @@ TEST(sums_over_ranks_end_the_same) {
     }
 }
 
-/* What a graph sends counts as what the captured step sent. */
+/* A replayed graph counts the same bytes sent as the captured step. */
 TEST(replayed_steps_are_counted) {
     for (int failing = 0; failing <= 2; failing += 2) { /* none, the backward pass */
         rig r = begin_over("fake", networks[0], "adam",

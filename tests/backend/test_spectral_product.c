@@ -134,7 +134,7 @@ static float value(tg_storage store, const float *x, int64_t i) {
     return (float)tg_load(tg_stored(TG_F32, store), x, i).re;
 }
 
-/* All entries, or where there are many some of them. */
+/* All entries, or some of many. */
 static void check(const sizes *s, const arrays *x, cpu_tile_form form, tg_storage store) {
     const int64_t total = s->rows * s->columns * s->frequencies, row = 2 * s->frequencies;
     const int64_t stride = total > 1000 ? 37 : 1;

@@ -28,7 +28,7 @@ typedef struct scene {
     tg_tucker_plan plan;
     int mode;
     int64_t numel;
-    tg_scalar value[NUMEL]; /* what the tensor is, the mask taken off */
+    tg_scalar value[NUMEL]; /* the tensor, masked */
     char x[NUMEL * 2 * sizeof(double)];
     bool has_mask;
     tg_bitmap mask;

@@ -7,6 +7,7 @@
 #include "nn/network.h"
 #include "nn/program.h"
 #include "optim/optim.h"
+#include "optim/ranks.h"
 #include "support/network.h"
 #include "support/raw.h"
 #include "support/runner.h"
@@ -512,6 +513,18 @@ TEST(a_workspace_may_move_between_calls) {
         for (size_t i = 0; i < bytes; i++) {
             assert_int_equal(memory[1 - call % 2][i], 0x5A);
         }
+    }
+    tg_optim_destroy(&optim);
+    tg_refresh_news news; /* and so does the rank that refreshes for all */
+    tg_shared_workspace here = {.work = memory[0], .work_bytes = bytes};
+    net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
+    net_ok(ctx, tg_optim_share_workspace(optim, &here));
+    net_ok(ctx, tg_optim_accumulate(optim, &given));
+    memset(memory[0], 0x5A, bytes);
+    here.work = memory[1];
+    net_ok(ctx, tg_sum_refresh(optim, 0, &news));
+    for (size_t i = 0; i < bytes; i++) {
+        assert_int_equal(memory[0][i], 0x5A);
     }
     tg_optim_destroy(&optim);
     free(memory[0]);

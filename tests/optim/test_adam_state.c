@@ -43,7 +43,7 @@ ROW(table, "table of bytes", T_ONCE) {
 
 /* ---- a step on bytes ---- */
 
-/* One array of moments: its bytes and scales, and what they stand for. */
+/* One array of moments: its bytes and scales, and the decoded values. */
 typedef struct bytes {
     int64_t n; /* reals */
     uint8_t *byte;

@@ -33,13 +33,13 @@ static const struct {
 static const tg_shape space = {5, {3, 4, 5, 3, 2}}, medium = {4, {16, 16, 9, 4}},
                       large = {4, {32, 32, 9, 8}};
 
-/* The weights that come of a training: whole tensors, and those of each rank. */
+/* Weights after a training: whole tensors, and those of each rank. */
 typedef struct results {
     double weights[PARAMS][2 * MOST_ENTRIES];
     double copies[MOST_GROUPS * MOST_PARTS][PARAMS][2 * MOST_ENTRIES];
 } results;
 
-/* How a training is done, and what comes of it. */
+/* Settings of a training, and its results. */
 typedef struct training {
     const char *settings[4][2]; /* of the optimizer */
     int gap;
@@ -58,7 +58,7 @@ typedef struct training {
     int64_t refreshes, skipped;
 } training;
 
-static tg_context *keeper; /* of what the ranks share */
+static tg_context *keeper; /* of objects that the ranks share */
 
 typedef struct member {
     training *t;
@@ -351,7 +351,7 @@ static int receive_all(const member *m, int step, int micro, int group) {
             const int own = t->world ? m->rank % t->parts : share;
             errors += receive_one(m, i, tensors[i].is_split ? seed : seed + own * 0.125, is_bad);
         }
-        /* shares of parts that there are not */
+        /* shares of missing parts */
         for (int share = t->parts; share < MOST_PARTS && t->world && !tensors[i].is_split;
              share++) {
             errors += m->rank % t->parts == 0 ? receive_one(m, i, seed + share * 0.125, is_bad) : 0;
@@ -384,7 +384,7 @@ static int make_update(member *m, int step) {
     return errors + (tg_optim_end_update(m->optim) != TG_OK);
 }
 
-/* Rank 0 writes what all have. */
+/* Rank 0 writes the state of all. */
 static int save(member *m) {
     tg_archive *gathered = NULL, *archive = NULL;
     int errors = 0;
@@ -766,7 +766,7 @@ TEST(moments_may_be_kept_in_less) {
     }
 }
 
-/* A device that is none has the cpu's arithmetic. */
+/* The fake device uses the cpu's arithmetic. */
 TEST(blocks_on_a_device_agree) {
     static const char *const some[] = {"tensorgrad", "galore", "adam"};
     for (int i = 0; i < 3; i++) {
@@ -782,7 +782,7 @@ TEST(blocks_on_a_device_agree) {
         1e-6);
 }
 
-/* What is refused: rows that the tensor does not have, and steps without the other ranks. */
+/* Rows that the tensor does not have, and steps without the other ranks. */
 TEST(blocks_that_do_not_fit_are_refused) {
     const tg_optim_config group = tg_optim_config_default();
     const tg_optim_param param = {.name = "w", .dtype = TG_F64, .shape = {3, {2, 2, 3}}};
@@ -791,7 +791,9 @@ TEST(blocks_that_do_not_fit_are_refused) {
                                   {.dim = -1, .whole = 6},
                                   {.dim = 2, .whole = 6, .first = 4},
                                   {.dim = 2, .whole = 6, .first = -1},
-                                  {.dim = 2, .whole = 2}};
+                                  {.dim = 2, .whole = 2},
+                                  {.dim = 2, .whole = INT64_MIN},
+                                  {.dim = 2, .whole = INT64_MAX}};
     tg_optim_setup setup = {.size = sizeof setup,
                             .groups = &group,
                             .group_count = 1,

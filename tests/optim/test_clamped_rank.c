@@ -86,7 +86,7 @@ static const struct {
      INT64_C(40) * 40 * 40 * 33 + 432538,
      "opt.second_rank: 40 was"},
     {{"name", "lowrank"}, {4, {64, 64, 64, 33}}, .asked = 0},
-    {{"name", "lowrank", "rank", "0.99"}, {2, {33, 32}}, .asked = 0}, /* int(.995 33) + 1 of 32 */
+    {{"name", "lowrank", "rank", "0.99"}, {2, {33, 32}}, .asked = 0}, /* int(0.995 33) + 1 of 32 */
     {{"name", "lowrank", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},
     {{"name", "lowrank", "rank", "0.2"}, {2, {64, 576}}, .asked = 0}, /* 64 directions at most */
     {{"name", "galore", "rank", "1.0"}, {4, {64, 64, 64, 33}}, .asked = 0},

@@ -577,7 +577,7 @@ TEST(test_learning_rates) {
     assert_int_equal(tg_lr_schedule_start(NULL, &config, &s), TG_E_CONFIG);
 }
 
-/* What the plan says is what the ledger counts. */
+/* The ledger counts the planned bytes. */
 TEST(test_plan_is_exact) {
     for (int be = 0; be < 2; be++) {
         for (int m = 0; m < METHODS; m++) {

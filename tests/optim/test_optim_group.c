@@ -78,7 +78,7 @@ TEST(test_a_group_follows_its_settings) {
     changed.weight_decay = 1.0;
     assert_int_equal(tg_optim_set_group(optim, 0, &changed), TG_OK);
     float weight[ENTRIES];
-    step(ctx, optim, 0, weight); /* (1 - .5) (1 - .5) */
+    step(ctx, optim, 0, weight); /* (1 - 0.5) (1 - 0.5) */
     assert_float_equal(weight[7], 0.25f, 1e-5f);
 
     changed.complex_adam = TG_ADAM_SPLIT;
@@ -100,7 +100,7 @@ TEST(test_a_group_that_is_not_there) {
     tg_context *ctx = begin();
     const tg_optim_config config = tg_optim_config_default();
     const tg_optim_param param = {"a", TG_F64, shape,
-                                  7}; /* what it may keep depends on the group */
+                                  7}; /* the allowed ranks depend on the group */
     const tg_optim_setup setup = {.size = sizeof setup,
                                   .groups = &config,
                                   .group_count = 1,

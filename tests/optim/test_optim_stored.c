@@ -54,7 +54,7 @@ typedef struct rig {
     tg_optim_param params[2];
     tg_optim_setup setup;
     const less *less;
-    tg_tensor weight; /* as it is kept */
+    tg_tensor weight; /* as stored */
     float bias[11];
 } rig;
 
@@ -252,7 +252,7 @@ TEST(other_states_are_refused) {
     end(&wide);
 }
 
-/* The plan is what the ledger counts, and less is less. */
+/* The ledger counts the planned bytes, and compact formats need fewer. */
 TEST(planned_to_the_byte) {
     for (int i = 0; i < T_COUNT(methods) * (T_COUNT(kinds) + 1); i++) {
         const int method = i / (T_COUNT(kinds) + 1), k = i % (T_COUNT(kinds) + 1);

@@ -362,7 +362,7 @@ TEST(muon_follows_the_formula) {
     }
 }
 
-/* u / (.2 sqrt(max)) of every mode has singular values near 1: its Gram matrix is between .45 and
+/* u / (0.2 sqrt(max)) of every mode has singular values near 1: its Gram matrix is between 0.45 and
  * 1.5 times the identity along random directions. More modes than are worked on together. */
 TEST(muon_is_nearly_unitary) {
     enum { SIDE = 3, MANY = 70, ALL = SIDE * SIDE * MANY };

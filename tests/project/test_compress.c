@@ -48,7 +48,7 @@ static const sizes large_shapes[] = {
     {3, {2, 150, 270}, {2, 2, 2}},
 };
 
-/* One call; what is not in the shape varies from call to call. */
+/* One call; everything but the shape varies from call to call. */
 typedef struct trial {
     tg_multimode modes;
     int64_t numel, cells;   /* of the tensor and the core */

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/nn.h"
+#include "backend/gno_math.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/system.h"
@@ -276,7 +277,7 @@ static int64_t evaluate(const work *w, tile *t, int64_t first, int64_t count, bo
     t->count = count;
     tg_neighbours_list(w->op->neighbours, first, count, t->query, t->point, t->distance2);
     for (int64_t e = 0; e < count; e++) {
-        t->weight[e] = (float)tg_gno_weight(w->op->config, t->distance2[e]);
+        t->weight[e] = (float)tg_gno_weight_at(w->op->config, t->distance2[e]);
     }
     const int64_t queries = first_layer(w, t);
     for (int l = 1; l < s->layers; l++) {

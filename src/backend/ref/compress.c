@@ -11,7 +11,7 @@
 static int64_t largest(const tg_multimode *modes) {
     int64_t numel = 1;
     for (int d = 0; d < modes->ndim; d++) {
-        numel *= modes->dim[d] > modes->rank[d] ? modes->dim[d] : modes->rank[d];
+        numel *= tg_max(modes->dim[d], modes->rank[d]);
     }
     return numel;
 }
@@ -37,10 +37,6 @@ static tg_scalar source_load(const tg_multimode *modes, const tg_grad_source *so
         sum = ref_add(sum, ref_mul(ref_conj(x), dy));
     }
     return sum;
-}
-
-static bool is_kept(const tg_bitmap *bitmap, int64_t i) {
-    return bitmap && (bitmap->words[i / 64] >> (i % 64) & 1);
 }
 
 /* Contracts every mode of `tensor` (size[d] entries each, updated) with U^H (forward) or U; returns
@@ -81,21 +77,16 @@ static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *
     return tensor;
 }
 
-/* array[i] = beta array[i] + scale value; beta = 0 does not read. A bf16 array is rounded by the
- * stream, if there is one. */
-static void blend_rounded(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
-                          tg_scalar value, const tg_rng *rounding) {
+/* array[i] = beta array[i] + scale value; beta = 0 does not read. A 16-bit array is rounded by the
+ * stream, NULL: to nearest. */
+static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
+                  tg_scalar value, const tg_rng *rounding) {
     tg_scalar sum = {scale * value.re, scale * value.im};
     if (beta != 0.0) {
         const tg_scalar old = tg_load(dtype, array, i);
         sum = ref_add(sum, (tg_scalar){beta * old.re, beta * old.im});
     }
     tg_store_rounded(dtype, array, i, sum, rounding);
-}
-
-static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
-                  tg_scalar value) {
-    blend_rounded(dtype, array, i, beta, scale, value, NULL);
 }
 
 tg_status ref_compress(tg_backend *be, const tg_compress *op) {
@@ -108,9 +99,9 @@ tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
         tg_scalar g = source_load(modes, &op->source, i);
-        if (is_kept(op->bitmap, i)) {
+        if (op->bitmap && tg_bitmap_has(op->bitmap, i)) {
             if (op->values) {
-                blend(modes->dtype, op->values, position++, op->beta, op->scale, g);
+                blend(modes->dtype, op->values, position++, op->beta, op->scale, g, NULL);
             }
             g = op->masked ? (tg_scalar){0} : g;
         }
@@ -122,7 +113,7 @@ tg_status ref_compress(tg_backend *be, const tg_compress *op) {
         const tg_scalar *core = all_modes(modes, true, tensor, tensor + largest(modes));
         const int64_t count = tg_product(modes->ndim, modes->rank);
         for (int64_t i = 0; i < count; i++) {
-            blend(modes->dtype, op->core, i, op->beta, op->scale, core[i]);
+            blend(modes->dtype, op->core, i, op->beta, op->scale, core[i], NULL);
         }
     }
     return TG_OK;
@@ -153,11 +144,11 @@ tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
         tg_scalar sum = full ? full[i] : (tg_scalar){0};
-        if (op->values && is_kept(op->bitmap, i)) {
+        if (op->values && tg_bitmap_has(op->bitmap, i)) {
             const tg_scalar v = tg_load(modes->dtype, op->values, position++);
             sum = ref_add(sum, (tg_scalar){op->lambda * v.re, op->lambda * v.im});
         }
-        blend_rounded(stored, op->out, i, op->beta, op->alpha, sum, op->rounding);
+        blend(stored, op->out, i, op->beta, op->alpha, sum, op->rounding);
     }
     return TG_OK;
 }
@@ -168,8 +159,8 @@ tg_status ref_sample(tg_backend *be, const tg_sample *op) {
     const int64_t numel = tg_product(op->modes.ndim, op->modes.dim);
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
-        if (is_kept(op->bitmap, i)) {
-            blend(op->modes.dtype, op->values, position++, 1.0, op->alpha, full[i]);
+        if (tg_bitmap_has(op->bitmap, i)) {
+            blend(op->modes.dtype, op->values, position++, 1.0, op->alpha, full[i], NULL);
         }
     }
     return TG_OK;
@@ -180,7 +171,7 @@ tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_gra
     TG_CALL(tg_check_source(be->ctx, "grad_dense", modes->dtype, source));
     const int64_t numel = tg_product(modes->ndim, modes->dim);
     for (int64_t i = 0; i < numel; i++) {
-        blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
+        blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i), NULL);
     }
     return TG_OK;
 }

@@ -49,7 +49,7 @@ tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
 
 /* Element i, or 0 if masked. */
 static tg_scalar masked_load(tg_dtype dtype, const void *x, const tg_bitmap *mask, int64_t i) {
-    const bool hidden = mask && (mask->words[i / 64] >> (i % 64) & 1);
+    const bool hidden = mask && tg_bitmap_has(mask, i);
     return hidden ? (tg_scalar){0} : tg_load(dtype, x, i);
 }
 
@@ -74,9 +74,9 @@ tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, in
     return TG_OK;
 }
 
-tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, double *out) {
-    TG_CALL(tg_check_float(be->ctx, "slice_norms", dtype));
+/* Sums of squares of `dim` slices of x (left, dim, right). */
+static void add_squares(tg_dtype dtype, int64_t left, int64_t dim, int64_t right, const void *x,
+                        double *out) {
     for (int64_t i = 0; i < dim; i++) {
         out[i] = 0.0;
         for (int64_t l = 0; l < left; l++) {
@@ -85,18 +85,19 @@ tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
             }
         }
     }
+}
+
+tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, double *out) {
+    TG_CALL(tg_check_float(be->ctx, "slice_norms", dtype));
+    add_squares(dtype, left, dim, right, x, out);
     return TG_OK;
 }
 
 tg_status ref_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                              const void *x, double *squares) {
     TG_CALL(tg_check_float(be->ctx, "column_squares", dtype));
-    for (int64_t j = 0; j < columns; j++) {
-        squares[j] = 0.0;
-        for (int64_t i = 0; i < rows; i++) {
-            squares[j] += ref_abs2(tg_load(dtype, x, i * columns + j));
-        }
-    }
+    add_squares(dtype, rows, columns, 1, x, squares);
     return TG_OK;
 }
 

@@ -34,16 +34,6 @@ static uint64_t order_bits(double v) {
     return bits;
 }
 
-static bool is_set(const tg_bitmap *bitmap, int64_t i) {
-    return bitmap->words[i / 64] >> (i % 64) & 1;
-}
-
-static void clear_words(tg_bitmap *bitmap) {
-    for (int64_t w = 0; w < tg_bitmap_words(bitmap->n); w++) {
-        bitmap->words[w] = 0;
-    }
-}
-
 static void set_bit(tg_bitmap *bitmap, int64_t i) {
     bitmap->words[i / 64] |= (uint64_t)1 << (i % 64);
 }
@@ -54,7 +44,7 @@ static void rank(tg_bitmap *bitmap) {
         if (i % 512 == 0) {
             bitmap->ranks[i / 512] = (uint32_t)bitmap->count;
         }
-        bitmap->count += is_set(bitmap, i);
+        bitmap->count += tg_bitmap_has(bitmap, i);
     }
 }
 
@@ -82,7 +72,7 @@ static tg_status select_by_value(tg_backend *be, const tg_select *op) {
                              i};
     }
     qsort(entries, (size_t)bitmap->n, sizeof *entries, by_key_then_index);
-    clear_words(bitmap);
+    memset(bitmap->words, 0, (size_t)tg_bitmap_words(bitmap->n) * sizeof *bitmap->words);
     for (int64_t i = 0; i < op->k; i++) {
         set_bit(bitmap, entries[i].index);
     }
@@ -94,7 +84,7 @@ fail:
 tg_status ref_select(tg_backend *be, const tg_select *op) {
     TG_CALL(tg_check_select(be->ctx, op));
     if (op->kind == TG_SELECT_RANDOM) {
-        clear_words(op->bitmap);
+        memset(op->bitmap->words, 0, (size_t)tg_bitmap_words(op->bitmap->n) * sizeof(uint64_t));
         for (int64_t i = 0; i < op->k; i++) {
             set_bit(op->bitmap,
                     (int64_t)tg_rng_permute(&op->rng, (uint64_t)op->bitmap->n, (uint64_t)i));
@@ -110,7 +100,7 @@ tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
                            void *out) {
     TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
     for (int64_t i = 0; i < bitmap->n; i++) {
-        tg_store(dtype, out, i, is_set(bitmap, i) ? (tg_scalar){0} : tg_load(dtype, x, i));
+        tg_store(dtype, out, i, tg_bitmap_has(bitmap, i) ? (tg_scalar){0} : tg_load(dtype, x, i));
     }
     return TG_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/gno.h"
+#include "backend/gno_math.h"
 #include "backend/ref/ref.h"
 
 /* Scratch of one pair, and sums of gradients; all doubles of the workspace. */
@@ -70,7 +71,7 @@ static bool is_near(const tg_gno *op, int64_t i, int64_t place, double *weight) 
         const double x = near->query[i][d] - near->at[place][d];
         distance2 += x * x;
     }
-    *weight = tg_gno_weight(op->config, distance2);
+    *weight = tg_gno_weight_at(op->config, distance2);
     return distance2 <= near->radius * near->radius;
 }
 

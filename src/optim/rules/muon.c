@@ -42,11 +42,6 @@ static matrices lay_out(const tg_whole *whole, tg_scratch *scratch) {
     return m;
 }
 
-static int64_t values(const tg_optim_config *config, const tg_shape *shape) {
-    (void)config;
-    return tg_shape_numel(shape);
-}
-
 static size_t work(const tg_whole *whole) {
     tg_scratch scratch = {0};
     lay_out(whole, &scratch);
@@ -107,7 +102,6 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     tg_scratch scratch = {.block = whole->work};
     const matrices m = lay_out(whole, &scratch);
     tg_adam moment = *op;
-    moment.kernel = TG_KERNEL_NESTEROV;
     moment.weight = NULL;
     moment.direction = m.u;
     TG_CALL(be->ops->update(be, 1, &moment));
@@ -121,8 +115,8 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
 }
 
 const tg_rule tg_rule_muon = {.states = 1,
+                              .kernel = TG_KERNEL_NESTEROV,
                               .keys = "min_entries",
                               .state = {{.name = "m"}},
-                              .values = values,
                               .work = work,
                               .step_whole = step_whole};

@@ -59,7 +59,7 @@ const char *tg_rule_name(const tg_rule *rule) {
 
 /* ---- the rules of single values ---- */
 
-/* Adam, by its own backend slots:
+/* Adam:
  *     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) |g|^2,  u = m / (sqrt(v) + eps)
  * and the rate times sqrt(1 - b2^t) / (1 - b1^t). */
 static double adam_correction(const tg_optim_config *config, int64_t t) {
@@ -67,26 +67,12 @@ static double adam_correction(const tg_optim_config *config, int64_t t) {
     return sqrt(1.0 - pow(config->beta2, n)) / (1.0 - pow(config->beta1, n));
 }
 
-static tg_status step_adam(tg_backend *be, int count, const tg_adam *ops) {
-    return be->ops->update(be, count, ops);
-}
-
 const tg_rule tg_rule_adam = {.states = 2,
                               .state = {{.name = "m"}, {.name = "v", .is_square = true}},
-                              .correction = adam_correction,
-                              .step = step_adam};
+                              .correction = adam_correction};
 
 /* Lion (Chen et al. 2023), one moment:
  *     c = b1 m + (1 - b1) g,  u = sign(c),  m <- b2 m + (1 - b2) g
  * The sign of a complex c is its phase c / |c|, or with complex_adam: split that of each part; the
  * sign of 0 is 0. */
-static tg_status step_lion(tg_backend *be, int count, const tg_adam *ops) {
-    for (int i = 0; i < count; i++) {
-        tg_adam op = ops[i];
-        op.kernel = TG_KERNEL_LION;
-        TG_CALL(be->ops->update(be, 1, &op));
-    }
-    return TG_OK;
-}
-
-const tg_rule tg_rule_lion = {.states = 1, .state = {{.name = "m"}}, .step = step_lion};
+const tg_rule tg_rule_lion = {.states = 1, .kernel = TG_KERNEL_LION, .state = {{.name = "m"}}};

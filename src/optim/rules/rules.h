@@ -1,6 +1,6 @@
-/* Update rules: the state kept per value of a gradient, dense or compressed, and the direction that
- * follows from it. A rule need not know which values there are (project/), how state tensors are
- * stored (backend/state_codec.h) or how the direction is used:
+/* Update rules: the state kept per value of a gradient, dense or compressed, and the direction. A
+ * rule does not depend on the projection (project/), the storage of the state
+ * (backend/state_codec.h) or the use of the direction:
  *
  *     w <- (1 - lr wd) (w - lr correction(t) back(u)),   u and new states from g and the old */
 #ifndef TG_OPTIM_RULES_RULES_H
@@ -40,16 +40,15 @@ typedef struct tg_whole {
 
 typedef struct tg_rule {
     int states;
-    const char *keys; /* of a projection, read although nothing is projected; NULL: none */
+    tg_rule_kernel kernel;
+    const char *keys; /* keys of projections that this rule reads, too; NULL: none */
     tg_rule_state state[TG_RULE_STATES];
     /* Factor of the learning rate at update t, counted from 1 since the states were 0; NULL: 1. */
     double (*correction)(const tg_optim_config *config, int64_t t);
-    /* Several updates, each with its own arrays. */
-    tg_status (*step)(tg_backend *be, int count, const tg_adam *ops);
 
-    /* Rules of whole weights have these instead of step: how many values have states, bytes of
-     * scratch, and the update, with m and v of those values, grad and weight of all. They apply to
-     * weights with rows and columns; other parameters of the group use Adam. */
+    /* Rules of whole weights only: how many values have states (NULL: all), bytes of scratch, and
+     * the update, with m and v of those values, grad and weight of all. They apply to weights with
+     * rows and columns; other parameters of the group use Adam. */
     int64_t (*values)(const tg_optim_config *config, const tg_shape *shape);
     size_t (*work)(const tg_whole *whole);
     tg_status (*step_whole)(tg_backend *be, const tg_whole *whole, const tg_adam *op);
