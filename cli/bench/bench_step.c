@@ -14,8 +14,6 @@
 #include "common/text.h"
 #include "common/workbench.h"
 
-enum { MAX_METHODS = 16 };
-
 typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;
 
 static const struct {
@@ -46,6 +44,7 @@ typedef struct step_work {
     tg_grad_sink sink; /* of the optimizer */
     double sink_seconds;
     tg_step *passes, *whole; /* on a device: without and with the optimizer */
+    double *samples[PARTS];  /* (steps) seconds */
 } step_work;
 
 /* ---- one problem ---- */
@@ -107,27 +106,34 @@ static tg_status make_steps(step_work *work, const char *graphs) {
 
 static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
                            uint64_t seed) {
-    tg_context *ctx = work->ctx;
-    tg_status status = cli_workbench_open(ctx, problem, seed, &work->bench);
+    CLI_CALL(cli_workbench_open(work->ctx, problem, seed, &work->bench));
     work->sink = tg_optim_sink(work->bench.optim);
-    const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
-    status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
-    tg_context_memory_reset_peak(ctx); /* without the memory of the preparation */
-    return status;
+    if (tg_backend_place(work->ctx) == TG_DEVICE) {
+        CLI_CALL(make_steps(work, graphs));
+    }
+    tg_context_memory_reset_peak(work->ctx); /* without the memory of the preparation */
+    return TG_OK;
 }
 
 static void free_work(step_work *work) {
+    for (int p = 0; p < PARTS; p++) {
+        free(work->samples[p]);
+    }
     tg_step_destroy(&work->passes);
     tg_step_destroy(&work->whole);
     cli_workbench_close(&work->bench);
+    tg_context_destroy(&work->ctx);
 }
 
-static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
-                            measurement *m) {
+static tg_status time_steps(step_work *work, int64_t steps, measurement *m) {
     int counts[PARTS] = {0};
+    double **samples = work->samples;
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
     const int64_t warm_up = on_device ? 3 : 0; /* until steps are captured */
     m->seconds[COLD] = (double)NAN;
+    for (int p = 0; p < PARTS; p++) {
+        samples[p] = cli_need(calloc((size_t)steps + 1, sizeof *samples[p]));
+    }
     for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
         tg_optim_time_parts(work->bench.optim, false);
@@ -170,51 +176,41 @@ static tg_status read_memory(tg_context *ctx, measurement *m) {
     return tg_backend_memory(ctx, &m->driver, &total);
 }
 
+static tg_status run_steps(step_work *work, const cli_call *call, const bench_options *options,
+                           measurement *m) {
+    CLI_CALL(make_work(work, &m->problem, options->graphs, (uint64_t)call->common->seed));
+    CLI_CALL(time_steps(work, options->steps, m));
+    return read_memory(work->ctx, m);
+}
+
 /* Each optimizer has a separate context, so that peaks do not mix. */
-static int measure(const cli_call *call, const bench_options *options, const char *method,
-                   measurement *m) {
-    step_work work = {0};
-    char planned[CLI_UNIT_TEXT];
-    double *samples[PARTS];
-    const uint64_t seed = (uint64_t)call->common->seed;
-    for (int p = 0; p < PARTS; p++) {
-        samples[p] = cli_need(calloc((size_t)options->steps + 1, sizeof *samples[p]));
-    }
+static void measure(const cli_call *call, const bench_options *options, const char *method,
+                    measurement *m) {
+    CLI_OWNED(free_work) step_work work = {0};
     /* refreshes come often enough to be seen; a setting on the command line still wins */
     char gap[] = "opt.update_proj_gap", four[] = "4";
     cli_args args = call->args;
-    args.override = cli_need(calloc((size_t)args.override_count + 1, sizeof *args.override));
-    args.override[0] = (cli_override){gap, four};
-    for (int i = 0; i < args.override_count; i++) {
-        args.override[i + 1] = call->args.override[i];
-    }
     args.override_count++;
-    const char *preset = options->preset ? options->preset : "ns128";
+    CLI_FREED cli_override *overrides =
+        cli_need(calloc((size_t)args.override_count, sizeof *overrides));
+    args.override = overrides;
+    overrides[0] = (cli_override){gap, four};
+    for (int i = 1; i < args.override_count; i++) {
+        overrides[i] = call->args.override[i - 1];
+    }
     cli_paths_collect(options->paths ? &m->paths : NULL);
-    int code = cli_open_context(call->common, true, &work.ctx);
-    if (code == CLI_OK) {
-        code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
+    cli_require(cli_open_context(call->common, true, &work.ctx));
+    cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
+                                      &args, &m->problem));
+    m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
+    cli_check(cli_problem_plan(work.ctx, &m->problem, &m->planned));
+    const tg_status status = run_steps(&work, call, options, m);
+    if (status == TG_E_MEMORY) {
+        cli_exit(cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
+                          CLI_BYTES(m->planned.peak)));
     }
-    if (code == CLI_OK) {
-        m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
-        tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
-        status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
-        status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
-        status = status == TG_OK ? read_memory(work.ctx, m) : status;
-        code = status == TG_OK ? CLI_OK
-               : status == TG_E_MEMORY
-                   ? cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
-                              cli_bytes_text(m->planned.peak, planned))
-                   : cli_fail_status(work.ctx, status);
-    }
-    free_work(&work);
-    tg_context_destroy(&work.ctx);
+    cli_check(status);
     cli_paths_collect(NULL);
-    free(args.override);
-    for (int p = 0; p < PARTS; p++) {
-        free(samples[p]);
-    }
-    return code;
 }
 
 /* ---- printing ---- */
@@ -236,11 +232,7 @@ static void print_times(const measurement *all, int count) {
     for (int i = 0; i < count; i++) {
         cli_table_cell(&table, "%s", all[i].problem.method);
         for (int p = 0; p < PARTS; p++) {
-            if (isnan(all[i].seconds[p])) {
-                cli_table_cell(&table, "-");
-            } else {
-                cli_table_cell(&table, "%.1f", 1e3 * all[i].seconds[p]);
-            }
+            bench_add_time(&table, 1, all[i].seconds[p]);
         }
     }
     cli_table_print(&table, stdout);
@@ -289,13 +281,13 @@ static void print_memory(const measurement *all, int count) {
 static void print_text(const bench_options *options, const measurement *all, int count,
                        const tg_context *ctx) {
     const cli_problem *problem = &all[0].problem;
-    char grid_text[64], backend[CLI_BACKEND_TEXT];
+    char grid_text[64];
     const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
             "%lld steps",
             problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
-            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
-            cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
+            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, CLI_BACKEND(ctx),
+            tg_context_threads(ctx), (long long)options->steps);
     putchar('\n');
     print_times(all, count);
     putchar('\n');
@@ -338,18 +330,16 @@ static json_t *json_of_measurement(const measurement *m, bool paths) {
 
 static void print_json(const bench_options *options, const measurement *all, int count,
                        const tg_context *ctx) {
-    json_t *list = cli_json_array(), *grid = cli_json_array();
+    json_t *list = cli_json_array();
     const cli_problem *problem = &all[0].problem;
     for (int i = 0; i < count; i++) {
         cli_json_append(list, json_of_measurement(&all[i], options->paths));
     }
-    for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
-        cli_json_append(grid, cli_json_integer(problem->data[d]));
-    }
+    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     json_t *object = cli_json_new(KV("kind", "step"), KV("preset", problem->name));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("threads", tg_context_threads(ctx)), KV("batch", problem->batch),
-                 KV("grid", grid), KV("parameters", all[0].planned.parameters),
+                 KV("grid", cli_json_shape(&grid)), KV("parameters", all[0].planned.parameters),
                  KV("steps", options->steps), KV("optimizers", list));
     cli_json_print(object);
 }
@@ -357,24 +347,17 @@ static void print_json(const bench_options *options, const measurement *all, int
 /* ---- the kind ---- */
 
 int bench_step(const cli_call *call, const bench_options *options) {
-    measurement all[MAX_METHODS] = {0};
+    measurement all[BENCH_MAX_METHODS] = {0};
     const int count = options->methods.count > 0 ? options->methods.count : 1;
-    if (count > MAX_METHODS) {
-        return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
+    for (int i = 0; i < count; i++) {
+        measure(call, options, options->methods.count > 0 ? options->methods.item[i] : "adam",
+                &all[i]);
     }
-    int code = CLI_OK;
-    for (int i = 0; i < count && code == CLI_OK; i++) {
-        const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
-        code = measure(call, options, method, &all[i]);
-    }
-    tg_context *ctx = NULL; /* for the names of backend and threads */
-    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
-    if (code == CLI_OK) {
-        (call->common->json ? print_json : print_text)(options, all, count, ctx);
-    }
-    tg_context_destroy(&ctx);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL; /* for the names of backend and threads */
+    cli_require(cli_open_context(call->common, true, &ctx));
+    (call->common->json ? print_json : print_text)(options, all, count, ctx);
     for (int i = 0; i < count; i++) {
         cli_paths_free(&all[i].paths);
     }
-    return code;
+    return CLI_OK;
 }

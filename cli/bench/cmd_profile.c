@@ -37,17 +37,12 @@ static const cli_option options[] = {
 
 /* The settings of the command line, for titles: "batch 2, fno.n_layers 3". To be freed. */
 static char *given_settings(const cli_args *args) {
-    size_t capacity = 32, used = 0;
+    char *text =
+        opt.batch > 0 ? cli_format("batch %lld", (long long)opt.batch) : cli_format("%s", "");
     for (int i = 0; i < args->override_count; i++) {
-        capacity += strlen(args->override[i].key) + strlen(args->override[i].value) + 3;
-    }
-    char *text = cli_need(calloc(capacity, 1));
-    if (opt.batch > 0) {
-        used += (size_t)snprintf(text, capacity, "batch %lld", (long long)opt.batch);
-    }
-    for (int i = 0; i < args->override_count; i++) {
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used ? ", " : "",
-                                 args->override[i].key, args->override[i].value);
+        CLI_FREED char *before = text;
+        text = cli_format("%s%s%s %s", before, *before ? ", " : "", args->override[i].key,
+                          args->override[i].value);
     }
     return text;
 }
@@ -99,20 +94,18 @@ static void add_row(cli_table *table, const char *name, const size_t parts[CLI_P
 }
 
 static cli_table begin_table(const char *first, const char *last) {
-    static const char *const titles[] = {"parameters", "states",    "inputs", "activations",
-                                         "gradients",  "workspace", "all"};
-    cli_table table = {0};
-    cli_table_column(&table, first, false);
-    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
-        cli_table_column(&table, titles[i], true);
+    CLI_FREED char *titles = cli_format("%s|parameters>|states>|inputs>|activations>|gradients>|"
+                                        "workspace>|all>|%s",
+                                        first, last);
+    cli_table table = cli_table_of(titles);
+    if (!*last) {
+        cli_table_column(&table, "", false);
     }
-    cli_table_column(&table, last, false);
     return table;
 }
 
 static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
-    char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
     cli_table table = begin_table("phase", "");
     cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
             (long long)p->run->parameters, p->method);
@@ -123,42 +116,33 @@ static void print_text(const cli_profile *p) {
     }
     add_row(&table, "held all the time", p->held, p->held_total, "");
     cli_table_print(&table, stdout);
-    printf("\nat most %s of the %s that are held are alive (%s);",
-           cli_bytes_text(peak->total, text),
-           cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
-           peak->phase.name);
-    printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
+    printf("\nat most %s of the %s that are held are alive (%s); a step that refreshes holds up to "
+           "%s\n",
+           CLI_BYTES(peak->total), CLI_BYTES(peak->is_refresh ? p->refresh_total : p->held_total),
+           peak->phase.name, CLI_BYTES(p->refresh_total));
     if (p->shares) {
         printf("%s\n", cli_profile_sharing);
     }
     if (p->steps > 0) {
         printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",
-               (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+               (long long)p->steps, p->step_ms, CLI_BYTES(p->counted_peak),
                p->as_planned ? "as planned" : "OTHER THAN PLANNED");
     }
 }
 
-static int profile_step(tg_context *ctx, const char *name, const char *given,
-                        const tg_settings *settings, const cli_common *common) {
-    cli_profile p;
-    cli_html page = {0};
-    int code = cli_profile_plan(ctx, name, settings, &p);
+static void profile_step(tg_context *ctx, const char *name, const char *given,
+                         const tg_settings *settings, const cli_common *common) {
+    CLI_OWNED(cli_profile_free) cli_profile p = cli_profile_plan(ctx, name, settings);
+    CLI_OWNED(cli_html_free) cli_html page = {0};
     p.given = given;
-    if (code == CLI_OK && opt.steps > 0) {
-        code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
+    if (opt.steps > 0) {
+        cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
-    if (code == CLI_OK && opt.output) {
+    if (opt.output) {
         (cli_ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
-        code = cli_write_file(opt.output, page.text, page.used);
+        cli_require(cli_write_file(opt.output, page.text, page.used));
     }
-    if (code == CLI_OK && common->json) {
-        print_json(&p);
-    } else if (code == CLI_OK) {
-        print_text(&p);
-    }
-    cli_html_free(&page);
-    cli_profile_free(&p);
-    return code;
+    (common->json ? print_json : print_text)(&p);
 }
 
 /* ---- a sweep ---- */
@@ -199,16 +183,14 @@ static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *m
     return TG_OK;
 }
 
-static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
-                            const char *value, const char *method, cli_sweep_point *out) {
-    tg_settings *copy = NULL;
+static void plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
+                       const char *value, const char *method, cli_sweep_point *out) {
+    CLI_OWNED(tg_settings_destroy) tg_settings *copy = NULL;
     char text[sizeof out->value];
-    tg_status status = tg_settings_copy(ctx, settings, &copy);
     snprintf(out->value, sizeof out->value, "%s", value);
-    status = status == TG_OK ? set_value(ctx, copy, key, value, text, sizeof text) : status;
-    status = status == TG_OK ? plan_step(ctx, copy, method, out) : status;
-    tg_settings_destroy(&copy);
-    return status;
+    cli_check(tg_settings_copy(ctx, settings, &copy));
+    cli_check(set_value(ctx, copy, key, value, text, sizeof text));
+    cli_check(plan_step(ctx, copy, method, out));
 }
 
 static void print_sweep(const cli_sweep *s, bool json) {
@@ -238,54 +220,46 @@ static void print_sweep(const cli_sweep *s, bool json) {
 }
 
 /* Writes the page or chart, if one is wanted, and prints the numbers. */
-static int show_sweep(const cli_sweep *s, bool json) {
-    cli_html page = {0};
-    int code = CLI_OK;
+static void show_sweep(const cli_sweep *s, bool json) {
+    CLI_OWNED(cli_html_free) cli_html page = {0};
     if (opt.output) {
         (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, s);
-        code = cli_write_file(opt.output, page.text, page.used);
+        cli_require(cli_write_file(opt.output, page.text, page.used));
     }
-    if (code == CLI_OK) {
-        print_sweep(s, json);
-    }
-    cli_html_free(&page);
-    return code;
+    print_sweep(s, json);
 }
 
-static int profile_sweep(tg_context *ctx, const char *name, const char *given,
-                         const tg_settings *settings, const cli_common *common) {
-    char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
+static void profile_sweep(tg_context *ctx, const char *name, const char *given,
+                          const tg_settings *settings, const cli_common *common) {
+    CLI_FREED char *text = cli_need(strdup(opt.sweep));
+    char *equals = strchr(text, '=');
+    cli_list values = {0};
+    if (equals) {
+        *equals = '\0';
+        CLI_FREED char *list = cli_format("[%s]", equals + 1); /* a value may have commas in [] */
+        values = cli_list_of(list);
+    }
+    bool is_good = values.count > 0 && strchr(text, '.');
+    for (int i = 0; i < values.count; i++) {
+        is_good = is_good && values.item[i][0];
+    }
+    if (!is_good) {
+        cli_exit(cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
+                           opt.sweep));
+    }
     cli_sweep s = {.name = name,
                    .key = text,
                    .given = given,
+                   .values = values.count,
                    .methods = opt.methods.count > 0 ? opt.methods.count : 1};
-    int code = CLI_OK;
-    if (equals) {
-        *equals = '\0';
-        char *list = cli_format("[%s]", equals + 1); /* commas within brackets belong to a value */
-        s.values = cli_words_split(list, &values);
-        free(list);
-    }
-    bool is_good = s.values > 0 && strchr(text, '.');
-    for (int i = 0; i < s.values; i++) {
-        is_good = is_good && values[i][0];
-    }
-    if (!is_good) {
-        code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
-                         opt.sweep);
-    }
-    s.point = cli_need(calloc((size_t)(s.values * s.methods) + 1, sizeof *s.point));
-    for (int i = 0; i < s.values * s.methods && code == CLI_OK; i++) {
+    s.point = cli_need(calloc((size_t)(s.values * s.methods), sizeof *s.point));
+    for (int i = 0; i < s.values * s.methods; i++) {
         const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
-        const tg_status status =
-            plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
-        code = cli_code(ctx, status);
+        plan_point(ctx, settings, s.key, values.item[i / s.methods], method, &s.point[i]);
     }
-    code = code == CLI_OK ? show_sweep(&s, common->json) : code;
+    show_sweep(&s, common->json);
     free(s.point);
-    cli_words_free(values, s.values);
-    free(text);
-    return code;
+    cli_list_free(&values);
 }
 
 /* ---- figures: every dataset, and the largest network in several storage formats ---- */
@@ -377,44 +351,42 @@ static const struct figure {
        {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}}}},
 };
 
-/* One row with every method. Skips, with a warning, presets that the backend cannot compute. */
-static int plan_row(tg_context *ctx, const cli_args *args, const struct figure_row *row,
-                    cli_sweep_point *points, int methods, bool *is_left_out) {
+/* One row with every method. False, with a warning, for a preset that the backend cannot compute.
+ */
+static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_row *row,
+                     cli_sweep_point *points, int methods) {
     const cli_run_source source = {
         .command = "profile", .preset = row->preset, .batch = opt.batch, .args = args};
-    tg_settings *settings = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     cli_problem problem;
     bool has_data = false;
-    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
-    for (int i = 0; i < 3 && row->settings[i][0] && code == CLI_OK; i++) {
-        code = cli_code(
-            ctx, tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
+    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    for (int i = 0; i < 3 && row->settings[i][0]; i++) {
+        cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
-    for (int m = 0; m < methods && code == CLI_OK; m++) {
+    for (int m = 0; m < methods; m++) {
         const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
-        *is_left_out = m == 0 && !row->value && status == TG_E_UNSUPPORTED;
-        if (*is_left_out) {
+        if (m == 0 && !row->value && status == TG_E_UNSUPPORTED) {
             cli_warn("%s is left out: %s", row->preset, tg_context_error(ctx));
-            break;
+            return false;
         }
-        code = cli_code(ctx, status);
+        cli_check(status);
         snprintf(points[m].value, sizeof points[m].value, "%s",
                  row->value ? row->value : row->preset);
         for (int line = 0; line < 2 && row->about[line]; line++) {
             snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", row->about[line]);
         }
     }
-    if (code == CLI_OK && !row->value) {
-        code = cli_problem_from(ctx, row->preset, settings, &problem);
-        for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
+    if (!row->value) {
+        cli_require(cli_problem_from(ctx, row->preset, settings, &problem));
+        for (int m = 0; m < methods; m++) {
             describe(&problem, &points[m]);
         }
     }
-    tg_settings_destroy(&settings);
-    return code;
+    return true;
 }
 
-static int profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+static void profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
     const struct figure *f = &figure_list[strcmp(opt.figure, figure_list[0].name) == 0 ? 0 : 1];
     cli_sweep s = {.name = f->title,
                    .key = f->key,
@@ -422,23 +394,16 @@ static int profile_figure(tg_context *ctx, const cli_args *args, const char *giv
                    .given = given,
                    .is_relative = f->is_relative,
                    .methods = count_methods()};
-    int code = CLI_OK;
     s.point =
         cli_need(calloc(sizeof f->rows / sizeof f->rows[0] * (size_t)s.methods, sizeof *s.point));
-    for (const struct figure_row *row = f->rows; row->preset && code == CLI_OK; row++) {
-        bool is_left_out = false;
-        code = plan_row(ctx, args, row, &s.point[s.values * s.methods], s.methods, &is_left_out);
-        s.values += !is_left_out;
+    for (const struct figure_row *row = f->rows; row->preset; row++) {
+        s.values += plan_row(ctx, args, row, &s.point[s.values * s.methods], s.methods);
     }
-    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    show_sweep(&s, json);
     free(s.point);
-    return code;
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    tg_settings *settings = NULL;
-    bool has_data = false;
     const char *config = call->args.count > 0 ? call->args.item[0] : NULL;
     const cli_run_source source = {
         .command = "profile",
@@ -457,22 +422,19 @@ static int run(const cli_call *call) {
     if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
     }
-    char *given = given_settings(&call->args);
-    int code = cli_open_context(call->common, true, &ctx);
-    if (code == CLI_OK && opt.figure) {
-        code = profile_figure(ctx, &call->args, given, call->common->json);
-    } else if (code == CLI_OK) {
-        code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_FREED char *given = given_settings(&call->args);
+    bool has_data = false;
+    cli_require(cli_open_context(call->common, true, &ctx));
+    if (opt.figure) {
+        profile_figure(ctx, &call->args, given, call->common->json);
+        return CLI_OK;
     }
-    if (settings) {
-        const char *name = opt.preset ? opt.preset : config;
-        code = (opt.sweep ? profile_sweep : profile_step)(ctx, name, given, settings, call->common);
-    }
-    free(given);
-    tg_settings_destroy(&settings);
-    tg_context_destroy(&ctx);
-    cli_list_free(&opt.methods);
-    return code;
+    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    (opt.sweep ? profile_sweep : profile_step)(ctx, opt.preset ? opt.preset : config, given,
+                                               settings, call->common);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_profile = {

@@ -54,14 +54,13 @@ typedef struct cli_profile {
 /* Why gradients and workspace of the last phases may exceed their allocation: a sentence. */
 extern const char cli_profile_sharing[];
 
-/* From the settings alone; to be freed. CLI_OK, or another code after a message. */
-int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_profile *out);
+/* From the settings alone; to be freed. */
+cli_profile cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings);
 void cli_profile_free(cli_profile *profile);
 
 /* Runs steps on random data and counts. */
-int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
-                    cli_profile *profile);
+void cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                     cli_profile *profile);
 
 /* ---- sweeps ---- */
 

@@ -72,7 +72,6 @@ static void draw_axis(cli_html *out, const scale *s, const char *quantity) {
 static void draw_column(cli_html *out, const scale *s, const size_t parts[CLI_PARTS], double x,
                         double width) {
     double sum = 0.0;
-    char text[CLI_UNIT_TEXT];
     for (int p = 0; p < CLI_PARTS; p++) {
         if (parts[p] == 0) {
             continue;
@@ -83,7 +82,7 @@ static void draw_column(cli_html *out, const scale *s, const size_t parts[CLI_PA
                      "<rect class=\"%s\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
                      "data-part=\"%s\" data-bytes=\"%zu\"><title>%s: %s</title></rect>",
                      cli_part_styles[p], x, to_y(s, sum), width, low - to_y(s, sum),
-                     cli_part_keys[p], parts[p], cli_part_names[p], cli_bytes_text(parts[p], text));
+                     cli_part_keys[p], parts[p], cli_part_names[p], CLI_BYTES(parts[p]));
     }
 }
 
@@ -179,7 +178,7 @@ static int draw_sides(cli_html *out, const cli_profile *p, double step) {
 }
 
 static void draw_marks(cli_html *out, const cli_profile *p, const scale *s, double step) {
-    char bytes[CLI_UNIT_TEXT], text[128];
+    char text[128];
     const double line = to_y(s, (double)p->held_total);
     const double x = LEFT + (p->peak + 0.5) * step;
     const bool at_right = p->peak < p->count / 2; /* away from the peak */
@@ -187,10 +186,9 @@ static void draw_marks(cli_html *out, const cli_profile *p, const scale *s, doub
                  "\n<line class=\"held\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                  "<text class=\"%s\" x=\"%d\" y=\"%.1f\">held all the time: %s</text>",
                  LEFT, RIGHT, line, line, at_right ? "y" : "", at_right ? RIGHT - 4 : LEFT + 4,
-                 line - 7.0, cli_bytes_text(p->held_total, bytes));
+                 line - 7.0, CLI_BYTES(p->held_total));
     const cli_profile_phase *peak = &p->phase[p->peak];
-    snprintf(text, sizeof text, "most alive: %s, %s", cli_bytes_text(peak->total, bytes),
-             peak->phase.name);
+    snprintf(text, sizeof text, "most alive: %s, %s", CLI_BYTES(peak->total), peak->phase.name);
     const double half = 0.5 * text_width(text, LABEL);
     const double top = to_y(s, (double)peak->total);
     cli_html_add(out,
@@ -206,19 +204,18 @@ static void draw_phases(const cli_profile *p, drawing *out) {
     const scale s = scale_for((double)(p->held_total > peak ? p->held_total : peak), 1.12);
     const double step = (double)(RIGHT - LEFT) / p->count, gap = fmin(1.5, 0.1 * step);
     cli_html *body = &out->body;
-    char text[CLI_UNIT_TEXT];
     *out = (drawing){0};
     snprintf(out->title, sizeof out->title, "Memory in the phases of a training step");
     snprintf(out->summary, sizeof out->summary,
              "Memory in %d phases of a training step; most is alive in: %s, %s", p->count,
-             p->phase[p->peak].phase.name, cli_bytes_text(peak, text));
+             p->phase[p->peak].phase.name, CLI_BYTES(peak));
     draw_axis(body, &s, "alive");
     for (int i = 0; i < p->count; i++) {
         const cli_profile_phase *at = &p->phase[i];
         cli_html_add(body,
                      "<g class=\"now\" data-phase=\"%s\" data-total=\"%zu\"><title>%s: %s"
                      "</title>",
-                     at->phase.name, at->total, at->phase.name, cli_bytes_text(at->total, text));
+                     at->phase.name, at->total, at->phase.name, CLI_BYTES(at->total));
         draw_column(body, &s, at->alive, LEFT + i * step + 0.5 * gap, step - gap);
         cli_html_add(body, "</g>\n");
     }
@@ -261,8 +258,7 @@ static void draw_point(cli_html *out, const cli_sweep *sweep, int value, int met
     cli_html_add(out,
                  "<g class=\"now\" data-value=\"%s\" data-method=\"%s\" data-total=\"%zu\">"
                  "<title>%s, %s: %s</title>",
-                 at->value, at->method, at->total, at->value, at->method,
-                 cli_bytes_text(at->total, text));
+                 at->value, at->method, at->total, at->value, at->method, CLI_BYTES(at->total));
     draw_column(out, s, at->parts, x + 0.03 * b->bar, 0.94 * b->bar);
     const double middle = x + 0.5 * b->bar, top = to_y(s, (double)at->total);
     if (sweep->is_relative) {
@@ -430,10 +426,9 @@ static void open_page(cli_html *page, const char *title) {
 
 static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PARTS], size_t total,
                     bool is_peak) {
-    char text[CLI_UNIT_TEXT];
     cli_html_add(page, "<tr><th scope=\"row\">%s%s</th>", name, is_peak ? " (peak)" : "");
     for (int p = 0; p <= CLI_PARTS; p++) {
-        cli_html_add(page, "<td>%s</td>", cli_bytes_text(p < CLI_PARTS ? parts[p] : total, text));
+        cli_html_add(page, "<td>%s</td>", CLI_BYTES(p < CLI_PARTS ? parts[p] : total));
     }
     cli_html_add(page, "</tr>\n");
 }
@@ -452,7 +447,6 @@ static void close_page(cli_html *page) {
 }
 
 void cli_profile_page(cli_html *page, const cli_profile *p) {
-    char text[CLI_UNIT_TEXT];
     const tg_place place = p->run->place;
     open_page(page, p->name);
     cli_profile_svg(page, p);
@@ -464,13 +458,13 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
         cli_html_add(page,
                      "<p class=\"note\">The last column replaces the one before it in a step that "
                      "refreshes its projections, which holds up to %s.</p>\n",
-                     cli_bytes_text(p->refresh_total, text));
+                     CLI_BYTES(p->refresh_total));
     }
     if (p->steps > 0) {
         cli_html_add(page,
                      "<p>%lld steps were run, %.2f ms each (median); the memory ledger counted %s "
                      "at its highest, %s the plan.</p>\n",
-                     (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+                     (long long)p->steps, p->step_ms, CLI_BYTES(p->counted_peak),
                      p->as_planned ? "as in" : "other than");
     }
     open_table(page, "A step", "phase");

@@ -174,6 +174,13 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else {
         code = command->run(&call);
     }
+    for (const cli_option **table = tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            if (row->kind == CLI_LIST) {
+                cli_list_free(row->list);
+            }
+        }
+    }
     cli_args_free(&call.args);
     return code;
 }

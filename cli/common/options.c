@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.h"
 #include "tgrad/keys.h"
 #include "tgrad/status.h"
 
@@ -250,9 +249,7 @@ static bool store_list(parser *p, const cli_option *row, const char *value) {
         if (length == 0) {
             return refuse(p, "--%s: '%.64s' has an empty item", row->name, value);
         }
-        cli_list *list = row->list;
-        list->item = cli_need(realloc(list->item, ((size_t)list->count + 1) * sizeof *list->item));
-        list->item[list->count++] = cli_need(strndup(part, length));
+        cli_list_add(row->list, part, length);
         part += length;
         if (part == end) {
             return true;
@@ -383,12 +380,4 @@ void cli_args_free(cli_args *args) {
     free(args->override);
     free(args->item);
     *args = (cli_args){0};
-}
-
-void cli_list_free(cli_list *list) {
-    for (int i = 0; i < list->count; i++) {
-        free(list->item[i]);
-    }
-    free(list->item);
-    *list = (cli_list){0};
 }

@@ -15,12 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_STRING, CLI_LIST } cli_kind;
+#include "text.h"
 
-typedef struct cli_list {
-    char **item; /* (count) */
-    int count;
-} cli_list;
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_STRING, CLI_LIST } cli_kind;
 
 typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends a table */
@@ -77,7 +74,6 @@ typedef struct cli_args {
 bool cli_options_parse(const cli_option *const *tables, bool overrides, int argc, char *const *argv,
                        cli_args *out, char *error, size_t capacity);
 void cli_args_free(cli_args *args);
-void cli_list_free(cli_list *list);
 
 /* ---- "did you mean ..?": the nearest of several names by edit distance ----
  *

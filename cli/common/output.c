@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "screen_line.h"
-#include "text.h"
 
 void cli_guard_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {
@@ -100,6 +99,23 @@ int cli_fail_data(const tg_context *ctx, tg_status status, const char *options) 
 
 int cli_code(const tg_context *ctx, tg_status status) {
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}
+
+void cli_exit(int code) {
+    fflush(NULL);
+    _exit(code);
+}
+
+void cli_require(int code) {
+    if (code != CLI_OK) {
+        cli_exit(code);
+    }
+}
+
+static const tg_context *opened; /* last */
+
+void cli_check(tg_status status) {
+    cli_require(cli_code(opened, status));
 }
 
 int cli_usage(const char *command, const char *format, ...) {
@@ -259,7 +275,7 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
         tg_context_destroy(&ctx);
         return CLI_FAILED;
     }
-    *out = ctx;
+    opened = *out = ctx;
     return CLI_OK;
 }
 

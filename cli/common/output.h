@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "commands.h"
+#include "text.h"
 #include "tgrad/tgrad.h"
 
 /* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
@@ -34,15 +35,15 @@ void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 
-/* As in the library: a failure jumps to the label `fail`, with its status in `status`. */
-#define CLI_TRY(call)                                                                              \
-    do {                                                                                           \
-        status = (call);                                                                           \
-        if (status != TG_OK) {                                                                     \
-            goto fail;                                                                             \
-        }                                                                                          \
-    } while (0)
-/* In a function that has nothing to release: a failure is returned. */
+/* A failure that the command cannot go on after ends the program at once: streams are flushed, and
+ * the system takes back the rest. */
+_Noreturn void cli_exit(int code);
+/* Unless `code` is CLI_OK; why was printed. */
+void cli_require(int code);
+/* Unless `status` is TG_OK; prints the last error of the context that was opened last. */
+void cli_check(tg_status status);
+
+/* Where a failure does not end the command, it is returned. */
 #define CLI_CALL(call)                                                                             \
     do {                                                                                           \
         const tg_status status_ = (call);                                                          \
@@ -69,6 +70,7 @@ int cli_open_host_context(const char *command, const cli_common *common, tg_cont
  * "cuda (tf32)". */
 enum { CLI_BACKEND_TEXT = 64 };
 const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]);
+#define CLI_BACKEND(ctx) cli_backend_text(ctx, (char[CLI_BACKEND_TEXT]){0})
 
 bool cli_is_folder(const char *path);
 

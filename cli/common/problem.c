@@ -158,13 +158,10 @@ static int apply_all(tg_context *ctx, const tg_settings *settings, cli_problem *
 }
 
 static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
-    tg_settings *settings = NULL;
-    tg_status status = tg_settings_create(ctx, &settings);
-    status = status == TG_OK ? cli_preset_settings(name, settings) : status;
-    const int code =
-        status == TG_OK ? apply_all(ctx, settings, problem) : cli_fail_status(ctx, status);
-    tg_settings_destroy(&settings);
-    return code;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    cli_check(tg_settings_create(ctx, &settings));
+    cli_check(cli_preset_settings(name, settings));
+    return apply_all(ctx, settings, problem);
 }
 
 static cli_problem begin(const char *name) {
@@ -262,24 +259,24 @@ static size_t data_bytes(const cli_problem *problem) {
     return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
 }
 
+tg_status cli_problem_phases(tg_context *ctx, const cli_problem *p, tg_fno_phase **out,
+                             int *count) {
+    CLI_CALL(tg_fno_phases(ctx, &p->fno, p->batch, p->grid, NULL, 0, count));
+    *out = cli_need(calloc((size_t)*count + 1, sizeof **out));
+    return tg_fno_phases(ctx, &p->fno, p->batch, p->grid, *out, *count, count);
+}
+
 tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
                             tg_optim_memory *optim, tg_fno_memory *step) {
-    tg_fno *outline = NULL;
-    cli_setup setup = {0};
-    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
-    status = status == TG_OK ? cli_setup_make(ctx, problem, outline, 0, &setup) : status;
-    if (status == TG_OK) {
-        setup.setup.accumulates = accumulates;
-        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
-        status = tg_optim_plan_memory(ctx, &setup.setup, optim);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true,
-                             &optim->shared, step);
-    }
-    cli_setup_free(&setup);
-    tg_fno_destroy(&outline);
-    return status;
+    CLI_OWNED(tg_fno_destroy) tg_fno *outline = NULL;
+    CLI_OWNED(cli_setup_free) cli_setup setup = {0};
+    CLI_CALL(tg_fno_outline(ctx, &problem->fno, &outline));
+    CLI_CALL(cli_setup_make(ctx, problem, outline, 0, &setup));
+    setup.setup.accumulates = accumulates;
+    setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
+    CLI_CALL(tg_optim_plan_memory(ctx, &setup.setup, optim));
+    return tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &optim->shared,
+                       step);
 }
 
 tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {

@@ -30,12 +30,10 @@ static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int6
     memcpy(shape.dim + 2, problem->data, (size_t)n_dim * sizeof shape.dim[0]);
     CLI_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out));
     tg_tensor host;
-    void *values = cli_need(malloc(tg_tensor_bytes(out)));
+    CLI_FREED void *values = cli_need(malloc(tg_tensor_bytes(out)));
     fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
-    tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
-    status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
-    free(values);
-    return status;
+    CLI_CALL(tg_tensor_wrap(ctx, dtype, &shape, values, &host));
+    return tg_backend_copy(ctx, &host, out);
 }
 
 /* Points anywhere in the unit box, for a network that needs them. */
@@ -43,33 +41,24 @@ static tg_status place_points(const cli_workbench *b, const cli_problem *problem
     const tg_shape shape = {.ndim = 2, .dim = {problem->data[0], problem->fno.n_dim}};
     const int64_t count = tg_shape_numel(&shape);
     tg_tensor points;
-    float *values = cli_need(malloc((size_t)count * sizeof *values));
+    CLI_FREED float *values = cli_need(malloc((size_t)count * sizeof *values));
     fill_random(TG_F32, count, seed, values);
     for (int64_t i = 0; i < count; i++) {
         values[i] = 0.5f + 0.5f * values[i];
     }
-    tg_status status = tg_tensor_wrap(b->ctx, TG_F32, &shape, values, &points);
-    status = status == TG_OK ? tg_fno_set_points(b->fno, &points, &points, NULL) : status;
-    free(values);
-    return status;
+    CLI_CALL(tg_tensor_wrap(b->ctx, TG_F32, &shape, values, &points));
+    return tg_fno_set_points(b->fno, &points, &points, NULL);
 }
 
 static tg_status make_optimizer(cli_workbench *b, const cli_problem *problem, uint64_t seed) {
-    cli_setup setup;
-    tg_status status = cli_setup_make(b->ctx, problem, b->fno, seed, &setup);
-    status = status == TG_OK ? tg_optim_create(b->ctx, &setup.setup, &b->optim) : status;
-    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
+    CLI_OWNED(cli_setup_free) cli_setup setup = {0};
+    CLI_CALL(cli_setup_make(b->ctx, problem, b->fno, seed, &setup));
+    CLI_CALL(tg_optim_create(b->ctx, &setup.setup, &b->optim));
+    for (int i = 0; i < setup.setup.param_count; i++) {
         const tg_fno_param param = tg_fno_get_param(b->fno, i);
-        status = tg_optim_bind(b->optim, i, &param.weight);
+        CLI_CALL(tg_optim_bind(b->optim, i, &param.weight));
     }
-    cli_setup_free(&setup);
-    return status;
-}
-
-/* Buffers of a step; the optimizer works in them, too. */
-static tg_status prepare(cli_workbench *b, const cli_problem *problem) {
-    CLI_CALL(tg_step_share_workspace(b->fno, b->optim));
-    return tg_fno_prepare(b->fno, problem->batch, problem->grid, true);
+    return TG_OK;
 }
 
 tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64_t seed,
@@ -80,7 +69,8 @@ tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64
     CLI_CALL(random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x));
     CLI_CALL(random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y));
     CLI_CALL(make_optimizer(out, problem, seed));
-    CLI_CALL(prepare(out, problem));
+    CLI_CALL(tg_step_share_workspace(out->fno, out->optim));
+    CLI_CALL(tg_fno_prepare(out->fno, problem->batch, problem->grid, true));
     if (cli_on_points(&problem->fno)) {
         CLI_CALL(place_points(out, problem, seed + 3));
     }
@@ -96,29 +86,26 @@ void cli_workbench_close(cli_workbench *bench) {
 
 tg_status cli_workbench_run(const cli_workbench *bench, tg_graphs graphs, int64_t steps,
                             double *seconds) {
-    tg_step *step = NULL;
+    CLI_OWNED(tg_step_destroy) tg_step *step = NULL;
     tg_step_result result = {0};
     const tg_step_config config = {.size = sizeof(tg_step_config),
                                    .fno = bench->fno,
                                    .optim = bench->optim,
                                    .loss = bench->loss,
                                    .graphs = graphs};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_step_create(bench->ctx, &config, &step));
+    CLI_CALL(tg_step_create(bench->ctx, &config, &step));
     tg_context_memory_reset_peak(bench->ctx);
     for (int64_t i = 0; i < steps; i++) {
         const double start = cli_seconds();
-        CLI_TRY(tg_step_forward(step, &bench->x, &bench->y));
-        CLI_TRY(tg_step_backward(step));
-        CLI_TRY(tg_step_synchronize(step, &result));
-        CLI_TRY(tg_backend_synchronize(bench->ctx));
+        CLI_CALL(tg_step_forward(step, &bench->x, &bench->y));
+        CLI_CALL(tg_step_backward(step));
+        CLI_CALL(tg_step_synchronize(step, &result));
+        CLI_CALL(tg_backend_synchronize(bench->ctx));
         if (seconds) {
             seconds[i] = cli_seconds() - start;
         }
     }
-fail:
-    tg_step_destroy(&step);
-    return status;
+    return TG_OK;
 }
 
 /* ---- random gradients: rows along the last dimension, each from the products of the other

@@ -144,7 +144,6 @@ static bool on_progress(void *user, const tg_generator_progress *progress) {
 }
 
 static void print_text(const tg_generator *generator, double seconds) {
-    char size[CLI_UNIT_TEXT], duration[CLI_UNIT_TEXT];
     static const char *const units[][2] = {{"sample", "samples"}, {"trajectory", "trajectories"}};
     const char *const *unit = units[opt.frames > 0];
     int64_t made = 0;
@@ -152,11 +151,11 @@ static void print_text(const tg_generator *generator, double seconds) {
     for (int i = 0; tg_generator_get_file(generator, i, &file); i++) {
         cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
                 (long long)file.samples, unit[file.samples != 1],
-                cli_bytes_text(cli_file_bytes(file.path), size));
+                CLI_BYTES(cli_file_bytes(file.path)));
         made += file.samples - file.found;
     }
     if (made > 0) {
-        printf("%s\n", cli_duration_text(seconds, duration));
+        printf("%s\n", CLI_DURATION(seconds));
     }
 }
 
@@ -207,22 +206,21 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
     return code;
 }
 
-static int read_test_resolutions(tg_generator_config *config) {
+static void read_test_resolutions(tg_generator_config *config) {
     if (opt.test_resolutions.count > TG_MAX_TEST_RESOLUTIONS) {
-        return cli_usage("generate", "--test-resolution takes up to %d numbers",
-                         TG_MAX_TEST_RESOLUTIONS);
+        cli_exit(cli_usage("generate", "--test-resolution takes up to %d numbers",
+                           TG_MAX_TEST_RESOLUTIONS));
     }
     for (int i = 0; i < opt.test_resolutions.count; i++) {
         const char *item = opt.test_resolutions.item[i];
         char *end = NULL;
         const long long number = strtoll(item, &end, 10);
         if (end == item || *end || number < 1) {
-            return cli_usage("generate", "--test-resolution needs positive integers, not '%.64s'",
-                             item);
+            cli_exit(cli_usage("generate", "--test-resolution needs positive integers, not '%.64s'",
+                               item));
         }
         config->test_resolution[config->test_resolution_count++] = number;
     }
-    return CLI_OK;
 }
 
 /* The backend to compute on, by default the CPU. */
@@ -246,20 +244,15 @@ static int run(const cli_call *call) {
     config.seed = (uint64_t)call->common->seed;
     config.overwrite = opt.force;
     config.frames = opt.frames;
-    int code = read_test_resolutions(&config);
-    tg_context *ctx = NULL;
-    code = code == CLI_OK ? open_context(call->common, config.equation, &ctx) : code;
-    if (code == CLI_OK) {
-        tg_pde_value *values = given_values(&config.value_count);
-        config.values = values;
-        const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
-        code = status == TG_OK ? generate(ctx, &config, call->common->json)
-                               : cli_fail_status(ctx, status);
-        tg_comm_destroy(&config.comm);
-        free(values);
-    }
-    cli_list_free(&opt.test_resolutions);
-    tg_context_destroy(&ctx);
+    read_test_resolutions(&config);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    cli_require(open_context(call->common, config.equation, &ctx));
+    CLI_FREED tg_pde_value *values = given_values(&config.value_count);
+    config.values = values;
+    const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
+    const int code =
+        status == TG_OK ? generate(ctx, &config, call->common->json) : cli_fail_status(ctx, status);
+    tg_comm_destroy(&config.comm);
     return code;
 }
 

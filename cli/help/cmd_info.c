@@ -152,12 +152,11 @@ static json_t *json_of_ranks(const facts *f) {
 }
 
 static void print_text(const facts *f) {
-    char memory[CLI_UNIT_TEXT];
     printf("tgrad %s\n", f->build.version);
     printf("build      %s, %s, with %s\n", f->build.compiler, f->build.build_type,
            f->build.features);
     printf("machine    %lld cores, %s of memory, %s\n", (long long)f->machine.cores,
-           cli_bytes_text((uint64_t)f->machine.memory, memory), f->machine.features);
+           CLI_BYTES((uint64_t)f->machine.memory), f->machine.features);
     const tg_backend_info *gpu = find_gpu(f);
     printf("gpu        %s\n", !gpu           ? "none: this build has no cuda backend"
                               : *gpu->device ? gpu->device

@@ -81,7 +81,6 @@ static double memory_sum(const cli_run *run, bool only_optimizer) {
 
 static void draw_memory(cli_html *page, const cli_report *report, bool only_optimizer) {
     double full = 0.0;
-    char text[CLI_UNIT_TEXT];
     for (int i = 0; i < report->count; i++) {
         full = fmax(full, memory_sum(&report->run[i], only_optimizer));
     }
@@ -106,8 +105,8 @@ static void draw_memory(cli_html *page, const cli_report *report, bool only_opti
         }
         draw_bar(page, report, i, only_optimizer ? "memory.optimizer" : "memory", part, count, full,
                  only_optimizer ? 0.0 : run->memory_peak);
-        close_bar(page, cli_report_bytes(only_optimizer ? memory_sum(run, true) : run->memory_peak,
-                                         text));
+        close_bar(page,
+                  CLI_REPORT_BYTES(only_optimizer ? memory_sum(run, true) : run->memory_peak));
     }
     cli_html_add(page, "</div>\n");
 }
@@ -122,7 +121,6 @@ static bool is_used(const cli_report *report, tg_mem_category category) {
 }
 
 static void add_memory_table(cli_html *page, const cli_report *report) {
-    char text[CLI_UNIT_TEXT];
     cli_report_open_table(page, "Table of memory", "memory", "Peak bytes of");
     cli_report_columns(page, report);
     for (int k = 0; k < TG_MEM_CATEGORIES; k++) {
@@ -133,13 +131,13 @@ static void add_memory_table(cli_html *page, const cli_report *report) {
         cli_html_add(page, "<tr><th scope=\"row\"><span class=\"key %s\"></span>%s</th>",
                      style_of[c], tg_mem_category_name(c));
         for (int i = 0; i < report->count; i++) {
-            cli_html_add(page, "<td>%s</td>", cli_report_bytes(report->run[i].memory[c], text));
+            cli_html_add(page, "<td>%s</td>", CLI_REPORT_BYTES(report->run[i].memory[c]));
         }
         cli_html_add(page, "</tr>\n");
     }
     cli_html_add(page, "<tr class=\"sum\"><th scope=\"row\">all at one time</th>");
     for (int i = 0; i < report->count; i++) {
-        cli_html_add(page, "<td>%s</td>", cli_report_bytes(report->run[i].memory_peak, text));
+        cli_html_add(page, "<td>%s</td>", CLI_REPORT_BYTES(report->run[i].memory_peak));
     }
     cli_html_add(page, "</tr>");
     cli_report_close_table(page);
@@ -169,7 +167,6 @@ void cli_report_memory(cli_html *page, const cli_report *report) {
 static void draw_time(cli_html *page, const cli_report *report, bool of_step) {
     const double unit = of_step ? 1e-3 : 1.0; /* seconds */
     double full = 0.0;
-    char text[CLI_UNIT_TEXT];
     for (int i = 0; i < report->count; i++) {
         const cli_run *run = &report->run[i];
         full = fmax(full, of_step ? cli_run_step_ms(run) : cli_run_seconds(run));
@@ -192,7 +189,7 @@ static void draw_time(cli_html *page, const cli_report *report, bool of_step) {
         cli_report_duration(unit * part[1].value, part[1].text);
         draw_bar(page, report, i, of_step ? "step_ms" : "seconds", part, of_step ? 1 : 2, full,
                  0.0);
-        close_bar(page, cli_report_duration(unit * all, text));
+        close_bar(page, CLI_REPORT_DURATION(unit * all));
     }
     cli_html_add(page, "</div>\n");
     if (!of_step) {

@@ -185,17 +185,16 @@ static void add_legend(cli_html *page, const cli_report *report) {
 }
 
 static void add_epoch_row(cli_html *page, const cli_run *run, const cli_epoch *epoch) {
-    char text[CLI_NUMBER_TEXT];
     cli_html_add(page, "<tr><th scope=\"row\">%lld</th>", (long long)epoch->epoch);
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->lr, text));
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->loss, text));
+    cli_html_add(page, "<td>%s</td>", CLI_NUMBER(epoch->lr));
+    cli_html_add(page, "<td>%s</td>", CLI_NUMBER(epoch->loss));
     for (int t = 0; t < run->tests; t++) {
         for (int n = 0; n < CLI_NORMS; n++) {
-            cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->error[n][t], text));
+            cli_html_add(page, "<td>%s</td>", CLI_NUMBER(epoch->error[n][t]));
         }
     }
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->step_ms, text));
-    cli_html_add(page, "<td>%s</td></tr>\n", cli_number_text(epoch->seconds, text));
+    cli_html_add(page, "<td>%s</td>", CLI_NUMBER(epoch->step_ms));
+    cli_html_add(page, "<td>%s</td></tr>\n", CLI_NUMBER(epoch->seconds));
 }
 
 /* Every epoch of a run; of very long runs every n-th and the last. */

@@ -40,5 +40,6 @@ enum { CLI_NUMBER_TEXT = 32 };
 /* Four significant digits, "0.03120", "1.235e-07", with a minus sign that is no hyphen; a dash for
  * values that are not finite. Returns text. */
 const char *cli_number_text(double value, char text[CLI_NUMBER_TEXT]);
+#define CLI_NUMBER(value) cli_number_text(value, (char[CLI_NUMBER_TEXT]){0})
 
 #endif

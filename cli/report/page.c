@@ -70,11 +70,11 @@ const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]) {
     if (!(bytes >= 0.0 && bytes < 0x1p63)) {
         return strcpy(text, "\xE2\x80\x93");
     }
-    return cli_bytes_text((uint64_t)bytes, text);
+    return CLI_BYTES((uint64_t)bytes);
 }
 
 const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]) {
-    return isfinite(seconds) ? cli_duration_text(seconds, text) : strcpy(text, "\xE2\x80\x93");
+    return isfinite(seconds) ? CLI_DURATION(seconds) : strcpy(text, "\xE2\x80\x93");
 }
 
 void cli_report_open_table(cli_html *page, const char *label, const char *kind,
@@ -201,12 +201,12 @@ static void add_contents(cli_html *page, const char *body) {
     cli_html_add(page, "</nav>\n");
 }
 
-int cli_report_write(cli_html *page, const cli_report *report) {
-    cli_html body = {0};
+void cli_report_write(cli_html *page, const cli_report *report) {
+    CLI_OWNED(cli_html_free) cli_html body = {0};
     cli_report_results(&body, report);
     cli_report_curves(&body, report);
-    int code = cli_report_samples(&body, report);
-    code = code == CLI_OK ? cli_report_rollouts(&body, report) : code;
+    cli_report_samples(&body, report);
+    cli_report_rollouts(&body, report);
     cli_report_memory(&body, report);
     cli_report_time(&body, report);
     cli_report_settings(&body, report);
@@ -215,6 +215,4 @@ int cli_report_write(cli_html *page, const cli_report *report) {
     add_contents(page, body.text);
     cli_html_join(page, &body);
     cli_html_add(page, "</main>\n</body>\n</html>\n");
-    cli_html_free(&body);
-    return code;
 }

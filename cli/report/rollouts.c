@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "chart.h"
 #include "common/output.h"
@@ -98,77 +99,63 @@ typedef struct film {
     double *rows[3];       /* (frames, height, width): truth, prediction, error */
 } film;
 
-static tg_status read_film(tg_context *ctx, film *f) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < f->frames && status == TG_OK; i++) {
-        cli_field truth = {0}, made = {0};
-        status = cli_field_read(ctx, f->y, i, 0, &truth);
-        status = status == TG_OK ? cli_field_read(ctx, f->pred, i, 0, &made) : status;
-        if (status == TG_OK) {
-            const int64_t size = truth.height * truth.width;
-            double *const shown[3] = {cli_field_shown(&truth), cli_field_shown(&made),
-                                      cli_field_error(&made, &truth)};
-            f->height = truth.height;
-            f->width = truth.width;
-            for (int row = 0; row < 3; row++) {
-                if (!f->rows[row]) {
-                    f->rows[row] =
-                        cli_need(calloc((size_t)(size * f->frames), sizeof *f->rows[row]));
-                }
-                for (int64_t p = 0; p < size; p++) {
-                    f->rows[row][i * size + p] = shown[row][p];
-                }
-                free(shown[row]);
+static void read_film(tg_context *ctx, film *f) {
+    for (int i = 0; i < f->frames; i++) {
+        CLI_OWNED(cli_field_free) cli_field truth = cli_field_read(ctx, f->y, i, 0);
+        CLI_OWNED(cli_field_free) cli_field made = cli_field_read(ctx, f->pred, i, 0);
+        double *const shown[3] = {cli_field_shown(&truth), cli_field_shown(&made),
+                                  cli_field_error(&made, &truth)};
+        const size_t size = (size_t)(truth.height * truth.width);
+        f->height = truth.height;
+        f->width = truth.width;
+        for (int row = 0; row < 3; row++) {
+            if (!f->rows[row]) {
+                f->rows[row] = cli_need(calloc(size * (size_t)f->frames, sizeof *f->rows[row]));
             }
+            memcpy(f->rows[row] + (size_t)i * size, shown[row], size * sizeof(double));
+            free(shown[row]);
         }
-        cli_field_free(&truth);
-        cli_field_free(&made);
     }
-    return status;
 }
 
 /* One row: a picture per frame, or of lines one picture, in which time goes down. */
-static int draw_row(cli_html *page, const film *f, const char *run, int row, double low,
-                    double high) {
+static void draw_row(cli_html *page, const film *f, const char *run, int row, double low,
+                     double high) {
     static const char *const names[3] = {"Truth", "Prediction", "Error"};
     const bool is_line = f->height == 1;
     const int pictures = is_line ? 1 : f->frames;
     const int64_t height = is_line ? f->frames : f->height;
-    int code = CLI_OK;
     cli_html_add(page, "<h5>%s</h5><div class=\"film\" style=\"--frames:%d\">\n", names[row],
                  pictures);
-    for (int i = 0; i < pictures && code == CLI_OK; i++) {
+    for (int i = 0; i < pictures; i++) {
         char alt[256], caption[64] = "time goes down";
         if (!is_line) {
             snprintf(caption, sizeof caption, "step %d", (int)f->steps[i]);
         }
         snprintf(alt, sizeof alt, "%s of %.100s, %s", names[row], run, caption);
         cli_html_add(page, "<figure class=\"tile\">");
-        code = cli_field_draw(page, f->rows[row] + i * height * f->width, height, f->width,
-                              row == 2 ? CLI_MAP_ERROR : CLI_MAP_FIELD, low, high, alt);
+        cli_field_draw(page, f->rows[row] + i * height * f->width, height, f->width,
+                       row == 2 ? CLI_MAP_ERROR : CLI_MAP_FIELD, low, high, alt);
         cli_html_add(page, "<figcaption>%s</figcaption></figure>\n", caption);
     }
     cli_html_add(page, "</div>\n");
-    return code;
 }
 
-static int draw_film(cli_html *page, const char *run, const film *f) {
+static void draw_film(cli_html *page, const char *run, const film *f) {
     const int64_t size = f->frames * f->height * f->width;
     double low, high, least, most;
-    char a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT], c[CLI_NUMBER_TEXT], d[CLI_NUMBER_TEXT];
     cli_field_range(f->rows[0], size, &low, &high);
     cli_field_range(f->rows[2], size, &least, &most);
     const double worst = fmax(fabs(least), fabs(most));
-    int code = draw_row(page, f, run, 0, low, high);
-    code = code == CLI_OK ? draw_row(page, f, run, 1, low, high) : code;
-    code = code == CLI_OK ? draw_row(page, f, run, 2, -worst, worst) : code;
+    draw_row(page, f, run, 0, low, high);
+    draw_row(page, f, run, 1, low, high);
+    draw_row(page, f, run, 2, -worst, worst);
     cli_html_add(
         page,
         "<p class=\"note\">The first test trajectory%s. Colours go from %s to %s, those of "
         "the error from %s to %s.</p>\n",
-        f->y->shape.dim[1] > 1 ? ", its first channel" : "", cli_number_text(low, a),
-        cli_number_text(high, b), cli_number_text(-worst, c), cli_number_text(worst, d));
-    return code;
+        f->y->shape.dim[1] > 1 ? ", its first channel" : "", CLI_NUMBER(low), CLI_NUMBER(high),
+        CLI_NUMBER(-worst), CLI_NUMBER(worst));
 }
 
 static film find_film(const cli_run *run) {
@@ -194,38 +181,37 @@ int cli_report_check_rollout(const cli_run *run) {
 }
 
 /* The frames of a run, which may have none. */
-static int add_film(cli_html *page, const cli_report *report, int index) {
+static void add_film(cli_html *page, const cli_report *report, int index) {
     const cli_run *run = &report->run[index];
     film f = find_film(run);
     if (!f.y) {
-        return CLI_OK;
+        return;
     }
     cli_html_add(page, "<h4>");
     cli_report_name(page, report, index);
     cli_html_add(page, "</h4>\n");
-    const tg_status status = read_film(report->ctx, &f);
-    const int code =
-        status == TG_OK ? draw_film(page, run->name, &f) : cli_fail_status(report->ctx, status);
+    read_film(report->ctx, &f);
+    draw_film(page, run->name, &f);
     for (int row = 0; row < 3; row++) {
         free(f.rows[row]);
     }
-    return code;
 }
 
-int cli_report_rollouts(cli_html *page, const cli_report *report) {
-    int code = CLI_OK, count = 0;
+void cli_report_rollouts(cli_html *page, const cli_report *report) {
+    int count = 0;
     for (int i = 0; i < report->count; i++) {
         count += report->run[i].rollout != NULL;
     }
     if (count == 0) {
-        return CLI_OK;
+        return;
     }
     cli_html_add(page, "<section id=\"rollouts\"><h2>Rollouts</h2>\n");
     draw_charts(page, report);
     add_times(page, report);
-    for (int i = 0; i < report->count && code == CLI_OK; i++) {
-        code = report->run[i].rollout ? add_film(page, report, i) : CLI_OK;
+    for (int i = 0; i < report->count; i++) {
+        if (report->run[i].rollout) {
+            add_film(page, report, i);
+        }
     }
     cli_html_add(page, "</section>\n");
-    return code;
 }

@@ -54,14 +54,6 @@ tg_status cli_sweep_put_section(const cli_sweep_builder *b, const char *section,
     return TG_OK;
 }
 
-static tg_status put_overrides(const cli_sweep_builder *b, tg_settings *to) {
-    for (int i = 0; i < b->source->args->override_count; i++) {
-        const cli_override *o = &b->source->args->override[i];
-        CLI_CALL(tg_settings_set(to, o->key, o->value, "command line"));
-    }
-    return TG_OK;
-}
-
 /* A variant's own value of an axis, for which it is not varied along it; NULL: it has none. */
 static const char *own_value(const cli_sweep_builder *b, const char *variant, int axis) {
     char key[512];
@@ -95,7 +87,7 @@ static int value_count(const cli_sweep_builder *b, const char *variant, int axis
 static const char *axis_value(const cli_sweep_builder *b, const char *variant, int axis,
                               const int *at) {
     if (is_varied(b, variant, axis)) {
-        return b->axis[axis].value[at[axis]];
+        return b->axis[axis].item[at[axis]];
     }
     const char *own = own_value(b, variant, axis);
     return own && !cli_word_is_null(own) ? own : NULL;
@@ -124,17 +116,15 @@ static void place_row(const cli_sweep_builder *b, const char *variant, int row,
  * one for each value of the first axis. */
 static void add_published(const cli_sweep_builder *b, const char *variant, const char *key,
                           const int *at, int row, json_t *out, const char *column) {
-    char **value = NULL;
-    const int count = cli_words_split(tg_settings_get(b->file, key), &value);
-    const int rows = row_count(b, variant);
+    cli_list values = cli_list_of(tg_settings_get(b->file, key));
+    const int count = values.count, rows = row_count(b, variant);
     const int firsts = b->out->axes > 0 ? b->axis[0].count : 1;
-    const int index = count == rows ? row : count == firsts ? at[0] : 0;
+    char *text = values.item[count == rows ? row : count == firsts ? at[0] : 0];
     if (count != 1 && count != rows && count != firsts) {
         cli_mistake(b->mistakes,
                     "%s: %s has %d values for %d rows of the variant, or %d of the first axis",
                     b->source->path, key, count, rows, firsts);
-    } else if (!cli_word_is_null(value[index])) {
-        char *text = value[index];
+    } else if (!cli_word_is_null(text)) {
         const size_t length = strlen(text);
         if (length >= 2 && text[0] == '"' && text[length - 1] == '"') { /* it has a space */
             text[length - 1] = '\0';
@@ -142,7 +132,7 @@ static void add_published(const cli_sweep_builder *b, const char *variant, const
         }
         cli_json_set(out, column, cli_json_text(text));
     }
-    cli_words_free(value, count);
+    cli_list_free(&values);
 }
 
 /* The "published" values of a variant in this row: {"": value}, or columns by name. */
@@ -166,16 +156,15 @@ static tg_status add_cell(cli_sweep_builder *b, const char *variant, int row) {
     char name[200] = "", origin[300];
     int at[CLI_SWEEP_KEYS] = {0};
     place_row(b, variant, row, at);
-    tg_status status = TG_OK;
     out->cell = cli_need(realloc(out->cell, ((size_t)out->cells + 1) * sizeof *out->cell));
     cli_cell *cell = &out->cell[out->cells++];
     *cell = (cli_cell){.variant = cli_need(strdup(variant)),
                        .published = find_published(b, variant, at, row),
                        .epoch_seconds = (double)NAN};
     append_name(name, sizeof name, variant);
-    status = tg_settings_copy(b->ctx, b->base, &cell->settings);
-    if (status == TG_OK && variant[0]) {
-        status = cli_sweep_put_section(b, "variants", variant, cell->settings);
+    CLI_CALL(tg_settings_copy(b->ctx, b->base, &cell->settings));
+    if (variant[0]) {
+        CLI_CALL(cli_sweep_put_section(b, "variants", variant, cell->settings));
     }
     for (int a = 0; a < out->axes; a++) {
         const char *value = axis_value(b, variant, a, at), *dot = strrchr(out->axis[a], '.');
@@ -188,17 +177,19 @@ static tg_status add_cell(cli_sweep_builder *b, const char *variant, int row) {
                  dot ? dot + 1 : out->axis[a]);
         append_name(name, sizeof name, value);
         snprintf(origin, sizeof origin, "%s: axis %s", b->source->path, out->axis[a]);
-        if (status == TG_OK) {
-            status = tg_settings_set(cell->settings, out->axis[a], value, origin);
-        }
+        CLI_CALL(tg_settings_set(cell->settings, out->axis[a], value, origin));
     }
     cell->name = cli_need(strdup(name[0] ? name : "run"));
-    return status == TG_OK ? put_overrides(b, cell->settings) : status;
+    for (int i = 0; i < b->source->args->override_count; i++) {
+        const cli_override *o = &b->source->args->override[i];
+        CLI_CALL(tg_settings_set(cell->settings, o->key, o->value, "command line"));
+    }
+    return TG_OK;
 }
 
 tg_status cli_sweep_add_cells(cli_sweep_builder *b) {
-    for (int v = 0; v < (b->variants ? b->variants : 1); v++) {
-        const char *variant = b->variants ? b->variant[v] : "";
+    for (int v = 0; v < (b->variants.count ? b->variants.count : 1); v++) {
+        const char *variant = b->variants.count ? b->variants.item[v] : "";
         const int rows = row_count(b, variant);
         for (int row = 0; row < rows && b->out->cells < CLI_SWEEP_TRIALS; row++) {
             CLI_CALL(add_cell(b, variant, row));

@@ -7,32 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/options.h"
-#include "common/text.h"
+#include "common/run_settings.h"
 
 /* ---- mistakes ---- */
 
-void cli_mistake(cli_mistakes *list, const char *format, ...) {
+void cli_mistake(cli_list *list, const char *format, ...) {
     char text[2048];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (size_t i = 0; i < list->count; i++) {
+    for (int i = 0; i < list->count; i++) {
         if (strcmp(list->item[i], text) == 0) {
             return;
         }
     }
-    list->item = cli_grow(list->item, list->count, &list->capacity, sizeof *list->item);
-    list->item[list->count++] = cli_need(strdup(text));
-}
-
-void cli_mistakes_free(cli_mistakes *list) {
-    for (size_t i = 0; i < list->count; i++) {
-        free(list->item[i]);
-    }
-    free(list->item);
-    *list = (cli_mistakes){0};
+    cli_list_add(list, text, strlen(text));
 }
 
 /* ---- sections ---- */
@@ -44,7 +34,7 @@ static const char *const sections[] = {"settings", "axes",   "list", "variants",
                                        "generate", "scales", NULL};
 
 /* A key of the file, or of one of its scales. */
-static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mistakes) {
+static void check_key(const tg_settings *file, int64_t index, cli_list *mistakes) {
     const char *key = tg_settings_key(file, index), *origin = tg_settings_origin(file, index);
     const char *of_scale = cli_sweep_within(key, "scales");
     of_scale = of_scale ? strchr(of_scale, '.') : NULL;
@@ -75,7 +65,7 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
 
 /* Keys of the scale over those of the file. */
 static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
-                             cli_mistakes *mistakes) {
+                             cli_list *mistakes) {
     char known[256] = "";
     bool is_there = !source->scale || strcmp(source->scale, "paper") == 0;
     for (int64_t i = 0; i < tg_settings_count(file); i++) {
@@ -115,8 +105,8 @@ static void read_axes(cli_sweep_builder *b, const char *section) {
             cli_mistake(b->mistakes, "%s: more than %d axes", origin, CLI_SWEEP_KEYS);
             return;
         }
-        cli_axis_values *axis = &b->axis[b->out->axes];
-        axis->count = cli_words_split(value, &axis->value);
+        cli_list *axis = &b->axis[b->out->axes];
+        *axis = cli_list_of(value);
         if (axis->count == 0) {
             cli_mistake(b->mistakes, "%s: %s.%s is empty", origin, section, key);
         }
@@ -139,24 +129,24 @@ static void read_variants(cli_sweep_builder *b) {
         }
         const size_t length = strcspn(rest, ".");
         bool is_new = true;
-        for (int v = 0; v < b->variants; v++) {
-            is_new = is_new &&
-                     (strlen(b->variant[v]) != length || strncmp(b->variant[v], rest, length) != 0);
+        for (int v = 0; v < b->variants.count; v++) {
+            const char *known = b->variants.item[v];
+            is_new = is_new && (strlen(known) != length || strncmp(known, rest, length) != 0);
         }
         /* "adam: null" is a variant without settings */
-        if (is_new && (rest[length] == '.' || cli_word_is_null(tg_settings_value(b->file, i)))) {
-            cli_words_append(&b->variant, &b->variants, rest, length);
-        } else if (rest[length] != '.' && !cli_word_is_null(tg_settings_value(b->file, i))) {
+        if (rest[length] != '.' && !cli_word_is_null(tg_settings_value(b->file, i))) {
             cli_mistake(b->mistakes, "%s: variants.%s needs settings, {key: value, ..}",
                         tg_settings_origin(b->file, i), rest);
+        } else if (is_new) {
+            cli_list_add(&b->variants, rest, length);
         }
     }
 }
 
-/* A whole number of the file; 0 if it is not there. */
+/* A whole number of the file; 0 for NULL. */
 static int64_t read_integer(cli_sweep_builder *b, const char *key, const char *value) {
     char *end = NULL;
-    if (!value || cli_word_is_null(value)) {
+    if (!value) {
         return 0;
     }
     errno = 0;
@@ -170,32 +160,31 @@ static int64_t read_integer(cli_sweep_builder *b, const char *key, const char *v
 }
 
 static void read_search(cli_sweep_builder *b) {
-    const char *values = tg_settings_get(b->file, "lr.values");
+    const char *values = cli_setting_or(b->file, "lr.values", NULL);
+    const char *norm = cli_setting_or(b->file, "lr.norm", NULL);
     cli_experiment *out = b->out;
     out->n_validation =
-        read_integer(b, "lr.n_validation", tg_settings_get(b->file, "lr.n_validation"));
-    out->search_epochs = read_integer(b, "lr.epochs", tg_settings_get(b->file, "lr.epochs"));
-    const char *norm = tg_settings_get(b->file, "lr.norm");
-    const bool is_h1 = norm && !cli_word_is_null(norm)
-                           ? strcmp(norm, "h1") == 0
-                           : out->metric && cli_ends_with(out->metric, ".h1");
+        read_integer(b, "lr.n_validation", cli_setting_or(b->file, "lr.n_validation", NULL));
+    out->search_epochs = read_integer(b, "lr.epochs", cli_setting_or(b->file, "lr.epochs", NULL));
+    const bool is_h1 =
+        norm ? strcmp(norm, "h1") == 0 : out->metric && cli_ends_with(out->metric, ".h1");
     out->search_norm = is_h1 ? "h1" : "l2";
-    if (norm && !cli_word_is_null(norm) && !is_h1 && strcmp(norm, "l2") != 0) {
+    if (norm && !is_h1 && strcmp(norm, "l2") != 0) {
         cli_mistake(b->mistakes, "%s: lr.norm: '%.40s' is not l2 or h1", b->source->path, norm);
     }
-    if (!values || cli_word_is_null(values)) {
+    if (!values) {
         return;
     }
-    out->rates = cli_words_split(values, &out->rate);
-    for (int i = 0; i < out->rates; i++) {
+    out->rates = cli_list_of(values);
+    for (int i = 0; i < out->rates.count; i++) {
         char *end = NULL;
-        const double rate = strtod(out->rate[i], &end);
-        if (end == out->rate[i] || *end || !(rate > 0.0) || !isfinite(rate)) {
+        const double rate = strtod(out->rates.item[i], &end);
+        if (end == out->rates.item[i] || *end || !(rate > 0.0) || !isfinite(rate)) {
             cli_mistake(b->mistakes, "%s: lr.values: '%.40s' is not a learning rate",
-                        b->source->path, out->rate[i]);
+                        b->source->path, out->rates.item[i]);
         }
     }
-    if (out->rates == 0) {
+    if (out->rates.count == 0) {
         cli_mistake(b->mistakes, "%s: lr.values is empty", b->source->path);
     }
     if (out->n_validation == 0) {
@@ -206,13 +195,16 @@ static void read_search(cli_sweep_builder *b) {
 }
 
 static void read_generate(cli_sweep_builder *b) {
-    cli_experiment *out = b->out;
+    cli_list *words = &b->out->generate;
     for (int i = 0; i < b->source->args->override_count; i++) {
         if (strcmp(b->source->args->override[i].key, "data.root") == 0) {
             return; /* the data are elsewhere */
         }
     }
-    const char *equation = tg_settings_get(b->file, "generate.equation");
+    const char *equation = cli_setting_or(b->file, "generate.equation", NULL);
+    if (equation) {
+        cli_list_add(words, equation, strlen(equation));
+    }
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
         const char *key = cli_sweep_within(tg_settings_key(b->file, i), "generate");
         const char *value = tg_settings_value(b->file, i);
@@ -224,18 +216,12 @@ static void read_generate(cli_sweep_builder *b) {
                         tg_settings_origin(b->file, i));
             return;
         }
-        if (out->generates == 0) {
-            cli_words_append(&out->generate, &out->generates, equation, strlen(equation));
-        }
         char word[512];
         snprintf(word, sizeof word, "--%s=%s", key, value);
         for (char *c = word; *c && *c != '='; c++) {
             *c = *c == '_' ? '-' : *c;
         }
-        cli_words_append(&out->generate, &out->generates, word, strlen(word));
-    }
-    if (equation && out->generates == 0) {
-        cli_words_append(&out->generate, &out->generates, equation, strlen(equation));
+        cli_list_add(words, word, strlen(word));
     }
 }
 
@@ -262,13 +248,13 @@ static void add_trial(cli_sweep_builder *b, int cell, int64_t seed, const char *
 /* Searches, then seed by seed: a sweep that is cut short has all rows to compare. */
 static void add_trials(cli_sweep_builder *b) {
     for (int c = 0; c < b->out->cells; c++) {
-        for (int r = 0; r < b->out->rates; r++) {
-            add_trial(b, c, b->seeds > 0 ? read_integer(b, "seeds", b->seed[0]) : 0,
-                      b->out->rate[r]);
+        for (int r = 0; r < b->out->rates.count; r++) {
+            add_trial(b, c, b->seeds.count > 0 ? read_integer(b, "seeds", b->seeds.item[0]) : 0,
+                      b->out->rates.item[r]);
         }
     }
-    for (int s = 0; s < b->seeds; s++) {
-        const int64_t seed = read_integer(b, "seeds", b->seed[s]);
+    for (int s = 0; s < b->seeds.count; s++) {
+        const int64_t seed = read_integer(b, "seeds", b->seeds.item[s]);
         for (int c = 0; c < b->out->cells; c++) {
             add_trial(b, c, seed, NULL);
         }
@@ -281,7 +267,7 @@ static void check_own_key(const cli_sweep_builder *b, const char *origin, const 
     if (strcmp(key, "distributed.seed") == 0) {
         cli_mistake(b->mistakes, "%s: distributed.seed: seeds: says which a sweep has", origin);
     }
-    if (is_varied && b->out->rates > 0 && strcmp(key, "opt.learning_rate") == 0) {
+    if (is_varied && b->out->rates.count > 0 && strcmp(key, "opt.learning_rate") == 0) {
         cli_mistake(b->mistakes,
                     "%s: opt.learning_rate: lr.values are tried instead; leave out one of both",
                     origin);
@@ -308,23 +294,22 @@ static void check_own_keys(const cli_sweep_builder *b) {
 
 /* A copy of a text of the file; NULL if it is not there. */
 static char *text_of(const cli_sweep_builder *b, const char *key) {
-    const char *value = tg_settings_get(b->file, key);
-    return value && !cli_word_is_null(value) ? cli_need(strdup(value)) : NULL;
+    const char *value = cli_setting_or(b->file, key, NULL);
+    return value ? cli_need(strdup(value)) : NULL;
 }
 
 /* The configuration that `base` names, beside the sweep's file; settings: and data over it. */
 static tg_status read_base(cli_sweep_builder *b) {
-    const char *path = tg_settings_get(b->file, "base");
-    if (path && !cli_word_is_null(path)) {
+    const char *path = cli_setting_or(b->file, "base", NULL);
+    if (path) {
         const char *slash = strrchr(b->source->path, '/');
         const int folder = slash && path[0] != '/' ? (int)(slash + 1 - b->source->path) : 0;
-        char whole[2048];
-        snprintf(whole, sizeof whole, "%.*s%s", folder, b->source->path, path);
+        CLI_FREED char *whole = cli_format("%.*s%s", folder, b->source->path, path);
         CLI_CALL(tg_settings_read_yaml(b->ctx, whole, &b->base));
     } else {
         CLI_CALL(tg_settings_create(b->ctx, &b->base));
     }
-    if (b->out->generates > 0) {
+    if (b->out->generate.count > 0) {
         CLI_CALL(tg_settings_set(b->base, "data.root", b->source->data, "generate"));
     }
     return cli_sweep_put_section(b, "settings", NULL, b->base);
@@ -368,9 +353,8 @@ static tg_status build(cli_sweep_builder *b) {
     read_search(b);
     check_own_keys(b);
     read_generate(b);
-    const char *seeds = tg_settings_get(b->file, "seeds");
-    b->seeds = cli_words_split(seeds && !cli_word_is_null(seeds) ? seeds : "0", &b->seed);
-    if (b->seeds == 0) {
+    b->seeds = cli_list_of(cli_setting_or(b->file, "seeds", "0"));
+    if (b->seeds.count == 0) {
         cli_mistake(b->mistakes, "%s: seeds is empty", b->source->path);
     }
     CLI_CALL(read_base(b));
@@ -380,26 +364,24 @@ static tg_status build(cli_sweep_builder *b) {
     return TG_OK;
 }
 
-int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
-                        cli_mistakes *mistakes) {
-    tg_settings *file = NULL;
+void cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
+                         cli_list *mistakes) {
+    CLI_OWNED(tg_settings_destroy) tg_settings *file = NULL;
     cli_sweep_builder b = {.ctx = ctx, .source = source, .out = out, .mistakes = mistakes};
     *out = (cli_experiment){0};
-    tg_status status = tg_settings_read_yaml(ctx, source->path, &file);
-    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(file); i++) {
+    cli_check(tg_settings_read_yaml(ctx, source->path, &file));
+    for (int64_t i = 0; i < tg_settings_count(file); i++) {
         check_key(file, i, mistakes);
     }
-    status = status == TG_OK ? apply_scale(source, file, mistakes) : status;
+    cli_check(apply_scale(source, file, mistakes));
     b.file = file;
-    status = status == TG_OK ? build(&b) : status;
+    cli_check(build(&b));
     for (int a = 0; a < CLI_SWEEP_KEYS; a++) {
-        cli_words_free(b.axis[a].value, b.axis[a].count);
+        cli_list_free(&b.axis[a]);
     }
-    cli_words_free(b.variant, b.variants);
-    cli_words_free(b.seed, b.seeds);
+    cli_list_free(&b.variants);
+    cli_list_free(&b.seeds);
     tg_settings_destroy(&b.base);
-    tg_settings_destroy(&file);
-    return cli_code(ctx, status);
 }
 
 void cli_experiment_free(cli_experiment *e) {
@@ -419,8 +401,8 @@ void cli_experiment_free(cli_experiment *e) {
     for (int a = 0; a < CLI_SWEEP_KEYS; a++) {
         free(e->axis[a]);
     }
-    cli_words_free(e->rate, e->rates);
-    cli_words_free(e->generate, e->generates);
+    cli_list_free(&e->rates);
+    cli_list_free(&e->generate);
     free(e->trial);
     free(e->cell);
     free(e->file);

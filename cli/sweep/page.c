@@ -135,7 +135,6 @@ static bool is_at_end(const cli_sweep_table *t, double rate) {
 
 static void cell_text(const cli_sweep_table *t, const cli_table_row *row, const column *c,
                       char text[COLUMN_TEXT]) {
-    char unit[CLI_UNIT_TEXT];
     const char *value = NULL;
     snprintf(text, COLUMN_TEXT, "%s", dash);
     switch (c->kind) {
@@ -171,10 +170,10 @@ static void cell_text(const cli_sweep_table *t, const cli_table_row *row, const 
         mean_text(&row->lost, text);
         break;
     case COLUMN_STATE:
-        snprintf(text, COLUMN_TEXT, "%s", cli_report_bytes(row->state, unit));
+        snprintf(text, COLUMN_TEXT, "%s", CLI_REPORT_BYTES(row->state));
         break;
     case COLUMN_PEAK:
-        snprintf(text, COLUMN_TEXT, "%s", cli_report_bytes(row->peak, unit));
+        snprintf(text, COLUMN_TEXT, "%s", CLI_REPORT_BYTES(row->peak));
         break;
     case COLUMN_STEP:
         if (isfinite(row->step_ms.mean)) {

@@ -10,14 +10,17 @@
 #include "common/text.h"
 
 json_t *cli_result_read(const char *folder, const char *trial) {
-    char *path = cli_format("%s/results/%s.json", folder, trial);
+    CLI_FREED char *path = cli_format("%s/results/%s.json", folder, trial);
     json_t *result = json_load_file(path, 0, NULL);
-    free(path);
     if (!json_is_object(result)) {
         json_decref(result);
         return NULL;
     }
     return result;
+}
+
+void cli_result_free(json_t **result) {
+    json_decref(*result);
 }
 
 bool cli_result_is_finished(const json_t *result) {
@@ -103,36 +106,32 @@ void cli_projection_errors(const char *run, double **values, int *count) {
 static double projection_error(const char *run) {
     error_list list = {0};
     cli_json_lines(run, "projections.jsonl", take_error, &list);
-    const double mean = cli_sample_of(list.value, list.count).mean;
-    free(list.value);
-    return mean;
+    CLI_FREED double *values = list.value;
+    return cli_sample_of(values, list.count).mean;
 }
 
 json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experiment *e,
                         const cli_trial *trial, const char *rate, const char *reason) {
     json_t *result = begin(e, trial, rate);
-    cli_run run = {0};
-    char *path = cli_format("%s/runs/%s", folder, trial->name);
-    cli_json_set(result, "status", cli_json_text(reason ? "failed" : "finished"));
+    CLI_OWNED(cli_run_close) cli_run run = {0};
+    CLI_FREED char *path = cli_format("%s/runs/%s", folder, trial->name);
+    cli_json_put(result, KV("status", reason ? "failed" : "finished"));
     if (reason) {
-        cli_json_set(result, "reason", cli_json_text(reason));
+        cli_json_put(result, KV("reason", reason));
     } else if (cli_run_open(ctx, path, &run) == CLI_OK && run.count > 0) {
         const cli_epoch *last = &run.epoch[run.count - 1];
         cli_json_put(result, KV("epochs", last->epoch), KV("steps", last->step),
                      KV("train_loss", last->loss), KV("test", errors_of(&run)));
         if (isfinite(run.validation[CLI_NORM_L2])) {
-            json_t *validation = cli_json_object();
-            cli_json_put(validation, KV("l2", run.validation[CLI_NORM_L2]),
-                         KV("h1", run.validation[CLI_NORM_H1]));
-            cli_json_set(result, "validation", validation);
+            cli_json_put(result,
+                         KV("validation", cli_json_new(KV("l2", run.validation[CLI_NORM_L2]),
+                                                       KV("h1", run.validation[CLI_NORM_H1]))));
         }
         cli_json_put(result, KV("memory", memory_of(&run)),
                      KV("projection_error", projection_error(path)),
                      KV("step_ms", cli_run_step_ms(&run)), KV("seconds", cli_run_seconds(&run)));
     }
-    cli_json_set(result, "folder", cli_json_text(path));
-    cli_run_close(&run);
-    free(path);
+    cli_json_put(result, KV("folder", path));
     return result;
 }
 
@@ -145,12 +144,9 @@ json_t *cli_result_planned(const cli_experiment *e, const cli_trial *trial) {
 }
 
 int cli_result_write(const char *folder, const char *trial, const json_t *result) {
-    char *path = cli_format("%s/results/%s.json", folder, trial);
-    char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
-    const int code = cli_write_file(path, text, strlen(text));
-    free(text);
-    free(path);
-    return code;
+    CLI_FREED char *path = cli_format("%s/results/%s.json", folder, trial);
+    CLI_FREED char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
+    return cli_write_file(path, text, strlen(text));
 }
 
 const char *cli_result_best_rate(const char *folder, const cli_experiment *e, int cell) {
@@ -160,14 +156,13 @@ const char *cli_result_best_rate(const char *folder, const cli_experiment *e, in
         if (e->trial[i].cell != cell || !e->trial[i].rate) {
             continue;
         }
-        json_t *result = cli_result_read(folder, e->trial[i].name);
+        CLI_OWNED(cli_result_free) json_t *result = cli_result_read(folder, e->trial[i].name);
         const double value =
             cli_json_number(json_object_get(json_object_get(result, "validation"), e->search_norm));
         if (value < least) {
             least = value;
             best = e->trial[i].rate;
         }
-        json_decref(result);
     }
     return best;
 }
@@ -176,8 +171,8 @@ const char *cli_result_best_rate(const char *folder, const cli_experiment *e, in
 static json_t *describe(const cli_experiment *e) {
     json_t *axes = cli_json_array(), *cells = cli_json_array();
     json_t *rates = cli_json_array();
-    for (int r = 0; r < e->rates; r++) {
-        cli_json_append(rates, cli_json_real(strtod(e->rate[r], NULL)));
+    for (int r = 0; r < e->rates.count; r++) {
+        cli_json_append(rates, cli_json_real(strtod(e->rates.item[r], NULL)));
     }
     for (int a = 0; a < e->axes; a++) {
         cli_json_append(axes, cli_json_text(e->axis[a]));
@@ -201,31 +196,23 @@ static json_t *describe(const cli_experiment *e) {
 }
 
 int cli_results_gather(const char *folder, const cli_experiment *e) {
-    char *lines = NULL;
-    size_t used = 0;
+    CLI_FREED char *path = cli_format("%s/results.jsonl", folder);
+    cli_bytes lines = {0};
     for (int i = 0; i < e->trials; i++) {
-        json_t *result = cli_result_read(folder, e->trial[i].name);
+        CLI_OWNED(cli_result_free) json_t *result = cli_result_read(folder, e->trial[i].name);
         if (result) {
-            char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
-            const size_t length = strlen(text);
-            lines = cli_need(realloc(lines, used + length + 2));
-            used += (size_t)snprintf(lines + used, length + 2, "%s\n", text);
-            free(text);
+            CLI_FREED char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
+            cli_bytes_add(&lines, text, strlen(text));
+            cli_bytes_add(&lines, "\n", 1);
         }
-        json_decref(result);
     }
-    char *path = cli_format("%s/results.jsonl", folder);
-    int code = cli_write_file(path, lines ? lines : "", used);
-    free(path);
-    free(lines);
+    int code = cli_write_file(path, lines.data ? lines.data : (const void *)"", lines.size);
+    free(lines.data);
     if (code == CLI_OK) {
-        json_t *sweep = describe(e);
-        char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));
-        path = cli_format("%s/sweep.json", folder);
-        code = cli_write_file(path, text, strlen(text));
-        free(path);
-        free(text);
-        json_decref(sweep);
+        CLI_OWNED(cli_result_free) json_t *sweep = describe(e);
+        CLI_FREED char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));
+        CLI_FREED char *file = cli_format("%s/sweep.json", folder);
+        code = cli_write_file(file, text, strlen(text));
     }
     return code;
 }

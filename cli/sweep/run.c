@@ -41,7 +41,7 @@ typedef struct sweep {
 bool cli_sweep_owns(const cli_sweep_job *job, int trial) {
     /* a search and what depends on it stay together */
     const cli_experiment *e = job->experiment;
-    const int64_t number = e->rates > 0 ? e->trial[trial].cell : trial;
+    const int64_t number = e->rates.count > 0 ? e->trial[trial].cell : trial;
     return number % job->ranks == job->rank;
 }
 
@@ -200,7 +200,7 @@ static int begin_trial(sweep *s, int index) {
     if (place < 0 || !fits(s, &s->e->cell[trial->cell], place)) {
         return CLI_OK;
     }
-    if (!trial->rate && s->e->rates > 0) {
+    if (!trial->rate && s->e->rates.count > 0) {
         s->book[index].rate = cli_result_best_rate(s->job->folder, s->e, trial->cell);
         if (!s->book[index].rate) {
             char *reason = search_failure(s, trial->cell);
@@ -277,7 +277,7 @@ static void append_errors(const char *where, const json_t *errors, char *line, s
 }
 
 static void print_trial(const sweep *s, const cli_trial *trial, const json_t *result) {
-    char line[256] = "", time[CLI_UNIT_TEXT];
+    char line[256] = "";
     const char *grid;
     json_t *errors;
     json_object_foreach(json_object_get(result, trial->rate ? "none" : "test"), grid, errors) {
@@ -289,7 +289,7 @@ static void print_trial(const sweep *s, const cli_trial *trial, const json_t *re
     }
     if (!s->job->is_quiet) {
         cli_say("%s%s  %s", trial->name, line,
-                cli_duration_text(json_number_value(json_object_get(result, "seconds")), time));
+                CLI_DURATION(json_number_value(json_object_get(result, "seconds"))));
         fflush(stdout);
     }
 }
@@ -382,14 +382,12 @@ static void show_progress(const sweep *s) {
         done += part;
         new += b->is_kept ? 0.0 : part;
     }
-    char text[CLI_UNIT_TEXT];
     const double left =
         new > 0.0 ? (cli_seconds() - s->start) / new *((double)all - done) : (double)NAN;
     snprintf(parts[COUNT].text, CLI_PART_TEXT, "%d/%d runs", ended, all);
     snprintf(parts[NOW].text, CLI_PART_TEXT, "%d running", s->running);
     snprintf(parts[BAD].text, CLI_PART_TEXT, "%d failed", failed);
-    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
-             isfinite(left) ? cli_duration_text(left, text) : "?");
+    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left", isfinite(left) ? CLI_DURATION(left) : "?");
     cli_show_line(parts, PARTS, all > 0 ? done / (double)all : 1.0);
 }
 
@@ -479,19 +477,19 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
 
 int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     const cli_experiment *e = job->experiment;
-    if (e->generates == 0) {
+    if (e->generate.count == 0) {
         return CLI_OK;
     }
-    const char **words = cli_need(calloc((size_t)e->generates + 5, sizeof *words));
+    const char **words = cli_need(calloc((size_t)e->generate.count + 5, sizeof *words));
     int count = 0, code = 0;
     words[count++] = "generate";
-    for (int i = 0; i < e->generates; i++) {
-        words[count++] = e->generate[i];
+    for (int i = 0; i < e->generate.count; i++) {
+        words[count++] = e->generate.item[i];
     }
     words[count++] = "--output";
     words[count++] = data;
     const bool has_kernels =
-        strcmp(e->generate[0], "ns") == 0 || strcmp(e->generate[0], "kolmogorov") == 0;
+        strcmp(e->generate.item[0], "ns") == 0 || strcmp(e->generate.item[0], "kolmogorov") == 0;
     if (has_kernels && job->common->backend && strcmp(job->common->backend, "cuda") == 0) {
         words[count++] = "--backend=cuda";
     }

@@ -16,14 +16,8 @@
 #include "common/statistics.h"
 #include "report/html.h"
 
-/* Mistakes in the file, each once. */
-typedef struct cli_mistakes {
-    char **item;
-    size_t count, capacity;
-} cli_mistakes;
-
-void cli_mistake(cli_mistakes *list, const char *format, ...) TG_PRINTF(2, 3);
-void cli_mistakes_free(cli_mistakes *list);
+/* Adds a sentence on a mistake in the file, each once. */
+void cli_mistake(cli_list *mistakes, const char *format, ...) TG_PRINTF(2, 3);
 
 enum { CLI_SWEEP_KEYS = 16, CLI_SWEEP_TRIALS = 4096 }; /* axes, and trials, at most */
 
@@ -60,12 +54,10 @@ typedef struct cli_experiment {
     int cells;
     cli_trial *trial; /* (trials) in the order in which they begin */
     int trials;
-    char **rate; /* (rates) of the search */
-    int rates;
+    cli_list rates;                      /* of the search */
     int64_t n_validation, search_epochs; /* of the search; 0: as in the other trials */
     const char *search_norm;             /* "l2" or "h1": errors in it choose a rate */
-    char **generate; /* (generates) words after `tgrad generate`; data.root is their folder */
-    int generates;
+    cli_list generate; /* words after `tgrad generate`; data.root is their folder */
 } cli_experiment;
 
 typedef struct cli_sweep_source {
@@ -74,10 +66,9 @@ typedef struct cli_sweep_source {
     const cli_args *args;     /* settings of the command line, which take precedence */
 } cli_sweep_source;
 
-/* Reads the file and makes the list. Mistakes go to `mistakes`; CLI_FAILED after a message
- * if the file cannot be read at all. To be freed either way. */
-int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
-                        cli_mistakes *mistakes);
+/* Reads the file and makes the list, to be freed; mistakes go to `mistakes`. */
+void cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
+                         cli_list *mistakes);
 void cli_experiment_free(cli_experiment *experiment);
 
 /* Settings of a trial; `rate` is the cell's chosen one, NULL unless there was a search. */
@@ -97,6 +88,7 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
 
 /* The stored result; NULL if there is none, or it is no JSON object. To be released. */
 json_t *cli_result_read(const char *folder, const char *trial);
+void cli_result_free(json_t **result);             /* for CLI_OWNED */
 bool cli_result_is_finished(const json_t *result); /* NULL: false */
 
 /* Of the trial's run folder, after its end; `reason` is why it failed, NULL if it did not. To be
@@ -194,25 +186,17 @@ pid_t cli_child_reap(int *code);
 /* ---- the content of the file while its list of runs is made: shared by the readers of its
  * sections (file.c) and the product of its axes (cells.c) ---- */
 
-typedef struct cli_axis_values {
-    char **value;
-    int count;
-} cli_axis_values;
-
 /* The parsed file. */
 typedef struct cli_sweep_builder {
     tg_context *ctx;
     const cli_sweep_source *source;
     const tg_settings *file;
-    tg_settings *base; /* of every run */
-    cli_axis_values axis[CLI_SWEEP_KEYS];
-    int grid; /* axes of the grid; those after them advance in step */
-    char **variant;
-    int variants;
-    char **seed;
-    int seeds;
+    tg_settings *base;             /* of every run */
+    cli_list axis[CLI_SWEEP_KEYS]; /* values */
+    int grid;                      /* axes of the grid; those after them advance in step */
+    cli_list variants, seeds;
     cli_experiment *out;
-    cli_mistakes *mistakes;
+    cli_list *mistakes;
 } cli_sweep_builder;
 
 /* The rest of a key after "section."; NULL if it is no key of that section. */

@@ -60,7 +60,6 @@ static void show_step(void *user, const tg_train_progress *p) {
         return;
     }
     enum { EPOCH, BAR, BATCH, LOSS, TIME, MEMORY, LEFT, PARTS };
-    char text[CLI_UNIT_TEXT];
     cli_part parts[PARTS] = {[BAR] = {.is_bar = true, .rank = 4},
                              [BATCH].rank = 1,
                              [LOSS].rank = 2,
@@ -73,9 +72,9 @@ static void show_step(void *user, const tg_train_progress *p) {
              (long long)p->batches);
     snprintf(parts[LOSS].text, CLI_PART_TEXT, "%.24s %.4g", s->loss.name, p->loss * s->loss.share);
     snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
-    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
+    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", CLI_BYTES(p->memory));
     snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
-             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, text) : "?");
+             isfinite(p->seconds_left) ? CLI_DURATION(p->seconds_left) : "?");
     cli_show_line(parts, PARTS, p->batches > 0 ? (double)p->batch / (double)p->batches : 1.0);
 }
 
@@ -135,8 +134,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
         add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
             has_h1 ? " h1 " : "", has_h1 ? number_text(e->test[i].h1, second) : "");
     }
-    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms,
-        cli_bytes_text(e->memory.peak_total, first));
+    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms, CLI_BYTES(e->memory.peak_total));
     putchar('\n');
     fflush(stdout);
 }
@@ -187,7 +185,6 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, const char
 
 static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
                            const tg_settings *settings) {
-    char backend[CLI_BACKEND_TEXT];
     char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
     for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
         *end = '\0';
@@ -199,7 +196,7 @@ static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
     cli_say("settings: %s/config.yaml, %d differ%s from the defaults", run_folder, changed,
             changed == 1 ? "s" : "");
     cli_say("%lld parameters; backend %s", (long long)tg_trainer_parameters(trainer),
-            cli_backend_text(ctx, backend));
+            CLI_BACKEND(ctx));
 }
 
 static void print_start(const tg_trainer *trainer, bool resumed) {
@@ -216,12 +213,11 @@ static void print_start(const tg_trainer *trainer, bool resumed) {
 }
 
 static void print_memory(const tg_train_epoch *last) {
-    char text[CLI_UNIT_TEXT];
-    printf("peak memory %s:", cli_bytes_text(last->memory.peak_total, text));
+    printf("peak memory %s:", CLI_BYTES(last->memory.peak_total));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         if (last->memory.peak[c] > 0) {
             printf(" %s %s", tg_mem_category_name((tg_mem_category)c),
-                   cli_bytes_text(last->memory.peak[c], text));
+                   CLI_BYTES(last->memory.peak[c]));
         }
     }
     printf("\n");
