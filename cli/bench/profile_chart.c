@@ -331,17 +331,21 @@ static void draw_sweep(const cli_sweep *sweep, drawing *out) {
 
 /* ---- files, with a legend of the parts ---- */
 
-enum { HEAD = 96, FOOT = 26 };
+enum { HEAD = 96, FOOT = 26, MARGIN = 22 /* left of all text */ };
 
 static const char rules[] =
+    "<style>text{fill:#1d2127}.ground{fill:#fff}.title{font-size:18px;font-weight:600}"
+    ".subtitle,.soft,.foot,.axes text{fill:#59616c}.small{font-size:11px}.y{text-anchor:end}"
+    ".middle{text-anchor:middle}.axes line{stroke:#e2e5e9}.axes .base{stroke:#59616c}"
     ".total{font-weight:600}.span{stroke:#9aa2ac;stroke-width:1.5}"
     ".held{stroke:#1d2127;stroke-width:1.5;stroke-dasharray:6 4}"
     ".peak{stroke:#b8420f;stroke-width:1.5;fill:#fff}.peak-name{fill:#b8420f;font-weight:600}"
     ".m-weights{fill:#5f6b7a}.m-optimizer{fill:#17508f}.m-data{fill:#86ab93}"
-    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}";
+    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}"
+    "</style>\n";
 
 static void add_legend(cli_html *file, int y) {
-    double x = CLI_SVG_MARGIN;
+    double x = MARGIN;
     for (int p = 0; p < CLI_PARTS; p++) {
         cli_html_add(file,
                      "<rect class=\"%s\" x=\"%.0f\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\"/>"
@@ -358,15 +362,22 @@ typedef struct caption {
     const char *foot; /* a sentence below; NULL: none */
 } caption;
 
+/* The frame of the file in the colours of the report by day: title and plain colours on a white
+ * ground; no variables, scripts or fonts from elsewhere, so it looks the same everywhere. */
 static void write_svg(cli_html *file, const drawing *d, const caption *c) {
     const int height = HEAD + d->height + (c->foot ? FOOT : 0);
-    cli_svg_begin(file, &(cli_svg){.width = WIDTH,
-                                   .height = height,
-                                   .title = d->title,
-                                   .summary = d->summary,
-                                   .rules = rules});
-    cli_html_add(file, "<text class=\"subtitle\" x=\"%d\" y=\"%d\">", CLI_SVG_MARGIN,
-                 CLI_SVG_SUBTITLE);
+    cli_html_add(file,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                 "viewBox=\"0 0 %d %d\" role=\"img\" font-size=\"12\" font-family=\"system-ui, "
+                 "-apple-system, Segoe UI, Roboto, Noto Sans, Liberation Sans, Arial, sans-serif\">"
+                 "\n<title>%s</title>\n<desc>%s</desc>\n",
+                 WIDTH, height, WIDTH, height, d->title, d->summary);
+    cli_html_literal(file, rules);
+    cli_html_add(file,
+                 "<rect class=\"ground\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n"
+                 "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n"
+                 "<text class=\"subtitle\" x=\"%d\" y=\"53\">",
+                 WIDTH, height, MARGIN, d->title, MARGIN);
     cli_html_short(file, c->name, 40);
     cli_html_add(file, "%s%s", c->about, *c->given ? ", " : "");
     cli_html_short(file, c->given, 150 - 40 - strlen(c->about));
@@ -376,7 +387,7 @@ static void write_svg(cli_html *file, const drawing *d, const caption *c) {
     cli_html_join(file, &d->body);
     cli_html_add(file, "</g>\n");
     if (c->foot) {
-        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", CLI_SVG_MARGIN,
+        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN,
                      height - 16, c->foot);
     }
     cli_html_add(file, "</svg>\n");
@@ -414,16 +425,6 @@ void cli_sweep_svg(cli_html *file, const cli_sweep *s) {
 
 /* ---- pages: a chart, as its file has it, and the numbers as tables ---- */
 
-static void open_page(cli_html *page, const char *title) {
-    cli_html_begin(page);
-    cli_html_add(page, "<title>%s \xC2\xB7 tgrad profile</title>\n", title);
-    cli_report_style(page);
-    cli_html_add(page,
-                 "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad profile</p>\n"
-                 "<h1>%s</h1></header>\n<section><figure class=\"chart\">\n",
-                 title);
-}
-
 static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PARTS], size_t total,
                     bool is_peak) {
     cli_html_add(page, "<tr><th scope=\"row\">%s%s</th>", name, is_peak ? " (peak)" : "");
@@ -442,13 +443,10 @@ static void open_table(cli_html *page, const char *title, const char *first) {
     cli_report_begin_rows(page);
 }
 
-static void close_page(cli_html *page) {
-    cli_html_add(page, "</section>\n</main>\n</body>\n</html>\n");
-}
-
 void cli_profile_page(cli_html *page, const cli_profile *p) {
     const tg_place place = p->run->place;
-    open_page(page, p->name);
+    cli_report_begin(page, "tgrad profile", p->name);
+    cli_html_add(page, "</header>\n<section><figure class=\"chart\">\n");
     cli_profile_svg(page, p);
     cli_html_add(page,
                  "</figure>\n<p class=\"note\">Buffers share arenas that are allocated before "
@@ -481,11 +479,13 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
                 i == p->run->peak_phase[place]);
     }
     cli_report_close_table(page);
-    close_page(page);
+    cli_html_add(page, "</section>\n");
+    cli_report_end(page);
 }
 
 void cli_sweep_page(cli_html *page, const cli_sweep *s) {
-    open_page(page, s->name);
+    cli_report_begin(page, "tgrad profile", s->name);
+    cli_html_add(page, "</header>\n<section><figure class=\"chart\">\n");
     cli_sweep_svg(page, s);
     cli_html_add(page, "</figure>\n");
     open_table(page, "All values", s->key);
@@ -495,5 +495,6 @@ void cli_sweep_page(cli_html *page, const cli_sweep *s) {
         add_row(page, row, s->point[i].parts, s->point[i].total, false);
     }
     cli_report_close_table(page);
-    close_page(page);
+    cli_html_add(page, "</section>\n");
+    cli_report_end(page);
 }

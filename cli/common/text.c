@@ -233,6 +233,12 @@ void cli_free(void *pointer) {
     free(memory);
 }
 
+void cli_file_close(FILE **file) {
+    if (*file) {
+        (void)fclose(*file);
+    }
+}
+
 void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
     if (count < *capacity) {
         return array;

@@ -73,6 +73,7 @@ void cli_table_print(cli_table *table, FILE *stream);
 #define CLI_OWNED(release) __attribute__((cleanup(release)))
 #define CLI_FREED          CLI_OWNED(cli_free)
 void cli_free(void *pointer); /* to any pointer to memory of malloc */
+void cli_file_close(FILE **file);
 
 void *cli_need(void *memory); /* `memory`, which is not NULL */
 /* Grows an array by one item of `size` bytes, doubling its capacity when full. */

@@ -17,9 +17,6 @@ typedef struct cli_html {
 
 void cli_html_free(cli_html *page);
 
-/* Opens a page: its head up to the title. */
-void cli_html_begin(cli_html *page);
-
 /* Appends. Conversions: %s (escaped), %d, %lld, %zu, %f %e %g with an optional .N, and %%. */
 void cli_html_add(cli_html *page, const char *format, ...) TG_PRINTF(2, 3);
 

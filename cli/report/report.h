@@ -29,7 +29,6 @@ void cli_report_write(cli_html *page, const cli_report *report);
 
 /* ---- Sections, in the order of the page. ---- */
 
-void cli_report_style(cli_html *page); /* the style sheet */
 void cli_report_results(cli_html *page, const cli_report *report);
 void cli_report_curves(cli_html *page, const cli_report *report);
 void cli_report_memory(cli_html *page, const cli_report *report);
@@ -39,7 +38,11 @@ void cli_report_rollouts(cli_html *page, const cli_report *report);
 void cli_report_settings(cli_html *page, const cli_report *report);
 void cli_report_making(cli_html *page, const cli_report *report);
 
-/* ---- Shared by several sections. ---- */
+/* ---- Shared by several sections, and by other pages. ---- */
+
+/* Opens a page up to its heading, within the header; and closes it. */
+void cli_report_begin(cli_html *page, const char *brand, const char *title);
+void cli_report_end(cli_html *page);
 
 enum { CLI_REPORT_TESTS = 64 }; /* tests on one page, at most */
 

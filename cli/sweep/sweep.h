@@ -219,12 +219,11 @@ typedef struct cli_table_row {
     json_t *published;    /* {column: value}; NULL: nothing */
     int finished, failed; /* trials */
     cli_sample error[CLI_NORMS][CLI_RUN_TESTS];
-    cli_sample loss, step_ms, seconds;
+    cli_sample loss, step_ms;
     cli_sample lost;    /* |G - P(G)| / |G| of its projections */
     double state, peak; /* bytes; NaN: not known */
     double rate;        /* that the search chose; NaN: none */
-    int baseline;       /* row to compare with; -1: none, or this is one */
-    double p;           /* of the metric against it; NaN: none */
+    double p;           /* of the metric against the baseline; NaN: none */
 } cli_table_row;
 
 typedef struct cli_sweep_table {
@@ -237,8 +236,9 @@ typedef struct cli_sweep_table {
     int tests;
     int metric_test; /* column that tables and plots are about; -1: nothing was tested */
     cli_norm metric_norm;
-    json_t *published; /* names of its columns; "": the only one */
-    bool has_rates, has_p, has_lost;
+    json_t *published;                           /* names of its columns; "": the only one */
+    bool has_rates, has_p, has_lost, has_losses; /* in any row */
+    bool has_errors[CLI_NORMS][CLI_RUN_TESTS];   /* at points there is no H1 */
 } cli_sweep_table;
 
 /* Whether a folder is a sweep's. */

@@ -12,10 +12,8 @@
 #include "common/text.h"
 
 bool cli_is_sweep(const char *folder) {
-    char *path = cli_format("%s/sweep.json", folder);
-    const bool is_there = access(path, F_OK) == 0;
-    free(path);
-    return is_there;
+    CLI_FREED char *path = cli_format("%s/sweep.json", folder);
+    return access(path, F_OK) == 0;
 }
 
 static const char *text_at(const json_t *object, const char *key) {
@@ -26,30 +24,23 @@ static const char *text_at(const json_t *object, const char *key) {
 
 /* The lines of results.jsonl as an array. */
 static int read_results(const char *folder, json_t **out) {
-    char *path = cli_format("%s/results.jsonl", folder), *line = NULL;
+    CLI_FREED char *path = cli_format("%s/results.jsonl", folder);
+    CLI_FREED char *line = NULL;
     size_t room = 0;
-    FILE *file = fopen(path, "r");
-    int code = CLI_OK, number = 0;
+    CLI_OWNED(cli_file_close) FILE *file = fopen(path, "r");
     *out = cli_json_array();
     if (!file) {
-        code = cli_fail("%s: %s", path, strerror(errno));
+        return cli_fail("%s: %s", path, strerror(errno));
     }
-    while (file && code == CLI_OK && getline(&line, &room, file) > 0) {
+    for (int number = 1; getline(&line, &room, file) > 0; number++) {
         json_t *result = json_loads(line, 0, NULL);
-        number++;
         if (!json_is_object(result) || !text_at(result, "cell")) {
-            code = cli_fail("%s:%d: no result of a run", path, number);
             json_decref(result);
-        } else {
-            cli_json_append(*out, result);
+            return cli_fail("%s:%d: no result of a run", path, number);
         }
+        cli_json_append(*out, result);
     }
-    if (file) {
-        fclose(file);
-    }
-    free(line);
-    free(path);
-    return code;
+    return CLI_OK;
 }
 
 /* ---- rows ---- */
@@ -60,41 +51,23 @@ static bool is_of(const json_t *result, const cli_table_row *row) {
            !json_is_true(json_object_get(result, "search"));
 }
 
-typedef double getter(const json_t *result, const void *which);
-
-static cli_sample sample_of(const cli_sweep_table *t, const cli_table_row *row, getter *get,
-                            const void *which) {
+/* The number at key, group.key, or group.part.key of each finished run of a row. */
+static cli_sample sample_of(const cli_sweep_table *t, const cli_table_row *row, const char *group,
+                            const char *part, const char *key) {
     const size_t count = json_array_size(t->results);
     double *value = cli_need(malloc((count + 1) * sizeof *value));
     int used = 0;
     for (size_t i = 0; i < count; i++) {
         const json_t *result = json_array_get(t->results, i);
         if (is_of(result, row) && cli_result_is_finished(result)) {
-            value[used++] = get(result, which);
+            result = group ? json_object_get(result, group) : result;
+            result = part ? json_object_get(result, part) : result;
+            value[used++] = cli_json_number(json_object_get(result, key));
         }
     }
     const cli_sample sample = cli_sample_of(value, used);
     free(value);
     return sample;
-}
-
-static double plain_number(const json_t *result, const void *which) {
-    return cli_json_number(json_object_get(result, which));
-}
-
-static double memory_number(const json_t *result, const void *which) {
-    return cli_json_number(json_object_get(json_object_get(result, "memory"), which));
-}
-
-typedef struct place {
-    const char *grid;
-    cli_norm norm;
-} place;
-
-static double error_number(const json_t *result, const void *which) {
-    const place *at = which;
-    const json_t *test = json_object_get(json_object_get(result, "test"), at->grid);
-    return cli_json_number(json_object_get(test, cli_norm_names[at->norm]));
 }
 
 static void fill_row(cli_sweep_table *t, cli_table_row *row) {
@@ -105,21 +78,21 @@ static void fill_row(cli_sweep_table *t, cli_table_row *row) {
             row->failed += !cli_result_is_finished(result);
         }
     }
-    row->loss = sample_of(t, row, plain_number, "train_loss");
-    row->step_ms = sample_of(t, row, plain_number, "step_ms");
-    row->seconds = sample_of(t, row, plain_number, "seconds");
-    row->lost = sample_of(t, row, plain_number, "projection_error");
-    row->rate = sample_of(t, row, plain_number, "rate").mean;
-    row->state = sample_of(t, row, memory_number, "state").mean;
-    row->peak = sample_of(t, row, memory_number, "peak").mean;
+    row->loss = sample_of(t, row, NULL, NULL, "train_loss");
+    row->step_ms = sample_of(t, row, NULL, NULL, "step_ms");
+    row->lost = sample_of(t, row, NULL, NULL, "projection_error");
+    row->rate = sample_of(t, row, NULL, NULL, "rate").mean;
+    row->state = sample_of(t, row, "memory", NULL, "state").mean;
+    row->peak = sample_of(t, row, "memory", NULL, "peak").mean;
     for (int g = 0; g < t->tests; g++) {
         for (int n = 0; n < CLI_NORMS; n++) {
-            const place at = {t->grid[g], (cli_norm)n};
-            row->error[n][g] = sample_of(t, row, error_number, &at);
+            row->error[n][g] = sample_of(t, row, "test", t->grid[g], cli_norm_names[n]);
+            t->has_errors[n][g] |= n == CLI_NORM_L2 || isfinite(row->error[n][g].mean);
         }
     }
-    t->has_rates = t->has_rates || isfinite(row->rate);
-    t->has_lost = t->has_lost || isfinite(row->lost.mean);
+    t->has_rates |= isfinite(row->rate);
+    t->has_lost |= isfinite(row->lost.mean);
+    t->has_losses |= isfinite(row->loss.mean);
 }
 
 /* Grids of any result, coarse ones first. */
@@ -203,7 +176,7 @@ static void add_published_columns(json_t *columns, json_t *published) {
 }
 
 int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
-    char *path = cli_format("%s/sweep.json", folder);
+    CLI_FREED char *path = cli_format("%s/sweep.json", folder);
     json_error_t error;
     *out = (cli_sweep_table){
         .sweep = json_load_file(path, 0, &error), .published = cli_json_array(), .metric_test = -1};
@@ -211,15 +184,12 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
     out->axes = json_object_get(out->sweep, "axes");
     out->title = text_at(out->sweep, "title");
     out->file = text_at(out->sweep, "file");
-    int code = CLI_OK;
     if (!json_is_array(cells) || !json_is_array(out->axes) || !out->title || !out->file) {
-        code = cli_fail("%s: not what tgrad sweep writes%s%s", path, out->sweep ? "" : ": ",
+        return cli_fail("%s: not what tgrad sweep writes%s%s", path, out->sweep ? "" : ": ",
                         out->sweep ? "" : error.text);
     }
-    free(path);
-    code = code == CLI_OK ? read_results(folder, &out->results) : code;
-    if (code != CLI_OK) {
-        return code;
+    if (read_results(folder, &out->results) != CLI_OK) {
+        return CLI_FAILED;
     }
     find_grids(out);
     out->row = cli_need(calloc(json_array_size(cells) + 1, sizeof *out->row));
@@ -239,14 +209,13 @@ int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
         fill_row(out, row);
     }
     choose_metric(out, folder);
-    for (int r = 0; r < out->rows; r++) {
-        cli_table_row *row = &out->row[r];
-        row->baseline = find_baseline(out, r);
-        if (row->baseline >= 0 && out->metric_test >= 0) {
-            row->p =
-                cli_welch_p(&row->error[out->metric_norm][out->metric_test],
-                            &out->row[row->baseline].error[out->metric_norm][out->metric_test]);
-            out->has_p = out->has_p || isfinite(row->p);
+    for (int r = 0; r < out->rows && out->metric_test >= 0; r++) {
+        const int norm = out->metric_norm, test = out->metric_test;
+        const int baseline = find_baseline(out, r);
+        if (baseline >= 0) {
+            cli_table_row *row = &out->row[r];
+            row->p = cli_welch_p(&row->error[norm][test], &out->row[baseline].error[norm][test]);
+            out->has_p |= isfinite(row->p);
         }
     }
     return CLI_OK;
