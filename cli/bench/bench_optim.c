@@ -12,7 +12,6 @@
 #include "bench.h"
 #include "common/input_files.h"
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
 enum { GRADIENTS = 2 };

@@ -11,7 +11,6 @@
 #include "bench.h"
 #include "common/input_files.h"
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
 typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;

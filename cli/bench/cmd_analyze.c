@@ -8,10 +8,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/options.h"
-#include "common/output.h"
 #include "common/statistics.h"
-#include "common/text.h"
 
 static struct {
     const char *tensor; /* NULL: the largest */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "bench.h"
-#include "common/options.h"
 #include "common/problem.h"
 
 static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto", .transport = "auto"};

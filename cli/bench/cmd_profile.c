@@ -4,7 +4,6 @@
 
 #include "common/input_files.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "profile.h"
 
 static struct {

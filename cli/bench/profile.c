@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
 const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/text.h"
 #include "profile.h"
 #include "report/chart.h"
 #include "report/report.h"

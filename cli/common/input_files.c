@@ -8,8 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "text.h"
-
 /* Elements of an HDF5 dataset that are in memory at once (64 MiB of f64), unless a row has more. */
 enum { CHUNK_ELEMENTS = 8 << 20 };
 

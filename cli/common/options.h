@@ -68,10 +68,10 @@ typedef struct cli_args {
     int override_count;
 } cli_args;
 
-/* Parses argv[0..argc) by the rows of `tables`, a list of tables that ends with NULL. Without
- * `overrides`, --section.key is an unknown option. On wrong usage returns false with a sentence in
- * `error`. Either way *out is to be freed, and so is each list. */
-bool cli_options_parse(const cli_option *const *tables, bool overrides, int argc, char *const *argv,
+/* Parses argv[0..argc) by the rows of `options`. Without `overrides`, --section.key is an unknown
+ * option. On wrong usage returns false with a sentence in `error`. Either way *out is to be freed,
+ * and so is each list. */
+bool cli_options_parse(const cli_option *options, bool overrides, int argc, char *const *argv,
                        cli_args *out, char *error, size_t capacity);
 void cli_args_free(cli_args *args);
 

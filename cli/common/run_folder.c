@@ -14,7 +14,6 @@
 
 #include "output.h"
 #include "statistics.h"
-#include "text.h"
 
 /* ---- files ---- */
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "problem.h"
-#include "text.h"
 
 char *cli_settings_text(const tg_settings *settings) {
     const size_t size = tg_settings_text(settings, NULL, 0);

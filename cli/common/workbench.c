@@ -1,11 +1,11 @@
 #include "workbench.h"
 
+#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "input_files.h"
-#include "text.h"
 
 /* Uniform in [-1, 1), from a small generator. */
 static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
@@ -115,10 +115,6 @@ enum { TERMS = 8 };
 
 static const double noise_size = 0.1;
 
-typedef struct pair {
-    double re, im;
-} pair;
-
 /* The finalizer of splitmix64, at its i-th step from `seed`. */
 static uint64_t random_bits(uint64_t seed, uint64_t i) {
     uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
@@ -127,29 +123,20 @@ static uint64_t random_bits(uint64_t seed, uint64_t i) {
     return z ^ (z >> 31);
 }
 
-/* Two independent standard normal numbers, number i of a stream. */
-static pair random_normals(uint64_t stream, uint64_t i) {
+/* Number i of a stream, of unit variance: a standard normal number by Box and Muller, or a complex
+ * one. */
+static double complex random_value(uint64_t stream, uint64_t i, bool is_complex) {
     const double unit = 1.0 / 9007199254740992.0;                               /* 2^-53 */
     const double u = ((double)(random_bits(stream, 2 * i) >> 11) + 0.5) * unit; /* in (0, 1) */
     const double v = (double)(random_bits(stream, 2 * i + 1) >> 11) * unit;
     const double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
-    return (pair){radius * cos(angle), radius * sin(angle)};
-}
-
-/* A number of unit variance, real or complex. */
-static pair random_value(uint64_t stream, uint64_t i, bool is_complex) {
-    const pair normals = random_normals(stream, i);
-    return is_complex ? (pair){normals.re * sqrt(0.5), normals.im * sqrt(0.5)}
-                      : (pair){normals.re, 0.0};
-}
-
-static pair times(pair a, pair b) {
-    return (pair){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    const double re = radius * cos(angle), im = radius * sin(angle);
+    return is_complex ? CMPLX(re * sqrt(0.5), im * sqrt(0.5)) : CMPLX(re, 0.0);
 }
 
 /* vectors[d][r * dim + i] for all dimensions, to be freed one by one. */
 static void make_vectors(const tg_shape *shape, uint64_t seed, bool is_complex,
-                         pair *vectors[TG_MAX_NDIM]) {
+                         double complex *vectors[TG_MAX_NDIM]) {
     for (int d = 0; d < shape->ndim; d++) {
         const int64_t count = TERMS * shape->dim[d];
         vectors[d] = cli_need(malloc((size_t)count * sizeof *vectors[d]));
@@ -161,12 +148,12 @@ static void make_vectors(const tg_shape *shape, uint64_t seed, bool is_complex,
 }
 
 /* The products of the vectors' entries at `index`, without the last dimension. */
-static void make_weights(const tg_shape *shape, pair *const vectors[TG_MAX_NDIM],
-                         const int64_t index[TG_MAX_NDIM], pair weights[TERMS]) {
+static void make_weights(const tg_shape *shape, double complex *const vectors[TG_MAX_NDIM],
+                         const int64_t index[TG_MAX_NDIM], double complex weights[TERMS]) {
     for (int r = 0; r < TERMS; r++) {
-        weights[r] = (pair){1.0 / (r + 1), 0.0};
+        weights[r] = 1.0 / (r + 1);
         for (int d = 0; d < shape->ndim - 1; d++) {
-            weights[r] = times(weights[r], vectors[d][r * shape->dim[d] + index[d]]);
+            weights[r] *= vectors[d][r * shape->dim[d] + index[d]];
         }
     }
 }
@@ -177,23 +164,22 @@ void cli_random_gradient(const tg_tensor *out, uint64_t seed, uint64_t draw) {
     const bool is_complex = tg_dtype_is_complex(out->dtype);
     const int64_t numel = tg_tensor_numel(out), row = shape->dim[last];
     const uint64_t noise = random_bits(seed, TG_MAX_NDIM + draw);
-    pair *vectors[TG_MAX_NDIM] = {NULL};
+    double complex *vectors[TG_MAX_NDIM] = {NULL};
     int64_t index[TG_MAX_NDIM] = {0};
     float *values = out->data;
     make_vectors(shape, seed, is_complex, vectors);
     for (int64_t first = 0; first < numel; first += row) {
-        pair weights[TERMS];
+        double complex weights[TERMS];
         make_weights(shape, vectors, index, weights);
         for (int64_t i = 0; i < row; i++) {
-            pair value = random_value(noise, (uint64_t)(first + i), is_complex);
-            value = (pair){noise_size * value.re, noise_size * value.im};
+            double complex value =
+                noise_size * random_value(noise, (uint64_t)(first + i), is_complex);
             for (int r = 0; r < TERMS; r++) {
-                const pair term = times(weights[r], vectors[last][r * row + i]);
-                value = (pair){value.re + term.re, value.im + term.im};
+                value += weights[r] * vectors[last][r * row + i];
             }
-            *values++ = (float)value.re;
+            *values++ = (float)creal(value);
             if (is_complex) {
-                *values++ = (float)value.im;
+                *values++ = (float)cimag(value);
             }
         }
         for (int d = last - 1; d >= 0 && ++index[d] == shape->dim[d]; d--) {

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
-#include "common/text.h"
 
 /* ---- models with spectral weights in another form ---- */
 

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/screen_line.h"
-#include "common/text.h"
 
 static struct {
     int64_t n_train, n_test, resolution, frames;

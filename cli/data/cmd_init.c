@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "propose_settings.h"
 
 static struct {

@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
-#include "common/text.h"
 #include "propose_settings.h"
 
 enum { SHOWN_META = 60 }; /* characters of a metadata value on the terminal */

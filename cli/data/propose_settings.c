@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 enum { MAX_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
 

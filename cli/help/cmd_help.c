@@ -3,12 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/commands.h"
-#include "common/options.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
-#include "tgrad/tgrad.h"
 
 /* ---- settings ---- */
 
@@ -217,12 +212,9 @@ static void print_command(const cli_command *command) {
         puts(".PP");
         print_description(command);
     }
-    const cli_option *tables[CLI_MAX_TABLES];
-    cli_command_tables(command, tables);
-    for (const cli_option **table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            print_option(row);
-        }
+    cli_option options[CLI_MAX_OPTIONS];
+    for (const cli_option *row = cli_command_options(command, options); row->name; row++) {
+        print_option(row);
     }
     if (command->takes & CLI_TAKES_OVERRIDES) {
         print_option(&(cli_option){.name = "SECTION.KEY",

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_folder.h"
-#include "common/text.h"
 
 static struct {
     cli_list data;       /* files */

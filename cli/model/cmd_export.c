@@ -8,9 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "common/workbench.h"
 #include "predict_sources.inc" /* the folder predict, as the build found it */
 

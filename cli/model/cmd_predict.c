@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 static struct {
     const char *input, *output;

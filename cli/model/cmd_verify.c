@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
 #include "verify.h"
 
 static const char *output_path; /* -o */

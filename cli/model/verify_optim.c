@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
-
 static void set_json(verify_run *run, tg_optim_config *config, const char *key,
                      const json_t *value) {
     CLI_FREED char *text = verify_value_text(value);

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/output.h"
 #include "report.h"
 #include "sweep/sweep.h"
 

@@ -6,7 +6,6 @@
 
 #include "chart.h"
 #include "common/output.h"
-#include "common/text.h"
 #include "report.h"
 
 /* ---- stable ranks of the gradients (stable_ranks.jsonl): a chart for every mode, the mean over

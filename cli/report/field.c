@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "common/output.h"
-#include "common/text.h"
 
 enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
 

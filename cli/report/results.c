@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/run_settings.h"
-#include "common/statistics.h"
 #include "report.h"
 
 static double final_error(const cli_run *run, cli_norm norm, const char *grid) {

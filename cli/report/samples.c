@@ -10,7 +10,6 @@
 
 #include "chart.h"
 #include "common/output.h"
-#include "common/text.h"
 #include "report.h"
 
 enum { MAX_CHANNELS = 3 }; /* shown of the output */

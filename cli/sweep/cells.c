@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
-
 /* Keeps the characters allowed in a folder's name; others become '-'. */
 static void append_name(char *name, size_t capacity, const char *text) {
     size_t used = strlen(name);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "sweep.h"
 
 static struct {

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/output.h"
-#include "common/text.h"
 #include "report/chart.h"
 #include "report/report.h"
 

@@ -8,7 +8,6 @@
 
 #include "common/problem.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 /* Seconds of a step from the network's arithmetic and traffic, at rates of a common core or card:
  * good to a factor of two or so. NaN where the settings leave the grid open. */

@@ -76,7 +76,7 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
                                           const cli_trial *trial, const char *rate,
                                           tg_settings **out);
 
-/* ---- result.c ---- */
+/* ---- results.c: of trials, and the table of all ---- */
 
 /* The result of a trial: one JSON object, in DIR/results/NAME.json when the trial ends
  * and as a line of DIR/results.jsonl when the sweep does.
@@ -172,8 +172,8 @@ void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, boo
 void cli_children_begin(void);
 void cli_children_end(void);
 
-/* Starts this program with words[] (ended by NULL, words[0] is the command): stdout goes to the
- * file `out`, stderr to the end of the file `log`. device: the GPU it computes on, -1 for any. The
+/* Starts this program with words[] ("tgrad", the command, .., NULL): stdout goes to the file
+ * `out`, stderr to the end of the file `log`. device: the GPU it computes on, -1 for any. The
  * child stops as by SIGTERM if this process dies. -1 after a message. */
 pid_t cli_child_start(const char *const *words, const char *out, const char *log, int device);
 
@@ -209,8 +209,7 @@ TG_NODISCARD tg_status cli_sweep_put_section(const cli_sweep_builder *b, const c
 /* The rows of the table: every variant with every combination of the axes. */
 TG_NODISCARD tg_status cli_sweep_add_cells(cli_sweep_builder *b);
 
-/* ---- table.c: the results of a sweep as a table, a row for each cell, means over its seeds ----
- */
+/* The results of a sweep as a table, a row for each cell, means over its seeds. */
 
 typedef struct cli_table_row {
     const char *name;     /* of the cell */
