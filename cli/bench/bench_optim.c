@@ -74,10 +74,10 @@ static tg_shape parse_shape(const cli_list *list) {
             const int64_t size = strtoll(at, &end, 10);
             is_more = *end == 'x';
             if (end == at || (*end && !is_more) || errno || size < 1) {
-                cli_exit(cli_usage("bench", "--shape: '%.64s' is not a size", list->item[i]));
+                cli_misuse("bench", "--shape: '%.64s' is not a size", list->item[i]);
             }
             if (shape.ndim == TG_MAX_NDIM) {
-                cli_exit(cli_usage("bench", "--shape: at most %d dimensions", TG_MAX_NDIM));
+                cli_misuse("bench", "--shape: at most %d dimensions", TG_MAX_NDIM);
             }
             shape.dim[shape.ndim++] = size;
             at = end + 1;
@@ -113,11 +113,11 @@ static tg_optim_config make_config(const bench_work *work, const char *method) {
     for (int i = 0; status == TG_OK && i < work->call->args.override_count; i++) {
         const cli_override *override = &work->call->args.override[i];
         if (strncmp(override->key, "opt.", 4) != 0) {
-            cli_exit(cli_usage("bench", "unknown setting '%.64s'; optimizers take --opt.key",
-                               override->key));
+            cli_misuse("bench", "unknown setting '%.64s'; optimizers take --opt.key",
+                       override->key);
         }
         if (strcmp(override->key, "opt.name") == 0) {
-            cli_exit(cli_usage("bench", "name the optimizers with --opt, not --opt.name"));
+            cli_misuse("bench", "name the optimizers with --opt, not --opt.name");
         }
         status = tg_optim_config_set(work->ctx, &config, override->key + 4, override->value);
     }
@@ -257,7 +257,7 @@ static void measure_all(bench_work *work) {
     for (int i = 0; i < work->count; i++) {
         measurement *m = &work->measured[i];
         if (measure(work, m) != TG_OK) {
-            cli_exit(cli_fail("%s: %s", m->method, tg_context_error(work->ctx)));
+            cli_die("%s: %s", m->method, tg_context_error(work->ctx));
         }
     }
 }

@@ -205,8 +205,8 @@ static void measure(const cli_call *call, const bench_options *options, const ch
     cli_check(cli_problem_plan(work.ctx, &m->problem, &m->planned));
     const tg_status status = run_steps(&work, call, options, m);
     if (status == TG_E_MEMORY) {
-        cli_exit(cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
-                          CLI_BYTES(m->planned.peak)));
+        cli_die("%s; by its plan the step holds %s", tg_context_error(work.ctx),
+                CLI_BYTES(m->planned.peak));
     }
     cli_check(status);
     cli_paths_collect(NULL);

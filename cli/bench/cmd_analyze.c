@@ -111,8 +111,7 @@ static const method *find_method(const char *name) {
         snprintf(names + used, sizeof names - used, "%s, ", methods[i].name);
         cli_suggest_offer(&suggestion, methods[i].name);
     }
-    cli_exit(cli_usage("analyze", "--methods: '%.64s' is none of %sall%s", name, names,
-                       suggestion.text));
+    cli_misuse("analyze", "--methods: '%.64s' is none of %sall%s", name, names, suggestion.text);
 }
 
 static void add_method(analysis *a, const method *m) {
@@ -154,14 +153,14 @@ static int64_t find_largest(const cli_source *source) {
         }
     }
     if (most == 0 && cli_is_folder(source->path)) {
-        cli_exit(cli_fail("%s: none of its gradients is compressed; cp and separable weights "
-                          "have small parameters only",
-                          source->path));
+        cli_die("%s: none of its gradients is compressed; cp and separable weights "
+                "have small parameters only",
+                source->path);
     }
     if (most == 0) {
         char names[512];
-        cli_exit(cli_fail("%s has no float tensor of two dimensions or more; it has %s",
-                          source->path, cli_source_names(source, names, sizeof names)));
+        cli_die("%s has no float tensor of two dimensions or more; it has %s", source->path,
+                cli_source_names(source, names, sizeof names));
     }
     return index;
 }
@@ -187,11 +186,11 @@ static void load(const cli_source *source, analysis *a) {
     a->name = cli_source_name(source, index);
     cli_check(cli_source_describe(source, index, &dtype, &shape));
     if (!tg_dtype_is_float(dtype)) {
-        cli_exit(cli_fail("%s: tensor '%s' is %s, expected floating-point numbers", source->path,
-                          a->name, tg_dtype_name(dtype)));
+        cli_die("%s: tensor '%s' is %s, expected floating-point numbers", source->path, a->name,
+                tg_dtype_name(dtype));
     }
     if (shape.ndim < 1 || tg_shape_numel(&shape) < 1) {
-        cli_exit(cli_fail("%s: tensor '%s' has no dimension or no entry", source->path, a->name));
+        cli_die("%s: tensor '%s' has no dimension or no entry", source->path, a->name);
     }
     cli_check(
         tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
@@ -199,9 +198,8 @@ static void load(const cli_source *source, analysis *a) {
     cli_check(tg_tensor_convert(source->ctx, &whole, &a->gradient));
     cli_check(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));
     if (stats.nan_count + stats.inf_count > 0) {
-        cli_exit(cli_fail(
-            "%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
-            source->path, a->name, (long long)stats.nan_count, (long long)stats.inf_count));
+        cli_die("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
+                source->path, a->name, (long long)stats.nan_count, (long long)stats.inf_count);
     }
     a->entries = tg_tensor_numel(&a->gradient);
 }
@@ -252,7 +250,7 @@ static void compare(tg_context *ctx, analysis *a) {
     cli_check(tg_tensor_create(ctx, TG_MEM_DATA, g->dtype, &g->shape, &c.host_rest));
     for (int i = 0; i < a->count; i++) {
         if (compress(ctx, g, &a->losses[i], &c) != TG_OK) {
-            cli_exit(cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx)));
+            cli_die("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
         }
     }
 }

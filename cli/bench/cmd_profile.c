@@ -243,8 +243,7 @@ static void profile_sweep(tg_context *ctx, const char *name, const char *given,
         is_good = is_good && values.item[i][0];
     }
     if (!is_good) {
-        cli_exit(cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
-                           opt.sweep));
+        cli_misuse("profile", "--sweep needs section.key=value,value,.., not '%.64s'", opt.sweep);
     }
     cli_sweep s = {.name = name,
                    .key = text,

@@ -224,7 +224,7 @@ void cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
     char file[4096];
     *out = (cli_model){.is_chosen = cli_is_folder(path)};
     if (normalizes && !config_path) {
-        cli_exit(cli_fail("--normalize is for weights with --config; a checkpoint has its own"));
+        cli_die("--normalize is for weights with --config; a checkpoint has its own");
     }
     cli_check(tg_run_checkpoint(ctx, path, checkpoint, file, sizeof file));
     out->path = cli_need(strdup(file));

@@ -62,9 +62,8 @@ void cli_say(const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    char *clean = cli_clean_text(text, 0);
+    CLI_FREED char *clean = cli_clean_text(text, 0);
     puts(clean);
-    free(clean);
 }
 
 int cli_fail(const char *format, ...) {
@@ -73,6 +72,14 @@ int cli_fail(const char *format, ...) {
     print_message("tgrad", format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+void cli_die(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_message("tgrad", format, args);
+    va_end(args);
+    cli_exit(CLI_FAILED);
 }
 
 void cli_warn(const char *format, ...) {
@@ -118,15 +125,27 @@ void cli_check(tg_status status) {
     cli_require(cli_code(opened, status));
 }
 
-int cli_usage(const char *command, const char *format, ...) {
+static void TG_PRINTF(2, 0) print_usage(const char *command, const char *format, va_list args) {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");
+    print_message(prefix, format, args);
+    fprintf(stderr, "Try '%s --help'.\n", prefix);
+}
+
+int cli_usage(const char *command, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    print_message(prefix, format, args);
+    print_usage(command, format, args);
     va_end(args);
-    fprintf(stderr, "Try '%s --help'.\n", prefix);
     return CLI_USAGE;
+}
+
+void cli_misuse(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_usage(command, format, args);
+    va_end(args);
+    cli_exit(CLI_USAGE);
 }
 
 void cli_log(void *user, tg_log_level level, const char *message) {

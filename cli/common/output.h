@@ -38,6 +38,9 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 /* A failure that the command cannot go on after ends the program at once: streams are flushed, and
  * the system takes back the rest. */
 _Noreturn void cli_exit(int code);
+_Noreturn void cli_die(const char *format, ...) TG_PRINTF(1, 2); /* as after cli_fail */
+_Noreturn void cli_misuse(const char *command, const char *format, ...)
+    TG_PRINTF(2, 3); /* as after cli_usage */
 /* Unless `code` is CLI_OK; why was printed. */
 void cli_require(int code);
 /* Unless `status` is TG_OK; prints the last error of the context that was opened last. */

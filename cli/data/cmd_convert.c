@@ -54,8 +54,7 @@ static void convert_model(const cli_call *call, const cli_form *form) {
     const char *path = call->args.item[1];
     if ((form->factorize != NULL) == form->densify ||
         (form->factorize != NULL) != (form->rank != NULL)) {
-        cli_exit(cli_usage("convert",
-                           "a model takes --factorize FORM and --rank RANK, or --densify alone"));
+        cli_misuse("convert", "a model takes --factorize FORM and --rank RANK, or --densify alone");
     }
     CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     CLI_OWNED(cli_model_close) cli_model model = {0};
@@ -64,7 +63,7 @@ static void convert_model(const cli_call *call, const cli_form *form) {
     cli_require(cli_open_host_context("convert", call->common, &ctx));
     cli_check(tg_file_format_of_path(ctx, path, &format));
     if (format != TG_FILE_SAFETENSORS) {
-        cli_exit(cli_fail("%s: a model file is .safetensors", path));
+        cli_die("%s: a model file is .safetensors", path);
     }
     cli_model_open(ctx, call->args.item[0], &model);
     tg_fno_config network = *cli_model_config(&model);
@@ -160,10 +159,9 @@ static void choose(const cli_source *source, tg_file_format target, int64_t *fir
         cli_require(cli_source_find(source, opt.dataset, first));
     } else if (target == TG_FILE_NPY && *count != 1) {
         char names[512];
-        cli_exit(cli_fail("an npy file holds one tensor, but %s has %lld: choose one of %s with "
-                          "--dataset",
-                          source->path, (long long)*count,
-                          cli_source_names(source, names, sizeof names)));
+        cli_die("an npy file holds one tensor, but %s has %lld: choose one of %s with "
+                "--dataset",
+                source->path, (long long)*count, cli_source_names(source, names, sizeof names));
     }
 }
 
@@ -175,8 +173,8 @@ static void convert(tg_context *ctx, const cli_source *source, const char *path,
     cli_check(tg_archive_create(ctx, &out));
     for (int64_t i = first; i < first + count; i++) {
         if (add_tensor(source, i, out) != TG_OK) {
-            cli_exit(cli_fail("tensor '%s' of %s: %s", cli_source_name(source, i), source->path,
-                              tg_context_error(ctx)));
+            cli_die("tensor '%s' of %s: %s", cli_source_name(source, i), source->path,
+                    tg_context_error(ctx));
         }
     }
     for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {

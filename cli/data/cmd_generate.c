@@ -206,16 +206,14 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
 
 static void read_test_resolutions(tg_generator_config *config) {
     if (opt.test_resolutions.count > TG_MAX_TEST_RESOLUTIONS) {
-        cli_exit(cli_usage("generate", "--test-resolution takes up to %d numbers",
-                           TG_MAX_TEST_RESOLUTIONS));
+        cli_misuse("generate", "--test-resolution takes up to %d numbers", TG_MAX_TEST_RESOLUTIONS);
     }
     for (int i = 0; i < opt.test_resolutions.count; i++) {
         const char *item = opt.test_resolutions.item[i];
         char *end = NULL;
         const long long number = strtoll(item, &end, 10);
         if (end == item || *end || number < 1) {
-            cli_exit(cli_usage("generate", "--test-resolution needs positive integers, not '%.64s'",
-                               item));
+            cli_misuse("generate", "--test-resolution needs positive integers, not '%.64s'", item);
         }
         config->test_resolution[config->test_resolution_count++] = number;
     }

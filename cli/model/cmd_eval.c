@@ -86,12 +86,12 @@ static void choose_part(set *s) {
         return;
     }
     if (split->trained == 0) {
-        cli_exit(cli_fail("--split %s: the model was not trained on %s%s%s", s->part,
-                          opt.x_name ? opt.x_name : "", opt.x_name ? " of " : "", s->file));
+        cli_die("--split %s: the model was not trained on %s%s%s", s->part,
+                opt.x_name ? opt.x_name : "", opt.x_name ? " of " : "", s->file);
     }
     const bool is_test = strcmp(s->part, "test") == 0;
     if (is_test && split->tests == 0) {
-        cli_exit(cli_fail("--split test: the model was trained on all of %s", s->file));
+        cli_die("--split test: the model was trained on all of %s", s->file);
     }
     s->first = is_test ? split->first_test : 0;
     s->count = is_test ? split->tests : split->trained;
@@ -299,8 +299,7 @@ static void parse_grids(wanted_grid *grids) {
         const char *text = opt.resolution.item[i];
         grids[i].sizes = tg_grid_parse(text, grids[i].points);
         if (grids[i].sizes == 0) {
-            cli_exit(cli_usage("eval", "--resolution needs grids such as 16 or 48x80, not '%.64s'",
-                               text));
+            cli_misuse("eval", "--resolution needs grids such as 16 or 48x80, not '%.64s'", text);
         }
     }
 }
@@ -310,8 +309,8 @@ static void check_grids(const cli_model *model, const wanted_grid *grids) {
     const int n_dim = cli_data_dims(cli_model_config(model));
     for (int i = 0; i < opt.resolution.count; i++) {
         if (grids[i].sizes > 1 && grids[i].sizes != n_dim) {
-            cli_exit(cli_fail("--resolution %s has %d dimensions, the model has %d",
-                              opt.resolution.item[i], grids[i].sizes, n_dim));
+            cli_die("--resolution %s has %d dimensions, the model has %d", opt.resolution.item[i],
+                    grids[i].sizes, n_dim);
         }
     }
 }
@@ -435,10 +434,10 @@ static void evaluate_all(set *sets, int count, int each, bool json) {
 /* The requirements of --keep. */
 static void check_keep(int sets) {
     if (opt.keep && (opt.rollout < 0 || sets != 1)) {
-        cli_exit(cli_usage("eval", "--keep is for --rollout on one file and one resolution"));
+        cli_misuse("eval", "--keep is for --rollout on one file and one resolution");
     }
     if (opt.keep && !cli_is_folder(opt.folder)) {
-        cli_exit(cli_fail("--keep: %s is not the folder of a run", opt.folder));
+        cli_die("--keep: %s is not the folder of a run", opt.folder);
     }
 }
 

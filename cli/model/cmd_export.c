@@ -193,7 +193,7 @@ static void add_model(tg_context *ctx, tg_model *model, const char *path, cli_by
     exporter e = {.ctx = ctx, .fno = tg_fno_get_config(tg_model_fno(model)), .out = out};
     const char *unknown = unknown_in(e.fno);
     if (unknown) {
-        cli_exit(cli_fail("%s has %s, which the C sources do not read", path, unknown));
+        cli_die("%s has %s, which the C sources do not read", path, unknown);
     }
     cli_check(tg_archive_create(ctx, &e.weights));
     cli_check(tg_fno_save(tg_model_fno(model), e.weights, ""));
@@ -218,10 +218,10 @@ static void choose_grid(const cli_model *model, int64_t grid[TG_DATA_MAX_DIMS]) 
     const char *text = opt.grid ? opt.grid : trained;
     const int found = tg_grid_parse(text, grid);
     if (found != 1 && found != n_dim) {
-        cli_exit(cli_fail("--grid %s: expected one size or %d, e.g. %s", text, n_dim,
-                          n_dim == 1   ? "128"
-                          : n_dim == 2 ? "64x96"
-                                       : "32x32x48"));
+        cli_die("--grid %s: expected one size or %d, e.g. %s", text, n_dim,
+                n_dim == 1   ? "128"
+                : n_dim == 2 ? "64x96"
+                             : "32x32x48");
     }
     for (int d = found; d < n_dim; d++) {
         grid[d] = grid[0];
@@ -298,7 +298,7 @@ static int run(const cli_call *call) {
     cli_model_print_normalized(&model);
     add_model(ctx, model.model, model.path, &file);
     if (mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
-        cli_exit(cli_fail("cannot make the folder %s: %s", opt.output, strerror(errno)));
+        cli_die("cannot make the folder %s: %s", opt.output, strerror(errno));
     }
     write_in("model.tgp", file.data, file.size);
     for (size_t i = 0; i < sizeof predict_sources / sizeof predict_sources[0]; i++) {

@@ -111,14 +111,13 @@ static void read_input(tg_context *ctx, const cli_model *model, const char *path
     memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
     if (!fits(model, set)) {
         char text[128];
-        cli_exit(cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
-                          "and this is %s",
-                          path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
-                          fno->n_dim, fno->n_dim == 1 ? "" : "s",
-                          tg_shape_text(&shape, text, sizeof text)));
+        cli_die("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
+                "and this is %s",
+                path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s", fno->n_dim,
+                fno->n_dim == 1 ? "" : "s", tg_shape_text(&shape, text, sizeof text));
     }
     if (tg_dtype_is_complex(facts.dtype) && !fno->complex_data) {
-        cli_exit(cli_fail("%s: the model takes real numbers, and these are complex", path));
+        cli_die("%s: the model takes real numbers, and these are complex", path);
     }
     CLI_FREED int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
     for (int64_t i = 0; i < count; i++) {
@@ -180,16 +179,16 @@ static void put_channels_last(tg_tensor *y, int n_dim) {
 static tg_tensor take_queries(tg_context *ctx, const cli_model *model, int64_t samples) {
     const int dims = cli_model_config(model)->n_dim;
     if (!cli_on_points(cli_model_config(model))) {
-        cli_exit(cli_fail("--queries: the model works on a grid; those of points have queries"));
+        cli_die("--queries: the model works on a grid; those of points have queries");
     }
     tg_tensor queries = take_input(ctx, model, opt.queries, NULL, samples).x;
     put_channels_last(&queries, 1);
     if (queries.shape.dim[0] != samples) {
         char text[128];
-        cli_exit(cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
-                          "found %s",
-                          opt.queries, (long long)samples, dims, dims,
-                          tg_shape_text(&queries.shape, text, sizeof text)));
+        cli_die("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
+                "found %s",
+                opt.queries, (long long)samples, dims, dims,
+                tg_shape_text(&queries.shape, text, sizeof text));
     }
     return queries;
 }
@@ -202,14 +201,12 @@ static void check_steps(const cli_model *model) {
     tg_dataset_config data;
     cli_check(tg_model_dataset_config(model->model, &data, sizeof data));
     if (steps() > 1 && cli_on_points(fno)) {
-        cli_exit(
-            cli_fail("--steps: the model makes values of points; it cannot continue from those"));
+        cli_die("--steps: the model makes values of points; it cannot continue from those");
     }
     if (steps() > 1 && in % out != 0 && in * data.horizon != out * data.history) {
-        cli_exit(
-            cli_fail("--steps: the model makes %lld channels of %lld; it can continue from its "
-                     "own output only if it takes one or several frames of it",
-                     (long long)out, (long long)in));
+        cli_die("--steps: the model makes %lld channels of %lld; it can continue from its "
+                "own output only if it takes one or several frames of it",
+                (long long)out, (long long)in);
     }
 }
 
@@ -342,7 +339,7 @@ static void check_output(tg_context *ctx, const char *model) {
     tg_file_format format;
     cli_check(tg_file_format_of_path(ctx, opt.output, &format));
     if (end && !cli_is_folder(folder)) {
-        cli_exit(cli_fail("%s: there is no folder %s", opt.output, folder));
+        cli_die("%s: there is no folder %s", opt.output, folder);
     }
     for (int i = 0; i < 3; i++) {
         cli_require(cli_keep_file(read[i], opt.output));

@@ -67,7 +67,7 @@ void verify_compare(verify_run *run, const char *name, tg_tensor *tensor) {
 const tg_tensor *verify_tensor(const verify_run *run, const char *name) {
     const tg_tensor *tensor = tg_archive_find(run->golden, name);
     if (!tensor) {
-        cli_exit(cli_fail("%s: no tensor named '%s'", run->path, name));
+        cli_die("%s: no tensor named '%s'", run->path, name);
     }
     return tensor;
 }
@@ -76,11 +76,11 @@ json_t *verify_metadata(const verify_run *run, const char *key) {
     const char *text = tg_archive_meta(run->golden, key);
     json_error_t error;
     if (!text) {
-        cli_exit(cli_fail("%s: no metadata '%s'", run->path, key));
+        cli_die("%s: no metadata '%s'", run->path, key);
     }
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
     if (!value) {
-        cli_exit(cli_fail("%s: metadata '%s' is not JSON: %s", run->path, key, error.text));
+        cli_die("%s: metadata '%s' is not JSON: %s", run->path, key, error.text);
     }
     return value;
 }
@@ -94,7 +94,7 @@ void verify_read_config(const verify_run *run, verify_set set, void *config) {
     json_t *object = verify_metadata(run, "config"), *value;
     const char *key;
     if (!json_is_object(object)) {
-        cli_exit(cli_fail("%s: metadata 'config' is not an object", run->path));
+        cli_die("%s: metadata 'config' is not an object", run->path);
     }
     json_object_foreach(object, key, value) {
         CLI_FREED char *text = verify_value_text(value);

@@ -74,8 +74,8 @@ static void prepare(verify_run *run, tg_fno *fno, const tg_tensor *x, bool train
     const int dims = tg_fno_get_config(fno)->n_dim;
     char text[96];
     if (x->shape.ndim != 2 + dims) {
-        cli_exit(cli_fail("%s: an input is %s; (batch, channels, %d grid sizes) is needed",
-                          run->path, tg_shape_text(&x->shape, text, sizeof text), dims));
+        cli_die("%s: an input is %s; (batch, channels, %d grid sizes) is needed", run->path,
+                tg_shape_text(&x->shape, text, sizeof text), dims);
     }
     cli_check(tg_fno_prepare(fno, x->shape.dim[0], x->shape.dim + 2, training));
 }
@@ -140,8 +140,8 @@ static void load(verify_run *run, gino *g) {
     g->queries = verify_tensor(run, "output_queries");
     if (g->points->shape.ndim != 2 || g->queries->shape.ndim != 2 ||
         g->latent->shape.ndim != dims + 1) {
-        cli_exit(cli_fail("%s: points and queries are (n, %d), the latent grid has %d sizes",
-                          run->path, dims, dims));
+        cli_die("%s: points and queries are (n, %d), the latent grid has %d sizes", run->path, dims,
+                dims);
     }
     g->x = verify_channels_first(run, "x");
     g->target = verify_channels_first(run, "target");

@@ -30,7 +30,7 @@ tg_tensor verify_channels_first(verify_run *run, const char *name) {
     const tg_shape *from = &golden->shape;
     tg_tensor out = {0};
     if (golden->dtype != TG_F32 || from->ndim < 2 || tg_tensor_numel(golden) < 1) {
-        cli_exit(cli_fail("%s: %s is not f32 with channels last", run->path, name));
+        cli_die("%s: %s is not f32 with channels last", run->path, name);
     }
     const int64_t samples = from->ndim > 2 ? from->dim[0] : 1, channels = from->dim[from->ndim - 1];
     const int64_t points = tg_tensor_numel(golden) / (samples * channels);
@@ -110,7 +110,7 @@ static void each_weight(verify_run *run, const tg_gno_config *config, tg_tensor 
         const int64_t count = tg_tensor_numel(golden);
         if (golden->dtype != TG_F32 ||
             count > tg_tensor_numel(flat) - (next - (float *)flat->data)) {
-            cli_exit(cli_fail("%s: %s is not f32, or too large for the settings", run->path, name));
+            cli_die("%s: %s is not f32, or too large for the settings", run->path, name);
         }
         if (compares) {
             CLI_OWNED(tg_tensor_destroy) tg_tensor copy = {0};

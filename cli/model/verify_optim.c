@@ -26,7 +26,7 @@ static void read_numbers(verify_run *run, tg_optim_config *config) {
     set_from_metadata(run, config, "weight_decay", "weight_decay");
     json_t *betas = verify_metadata(run, "betas");
     if (json_array_size(betas) != 2) {
-        cli_exit(cli_fail("%s: metadata 'betas' is not a list of two numbers", run->path));
+        cli_die("%s: metadata 'betas' is not a list of two numbers", run->path);
     }
     config->beta1 = json_number_value(json_array_get(betas, 0));
     config->beta2 = json_number_value(json_array_get(betas, 1));
@@ -44,8 +44,7 @@ static void set_kind(verify_run *run, tg_optim_config *config, const char *kind)
         config->projector.first.type = TG_BRANCH_MATRIX;
         set_from_metadata(run, config, "first_dim_rollup", "first_dim_rollup");
     } else if (strcmp(kind, "single") != 0 && strcmp(kind, "adamw") != 0) {
-        cli_exit(cli_fail("%s: kind '%s' is not adamw, galore, single, composite or sum", run->path,
-                          kind));
+        cli_die("%s: kind '%s' is not adamw, galore, single, composite or sum", run->path, kind);
     }
 }
 
@@ -55,8 +54,7 @@ static void read_config(verify_run *run, tg_optim_config *config) {
     read_numbers(run, config);
     json_t *kind = verify_metadata(run, "kind"), *options = verify_metadata(run, "options");
     if (!json_is_string(kind) || !json_is_object(options)) {
-        cli_exit(
-            cli_fail("%s: metadata 'kind' is not a text or 'options' not an object", run->path));
+        cli_die("%s: metadata 'kind' is not a text or 'options' not an object", run->path);
     }
     const char *key;
     json_t *value;
@@ -77,8 +75,7 @@ static void check_shapes(verify_run *run, const tg_tensor *w0, const tg_tensor *
         fits = grads->shape.dim[d + 1] == w0->shape.dim[d];
     }
     if (!fits) {
-        cli_exit(cli_fail("%s: 'grads' and 'weights' are not (steps, shape of w0) of its dtype",
-                          run->path));
+        cli_die("%s: 'grads' and 'weights' are not (steps, shape of w0) of its dtype", run->path);
     }
 }
 
@@ -133,7 +130,7 @@ static void read_ranks(verify_run *run, int ndim, int64_t *ranks) {
     }
     json_decref(list);
     if (!fits) {
-        cli_exit(cli_fail("%s: metadata 'ranks' is not a list of %d integers", run->path, ndim));
+        cli_die("%s: metadata 'ranks' is not a list of %d integers", run->path, ndim);
     }
 }
 

@@ -188,7 +188,7 @@ void cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t
         }
     }
     if (!encode(&p, &file)) {
-        cli_exit(cli_fail("%s: the picture could not be made (libpng)", alt));
+        cli_die("%s: the picture could not be made (libpng)", alt);
     }
     cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
     cli_html_png(page, file.data, file.size);

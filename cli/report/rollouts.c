@@ -23,9 +23,9 @@ static const double *find_list(const cli_run *run, const char *name, int *count)
 /* `name` of every run: by step, or with `truth`, the name of the first run's, by wave number, which
  * begins with 0: the mean, which has no scale and is left out. */
 static void draw(cli_html *page, const cli_report *report, const char *name, const char *truth,
-                 cli_chart *chart) {
+                 const char *title, const char *metric) {
     const int skipped = truth ? 1 : 0;
-    cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
     int longest = 0, drawn = 0;
     for (int i = -1; i < report->count; i++) {
         const int run = i < 0 ? 0 : i;
@@ -40,37 +40,29 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
             longest = count > longest ? count : longest;
         }
     }
-    double *x = cli_need(malloc(((size_t)longest + 1) * sizeof *x));
+    CLI_FREED double *x = cli_need(malloc(((size_t)longest + 1) * sizeof *x));
     for (int i = 0; i < longest; i++) {
         x[i] = (double)(i + 1);
     }
     for (int i = 0; i < drawn; i++) {
         series[i].x = x;
     }
-    chart->series = series;
-    chart->count = drawn;
-    cli_chart_draw(page, chart);
-    free(series);
-    free(x);
+    cli_chart_draw(page, &(cli_chart){.title = title,
+                                      .metric = metric,
+                                      .x_label = truth ? "wave number" : "step",
+                                      .is_log = strcmp(name, "correlation") != 0,
+                                      .series = series,
+                                      .count = drawn});
 }
 
 static void draw_charts(cli_html *page, const cli_report *report) {
-    cli_chart charts[] = {
-        {.title = "Relative L² error", .metric = "rollout.l2", .x_label = "step", .is_log = true},
-        {.title = "Correlation with the truth", .metric = "rollout.correlation", .x_label = "step"},
-        {.title = "Energy of the first step",
-         .metric = "rollout.energy.first",
-         .x_label = "wave number",
-         .is_log = true},
-        {.title = "Energy of the last step",
-         .metric = "rollout.energy.last",
-         .x_label = "wave number",
-         .is_log = true}};
     cli_html_add(page, "<div class=\"charts\">\n");
-    draw(page, report, "l2", NULL, &charts[0]);
-    draw(page, report, "correlation", NULL, &charts[1]);
-    draw(page, report, "energy_pred_first", "energy_truth_first", &charts[2]);
-    draw(page, report, "energy_pred_last", "energy_truth_last", &charts[3]);
+    draw(page, report, "l2", NULL, "Relative L² error", "rollout.l2");
+    draw(page, report, "correlation", NULL, "Correlation with the truth", "rollout.correlation");
+    draw(page, report, "energy_pred_first", "energy_truth_first", "Energy of the first step",
+         "rollout.energy.first");
+    draw(page, report, "energy_pred_last", "energy_truth_last", "Energy of the last step",
+         "rollout.energy.last");
     cli_html_add(page, "</div>\n");
 }
 

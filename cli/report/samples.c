@@ -96,11 +96,10 @@ static bool same_sample(const tg_tensor *a, const tg_tensor *b, int64_t sample) 
 /* ---- one channel of one sample ---- */
 
 typedef struct view {
-    int run;              /* index */
-    cli_field prediction; /* of one channel */
-    double *shown, *error;
-    double distance; /* relative L2 of the channel */
-    double whole;    /* and of all channels together */
+    int run;               /* index */
+    double *shown, *error; /* of one channel */
+    double distance;       /* relative L2 of the channel */
+    double whole;          /* and of all channels together */
 } view;
 
 typedef struct card {
@@ -115,7 +114,6 @@ typedef struct card {
 
 static void free_card(card *c) {
     for (int i = 0; i < c->count; i++) {
-        cli_field_free(&c->view[i].prediction);
         free(c->view[i].shown);
         free(c->view[i].error);
     }
@@ -137,11 +135,12 @@ static void read_card(card *c, const triple *all) {
     for (int i = 0; i < c->count; i++) {
         view *v = &c->view[i];
         const triple *own = &all[v->run];
-        v->prediction = cli_field_read(ctx, own->pred, c->sample, c->channel);
+        CLI_OWNED(cli_field_free)
+        cli_field prediction = cli_field_read(ctx, own->pred, c->sample, c->channel);
         v->distance = cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel);
         v->whole = cli_field_distance(ctx, own->pred, own->y, c->sample, -1);
-        v->shown = cli_field_shown(&v->prediction);
-        v->error = cli_field_error(&v->prediction, &c->truth);
+        v->shown = cli_field_shown(&prediction);
+        v->error = cli_field_error(&prediction, &c->truth);
     }
 }
 
@@ -261,6 +260,16 @@ static void draw_tiles(cli_html *page, const card *c) {
 
 /* ---- one dimension: curves ---- */
 
+/* " adam 0.0123; tensorgrad 0.0119.", of the channel or of all; and the end of the paragraph. */
+static void add_errors(cli_html *page, const card *c, bool of_all) {
+    for (int i = 0; i < c->count; i++) {
+        const view *v = &c->view[i];
+        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[v->run].name,
+                     CLI_NUMBER(of_all ? v->whole : v->distance));
+    }
+    cli_html_add(page, ".</p>\n");
+}
+
 /* A chart of `count` series; metric "sample.16.0.truth". */
 static void draw_lines(cli_html *page, const card *c, const char *title, const char *what,
                        const cli_series *series, int count) {
@@ -273,8 +282,8 @@ static void draw_lines(cli_html *page, const card *c, const char *title, const c
 
 static void draw_line_charts(cli_html *page, const card *c) {
     const int points = (int)c->truth.width;
-    double *x = cli_need(malloc((size_t)points * sizeof *x));
-    cli_series *series = cli_need(calloc((size_t)c->count + 1, sizeof *series));
+    CLI_FREED double *x = cli_need(malloc((size_t)points * sizeof *x));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)c->count + 1, sizeof *series));
     for (int i = 0; i < points; i++) {
         x[i] = (double)i / points;
     }
@@ -295,13 +304,7 @@ static void draw_line_charts(cli_html *page, const card *c) {
     }
     draw_lines(page, c, "Error", "error", series + 1, c->count);
     cli_html_add(page, "</div>\n<p class=\"note\">The broad line is the truth. Relative L² error:");
-    for (int i = 0; i < c->count; i++) {
-        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     CLI_NUMBER(c->view[i].distance));
-    }
-    cli_html_add(page, ".</p>\n");
-    free(x);
-    free(series);
+    add_errors(page, c, false);
 }
 
 /* ---- cards ---- */
@@ -322,16 +325,11 @@ static void add_heading(cli_html *page, const card *c, const triple *t) {
 
 /* The errors of a sample with several channels, all together: once, before the first of them. */
 static void add_whole_errors(cli_html *page, const card *c, const triple *t) {
-    if (c->channel > 0 || t->y->shape.dim[1] < 2) {
-        return;
+    if (c->channel == 0 && t->y->shape.dim[1] > 1) {
+        cli_html_add(page, "<p class=\"note\">Relative L² error of all %lld channels together:",
+                     (long long)t->y->shape.dim[1]);
+        add_errors(page, c, true);
     }
-    cli_html_add(page, "<p class=\"note\">Relative L² error of all %lld channels together:",
-                 (long long)t->y->shape.dim[1]);
-    for (int i = 0; i < c->count; i++) {
-        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     CLI_NUMBER(c->view[i].whole));
-    }
-    cli_html_add(page, ".</p>\n");
 }
 
 static void draw_card(cli_html *page, card *c, const triple *all) {

@@ -42,7 +42,7 @@ static void read_rank(cli_sweep_job *job) {
     char end = '\0';
     if (opt.rank && (sscanf(opt.rank, "%lld/%lld%c", &rank, &ranks, &end) != 2 || rank < 0 ||
                      ranks < 1 || rank >= ranks)) {
-        cli_exit(cli_usage("sweep", "--rank needs I/N with 0 <= I < N, not '%.64s'", opt.rank));
+        cli_misuse("sweep", "--rank needs I/N with 0 <= I < N, not '%.64s'", opt.rank);
     }
     job->rank = rank;
     job->ranks = ranks;
@@ -75,8 +75,7 @@ static int *read_gpus(void) {
         char *end = NULL;
         const long gpu = strtol(opt.gpus.item[i], &end, 10);
         if (*end || gpu < 0 || gpu > 1023) {
-            cli_exit(
-                cli_usage("sweep", "--gpus needs numbers of GPUs, not '%.64s'", opt.gpus.item[i]));
+            cli_misuse("sweep", "--gpus needs numbers of GPUs, not '%.64s'", opt.gpus.item[i]);
         }
         gpus[i] = (int)gpu;
     }
@@ -249,17 +248,17 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
             *slash = '/';
         }
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            cli_exit(cli_fail("%s: the folder cannot be made: %s", path, strerror(errno)));
+            cli_die("%s: the folder cannot be made: %s", path, strerror(errno));
         }
     }
     CLI_FREED char *lock =
         cli_format("%s/.lock-%lld-%lld", folder, (long long)job->rank, (long long)job->ranks);
     const int file = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) {
-        cli_exit(cli_fail("%s: %s", lock, strerror(errno)));
+        cli_die("%s: %s", lock, strerror(errno));
     }
     if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        cli_exit(cli_fail("%s: another process runs this sweep", folder));
+        cli_die("%s: another process runs this sweep", folder);
     }
     return file;
 }

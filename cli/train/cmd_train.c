@@ -145,17 +145,16 @@ static bool should_stop(void *user) {
 /* The file of settings, to be freed: the one that is named, or that of the run. */
 static char *settings_file(const cli_call *call) {
     if (call->args.count > 0 && cli_is_folder(call->args.item[0])) {
-        cli_exit(cli_fail("%s: it is a folder; the settings of a run are its config.yaml",
-                          call->args.item[0]));
+        cli_die("%s: it is a folder; the settings of a run are its config.yaml",
+                call->args.item[0]);
     }
     if (call->args.count > 0) {
         return cli_need(strdup(call->args.item[0]));
     }
     char *path = cli_format("%s/config.yaml", run_folder);
     if (access(path, F_OK) != 0) {
-        cli_exit(cli_fail(
-            "%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
-            run_folder));
+        cli_die("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
+                run_folder);
     }
     return path;
 }
