@@ -1,8 +1,8 @@
 /* tgrad generate EQUATION: training and test data from a partial differential equation.
  *
  * The options for the parameters of the equations are made from the library's own list, one row of
- * the help page for each parameter of each equation; equations that share a name share the value
- * that is given. */
+ * the help page for each parameter of each equation. Of equations that share a name the first row
+ * has the value that is given. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,38 +36,23 @@ static const cli_option options[] = {
 
 /* ---- options of the equations ---- */
 
-typedef struct parameter {
-    const char *key;   /* the library's name */
-    const char *value; /* given by the user, or NULL */
-} parameter;
+static const char **given; /* by row of the table: the value given by the user, or NULL */
 
-static parameter *parameters; /* (parameter_count), never freed: they live as long as the program */
-static size_t parameter_count;
-
-static parameter *parameter_of(const char *key) {
-    for (size_t i = 0; i < parameter_count; i++) {
-        if (strcmp(parameters[i].key, key) == 0) {
-            return &parameters[i];
-        }
-    }
-    parameters[parameter_count] = (parameter){.key = key};
-    return &parameters[parameter_count++];
-}
-
-static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param) {
+static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param,
+                                   const char **value) {
     char *name = cli_need(strdup(param->name));
-    char *help = cli_format("%s: %s", pde->name, param->help);
     for (char *at = strchr(name, '_'); at; at = strchr(at, '_')) {
         *at = '-';
     }
     return (cli_option){.name = name,
                         .kind = CLI_STRING,
-                        .text = &parameter_of(param->name)->value,
+                        .text = value,
                         .value = param->value[0] == '[' ? "X,X" : "X",
-                        .help = help,
+                        .help = cli_format("%s: %s", pde->name, param->help),
                         .fallback = cli_need(strdup(param->value))};
 }
 
+/* Never freed: the table lives as long as the program. */
 static const cli_option *parameter_options(void) {
     static cli_option *table;
     if (table) {
@@ -79,11 +64,12 @@ static const cli_option *parameter_options(void) {
         rows += (size_t)pde.params;
     }
     table = cli_need(calloc(rows + 1, sizeof *table));
-    parameters = cli_need(calloc(rows + 1, sizeof *parameters));
+    given = cli_need(calloc(rows + 1, sizeof *given));
     for (int i = 0; tg_pde_describe(i, &pde); i++) {
         tg_pde_param_info param;
         for (int p = 0; tg_pde_describe_param(i, p, &param); p++) {
-            table[row++] = parameter_option(&pde, &param);
+            table[row] = parameter_option(&pde, &param, &given[row]);
+            row++;
         }
     }
     return table;
@@ -99,14 +85,19 @@ static void describe_equations(FILE *stream) {
     }
 }
 
-/* The values given. */
+/* The values given, to be freed. */
 static tg_pde_value *given_values(int *count) {
-    tg_pde_value *values = cli_need(calloc(parameter_count + 1, sizeof *values));
+    size_t row = 0;
+    tg_pde_info pde;
+    tg_pde_param_info param;
+    tg_pde_value *values = NULL;
     *count = 0;
-    for (size_t i = 0; i < parameter_count; i++) {
-        if (parameters[i].value) {
-            values[(*count)++] =
-                (tg_pde_value){.name = parameters[i].key, .value = parameters[i].value};
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
+        for (int p = 0; tg_pde_describe_param(i, p, &param); p++, row++) {
+            if (given[row]) {
+                values = cli_need(realloc(values, ((size_t)*count + 1) * sizeof *values));
+                values[(*count)++] = (tg_pde_value){.name = param.name, .value = given[row]};
+            }
         }
     }
     return values;

@@ -102,12 +102,6 @@ static tg_status measure_points(tg_dataset *dataset, points_fit *out) {
 
 /* ---- settings ---- */
 
-static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    return tg_settings_set(settings, key, text, "init");
-}
-
 /* "[16, 8]": half of the grid, and no more than MAX_MODES. */
 static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
     size_t used = 0;
@@ -129,8 +123,9 @@ typedef struct row {
 static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) {
     for (size_t i = 0; i < count; i++) {
         if (!rows[i].is_left_out) {
-            CLI_CALL(rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
-                                  : set_number(settings, rows[i].key, rows[i].number));
+            CLI_CALL(rows[i].text
+                         ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
+                         : cli_settings_set_integer(settings, rows[i].key, rows[i].number, "init"));
         }
     }
     return TG_OK;
@@ -281,7 +276,7 @@ static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
     }
     for (; batch >= 1; batch /= 2) {
         size_t left = 0;
-        CLI_CALL(set_number(settings, "data.batch_size", batch));
+        CLI_CALL(cli_settings_set_integer(settings, "data.batch_size", batch, "init"));
         CLI_CALL(tg_train_plan(ctx, settings, 1, plan));
         if (!tg_train_memory_left(ctx, plan->place, &left) ||
             plan->peak_total[plan->place] <= left / 5 * 4) {

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/run_settings.h"
+
 /* Keeps the characters allowed in a folder's name; others become '-'. */
 static void append_name(char *name, size_t capacity, const char *text) {
     size_t used = strlen(name);
@@ -178,11 +180,7 @@ static tg_status add_cell(cli_sweep_builder *b, const char *variant, int row) {
         CLI_CALL(tg_settings_set(cell->settings, out->axis[a], value, origin));
     }
     cell->name = cli_need(strdup(name[0] ? name : "run"));
-    for (int i = 0; i < b->source->args->override_count; i++) {
-        const cli_override *o = &b->source->args->override[i];
-        CLI_CALL(tg_settings_set(cell->settings, o->key, o->value, "command line"));
-    }
-    return TG_OK;
+    return cli_settings_override(cell->settings, b->source->args);
 }
 
 tg_status cli_sweep_add_cells(cli_sweep_builder *b) {

@@ -414,24 +414,23 @@ void cli_experiment_free(cli_experiment *e) {
 
 tg_status cli_trial_settings(tg_context *ctx, const cli_experiment *e, const cli_trial *trial,
                              const char *rate, tg_settings **out) {
-    char number[32];
     CLI_CALL(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
-    snprintf(number, sizeof number, "%lld", (long long)trial->seed);
-    CLI_CALL(tg_settings_set(*out, "distributed.seed", number, "seeds"));
+    CLI_CALL(cli_settings_set_integer(*out, "distributed.seed", trial->seed, "seeds"));
     rate = trial->rate ? trial->rate : rate;
     if (rate) {
         CLI_CALL(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
     }
-    if (trial->rate) { /* test data choose nothing */
-        snprintf(number, sizeof number, "%lld", (long long)e->n_validation);
-        CLI_CALL(tg_settings_set(*out, "data.n_validation", number, "lr.n_validation"));
-        CLI_CALL(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
-        CLI_CALL(tg_settings_set(*out, "data.test_files", "[]", "lr"));
-        if (e->search_epochs > 0) {
-            snprintf(number, sizeof number, "%lld", (long long)e->search_epochs);
-            CLI_CALL(tg_settings_set(*out, "opt.n_epochs", number, "lr.epochs"));
-            CLI_CALL(tg_settings_set(*out, "opt.scheduler_T_max", number, "lr.epochs"));
-        }
+    if (!trial->rate) {
+        return TG_OK;
     }
-    return TG_OK;
+    /* test data choose nothing */
+    CLI_CALL(
+        cli_settings_set_integer(*out, "data.n_validation", e->n_validation, "lr.n_validation"));
+    CLI_CALL(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
+    CLI_CALL(tg_settings_set(*out, "data.test_files", "[]", "lr"));
+    if (e->search_epochs == 0) {
+        return TG_OK;
+    }
+    CLI_CALL(cli_settings_set_integer(*out, "opt.n_epochs", e->search_epochs, "lr.epochs"));
+    return cli_settings_set_integer(*out, "opt.scheduler_T_max", e->search_epochs, "lr.epochs");
 }

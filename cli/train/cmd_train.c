@@ -163,19 +163,13 @@ static char *settings_file(const cli_call *call) {
 static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
                                tg_settings **out) {
     CLI_CALL(tg_settings_read_yaml(ctx, path, out));
-    for (int i = 0; i < call->args.override_count; i++) {
-        const cli_override *override = &call->args.override[i];
-        CLI_CALL(tg_settings_set(*out, override->key, override->value, "command line"));
-    }
+    CLI_CALL(cli_settings_override(*out, &call->args));
     if (init) {
         CLI_CALL(tg_settings_set(*out, "opt.init", init, "--init"));
     }
-    if (given_seed >= 0) {
-        char seed[32];
-        snprintf(seed, sizeof seed, "%lld", (long long)given_seed);
-        CLI_CALL(tg_settings_set(*out, "distributed.seed", seed, "command line"));
-    }
-    return TG_OK;
+    return given_seed < 0
+               ? TG_OK
+               : cli_settings_set_integer(*out, "distributed.seed", given_seed, "command line");
 }
 
 static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
