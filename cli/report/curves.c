@@ -52,21 +52,13 @@ static void draw_mode(cli_html *page, const cli_report *report, const ranks *of,
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         if (of[i].count > 0) {
-            series[count++] = (cli_series){.name = report->run[i].name,
-                                           .number = i + 1,
-                                           .x = of[i].epoch,
-                                           .y = of[i].rank[mode],
-                                           .count = of[i].count};
+            series[count++] = (cli_series){
+                report->run[i].name, i + 1, of[i].epoch, of[i].rank[mode], of[i].count, NULL, NULL};
         }
     }
     snprintf(title, sizeof title, "Stable rank of the gradients, mode %d", mode + 1);
     snprintf(metric, sizeof metric, "stable_rank.%d", mode + 1);
-    cli_chart_draw(page, &(cli_chart){.title = title,
-                                      .metric = metric,
-                                      .x_label = "epoch",
-                                      .is_log = true,
-                                      .series = series,
-                                      .count = count});
+    cli_chart_draw(page, &(cli_chart){title, metric, "epoch", true, series, count});
 }
 
 static void draw_stable_ranks(cli_html *page, const cli_report *report) {
@@ -113,16 +105,10 @@ static void draw(cli_html *page, const cli_report *report, const char *title, co
                 y[count++] = value[test];
             }
         }
-        series[i] =
-            (cli_series){.name = run->name, .number = i + 1, .x = x, .y = y, .count = count};
+        series[i] = (cli_series){run->name, i + 1, x, y, count, NULL, NULL};
         next += 2 * run->count;
     }
-    cli_chart_draw(page, &(cli_chart){.title = title,
-                                      .metric = metric,
-                                      .x_label = "epoch",
-                                      .is_log = true,
-                                      .series = series,
-                                      .count = report->count});
+    cli_chart_draw(page, &(cli_chart){title, metric, "epoch", true, series, report->count});
 }
 
 /* Whether any run has such errors of a test: data at points have no H1 errors. */

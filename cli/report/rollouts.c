@@ -33,10 +33,9 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
         const double *y =
             i < 0 && !truth ? NULL : find_list(&report->run[run], i < 0 ? truth : name, &count);
         if (y && count > skipped) {
-            series[drawn++] = (cli_series){.name = i < 0 ? "truth" : report->run[run].name,
-                                           .number = i + 1,
-                                           .y = y + skipped,
-                                           .count = count - skipped};
+            const char *label = i < 0 ? "truth" : report->run[run].name;
+            series[drawn++] =
+                (cli_series){label, i + 1, NULL, y + skipped, count - skipped, NULL, NULL};
             longest = count > longest ? count : longest;
         }
     }
@@ -47,12 +46,8 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
     for (int i = 0; i < drawn; i++) {
         series[i].x = x;
     }
-    cli_chart_draw(page, &(cli_chart){.title = title,
-                                      .metric = metric,
-                                      .x_label = truth ? "wave number" : "step",
-                                      .is_log = strcmp(name, "correlation") != 0,
-                                      .series = series,
-                                      .count = drawn});
+    cli_chart_draw(page, &(cli_chart){title, metric, truth ? "wave number" : "step",
+                                      strcmp(name, "correlation") != 0, series, drawn});
 }
 
 static void draw_charts(cli_html *page, const cli_report *report) {

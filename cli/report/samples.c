@@ -288,15 +288,13 @@ static void draw_line_charts(cli_html *page, const card *c) {
         x[i] = (double)i / points;
     }
     cli_html_add(page, "<div class=\"charts three\">\n");
-    series[0] = (cli_series){.name = "input", .x = x, .y = c->input_shown, .count = points};
+    series[0] = (cli_series){"input", 0, x, c->input_shown, points, NULL, NULL};
     draw_lines(page, c, "Input", "input", series, 1);
-    series[0] = (cli_series){.name = "truth", .x = x, .y = c->truth_shown, .count = points};
+    series[0] = (cli_series){"truth", 0, x, c->truth_shown, points, NULL, NULL};
     for (int i = 0; i < c->count; i++) {
-        series[i + 1] = (cli_series){.name = c->report->run[c->view[i].run].name,
-                                     .number = c->view[i].run + 1,
-                                     .x = x,
-                                     .y = c->view[i].shown,
-                                     .count = points};
+        const view *v = &c->view[i];
+        series[i + 1] =
+            (cli_series){c->report->run[v->run].name, v->run + 1, x, v->shown, points, NULL, NULL};
     }
     draw_lines(page, c, "Truth and prediction", "output", series, c->count + 1);
     for (int i = 0; i < c->count; i++) {
@@ -415,21 +413,15 @@ static void draw_energy(cli_html *page, const cli_report *report, const char *gr
         }
         double *energy = waves + (curves + 1) * count;
         cli_check(tg_energy_spectrum(report->ctx, of, count, energy));
-        series[curves++] = (cli_series){.name = is_truth ? "truth" : report->run[i].name,
-                                        .number = is_truth ? 0 : i + 1,
-                                        .x = waves + 1, /* the mean, wave 0, has no scale */
-                                        .y = energy + 1,
-                                        .count = (int)count - 1};
+        const char *name = is_truth ? "truth" : report->run[i].name;
+        const int number = is_truth ? 0 : i + 1, points = (int)count - 1;
+        /* wave 0, the mean, has no scale */
+        series[curves++] = (cli_series){name, number, waves + 1, energy + 1, points, NULL, NULL};
     }
     char title[TG_GRID_TEXT + 64], metric[TG_GRID_TEXT + 16];
     snprintf(title, sizeof title, "Energy spectrum of the test samples at %.63s", grid);
     snprintf(metric, sizeof metric, "spectrum.%.63s", grid);
-    cli_chart_draw(page, &(cli_chart){.title = title,
-                                      .metric = metric,
-                                      .x_label = "wave number",
-                                      .is_log = true,
-                                      .series = series,
-                                      .count = curves});
+    cli_chart_draw(page, &(cli_chart){title, metric, "wave number", true, series, curves});
 }
 
 /* Whether a test was on the grid of the training. */

@@ -287,23 +287,14 @@ static void add_scatter(cli_html *page, const cli_sweep_table *t, bool of_state)
             at[1] = error->mean;
             at[2] = error->mean - bar;
             at[3] = error->mean + bar;
-            series[count++] = (cli_series){.name = row->name,
-                                           .number = r + 1,
-                                           .x = &at[0],
-                                           .y = &at[1],
-                                           .low = &at[2],
-                                           .high = &at[3],
-                                           .count = 1};
+            series[count++] = (cli_series){row->name, r + 1, &at[0], &at[1], 1, &at[2], &at[3]};
         }
     }
     snprintf(title, sizeof title, "Test error at %s against %s", t->grid[t->metric_test],
              of_state ? "optimizer state" : "peak memory");
-    cli_chart_draw(page,
-                   &(cli_chart){.title = title,
-                                .metric = of_state ? "error.state" : "error.peak",
-                                .x_label = of_state ? "optimizer state, MiB" : "peak memory, MiB",
-                                .series = series,
-                                .count = count});
+    cli_chart_draw(page, &(cli_chart){title, of_state ? "error.state" : "error.peak",
+                                      of_state ? "optimizer state, MiB" : "peak memory, MiB", false,
+                                      series, count});
 }
 
 /* The curve of a row: at every epoch that all of its runs have tested, their mean and its standard
@@ -334,13 +325,7 @@ static cli_series make_curve(const cli_sweep_table *t, int row, const cli_run *r
             high[count++] = s.mean + bar;
         }
     }
-    return (cli_series){.name = t->row[row].name,
-                        .number = row + 1,
-                        .x = x,
-                        .y = y,
-                        .low = low,
-                        .high = high,
-                        .count = count};
+    return (cli_series){t->row[row].name, row + 1, x, y, count, low, high};
 }
 
 /* Folders of a row's finished runs, as far as they are there (large ones may be gone); to be freed.
@@ -400,18 +385,13 @@ static void add_boxes(const char *folder, const cli_sweep_table *t, cli_html *pa
             CLI_FREED char *label =
                 cli_format("%s%s%s", t->row[r].label, first ? " " : "", first ? first : "");
             cli_list_add(&labels, label, strlen(label));
-            row[count] = (cli_box_row){.name = t->row[r].name,
-                                       .label = labels.item[count],
-                                       .number = r + 1,
-                                       .quantiles = cli_quantiles_of_values(value, values)};
+            row[count] = (cli_box_row){t->row[r].name, labels.item[count], r + 1,
+                                       cli_quantiles_of_values(value, values)};
             count++;
         }
     }
-    cli_boxes_draw(page, &(cli_boxes){.title = "Error of projections at refreshes",
-                                      .metric = "projection.error",
-                                      .x_label = "|G \xE2\x88\x92 P(G)| / |G|",
-                                      .row = row,
-                                      .count = count});
+    cli_boxes_draw(page, &(cli_boxes){"Error of projections at refreshes", "projection.error",
+                                      "|G \xE2\x88\x92 P(G)| / |G|", row, count});
     cli_list_free(&labels);
 }
 
@@ -430,12 +410,7 @@ static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table
              shown[t->metric_norm]);
     snprintf(metric, sizeof metric, "test.%.63s.%s", t->grid[t->metric_test],
              cli_norm_names[t->metric_norm]);
-    cli_chart_draw(page, &(cli_chart){.title = title,
-                                      .metric = metric,
-                                      .x_label = "epoch",
-                                      .is_log = true,
-                                      .series = series,
-                                      .count = t->rows});
+    cli_chart_draw(page, &(cli_chart){title, metric, "epoch", true, series, t->rows});
     for (int r = 0; r < t->rows; r++) {
         free(room[r]);
     }
