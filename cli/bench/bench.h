@@ -26,7 +26,4 @@ int bench_optim(const cli_call *call, const bench_options *options);
 int bench_step(const cli_call *call, const bench_options *options);
 int bench_comm(const cli_call *call, const bench_options *options);
 
-/* A time in the current row of a table, in ms with so many decimals; "-" for NaN. */
-void bench_add_time(cli_table *table, int decimals, double seconds);
-
 #endif

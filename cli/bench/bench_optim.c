@@ -16,16 +16,10 @@
 
 enum { GRADIENTS = 2 };
 
-/* Times in seconds, NaN: not measured. */
+/* Times in seconds, NaN: not measured; and their keys in JSON. */
 typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
-
-static const struct {
-    const char *title; /* of the column */
-    const char *key;   /* in JSON */
-} part_names[PARTS] = {{"check", "check"},      {"project", "project"},
-                       {"adam", "adam"},        {"back+update", "back_update"},
-                       {"step", "step"},        {"cold refresh", "refresh_cold"},
-                       {"warm", "refresh_warm"}};
+static const char *const part_keys[PARTS] = {"check", "project",      "adam",        "back_update",
+                                             "step",  "refresh_cold", "refresh_warm"};
 
 static const struct {
     tg_mem_category category;
@@ -276,54 +270,6 @@ static bool is_as_planned(const measurement *m) {
     return memcmp(m->bytes, m->planned, sizeof m->bytes) == 0;
 }
 
-static void print_times(const bench_work *run) {
-    cli_table table = cli_table_of("ms|values>");
-    for (int p = 0; p < PARTS; p++) {
-        cli_table_column(&table, part_names[p].title, true);
-    }
-    for (int i = 0; i < run->count; i++) {
-        const measurement *m = &run->measured[i];
-        cli_table_cell(&table, "%s", m->method);
-        cli_table_cell(&table, "%lld", (long long)m->values);
-        for (int p = 0; p < PARTS; p++) {
-            bench_add_time(&table, 2, m->seconds[p]);
-        }
-    }
-    cli_table_print(&table, stdout);
-}
-
-static void print_memory(const bench_work *run) {
-    cli_table table =
-        cli_table_of("memory|moments>|factors>|indices>|state>|of dense>|workspace>|plan");
-    const double dense = (double)state_bytes(&run->measured[0]);
-    for (int i = 0; i < run->count; i++) {
-        const measurement *m = &run->measured[i];
-        cli_table_cell(&table, "%s", m->method);
-        for (int p = 0; p < STATE_PARTS; p++) {
-            cli_table_bytes(&table, m->bytes[p]);
-        }
-        cli_table_bytes(&table, state_bytes(m));
-        cli_table_cell(&table, "%.1f %%", 100.0 * (double)state_bytes(m) / dense);
-        cli_table_bytes(&table, m->bytes[STATE_PARTS]);
-        cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
-    }
-    cli_table_print(&table, stdout);
-}
-
-static void print_text(const bench_work *work) {
-    char shape[160];
-    printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
-           tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
-           (long long)work->entries,
-           CLI_BYTES((uint64_t)work->entries * tg_dtype_size(work->dtype)), CLI_BACKEND(work->ctx),
-           tg_context_threads(work->ctx), (long long)work->options->steps);
-    print_times(work);
-    putchar('\n');
-    print_memory(work);
-    printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
-           (long long)work->call->common->seed);
-}
-
 static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
     json_t *object = cli_json_object();
     for (int i = 0; i < MEMORY_PARTS; i++) {
@@ -335,7 +281,7 @@ static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
 static json_t *json_of_measurement(const measurement *m) {
     json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
-        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
+        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
     }
     return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
                         KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
@@ -343,11 +289,34 @@ static json_t *json_of_measurement(const measurement *m) {
                         KV("as_planned", json_boolean(is_as_planned(m))));
 }
 
-static void print_json(const bench_work *work) {
-    json_t *runs = cli_json_array(), *methods = cli_json_array();
+/* Takes the list of measurements. */
+static void print_text(const bench_work *work, json_t *methods) {
+    char shape[160];
+    const double dense = (double)state_bytes(&work->measured[0]);
+    printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
+           tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
+           (long long)work->entries,
+           CLI_BYTES((uint64_t)work->entries * tg_dtype_size(work->dtype)), CLI_BACKEND(work->ctx),
+           tg_context_threads(work->ctx), (long long)work->options->steps);
+    cli_print_rows(methods, "ms:name|values>:values|check>:ms.check f2|project>:ms.project f2|"
+                            "adam>:ms.adam f2|back+update>:ms.back_update f2|step>:ms.step f2|"
+                            "cold refresh>:ms.refresh_cold f2|warm>:ms.refresh_warm f2");
+    putchar('\n');
     for (int m = 0; m < work->count; m++) {
-        cli_json_append(methods, json_of_measurement(&work->measured[m]));
+        cli_json_set(json_array_get(methods, (size_t)m), "of_dense",
+                     cli_json_real((double)state_bytes(&work->measured[m]) / dense));
     }
+    cli_print_rows(methods, "memory:name|moments>:bytes.moments B|factors>:bytes.factors B|"
+                            "indices>:bytes.indices B|state>:state_bytes B|of dense>:of_dense %1|"
+                            "workspace>:bytes.workspace B|plan:as_planned ?as counted/DIFFERS");
+    printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
+           (long long)work->call->common->seed);
+    json_decref(methods);
+}
+
+/* Takes the list of measurements. */
+static void print_json(const bench_work *work, json_t *methods) {
+    json_t *runs = cli_json_array();
     cli_json_append(runs, cli_json_new(KV("shape", cli_json_shape(&work->shape)),
                                        KV("entries", work->entries), KV("optimizers", methods)));
     json_t *object = cli_json_new(KV("kind", "optim"), KV("dtype", tg_dtype_name(work->dtype)));
@@ -370,11 +339,11 @@ int bench_optim(const cli_call *call, const bench_options *options) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
     }
     measure_all(&work);
-    if (call->common->json) {
-        print_json(&work);
-    } else {
-        print_text(&work);
+    json_t *methods = cli_json_array();
+    for (int m = 0; m < work.count; m++) {
+        cli_json_append(methods, json_of_measurement(&work.measured[m]));
     }
+    (call->common->json ? print_json : print_text)(&work, methods);
     for (int p = 0; p < PARTS; p++) {
         free(work.samples[p]);
     }

@@ -13,16 +13,10 @@
 #include "common/statistics.h"
 #include "common/workbench.h"
 
+/* Times, and their keys in JSON. */
 typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;
-
-static const struct {
-    const char *title; /* of the column */
-    const char *key;   /* in JSON */
-} part_names[PARTS] = {{"forward+backward", "forward_backward"},
-                       {"optimizer", "optimizer"},
-                       {"step", "step"},
-                       {"cold refresh", "refresh_cold"},
-                       {"warm", "refresh_warm"}};
+static const char *const part_keys[PARTS] = {"forward_backward", "optimizer", "step",
+                                             "refresh_cold", "refresh_warm"};
 
 typedef struct measurement {
     cli_problem problem;
@@ -223,62 +217,31 @@ static bool is_as_planned(const measurement *m) {
     return true;
 }
 
-static void print_times(const measurement *all, int count) {
-    cli_table table = cli_table_of("ms");
-    for (int p = 0; p < PARTS; p++) {
-        cli_table_column(&table, part_names[p].title, true);
-    }
-    for (int i = 0; i < count; i++) {
-        cli_table_cell(&table, "%s", all[i].problem.method);
-        for (int p = 0; p < PARTS; p++) {
-            bench_add_time(&table, 1, all[i].seconds[p]);
-        }
-    }
-    cli_table_print(&table, stdout);
-}
-
-/* Peak bytes of a category where the backend computes. */
-static size_t shown_bytes(const measurement *m, int category) {
-    return m->on_device ? m->device.peak[category] : m->bytes[category];
-}
-
-static void print_memory(const measurement *all, int count) {
+/* Columns of the categories that any measurement has bytes of where the backend computes. */
+static void print_memory(const measurement *all, int count, const json_t *rows) {
     const bool on_device = all[0].on_device;
-    cli_table table = cli_table_of(on_device ? "device" : "memory");
-    int shown[TG_MEM_CATEGORIES], n = 0;
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        size_t most = 0;
+    const char *place = on_device ? "device" : "memory";
+    char *columns = cli_format("%s:name", place);
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        bool is_used = false;
         for (int i = 0; i < count; i++) {
-            const size_t bytes = shown_bytes(&all[i], c);
-            most = bytes > most ? bytes : most;
+            is_used |= (on_device ? all[i].device.peak[c] : all[i].bytes[c]) > 0;
         }
-        if (most > 0 && c != TG_MEM_OTHER) {
-            cli_table_column(&table, tg_mem_category_name((tg_mem_category)c), true);
-            shown[n++] = c;
+        if (is_used) {
+            CLI_FREED char *before = columns;
+            const char *name = tg_mem_category_name((tg_mem_category)c);
+            columns = cli_format("%s|%s>:%s.%s B", before, name, place, name);
         }
     }
-    cli_table_column(&table, "peak", true);
-    if (on_device) {
-        cli_table_column(&table, "driver", true);
-    }
-    cli_table_column(&table, "plan", false);
-    for (int i = 0; i < count; i++) {
-        cli_table_cell(&table, "%s", all[i].problem.method);
-        for (int c = 0; c < n; c++) {
-            cli_table_bytes(&table, shown_bytes(&all[i], shown[c]));
-        }
-        const size_t peak = on_device ? all[i].device.peak_total : all[i].peak;
-        cli_table_bytes(&table, peak);
-        if (on_device) {
-            cli_table_bytes(&table, all[i].driver);
-        }
-        cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
-    }
-    cli_table_print(&table, stdout);
+    CLI_FREED char *before = columns;
+    CLI_FREED char *whole = cli_format("%s|peak>:%s.peak B%s|plan:as_planned ?as counted/DIFFERS",
+                                       before, place, on_device ? "|driver>:device_driver B" : "");
+    cli_print_rows(rows, whole);
 }
 
+/* Takes the rows. */
 static void print_text(const bench_options *options, const measurement *all, int count,
-                       const tg_context *ctx) {
+                       const tg_context *ctx, json_t *rows) {
     const cli_problem *problem = &all[0].problem;
     char grid_text[64];
     const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
@@ -288,13 +251,16 @@ static void print_text(const bench_options *options, const measurement *all, int
             tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, CLI_BACKEND(ctx),
             tg_context_threads(ctx), (long long)options->steps);
     putchar('\n');
-    print_times(all, count);
+    cli_print_rows(rows, "ms:name|forward+backward>:ms.forward_backward f1|"
+                         "optimizer>:ms.optimizer f1|step>:ms.step f1|"
+                         "cold refresh>:ms.refresh_cold f1|warm>:ms.refresh_warm f1");
     putchar('\n');
-    print_memory(all, count);
+    print_memory(all, count, rows);
     for (int i = 0; i < count && options->paths; i++) {
         printf("\n%s:\n", all[i].problem.method);
         cli_paths_print(&all[i].paths);
     }
+    json_decref(rows);
 }
 
 static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
@@ -310,7 +276,7 @@ static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak)
 static json_t *json_of_measurement(const measurement *m, bool paths) {
     json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
-        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
+        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
     }
     json_t *object =
         cli_json_new(KV("name", m->problem.method), KV("ms", times), KV("loss", m->loss),
@@ -327,19 +293,15 @@ static json_t *json_of_measurement(const measurement *m, bool paths) {
     return object;
 }
 
-static void print_json(const bench_options *options, const measurement *all, int count,
-                       const tg_context *ctx) {
-    json_t *list = cli_json_array();
-    const cli_problem *problem = &all[0].problem;
-    for (int i = 0; i < count; i++) {
-        cli_json_append(list, json_of_measurement(&all[i], options->paths));
-    }
+/* Takes the rows. */
+static void print_json(const bench_options *options, const cli_problem *problem, int64_t parameters,
+                       const tg_context *ctx, json_t *rows) {
     const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     json_t *object = cli_json_new(KV("kind", "step"), KV("preset", problem->name));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("threads", tg_context_threads(ctx)), KV("batch", problem->batch),
-                 KV("grid", cli_json_shape(&grid)), KV("parameters", all[0].planned.parameters),
-                 KV("steps", options->steps), KV("optimizers", list));
+                 KV("grid", cli_json_shape(&grid)), KV("parameters", parameters),
+                 KV("steps", options->steps), KV("optimizers", rows));
     cli_json_print(object);
 }
 
@@ -354,7 +316,15 @@ int bench_step(const cli_call *call, const bench_options *options) {
     }
     CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL; /* for the names of backend and threads */
     cli_require(cli_open_context(call->common, true, &ctx));
-    (call->common->json ? print_json : print_text)(options, all, count, ctx);
+    json_t *rows = cli_json_array();
+    for (int i = 0; i < count; i++) {
+        cli_json_append(rows, json_of_measurement(&all[i], options->paths));
+    }
+    if (call->common->json) {
+        print_json(options, &all[0].problem, all[0].planned.parameters, ctx, rows);
+    } else {
+        print_text(options, all, count, ctx, rows);
+    }
     for (int i = 0; i < count; i++) {
         cli_paths_free(&all[i].paths);
     }

@@ -29,7 +29,7 @@ static const cli_option options[] = {
 typedef struct method {
     const char *name;
     tg_projector_config config;
-    char label[2][48]; /* for people, in one or two lines */
+    char label[96]; /* for people */
 } method;
 
 enum { METHODS = 16, BY_DEFAULT = 3 };
@@ -46,11 +46,13 @@ static void list_method(const char *name, const tg_projector_config *config) {
     static const char *const joins[] = {[TG_SCHEME_COMPOSITE] = "then", [TG_SCHEME_SUM] = "and"};
     method *m = &methods[method_count++];
     *m = (method){.name = name, .config = *config};
-    snprintf(m->label[0], sizeof m->label[0], "%s %.0f %%",
-             tg_branch_type_title(config->first.type), 100.0 * share_of(&config->first));
+    const int used =
+        snprintf(m->label, sizeof m->label, "%s %.0f %%", tg_branch_type_title(config->first.type),
+                 100.0 * share_of(&config->first));
     if (config->scheme != TG_SCHEME_SINGLE) {
-        snprintf(m->label[1], sizeof m->label[1], "%s %s %.0f %%", joins[config->scheme],
-                 tg_branch_type_title(config->second.type), 100.0 * share_of(&config->second));
+        snprintf(m->label + used, sizeof m->label - (size_t)used, " %s %s %.0f %%",
+                 joins[config->scheme], tg_branch_type_title(config->second.type),
+                 100.0 * share_of(&config->second));
     }
 }
 
@@ -262,23 +264,24 @@ static double relative_error(const analysis *a, const loss *l) {
 
 /* ---- printing ---- */
 
-static void add_row(cli_table *table, const char *name, int64_t kept, double share,
-                    const cli_quantiles *s, double relative) {
-    cli_table_cell(table, "%s", name);
-    cli_table_cell(table, "%lld", (long long)kept);
-    cli_table_cell(table, "%.1f %%", 100.0 * share);
+static json_t *json_of_quantiles(const cli_quantiles *s) {
+    json_t *object = cli_json_object();
     for (int q = 0; q < CLI_QUANTILES; q++) {
-        if (q != CLI_P01) {
-            cli_table_cell(table, "%.3g", s->at[q]);
-        }
+        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
     }
-    cli_table_cell(table, "%.4f", relative);
+    return object;
 }
 
-static void print_text(const analysis *a) {
+static json_t *json_of_loss(const analysis *a, const loss *l) {
+    return cli_json_new(
+        KV("name", l->method->name), KV("label", l->method->label), KV("kept", l->kept),
+        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
+        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
+}
+
+/* Takes the list of losses. */
+static void print_text(const analysis *a, json_t *losses) {
     char shape[128];
-    cli_table table =
-        cli_table_of("method|kept>|share>|min>|25 %>|median>|75 %>|99 %>|99.9 %>|max>|rel. error>");
     if (a->origin.text[0]) {
         cli_say("checkpoint: %s", a->origin.text);
     }
@@ -291,55 +294,33 @@ static void print_text(const analysis *a) {
         printf(" %.4g", a->stable_rank[d]);
     }
     printf("; multilinear %.4g\n\n|G - G~| by entry\n", a->multilinear);
-    for (int i = 0; i < a->count; i++) {
-        const loss *l = &a->losses[i];
-        add_row(&table, l->method->name, l->kept, (double)l->kept / (double)a->entries, &l->rest,
-                relative_error(a, l));
-    }
-    add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
-    cli_table_print(&table, stdout);
+    cli_json_append(losses,
+                    cli_json_new(KV("name", "nothing kept"), KV("kept", 0), KV("share", 0.0),
+                                 KV("residual", json_of_quantiles(&a->whole)),
+                                 KV("relative_error", a->whole.norm > 0.0 ? 1.0 : 0.0)));
+    cli_print_rows(losses, "method:name|kept>:kept|share>:share %1|min>:residual.min g3|"
+                           "25 %>:residual.q1 g3|median>:residual.median g3|75 %>:residual.q3 g3|"
+                           "99 %>:residual.p99 g3|99.9 %>:residual.p999 g3|max>:residual.max g3|"
+                           "rel. error>:relative_error f4");
+    json_decref(losses);
 }
 
-static json_t *json_of_quantiles(const cli_quantiles *s) {
-    json_t *object = cli_json_object();
-    for (int q = 0; q < CLI_QUANTILES; q++) {
-        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
-    }
-    return object;
-}
-
-static json_t *json_of_loss(const analysis *a, const loss *l) {
-    const method *m = l->method;
-    char label[96];
-    snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
-    return cli_json_new(
-        KV("name", m->name), KV("label", label), KV("kept", l->kept),
-        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
-        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
-}
-
-static void print_json(const tg_context *ctx, const analysis *a) {
-    json_t *object = cli_json_object(), *ranks = cli_json_array(), *losses = cli_json_array();
-    for (int d = 0; d < a->gradient.shape.ndim; d++) {
-        cli_json_append(ranks, cli_json_real(a->stable_rank[d]));
-    }
-    for (int i = 0; i < a->count; i++) {
-        cli_json_append(losses, json_of_loss(a, &a->losses[i]));
-    }
-    cli_json_set(object, "file", cli_json_text(a->file));
+/* Takes the list of losses. */
+static void print_json(const tg_context *ctx, const analysis *a, json_t *losses) {
+    json_t *object = cli_json_new(KV("file", a->file));
     if (a->checkpoint[0]) {
-        cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
+        cli_json_put(object, KV("checkpoint", a->checkpoint));
     }
     cli_json_put(object, KV("tensor", a->name), KV("dtype", tg_dtype_name(a->gradient.dtype)),
                  KV("shape", cli_json_shape(&a->gradient.shape)), KV("entries", a->entries));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("norm", a->whole.norm), KV("gradient", json_of_quantiles(&a->whole)),
-                 KV("stable_rank", ranks), KV("multilinear_stable_rank", a->multilinear),
-                 KV("methods", losses));
+                 KV("stable_rank", cli_json_reals(a->stable_rank, a->gradient.shape.ndim)),
+                 KV("multilinear_stable_rank", a->multilinear), KV("methods", losses));
     cli_json_print(object);
 }
 
-/* Those of a batch of a run's training data. */
+/* Gradients of a batch of a run's training data. */
 static void open_run(tg_context *ctx, const char *folder, analysis *a, cli_source *out) {
     CLI_OWNED(tg_model_destroy) tg_model *model = NULL;
     *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
@@ -364,10 +345,14 @@ static int run(const cli_call *call) {
     }
     load(&source, &a);
     compare(ctx, &a);
+    json_t *losses = cli_json_array();
+    for (int i = 0; i < a.count; i++) {
+        cli_json_append(losses, json_of_loss(&a, &a.losses[i]));
+    }
     if (call->common->json) {
-        print_json(ctx, &a);
+        print_json(ctx, &a, losses);
     } else {
-        print_text(&a);
+        print_text(&a, losses);
     }
     tg_tensor_destroy(&a.gradient);
     return CLI_OK;

@@ -1,5 +1,4 @@
 /* tgrad bench KIND: measures a part of the library on this machine. */
-#include <math.h>
 #include <string.h>
 
 #include "bench.h"
@@ -40,14 +39,6 @@ static const struct {
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
-
-void bench_add_time(cli_table *table, int decimals, double seconds) {
-    if (isnan(seconds)) {
-        cli_table_cell(table, "-");
-    } else {
-        cli_table_cell(table, "%.*f", decimals, 1e3 * seconds);
-    }
-}
 
 static int run(const cli_call *call) {
     const char *kind = call->args.item[0];

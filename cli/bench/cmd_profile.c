@@ -57,11 +57,18 @@ static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
     return object;
 }
 
-static void print_json(const cli_profile *p) {
+/* The bytes of each part, below a first column, and a last one. */
+static void print_parts(const json_t *rows, const char *first, const char *last) {
+    CLI_FREED char *columns =
+        cli_format("%s|parameters>:parameters B|states>:optimizer_states B|inputs>:inputs B|"
+                   "activations>:activations B|gradients>:gradients B|workspace>:workspace B|"
+                   "all>:total B|%s",
+                   first, last);
+    cli_print_rows(rows, columns);
+}
+
+static json_t *json_of_phases(const cli_profile *p) {
     json_t *phases = cli_json_array();
-    json_t *object = cli_json_new(
-        KV("name", p->name), KV("optimizer", p->method), KV("parameters", p->run->parameters),
-        KV("held", json_of_parts(p->held, p->held_total)), KV("refresh", p->refresh_total));
     for (int i = 0; i < p->count; i++) {
         json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
         cli_json_put(phase, KV("name", p->phase[i].phase.name),
@@ -72,7 +79,14 @@ static void print_json(const cli_profile *p) {
                      KV("peak", json_boolean(i == p->peak)));
         cli_json_append(phases, phase);
     }
-    cli_json_set(object, "phases", phases);
+    return phases;
+}
+
+static void print_json(const cli_profile *p) {
+    json_t *object = cli_json_new(KV("name", p->name), KV("optimizer", p->method),
+                                  KV("parameters", p->run->parameters),
+                                  KV("held", json_of_parts(p->held, p->held_total)),
+                                  KV("refresh", p->refresh_total), KV("phases", json_of_phases(p)));
     if (p->steps > 0) {
         json_t *measured = cli_json_new(KV("steps", p->steps), KV("step_ms", p->step_ms),
                                         KV("ledger", json_of_parts(p->counted, p->counted_peak)),
@@ -82,39 +96,16 @@ static void print_json(const cli_profile *p) {
     cli_json_print(object);
 }
 
-static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
-                    const char *mark) {
-    cli_table_cell(table, "%s", name);
-    for (int p = 0; p < CLI_PARTS; p++) {
-        cli_table_bytes(table, parts[p]);
-    }
-    cli_table_bytes(table, total);
-    cli_table_cell(table, "%s", mark);
-}
-
-static cli_table begin_table(const char *first, const char *last) {
-    CLI_FREED char *titles = cli_format("%s|parameters>|states>|inputs>|activations>|gradients>|"
-                                        "workspace>|all>|%s",
-                                        first, last);
-    cli_table table = cli_table_of(titles);
-    if (!*last) {
-        cli_table_column(&table, "", false);
-    }
-    return table;
-}
-
 static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
-    cli_table table = begin_table("phase", "");
+    json_t *rows = json_of_phases(p), *held = json_of_parts(p->held, p->held_total);
+    cli_json_put(held, KV("name", "held all the time"));
+    cli_json_append(rows, held);
     cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
             (long long)p->run->parameters, p->method);
     putchar('\n');
-    for (int i = 0; i < p->count; i++) {
-        add_row(&table, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total,
-                i == p->peak ? "<- most" : "");
-    }
-    add_row(&table, "held all the time", p->held, p->held_total, "");
-    cli_table_print(&table, stdout);
+    print_parts(rows, "phase:name", ":peak ?<- most/");
+    json_decref(rows);
     printf("\nat most %s of the %s that are held are alive (%s); a step that refreshes holds up to "
            "%s\n",
            CLI_BYTES(peak->total), CLI_BYTES(peak->is_refresh ? p->refresh_total : p->held_total),
@@ -193,29 +184,26 @@ static void plan_point(tg_context *ctx, const tg_settings *settings, const char 
 }
 
 static void print_sweep(const cli_sweep *s, bool json) {
-    if (json) {
-        json_t *list = cli_json_array();
-        for (int i = 0; i < s->values * s->methods; i++) {
-            json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
-            cli_json_put(point, KV("value", s->point[i].value), KV("optimizer", s->point[i].method),
-                         KV("parameter_count", s->point[i].parameters));
-            if (s->is_relative) {
-                const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
-                cli_json_set(point, "states_saved_percent", json_real(saved));
-            }
-            cli_json_append(list, point);
+    json_t *list = cli_json_array();
+    for (int i = 0; i < s->values * s->methods; i++) {
+        json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
+        cli_json_put(point, KV("value", s->point[i].value), KV("optimizer", s->point[i].method),
+                     KV("parameter_count", s->point[i].parameters));
+        if (s->is_relative) {
+            const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
+            cli_json_set(point, "states_saved_percent", json_real(saved));
         }
+        cli_json_append(list, point);
+    }
+    if (json) {
         cli_json_print(
             cli_json_new(KV(s->figure ? "figure" : "sweep", s->figure ? s->figure : s->key),
                          KV("points", list)));
         return;
     }
-    cli_table table = begin_table(s->key, "optimizer");
-    for (int i = 0; i < s->values * s->methods; i++) {
-        add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
-                s->point[i].method);
-    }
-    cli_table_print(&table, stdout);
+    CLI_FREED char *first = cli_format("%s:value", s->key);
+    print_parts(list, first, "optimizer:optimizer");
+    json_decref(list);
 }
 
 /* Writes the page or chart, if one is wanted, and prints the numbers. */

@@ -510,3 +510,63 @@ void cli_json_print(json_t *object) {
     putchar('\n');
     json_decref(object);
 }
+
+/* ---- rows as a table ---- */
+
+static void add_number(cli_table *table, double number, const char *format) {
+    const int digits = (int)strtol(format + 1, NULL, 10);
+    if (!isfinite(number)) {
+        cli_table_cell(table, "-");
+    } else if (*format == 'f') {
+        cli_table_cell(table, "%.*f", digits, number);
+    } else if (*format == 'g') {
+        cli_table_cell(table, "%.*g", digits, number);
+    } else if (*format == '%') {
+        cli_table_cell(table, "%.*f %%", digits, 100.0 * number);
+    } else if (*format == 'B') {
+        cli_table_bytes(table, (uint64_t)number);
+    } else if (*format == 't') {
+        cli_table_cell(table, "%s", CLI_DURATION(number));
+    }
+}
+
+/* The cell of a row in the column "member format". */
+static void add_cell(cli_table *table, const json_t *row, const char *column) {
+    char path[128], *rest = NULL;
+    const char *space = strchr(column, ' '), *format = space ? space + 1 : "";
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(column, " "), column);
+    for (char *key = strtok_r(path, ".", &rest); key; key = strtok_r(NULL, ".", &rest)) {
+        row = json_object_get(row, key);
+    }
+    if (*format == '?') {
+        const char *no = strchr(format, '/') + 1;
+        cli_table_cell(table, "%.*s", json_is_true(row) ? (int)(no - format) - 2 : 64,
+                       json_is_true(row) ? format + 1 : no);
+    } else if (*format) {
+        add_number(table, cli_json_number(row), format);
+    } else if (json_is_integer(row)) {
+        cli_table_cell(table, "%lld", (long long)json_integer_value(row));
+    } else {
+        cli_table_cell(table, "%s", json_is_string(row) ? json_string_value(row) : "-");
+    }
+}
+
+void cli_print_rows(const json_t *rows, const char *columns) {
+    cli_table table = {0};
+    CLI_FREED char *copy = cli_need(strdup(columns));
+    char *column[CLI_TABLE_COLUMNS], *rest = NULL;
+    int count = 0;
+    for (char *title = strtok_r(copy, "|", &rest); title; title = strtok_r(NULL, "|", &rest)) {
+        char *colon = strchr(title, ':');
+        const bool is_right = colon > title && colon[-1] == '>';
+        colon[is_right ? -1 : 0] = '\0';
+        cli_table_column(&table, title, is_right);
+        column[count++] = colon + 1;
+    }
+    for (size_t r = 0; r < json_array_size(rows); r++) {
+        for (int c = 0; c < count; c++) {
+            add_cell(&table, json_array_get(rows, r), column[c]);
+        }
+    }
+    cli_table_print(&table, stdout);
+}

@@ -236,14 +236,9 @@ void cli_paths_collect(cli_paths *out) {
 }
 
 void cli_paths_print(const cli_paths *paths) {
-    cli_table table = cli_table_of("op|sizes|path|kernels");
-    for (int i = 0; i < paths->count; i++) {
-        cli_table_cell(&table, "%s", paths->path[i].op);
-        cli_table_cell(&table, "%s", paths->path[i].sizes);
-        cli_table_cell(&table, "%s", paths->path[i].name);
-        cli_table_cell(&table, "%s", paths->path[i].kernels);
-    }
-    cli_table_print(&table, stdout);
+    json_t *rows = cli_paths_json(paths);
+    cli_print_rows(rows, "op:op|sizes:sizes|path:path|kernels:kernels");
+    json_decref(rows);
 }
 
 json_t *cli_paths_json(const cli_paths *paths) {

@@ -116,27 +116,20 @@ static double worst_error(const verify_run *run) {
     return worst;
 }
 
-static void print_text(const verify_run *run, bool is_good) {
-    cli_table table = cli_table_of("check|error>|limit>|");
-    for (int i = 0; i < run->count; i++) {
-        const verify_check *check = &run->checks[i];
-        cli_table_cell(&table, "%s", check->name);
-        cli_table_cell(&table, "%.3g", check->error);
-        cli_table_cell(&table, "%.3g", check->limit);
-        cli_table_cell(&table, "%s", passes(check) ? "ok" : "FAILED");
-    }
-    cli_table_print(&table, stdout);
-    cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
-            CLI_BACKEND(run->ctx), worst_error(run));
-}
-
-static void print_json(const verify_run *run, const char *kind, bool is_good) {
+static void print(const verify_run *run, const char *kind, bool is_good, bool json) {
     json_t *checks = cli_json_array();
     for (int i = 0; i < run->count; i++) {
         const verify_check *check = &run->checks[i];
         cli_json_append(checks, cli_json_new(KV("name", check->name), KV("error", check->error),
                                              KV("limit", check->limit),
                                              KV("ok", json_boolean(passes(check)))));
+    }
+    if (!json) {
+        cli_print_rows(checks, "check:name|error>:error g3|limit>:limit g3|:ok ?ok/FAILED");
+        cli_say("%s: %s on %s, largest relative error %.3g", run->path,
+                is_good ? "verified" : "FAILED", CLI_BACKEND(run->ctx), worst_error(run));
+        json_decref(checks);
+        return;
     }
     json_t *object = cli_json_new(KV("file", run->path), KV("kind", kind));
     cli_json_set_backend(object, run->ctx);
@@ -175,11 +168,7 @@ static int run(const cli_call *call) {
     if (output_path) {
         cli_check(tg_safetensors_write(work.ctx, output_path, work.computed));
     }
-    if (call->common->json) {
-        print_json(&work, kind, is_good);
-    } else {
-        print_text(&work, is_good);
-    }
+    print(&work, kind, is_good, call->common->json);
     return is_good ? CLI_OK : CLI_FAILED;
 }
 

@@ -120,24 +120,18 @@ void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, boo
     const double seconds = total_time(e, job);
     CLI_FREED char *words =
         cli_shell_words((const char *const *)e->generate.item, e->generate.count);
+    json_t *runs = json_of_trials(e);
     if (json) {
         cli_json_print(
             cli_json_new(KV("title", e->title),
                          KV("generate", e->generate.count > 0 ? cli_json_text(words) : json_null()),
                          KV("jobs", job->jobs), KV("threads", job->threads), KV("seconds", seconds),
-                         KV("runs", json_of_trials(e))));
+                         KV("runs", runs)));
         return;
     }
-    cli_table table = cli_table_of("run|memory>|optimizer state>|time, roughly>");
-    for (int i = 0; i < e->trials; i++) {
-        const cli_cell *cell = &e->cell[e->trial[i].cell];
-        const double time = predict_trial(e, &e->trial[i]);
-        cli_table_cell(&table, "%s", e->trial[i].name);
-        cli_table_bytes(&table, cell->peak[cell->place]);
-        cli_table_bytes(&table, cell->state);
-        cli_table_cell(&table, "%s", isfinite(time) ? CLI_DURATION(time) : "?");
-    }
-    cli_table_print(&table, stdout);
+    cli_print_rows(runs, "run:name|memory>:memory B|optimizer state>:state B|"
+                         "time, roughly>:seconds t");
+    json_decref(runs);
     if (e->generate.count > 0) {
         cli_say("data: tgrad generate %s", words);
     }
