@@ -25,23 +25,6 @@ typedef struct row {
     tg_tensor_stats stats;
 } row;
 
-static void add_cells(cli_table *table, const row *r) {
-    char shape[128];
-    cli_table_cell(table, "%s", r->name);
-    cli_table_cell(table, "%s", tg_dtype_name(r->dtype));
-    cli_table_cell(table, "%s", tg_shape_text(&r->shape, shape, sizeof shape));
-    const double values[] = {r->stats.min, r->stats.max, r->stats.mean};
-    for (int i = 0; i < 3; i++) {
-        char number[32] = "-"; /* no element is finite */
-        if (isfinite(values[i])) {
-            snprintf(number, sizeof number, "%.6g", values[i]);
-        }
-        cli_table_cell(table, "%s", number);
-    }
-    cli_table_cell(table, "%lld", (long long)r->stats.nan_count);
-    cli_table_cell(table, "%lld", (long long)r->stats.inf_count);
-}
-
 static json_t *json_of(const row *r) {
     const int64_t numel = tg_shape_numel(&r->shape);
     return cli_json_new(KV("name", r->name), KV("dtype", tg_dtype_name(r->dtype)),
@@ -171,13 +154,14 @@ static json_t *json_of_layout(const view *v) {
 
 /* ---- all of it ---- */
 
-static void print_text(const cli_source *source, cli_table *table) {
+static void print_text(const cli_source *source, json_t *tensors) {
     const int64_t count = cli_source_count(source);
     cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
             (long long)count, count == 1 ? "" : "s", CLI_BYTES(cli_file_bytes(source->path)));
-    if (table->cells > (size_t)table->columns) {
+    if (json_array_size(tensors) > 0) {
         putchar('\n');
-        cli_table_print(table, stdout);
+        cli_print_rows(tensors, "name:name|dtype:dtype|shape:shape_text|min>:min g6|max>:max g6|"
+                                "mean>:mean g6|NaN>:nan|Inf>:inf");
     }
     const int64_t pairs = tg_archive_meta_count(source->archive);
     if (pairs > 0 && !only) {
@@ -221,29 +205,31 @@ static bool is_unfit(const view *v) {
 /* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
 static int inspect(view *v, int64_t first, int64_t count, bool json) {
     const cli_source *source = v->source;
-    cli_table table = cli_table_of("name|dtype|shape|min>|max>|mean>|NaN>|Inf>");
     json_t *tensors = cli_json_array();
     for (int64_t i = first; i < first + count; i++) {
         row r = {.name = cli_source_name(source, i)};
+        char shape[128];
         cli_check(cli_source_describe(source, i, &r.dtype, &r.shape));
         cli_check(cli_source_stats(source, i, &r.stats));
         if (!only && v->status == TG_OK &&
             cli_proposal_uses(&v->proposal, source->format, r.name)) {
             v->nonfinite += r.stats.nan_count + r.stats.inf_count;
         }
-        cli_json_append(tensors, json_of(&r));
-        add_cells(&table, &r);
+        json_t *tensor = json_of(&r);
+        if (!json) {
+            cli_json_put(tensor, KV("shape_text", tg_shape_text(&r.shape, shape, sizeof shape)));
+        }
+        cli_json_append(tensors, tensor);
     }
     if (json) {
-        print_json(v, json_incref(tensors));
+        print_json(v, tensors);
     } else {
-        print_text(source, &table);
+        print_text(source, tensors);
+        json_decref(tensors);
         if (!only) {
             print_layout(v);
         }
     }
-    json_decref(tensors);
-    cli_table_free(&table);
     return !only && is_unfit(v) ? cli_fail("%s: it cannot be trained on as it is", source->path)
                                 : CLI_OK;
 }

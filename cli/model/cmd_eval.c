@@ -324,52 +324,37 @@ static int64_t worst_of(const tg_test_errors *e) {
     return worst;
 }
 
-/* Points have no differences and so no H1 error. */
-static void add_h1(cli_table *table, double l2, double h1) {
-    if (isnan(h1) && !isnan(l2)) {
-        cli_table_cell(table, "-");
-    } else {
-        cli_table_cell(table, "%.6f", h1);
-    }
-}
-
-static void print_table(const set *sets, int count) {
-    cli_table table =
-        cli_table_of("file|resolution>|samples>|l2>|h1>|median l2>|3/4 below>|worst l2>|sample>");
+/* Takes the entries of the JSON. */
+static void print_table(const set *sets, int count, json_t *entries) {
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &sets[i].errors;
         const int64_t worst = worst_of(e);
-        cli_table_cell(&table, "%s", sets[i].file);
-        cli_table_cell(&table, "%s", e->grid);
-        cli_table_cell(&table, "%lld", (long long)e->samples);
-        cli_table_cell(&table, "%.6f", e->l2);
-        add_h1(&table, e->l2, e->h1);
-        cli_table_cell(&table, "%.6f", e->l2_quantiles[2]);
-        cli_table_cell(&table, "%.6f", e->l2_quantiles[3]);
-        cli_table_cell(&table, "%.6f", e->l2_samples[worst]);
-        cli_table_cell(&table, "%lld", (long long)worst + 1);
+        cli_json_put(json_array_get(entries, (size_t)i), KV("median", e->l2_quantiles[2]),
+                     KV("upper", e->l2_quantiles[3]), KV("worst", e->l2_samples[worst]),
+                     KV("worst_sample", worst + 1));
     }
-    cli_table_print(&table, stdout);
+    cli_print_rows(entries, "file:file|resolution>:resolution|samples>:samples|l2>:l2 f6|h1>:h1 f6|"
+                            "median l2>:median f6|3/4 below>:upper f6|worst l2>:worst f6|"
+                            "sample>:worst_sample");
+    json_decref(entries);
 }
 
 /* Errors of each channel; nothing for a single channel. */
 static void print_channels(const set *sets, int count) {
-    cli_table table = cli_table_of("file|resolution>|channel>|l2>|h1>");
-    for (int i = 0; i < count && sets[0].errors.channels > 1; i++) {
+    json_t *rows = cli_json_array();
+    for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &sets[i].errors;
         for (int64_t c = 0; c < e->channels; c++) {
-            cli_table_cell(&table, "%s", sets[i].file);
-            cli_table_cell(&table, "%s", e->grid);
-            cli_table_cell(&table, "%lld", (long long)c + 1);
-            cli_table_cell(&table, "%.6f", e->l2_channels[c]);
-            add_h1(&table, e->l2_channels[c], e->h1_channels[c]);
+            cli_json_append(rows, cli_json_new(KV("file", sets[i].file), KV("grid", e->grid),
+                                               KV("channel", c + 1), KV("l2", e->l2_channels[c]),
+                                               KV("h1", e->h1_channels[c])));
         }
     }
-    if (table.cells > (size_t)table.columns) {
+    if (sets[0].errors.channels > 1) {
         printf("\neach channel by itself:\n");
-        cli_table_print(&table, stdout);
+        cli_print_rows(rows, "file:file|resolution>:grid|channel>:channel|l2>:l2 f6|h1>:h1 f6");
     }
-    cli_table_free(&table);
+    json_decref(rows);
 }
 
 /* A number of points, or the name of a grid that is not square. */
@@ -395,21 +380,20 @@ static json_t *json_of_set(const set *s) {
 /* Every file on every grid, `each` of them per file. */
 static void evaluate_all(set *sets, int count, int each, bool json) {
     const cli_model *model = sets[0].model;
+    const bool is_rollout = opt.rollout >= 0;
     json_t *list = cli_json_array();
     for (int i = 0; i < count; i++) {
         choose_part(&sets[i]);
-        if (opt.rollout < 0) {
-            evaluate(&sets[i]);
-        } else {
+        if (is_rollout) {
             roll_out(&sets[i], opt.keep ? opt.folder : NULL);
+        } else {
+            evaluate(&sets[i]);
         }
-        if (json) {
-            cli_json_append(list,
-                            opt.rollout < 0 ? json_of_set(&sets[i]) : json_of_rollout(&sets[i]));
-        } else if (opt.rollout >= 0) {
-            if (i == 0) {
-                cli_model_say_checkpoint(model);
-            }
+        cli_json_append(list, is_rollout ? json_of_rollout(&sets[i]) : json_of_set(&sets[i]));
+        if (!json && i == 0 && is_rollout) {
+            cli_model_say_checkpoint(model);
+        }
+        if (!json && is_rollout) {
             print_part(&sets[i]);
             print_rollout(sets[i].file, &sets[i].rollout);
         }
@@ -418,14 +402,16 @@ static void evaluate_all(set *sets, int count, int each, bool json) {
     if (json) {
         json_t *object = cli_json_object();
         cli_model_set_json(object, model);
-        cli_json_set(object, opt.rollout < 0 ? "results" : "rollouts", json_incref(list));
+        cli_json_set(object, is_rollout ? "rollouts" : "results", list);
         cli_json_print(object);
-    } else if (opt.rollout < 0) {
+        return;
+    }
+    if (!is_rollout) {
         cli_model_say_checkpoint(model);
         for (int i = 0; i < count; i += each) {
             print_part(&sets[i]);
         }
-        print_table(sets, count);
+        print_table(sets, count, json_incref(list));
         print_channels(sets, count);
     }
     json_decref(list);
