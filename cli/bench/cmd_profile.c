@@ -29,8 +29,7 @@ static const cli_option options[] = {
                     "plan a step for each value of a setting instead", NULL),
     CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
                     "datasets: every preset; max-memory: the largest in several formats", NULL),
-    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
-                    "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE", "write the chart (FILE.svg)", NULL),
     {0},
 };
 
@@ -129,7 +128,7 @@ static void profile_step(tg_context *ctx, const char *name, const char *given,
         cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
     if (opt.output) {
-        (cli_ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
+        cli_profile_svg(&page, &p);
         cli_require(cli_write_file(opt.output, page.text, page.used));
     }
     (common->json ? print_json : print_text)(&p);
@@ -206,11 +205,11 @@ static void print_sweep(const cli_sweep *s, bool json) {
     json_decref(list);
 }
 
-/* Writes the page or chart, if one is wanted, and prints the numbers. */
+/* Writes the chart, if one is wanted, and prints the numbers. */
 static void show_sweep(const cli_sweep *s, bool json) {
     CLI_OWNED(cli_html_free) cli_html page = {0};
     if (opt.output) {
-        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, s);
+        cli_sweep_svg(&page, s);
         cli_require(cli_write_file(opt.output, page.text, page.used));
     }
     print_sweep(s, json);
@@ -405,8 +404,8 @@ static int run(const cli_call *call) {
     if (opt.figure && (opt.sweep || opt.preset || config)) {
         return cli_usage("profile", "--figure takes no file, --preset or --sweep");
     }
-    if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
-        return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
+    if (opt.output && !cli_ends_with(opt.output, ".svg")) {
+        return cli_usage("profile", "-o writes a chart, FILE.svg, not '%.64s'", opt.output);
     }
     CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
@@ -442,7 +441,7 @@ const cli_command cli_cmd_profile = {
         "several storage formats: H keeps weights, gradients and activations in half precision,\n"
         "and + recomputes the activations of each block.\n",
     .examples =
-        "  tgrad profile configs/darcy16.yaml -o profile.html\n"
+        "  tgrad profile configs/darcy16.yaml -o profile.svg\n"
         "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
         "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n"
         "  tgrad profile --figure datasets -o datasets.svg\n"

@@ -90,14 +90,12 @@ extern const char cli_sweep_saving[];
 /* Savings in optimizer states over the first method, in %. */
 double cli_states_saved(const cli_sweep *sweep, int value, int method);
 
-/* ---- pages, and charts as SVG files ----
+/* ---- charts as SVG files ----
  *
  * Every column carries its numbers in full: data-total, and data-part with data-bytes of each part.
  */
 
-void cli_profile_page(cli_html *page, const cli_profile *profile);
 void cli_profile_svg(cli_html *file, const cli_profile *profile);
-void cli_sweep_page(cli_html *page, const cli_sweep *sweep);
 void cli_sweep_svg(cli_html *file, const cli_sweep *sweep);
 
 #endif

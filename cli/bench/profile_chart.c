@@ -4,7 +4,6 @@
 
 #include "profile.h"
 #include "report/chart.h"
-#include "report/report.h"
 
 /* In units of the drawing, which is scaled as a whole. */
 enum {
@@ -22,6 +21,8 @@ typedef struct drawing {
     cli_html body; /* elements within WIDTH x height; they carry classes and no colours */
     int height;
     char title[160], summary[256]; /* the latter in place of the picture, for screen readers */
+    char about[120];               /* after the name: ", optimizer adam" */
+    const char *foot;              /* a sentence below; NULL: none */
 } drawing;
 
 typedef struct scale {
@@ -355,16 +356,10 @@ static void add_legend(cli_html *file, int y) {
     cli_html_add(file, "\n");
 }
 
-/* The text around a drawing: "ns1024, optimizer adam, batch 2". */
-typedef struct caption {
-    const char *name, *about, *given;
-    const char *foot; /* a sentence below; NULL: none */
-} caption;
-
 /* The frame of the file in the colours of the report by day: title and plain colours on a white
  * ground; no variables, scripts or fonts from elsewhere, so it looks the same everywhere. */
-static void write_svg(cli_html *file, const drawing *d, const caption *c) {
-    const int height = HEAD + d->height + (c->foot ? FOOT : 0);
+static void write_svg(cli_html *file, drawing *d, const char *name, const char *given) {
+    const int height = HEAD + d->height + (d->foot ? FOOT : 0);
     cli_html_add(file,
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
                  "viewBox=\"0 0 %d %d\" role=\"img\" font-size=\"12\" font-family=\"system-ui, "
@@ -377,123 +372,38 @@ static void write_svg(cli_html *file, const drawing *d, const caption *c) {
                  "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n"
                  "<text class=\"subtitle\" x=\"%d\" y=\"53\">",
                  WIDTH, height, MARGIN, d->title, MARGIN);
-    cli_html_short(file, c->name, 40);
-    cli_html_add(file, "%s%s", c->about, *c->given ? ", " : "");
-    cli_html_short(file, c->given, 150 - 40 - strlen(c->about));
+    cli_html_short(file, name, 40);
+    cli_html_add(file, "%s%s", d->about, *given ? ", " : "");
+    cli_html_short(file, given, 150 - 40 - strlen(d->about));
     cli_html_add(file, "</text>\n");
     add_legend(file, 80);
     cli_html_add(file, "<g transform=\"translate(0 %d)\">\n", HEAD);
     cli_html_join(file, &d->body);
     cli_html_add(file, "</g>\n");
-    if (c->foot) {
+    if (d->foot) {
         cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN,
-                     height - 16, c->foot);
+                     height - 16, d->foot);
     }
     cli_html_add(file, "</svg>\n");
+    cli_html_free(&d->body);
 }
 
 void cli_profile_svg(cli_html *file, const cli_profile *p) {
     drawing d;
-    char about[120];
     const double count = (double)p->run->parameters;
-    snprintf(about, sizeof about, ", optimizer %.20s, %.*f%s parameters", p->method,
-             count < 1e6 ? 0 : 1, count < 1e6 ? count : count / 1e6, count < 1e6 ? "" : " million");
     draw_phases(p, &d);
-    write_svg(file, &d,
-              &(caption){.name = p->name,
-                         .about = about,
-                         .given = p->given,
-                         .foot = p->shares ? cli_profile_sharing : NULL});
-    cli_html_free(&d.body);
+    snprintf(d.about, sizeof d.about, ", optimizer %.20s, %.*f%s parameters", p->method,
+             count < 1e6 ? 0 : 1, count < 1e6 ? count : count / 1e6, count < 1e6 ? "" : " million");
+    d.foot = p->shares ? cli_profile_sharing : NULL;
+    write_svg(file, &d, p->name, p->given);
 }
 
 void cli_sweep_svg(cli_html *file, const cli_sweep *s) {
     drawing d;
-    char about[120] = "";
-    if (s->methods == 1 && s->values > 0) {
-        snprintf(about, sizeof about, ", optimizer %.60s", s->point[0].method);
-    }
     draw_sweep(s, &d);
-    write_svg(file, &d,
-              &(caption){.name = s->name,
-                         .about = about,
-                         .given = s->given,
-                         .foot = s->is_relative ? cli_sweep_saving : NULL});
-    cli_html_free(&d.body);
-}
-
-/* ---- pages: a chart, as its file has it, and the numbers as tables ---- */
-
-static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PARTS], size_t total,
-                    bool is_peak) {
-    cli_html_add(page, "<tr><th scope=\"row\">%s%s</th>", name, is_peak ? " (peak)" : "");
-    for (int p = 0; p <= CLI_PARTS; p++) {
-        cli_html_add(page, "<td>%s</td>", CLI_BYTES(p < CLI_PARTS ? parts[p] : total));
+    if (s->methods == 1 && s->values > 0) {
+        snprintf(d.about, sizeof d.about, ", optimizer %.60s", s->point[0].method);
     }
-    cli_html_add(page, "</tr>\n");
-}
-
-static void open_table(cli_html *page, const char *title, const char *first) {
-    cli_html_add(page, "</section>\n<section><h2>%s</h2>\n", title);
-    cli_report_open_table(page, title, "memory", first);
-    for (int p = 0; p <= CLI_PARTS; p++) {
-        cli_html_add(page, "<th scope=\"col\">%s</th>", p < CLI_PARTS ? cli_part_names[p] : "all");
-    }
-    cli_report_begin_rows(page);
-}
-
-void cli_profile_page(cli_html *page, const cli_profile *p) {
-    const tg_place place = p->run->place;
-    cli_report_begin(page, "tgrad profile", p->name);
-    cli_html_add(page, "</header>\n<section><figure class=\"chart\">\n");
-    cli_profile_svg(page, p);
-    cli_html_add(page,
-                 "</figure>\n<p class=\"note\">Buffers share arenas that are allocated before "
-                 "the first step: the allocated bytes are constant. The columns show the "
-                 "bytes in use.</p>\n");
-    if (p->phase[p->count - 1].is_refresh) {
-        cli_html_add(page,
-                     "<p class=\"note\">The last column replaces the one before it in a step that "
-                     "refreshes its projections, which holds up to %s.</p>\n",
-                     CLI_BYTES(p->refresh_total));
-    }
-    if (p->steps > 0) {
-        cli_html_add(page,
-                     "<p>%lld steps were run, %.2f ms each (median); the memory ledger counted %s "
-                     "at its highest, %s the plan.</p>\n",
-                     (long long)p->steps, p->step_ms, CLI_BYTES(p->counted_peak),
-                     p->as_planned ? "as in" : "other than");
-    }
-    open_table(page, "A step", "phase");
-    for (int i = 0; i < p->count; i++) {
-        add_row(page, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total, i == p->peak);
-    }
-    add_row(page, "held all the time", p->held, p->held_total, false);
-    cli_report_close_table(page);
-    open_table(page, "The whole run", "phase");
-    for (int i = 0; i < p->run->count; i++) {
-        size_t parts[CLI_PARTS];
-        cli_parts_of(p->run->phase[i].bytes[place], parts);
-        add_row(page, p->run->phase[i].name, parts, p->run->phase[i].total[place],
-                i == p->run->peak_phase[place]);
-    }
-    cli_report_close_table(page);
-    cli_html_add(page, "</section>\n");
-    cli_report_end(page);
-}
-
-void cli_sweep_page(cli_html *page, const cli_sweep *s) {
-    cli_report_begin(page, "tgrad profile", s->name);
-    cli_html_add(page, "</header>\n<section><figure class=\"chart\">\n");
-    cli_sweep_svg(page, s);
-    cli_html_add(page, "</figure>\n");
-    open_table(page, "All values", s->key);
-    for (int i = 0; i < s->values * s->methods; i++) {
-        char row[128];
-        snprintf(row, sizeof row, "%s, %.40s", s->point[i].value, s->point[i].method);
-        add_row(page, row, s->point[i].parts, s->point[i].total, false);
-    }
-    cli_report_close_table(page);
-    cli_html_add(page, "</section>\n");
-    cli_report_end(page);
+    d.foot = s->is_relative ? cli_sweep_saving : NULL;
+    write_svg(file, &d, s->name, s->given);
 }
