@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -83,6 +84,20 @@ static int *read_gpus(void) {
 }
 
 /* ---- checks ---- */
+
+void cli_mistake(cli_list *list, const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (int i = 0; i < list->count; i++) {
+        if (strcmp(list->item[i], text) == 0) {
+            return;
+        }
+    }
+    cli_list_add(list, text, strlen(text));
+}
 
 static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_list *mistakes) {
     static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "GPU"};

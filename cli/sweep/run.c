@@ -125,6 +125,29 @@ static void record_failure(sweep *s, int index, const char *reason) {
     }
 }
 
+tg_status cli_trial_settings(tg_context *ctx, const cli_experiment *e, const cli_trial *trial,
+                             const char *rate, tg_settings **out) {
+    CLI_CALL(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
+    CLI_CALL(cli_settings_set_integer(*out, "distributed.seed", trial->seed, "seeds"));
+    rate = trial->rate ? trial->rate : rate;
+    if (rate) {
+        CLI_CALL(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
+    }
+    if (!trial->rate) {
+        return TG_OK;
+    }
+    /* test data choose nothing */
+    CLI_CALL(
+        cli_settings_set_integer(*out, "data.n_validation", e->n_validation, "lr.n_validation"));
+    CLI_CALL(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
+    CLI_CALL(tg_settings_set(*out, "data.test_files", "[]", "lr"));
+    if (e->search_epochs == 0) {
+        return TG_OK;
+    }
+    CLI_CALL(cli_settings_set_integer(*out, "opt.n_epochs", e->search_epochs, "lr.epochs"));
+    return cli_settings_set_integer(*out, "opt.scheduler_T_max", e->search_epochs, "lr.epochs");
+}
+
 /* Writes configs/NAME.yaml; false after the failure was recorded. */
 static bool write_settings(sweep *s, int index, const char *path) {
     const cli_trial *trial = &s->e->trial[index];

@@ -183,32 +183,6 @@ int cli_children_wait(double seconds);
 /* A child that has ended, and how: its exit code, or 128 + signal. 0 if none has. */
 pid_t cli_child_reap(int *code);
 
-/* ---- the content of the file while its list of runs is made: shared by the readers of its
- * sections (file.c) and the product of its axes (cells.c) ---- */
-
-/* The parsed file. */
-typedef struct cli_sweep_builder {
-    tg_context *ctx;
-    const cli_sweep_source *source;
-    const tg_settings *file;
-    tg_settings *base;             /* of every run */
-    cli_list axis[CLI_SWEEP_KEYS]; /* values */
-    int grid;                      /* axes of the grid; those after them advance in step */
-    cli_list variants, seeds;
-    cli_experiment *out;
-    cli_list *mistakes;
-} cli_sweep_builder;
-
-/* The rest of a key after "section."; NULL if it is no key of that section. */
-const char *cli_sweep_within(const char *key, const char *section);
-
-/* Settings of one section over `to`; of section variants those of the variant `name`. */
-TG_NODISCARD tg_status cli_sweep_put_section(const cli_sweep_builder *b, const char *section,
-                                             const char *name, tg_settings *to);
-
-/* The rows of the table: every variant with every combination of the axes. */
-TG_NODISCARD tg_status cli_sweep_add_cells(cli_sweep_builder *b);
-
 /* The results of a sweep as a table, a row for each cell, means over its seeds. */
 
 typedef struct cli_table_row {

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # tgrad profile: every phase is reported, the parts add up, the ledger of real steps is as planned, charts
-# and charts hold the same numbers, the charts of docs/memory.md can be made, and wrong arguments are
-# named.
+# hold the same numbers, those of docs/memory.md can be made, and wrong arguments are named.
 #
 #   tests/cli/bench/test_profile.sh build/bin/tgrad <source tree> <build tree>
 tree=$(realpath "$2")
