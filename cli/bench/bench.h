@@ -19,6 +19,8 @@ typedef struct bench_options {
     const char *transport; /* of values on a GPU: auto, mpi or nccl */
 } bench_options;
 
+enum { BENCH_MAX_METHODS = 16 };
+
 /* Runs and prints; returns the exit code. */
 int bench_optim(const cli_call *call, const bench_options *options);
 int bench_step(const cli_call *call, const bench_options *options);

@@ -10,7 +10,6 @@
 
 #include "bench.h"
 #include "common/statistics.h"
-#include "common/text.h"
 
 typedef tg_status (*operation_fn)(tg_comm *comm, const tg_tensor *values);
 

@@ -12,21 +12,14 @@
 #include "bench.h"
 #include "common/input_files.h"
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
-enum { MAX_METHODS = 16, GRADIENTS = 2 };
+enum { GRADIENTS = 2 };
 
-/* Times in seconds, NaN: not measured. */
+/* Times in seconds, NaN: not measured; and their keys in JSON. */
 typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
-
-static const struct {
-    const char *title; /* of the column */
-    const char *key;   /* in JSON */
-} part_names[PARTS] = {{"check", "check"},      {"project", "project"},
-                       {"adam", "adam"},        {"back+update", "back_update"},
-                       {"step", "step"},        {"cold refresh", "refresh_cold"},
-                       {"warm", "refresh_warm"}};
+static const char *const part_keys[PARTS] = {"check", "project",      "adam",        "back_update",
+                                             "step",  "refresh_cold", "refresh_warm"};
 
 static const struct {
     tg_mem_category category;
@@ -55,19 +48,18 @@ typedef struct bench_work {
     tg_shape shape;
     int64_t entries;
     tg_tensor weight, gradients[GRADIENTS];
-    double *samples[PARTS];                /* (steps) each */
-    measurement measured[MAX_METHODS + 1]; /* (count) */
+    double *samples[PARTS];                      /* (steps) each */
+    measurement measured[BENCH_MAX_METHODS + 1]; /* (count) */
     int count;
 } bench_work;
 
 /* ---- the weight and the methods ---- */
 
-static int parse_shape(const cli_list *list, tg_shape *shape) {
+static tg_shape parse_shape(const cli_list *list) {
+    tg_shape shape = {0};
     if (list->count == 0) {
-        *shape = (tg_shape){.ndim = 4, .dim = {64, 64, 64, 33}};
-        return CLI_OK;
+        return (tg_shape){.ndim = 4, .dim = {64, 64, 64, 33}};
     }
-    *shape = (tg_shape){0};
     for (int i = 0; i < list->count; i++) {
         const char *at = list->item[i];
         for (bool is_more = true; is_more;) { /* one size, or several as 64x64 */
@@ -76,27 +68,26 @@ static int parse_shape(const cli_list *list, tg_shape *shape) {
             const int64_t size = strtoll(at, &end, 10);
             is_more = *end == 'x';
             if (end == at || (*end && !is_more) || errno || size < 1) {
-                return cli_usage("bench", "--shape: '%.64s' is not a size", list->item[i]);
+                cli_misuse("bench", "--shape: '%.64s' is not a size", list->item[i]);
             }
-            if (shape->ndim == TG_MAX_NDIM) {
-                return cli_usage("bench", "--shape: at most %d dimensions", TG_MAX_NDIM);
+            if (shape.ndim == TG_MAX_NDIM) {
+                cli_misuse("bench", "--shape: at most %d dimensions", TG_MAX_NDIM);
             }
-            shape->dim[shape->ndim++] = size;
+            shape.dim[shape.ndim++] = size;
             at = end + 1;
         }
     }
-    return tg_shape_numel(shape) > 0 ? CLI_OK : cli_usage("bench", "--shape: too many entries");
+    cli_require(tg_shape_numel(&shape) > 0 ? CLI_OK
+                                           : cli_usage("bench", "--shape: too many entries"));
+    return shape;
 }
 
 /* Dense Adam first, then the methods asked for. */
-static int set_methods(bench_work *work) {
+static void set_methods(bench_work *work) {
     const cli_list *asked = &work->options->methods;
     int all = 0;
     while (tg_optim_get_method(all)) {
         all++;
-    }
-    if (asked->count > MAX_METHODS) {
-        return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
     }
     work->measured[work->count++].method = "adam";
     for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
@@ -105,28 +96,28 @@ static int set_methods(bench_work *work) {
             work->measured[work->count++].method = name;
         }
     }
-    return CLI_OK;
 }
 
 /* The method's settings and the --opt.key ones. */
-static int make_config(const bench_work *work, const char *method, tg_optim_config *config) {
-    *config = tg_optim_config_default();
-    config->min_entries = 0;
-    config->update_proj_gap = 4.0;
-    tg_status status = tg_optim_config_set(work->ctx, config, "name", method);
+static tg_optim_config make_config(const bench_work *work, const char *method) {
+    tg_optim_config config = tg_optim_config_default();
+    config.min_entries = 0;
+    config.update_proj_gap = 4.0;
+    tg_status status = tg_optim_config_set(work->ctx, &config, "name", method);
     for (int i = 0; status == TG_OK && i < work->call->args.override_count; i++) {
         const cli_override *override = &work->call->args.override[i];
         if (strncmp(override->key, "opt.", 4) != 0) {
-            return cli_usage("bench", "unknown setting '%.64s'; optimizers take --opt.key",
-                             override->key);
+            cli_misuse("bench", "unknown setting '%.64s'; optimizers take --opt.key",
+                       override->key);
         }
         if (strcmp(override->key, "opt.name") == 0) {
-            return cli_usage("bench", "name the optimizers with --opt, not --opt.name");
+            cli_misuse("bench", "name the optimizers with --opt, not --opt.name");
         }
-        status = tg_optim_config_set(work->ctx, config, override->key + 4, override->value);
+        status = tg_optim_config_set(work->ctx, &config, override->key + 4, override->value);
     }
-    cli_begin_schedule(config);
-    return status == TG_OK ? CLI_OK : cli_usage("bench", "%s", tg_context_error(work->ctx));
+    cli_begin_schedule(&config);
+    cli_require(status == TG_OK ? CLI_OK : cli_usage("bench", "%s", tg_context_error(work->ctx)));
+    return config;
 }
 
 /* ---- measuring ---- */
@@ -179,6 +170,10 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     }
     for (int p = 0; p < PARTS; p++) {
         m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(work->samples[p], counts[p]);
+        if (!(m->seconds[p] >
+              0.0)) { /* nothing happens in this part: dense Adam has no projection */
+            m->seconds[p] = (double)NAN;
+        }
     }
     return TG_OK;
 }
@@ -203,19 +198,13 @@ static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measu
 
 static tg_status clear_weight(bench_work *work) {
     tg_tensor zeros;
-    void *bytes = cli_need(calloc(1, tg_tensor_bytes(&work->weight)));
-    tg_status status = tg_tensor_wrap(work->ctx, work->dtype, &work->weight.shape, bytes, &zeros);
-    status = status == TG_OK ? tg_backend_copy(work->ctx, &zeros, &work->weight) : status;
-    free(bytes);
-    return status;
+    CLI_FREED void *bytes = cli_need(calloc(1, tg_tensor_bytes(&work->weight)));
+    CLI_CALL(tg_tensor_wrap(work->ctx, work->dtype, &work->weight.shape, bytes, &zeros));
+    return tg_backend_copy(work->ctx, &zeros, &work->weight);
 }
 
-static int measure(bench_work *work, measurement *m) {
-    tg_optim_config config;
-    const int code = make_config(work, m->method, &config);
-    if (code != CLI_OK) {
-        return code;
-    }
+static tg_status measure(bench_work *work, measurement *m) {
+    const tg_optim_config config = make_config(work, m->method);
     const tg_optim_param param = {.name = "w", .dtype = work->dtype, .shape = work->shape};
     const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
                                   .groups = &config,
@@ -223,63 +212,48 @@ static int measure(bench_work *work, measurement *m) {
                                   .params = &param,
                                   .param_count = 1,
                                   .seed = (uint64_t)work->call->common->seed};
-    tg_optim *optim = NULL;
+    CLI_OWNED(tg_optim_destroy) tg_optim *optim = NULL;
     size_t before[MEMORY_PARTS];
     for (int i = 0; i < MEMORY_PARTS; i++) {
         before[i] = ledger_bytes(work->ctx, memory_names[i].category);
     }
-    tg_status status = clear_weight(work);
-    status = status == TG_OK ? plan(work, &setup, m) : status;
-    status = status == TG_OK ? tg_optim_create(work->ctx, &setup, &optim) : status;
-    for (int i = 0; status == TG_OK && i < MEMORY_PARTS; i++) {
+    CLI_CALL(clear_weight(work));
+    CLI_CALL(plan(work, &setup, m));
+    CLI_CALL(tg_optim_create(work->ctx, &setup, &optim));
+    for (int i = 0; i < MEMORY_PARTS; i++) {
         m->bytes[i] = ledger_bytes(work->ctx, memory_names[i].category) - before[i];
     }
-    status = status == TG_OK ? time_steps(work, optim, m) : status;
-    tg_optim_destroy(&optim);
-    return status == TG_OK ? CLI_OK : cli_fail("%s: %s", m->method, tg_context_error(work->ctx));
+    return time_steps(work, optim, m);
 }
 
 /* Gradient number `draw`, made on the host, where the backend computes. */
-static tg_status make_gradient(bench_work *work, int draw) {
+static void make_gradient(bench_work *work, int draw) {
     const tg_shape *shape = &work->shape;
-    tg_tensor host = {0}, *gradient = &work->gradients[draw];
-    tg_status status = tg_tensor_create(work->ctx, TG_MEM_DATA, work->dtype, shape, &host);
-    if (status == TG_OK) {
-        status = tg_backend_tensor(work->ctx, TG_MEM_GRADIENTS, work->dtype, shape, gradient);
-    }
-    if (status == TG_OK) {
-        cli_random_gradient(&host, (uint64_t)work->call->common->seed, (uint64_t)draw);
-        status = tg_backend_copy(work->ctx, &host, gradient);
-    }
-    tg_tensor_destroy(&host);
-    return status;
+    tg_tensor *gradient = &work->gradients[draw];
+    CLI_OWNED(tg_tensor_destroy) tg_tensor host = {0};
+    cli_check(tg_tensor_create(work->ctx, TG_MEM_DATA, work->dtype, shape, &host));
+    cli_check(tg_backend_tensor(work->ctx, TG_MEM_GRADIENTS, work->dtype, shape, gradient));
+    cli_random_gradient(&host, (uint64_t)work->call->common->seed, (uint64_t)draw);
+    cli_check(tg_backend_copy(work->ctx, &host, gradient));
 }
 
 /* Measures every method with one weight and its gradients. All names and settings are read before
  * anything is measured. */
-static int measure_all(bench_work *work) {
-    tg_optim_config config;
-    int code = CLI_OK;
-    for (int i = 0; code == CLI_OK && i < work->count; i++) {
-        code = make_config(work, work->measured[i].method, &config);
+static void measure_all(bench_work *work) {
+    for (int i = 0; i < work->count; i++) {
+        (void)make_config(work, work->measured[i].method);
     }
-    if (code != CLI_OK) {
-        return code;
-    }
-    tg_status status =
-        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &work->shape, &work->weight);
-    for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
-        status = make_gradient(work, i);
-    }
-    code = cli_code(work->ctx, status);
-    for (int i = 0; code == CLI_OK && i < work->count; i++) {
-        code = measure(work, &work->measured[i]);
-    }
-    tg_tensor_destroy(&work->weight);
+    cli_check(
+        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &work->shape, &work->weight));
     for (int i = 0; i < GRADIENTS; i++) {
-        tg_tensor_destroy(&work->gradients[i]);
+        make_gradient(work, i);
     }
-    return code;
+    for (int i = 0; i < work->count; i++) {
+        measurement *m = &work->measured[i];
+        if (measure(work, m) != TG_OK) {
+            cli_die("%s: %s", m->method, tg_context_error(work->ctx));
+        }
+    }
 }
 
 /* ---- printing ---- */
@@ -296,68 +270,6 @@ static bool is_as_planned(const measurement *m) {
     return memcmp(m->bytes, m->planned, sizeof m->bytes) == 0;
 }
 
-/* Nothing happened in this part: dense Adam has no projection. */
-static bool is_absent(double seconds) {
-    return !(seconds > 0.0);
-}
-
-static void add_time(cli_table *table, double seconds) {
-    if (is_absent(seconds)) {
-        cli_table_cell(table, "-");
-    } else {
-        cli_table_cell(table, "%.2f", 1e3 * seconds);
-    }
-}
-
-static void print_times(const bench_work *run) {
-    cli_table table = cli_table_of("ms|values>");
-    for (int p = 0; p < PARTS; p++) {
-        cli_table_column(&table, part_names[p].title, true);
-    }
-    for (int i = 0; i < run->count; i++) {
-        const measurement *m = &run->measured[i];
-        cli_table_cell(&table, "%s", m->method);
-        cli_table_cell(&table, "%lld", (long long)m->values);
-        for (int p = 0; p < PARTS; p++) {
-            add_time(&table, m->seconds[p]);
-        }
-    }
-    cli_table_print(&table, stdout);
-}
-
-static void print_memory(const bench_work *run) {
-    cli_table table =
-        cli_table_of("memory|moments>|factors>|indices>|state>|of dense>|workspace>|plan");
-    const double dense = (double)state_bytes(&run->measured[0]);
-    for (int i = 0; i < run->count; i++) {
-        const measurement *m = &run->measured[i];
-        cli_table_cell(&table, "%s", m->method);
-        for (int p = 0; p < STATE_PARTS; p++) {
-            cli_table_bytes(&table, m->bytes[p]);
-        }
-        cli_table_bytes(&table, state_bytes(m));
-        cli_table_cell(&table, "%.1f %%", 100.0 * (double)state_bytes(m) / dense);
-        cli_table_bytes(&table, m->bytes[STATE_PARTS]);
-        cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
-    }
-    cli_table_print(&table, stdout);
-}
-
-static void print_text(const bench_work *work) {
-    char shape[160], bytes[CLI_UNIT_TEXT], backend[CLI_BACKEND_TEXT];
-    printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
-           tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
-           (long long)work->entries,
-           cli_bytes_text((uint64_t)work->entries * tg_dtype_size(work->dtype), bytes),
-           cli_backend_text(work->ctx, backend), tg_context_threads(work->ctx),
-           (long long)work->options->steps);
-    print_times(work);
-    putchar('\n');
-    print_memory(work);
-    printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
-           (long long)work->call->common->seed);
-}
-
 static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
     json_t *object = cli_json_object();
     for (int i = 0; i < MEMORY_PARTS; i++) {
@@ -369,8 +281,7 @@ static json_t *json_of_bytes(const size_t bytes[MEMORY_PARTS]) {
 static json_t *json_of_measurement(const measurement *m) {
     json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
-        const double seconds = is_absent(m->seconds[p]) ? (double)NAN : m->seconds[p];
-        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * seconds));
+        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
     }
     return cli_json_new(KV("name", m->method), KV("values", m->values), KV("ms", times),
                         KV("bytes", json_of_bytes(m->bytes)), KV("state_bytes", state_bytes(m)),
@@ -378,11 +289,34 @@ static json_t *json_of_measurement(const measurement *m) {
                         KV("as_planned", json_boolean(is_as_planned(m))));
 }
 
-static void print_json(const bench_work *work) {
-    json_t *runs = cli_json_array(), *methods = cli_json_array();
+/* Takes the list of measurements. */
+static void print_text(const bench_work *work, json_t *methods) {
+    char shape[160];
+    const double dense = (double)state_bytes(&work->measured[0]);
+    printf("%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n\n",
+           tg_shape_text(&work->shape, shape, sizeof shape), tg_dtype_name(work->dtype),
+           (long long)work->entries,
+           CLI_BYTES((uint64_t)work->entries * tg_dtype_size(work->dtype)), CLI_BACKEND(work->ctx),
+           tg_context_threads(work->ctx), (long long)work->options->steps);
+    cli_print_rows(methods, "ms:name|values>:values|check>:ms.check f2|project>:ms.project f2|"
+                            "adam>:ms.adam f2|back+update>:ms.back_update f2|step>:ms.step f2|"
+                            "cold refresh>:ms.refresh_cold f2|warm>:ms.refresh_warm f2");
+    putchar('\n');
     for (int m = 0; m < work->count; m++) {
-        cli_json_append(methods, json_of_measurement(&work->measured[m]));
+        cli_json_set(json_array_get(methods, (size_t)m), "of_dense",
+                     cli_json_real((double)state_bytes(&work->measured[m]) / dense));
     }
+    cli_print_rows(methods, "memory:name|moments>:bytes.moments B|factors>:bytes.factors B|"
+                            "indices>:bytes.indices B|state>:state_bytes B|of dense>:of_dense %1|"
+                            "workspace>:bytes.workspace B|plan:as_planned ?as counted/DIFFERS");
+    printf("\ngradients: %s, seed %lld\n", CLI_RANDOM_GRADIENT_NAME,
+           (long long)work->call->common->seed);
+    json_decref(methods);
+}
+
+/* Takes the list of measurements. */
+static void print_json(const bench_work *work, json_t *methods) {
+    json_t *runs = cli_json_array();
     cli_json_append(runs, cli_json_new(KV("shape", cli_json_shape(&work->shape)),
                                        KV("entries", work->entries), KV("optimizers", methods)));
     json_t *object = cli_json_new(KV("kind", "optim"), KV("dtype", tg_dtype_name(work->dtype)));
@@ -396,23 +330,27 @@ static void print_json(const bench_work *work) {
 int bench_optim(const cli_call *call, const bench_options *options) {
     bench_work work = {.call = call,
                        .options = options,
-                       .dtype = strcmp(options->dtype, "f32") == 0 ? TG_F32 : TG_C64};
-    int code = parse_shape(&options->shape, &work.shape);
+                       .dtype = strcmp(options->dtype, "f32") == 0 ? TG_F32 : TG_C64,
+                       .shape = parse_shape(&options->shape)};
     work.entries = tg_shape_numel(&work.shape);
-    code = code == CLI_OK ? set_methods(&work) : code;
-    code = code == CLI_OK ? cli_open_context(call->common, true, &work.ctx) : code;
+    set_methods(&work);
+    cli_require(cli_open_context(call->common, true, &work.ctx));
     for (int p = 0; p < PARTS; p++) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
     }
-    code = code == CLI_OK ? measure_all(&work) : code;
-    if (code == CLI_OK && call->common->json) {
-        print_json(&work);
-    } else if (code == CLI_OK) {
-        print_text(&work);
+    measure_all(&work);
+    json_t *methods = cli_json_array();
+    for (int m = 0; m < work.count; m++) {
+        cli_json_append(methods, json_of_measurement(&work.measured[m]));
     }
+    (call->common->json ? print_json : print_text)(&work, methods);
     for (int p = 0; p < PARTS; p++) {
         free(work.samples[p]);
     }
+    for (int i = 0; i < GRADIENTS; i++) {
+        tg_tensor_destroy(&work.gradients[i]);
+    }
+    tg_tensor_destroy(&work.weight);
     tg_context_destroy(&work.ctx);
-    return code;
+    return CLI_OK;
 }

@@ -11,21 +11,12 @@
 #include "bench.h"
 #include "common/input_files.h"
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
-enum { MAX_METHODS = 16 };
-
+/* Times, and their keys in JSON. */
 typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;
-
-static const struct {
-    const char *title; /* of the column */
-    const char *key;   /* in JSON */
-} part_names[PARTS] = {{"forward+backward", "forward_backward"},
-                       {"optimizer", "optimizer"},
-                       {"step", "step"},
-                       {"cold refresh", "refresh_cold"},
-                       {"warm", "refresh_warm"}};
+static const char *const part_keys[PARTS] = {"forward_backward", "optimizer", "step",
+                                             "refresh_cold", "refresh_warm"};
 
 typedef struct measurement {
     cli_problem problem;
@@ -46,6 +37,7 @@ typedef struct step_work {
     tg_grad_sink sink; /* of the optimizer */
     double sink_seconds;
     tg_step *passes, *whole; /* on a device: without and with the optimizer */
+    double *samples[PARTS];  /* (steps) seconds */
 } step_work;
 
 /* ---- one problem ---- */
@@ -107,27 +99,34 @@ static tg_status make_steps(step_work *work, const char *graphs) {
 
 static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
                            uint64_t seed) {
-    tg_context *ctx = work->ctx;
-    tg_status status = cli_workbench_open(ctx, problem, seed, &work->bench);
+    CLI_CALL(cli_workbench_open(work->ctx, problem, seed, &work->bench));
     work->sink = tg_optim_sink(work->bench.optim);
-    const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
-    status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
-    tg_context_memory_reset_peak(ctx); /* without the memory of the preparation */
-    return status;
+    if (tg_backend_place(work->ctx) == TG_DEVICE) {
+        CLI_CALL(make_steps(work, graphs));
+    }
+    tg_context_memory_reset_peak(work->ctx); /* without the memory of the preparation */
+    return TG_OK;
 }
 
 static void free_work(step_work *work) {
+    for (int p = 0; p < PARTS; p++) {
+        free(work->samples[p]);
+    }
     tg_step_destroy(&work->passes);
     tg_step_destroy(&work->whole);
     cli_workbench_close(&work->bench);
+    tg_context_destroy(&work->ctx);
 }
 
-static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
-                            measurement *m) {
+static tg_status time_steps(step_work *work, int64_t steps, measurement *m) {
     int counts[PARTS] = {0};
+    double **samples = work->samples;
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
     const int64_t warm_up = on_device ? 3 : 0; /* until steps are captured */
     m->seconds[COLD] = (double)NAN;
+    for (int p = 0; p < PARTS; p++) {
+        samples[p] = cli_need(calloc((size_t)steps + 1, sizeof *samples[p]));
+    }
     for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
         tg_optim_time_parts(work->bench.optim, false);
@@ -170,51 +169,41 @@ static tg_status read_memory(tg_context *ctx, measurement *m) {
     return tg_backend_memory(ctx, &m->driver, &total);
 }
 
+static tg_status run_steps(step_work *work, const cli_call *call, const bench_options *options,
+                           measurement *m) {
+    CLI_CALL(make_work(work, &m->problem, options->graphs, (uint64_t)call->common->seed));
+    CLI_CALL(time_steps(work, options->steps, m));
+    return read_memory(work->ctx, m);
+}
+
 /* Each optimizer has a separate context, so that peaks do not mix. */
-static int measure(const cli_call *call, const bench_options *options, const char *method,
-                   measurement *m) {
-    step_work work = {0};
-    char planned[CLI_UNIT_TEXT];
-    double *samples[PARTS];
-    const uint64_t seed = (uint64_t)call->common->seed;
-    for (int p = 0; p < PARTS; p++) {
-        samples[p] = cli_need(calloc((size_t)options->steps + 1, sizeof *samples[p]));
-    }
+static void measure(const cli_call *call, const bench_options *options, const char *method,
+                    measurement *m) {
+    CLI_OWNED(free_work) step_work work = {0};
     /* refreshes come often enough to be seen; a setting on the command line still wins */
     char gap[] = "opt.update_proj_gap", four[] = "4";
     cli_args args = call->args;
-    args.override = cli_need(calloc((size_t)args.override_count + 1, sizeof *args.override));
-    args.override[0] = (cli_override){gap, four};
-    for (int i = 0; i < args.override_count; i++) {
-        args.override[i + 1] = call->args.override[i];
-    }
     args.override_count++;
-    const char *preset = options->preset ? options->preset : "ns128";
+    CLI_FREED cli_override *overrides =
+        cli_need(calloc((size_t)args.override_count, sizeof *overrides));
+    args.override = overrides;
+    overrides[0] = (cli_override){gap, four};
+    for (int i = 1; i < args.override_count; i++) {
+        overrides[i] = call->args.override[i - 1];
+    }
     cli_paths_collect(options->paths ? &m->paths : NULL);
-    int code = cli_open_context(call->common, true, &work.ctx);
-    if (code == CLI_OK) {
-        code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
+    cli_require(cli_open_context(call->common, true, &work.ctx));
+    cli_require(cli_problem_of_preset(work.ctx, options->preset ? options->preset : "ns128", method,
+                                      &args, &m->problem));
+    m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
+    cli_check(cli_problem_plan(work.ctx, &m->problem, &m->planned));
+    const tg_status status = run_steps(&work, call, options, m);
+    if (status == TG_E_MEMORY) {
+        cli_die("%s; by its plan the step holds %s", tg_context_error(work.ctx),
+                CLI_BYTES(m->planned.peak));
     }
-    if (code == CLI_OK) {
-        m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
-        tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
-        status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
-        status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
-        status = status == TG_OK ? read_memory(work.ctx, m) : status;
-        code = status == TG_OK ? CLI_OK
-               : status == TG_E_MEMORY
-                   ? cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
-                              cli_bytes_text(m->planned.peak, planned))
-                   : cli_fail_status(work.ctx, status);
-    }
-    free_work(&work);
-    tg_context_destroy(&work.ctx);
+    cli_check(status);
     cli_paths_collect(NULL);
-    free(args.override);
-    for (int p = 0; p < PARTS; p++) {
-        free(samples[p]);
-    }
-    return code;
 }
 
 /* ---- printing ---- */
@@ -228,82 +217,50 @@ static bool is_as_planned(const measurement *m) {
     return true;
 }
 
-static void print_times(const measurement *all, int count) {
-    cli_table table = cli_table_of("ms");
-    for (int p = 0; p < PARTS; p++) {
-        cli_table_column(&table, part_names[p].title, true);
-    }
-    for (int i = 0; i < count; i++) {
-        cli_table_cell(&table, "%s", all[i].problem.method);
-        for (int p = 0; p < PARTS; p++) {
-            if (isnan(all[i].seconds[p])) {
-                cli_table_cell(&table, "-");
-            } else {
-                cli_table_cell(&table, "%.1f", 1e3 * all[i].seconds[p]);
-            }
-        }
-    }
-    cli_table_print(&table, stdout);
-}
-
-/* Peak bytes of a category where the backend computes. */
-static size_t shown_bytes(const measurement *m, int category) {
-    return m->on_device ? m->device.peak[category] : m->bytes[category];
-}
-
-static void print_memory(const measurement *all, int count) {
+/* Columns of the categories that any measurement has bytes of where the backend computes. */
+static void print_memory(const measurement *all, int count, const json_t *rows) {
     const bool on_device = all[0].on_device;
-    cli_table table = cli_table_of(on_device ? "device" : "memory");
-    int shown[TG_MEM_CATEGORIES], n = 0;
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        size_t most = 0;
+    const char *place = on_device ? "device" : "memory";
+    char *columns = cli_format("%s:name", place);
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        bool is_used = false;
         for (int i = 0; i < count; i++) {
-            const size_t bytes = shown_bytes(&all[i], c);
-            most = bytes > most ? bytes : most;
+            is_used |= (on_device ? all[i].device.peak[c] : all[i].bytes[c]) > 0;
         }
-        if (most > 0 && c != TG_MEM_OTHER) {
-            cli_table_column(&table, tg_mem_category_name((tg_mem_category)c), true);
-            shown[n++] = c;
+        if (is_used) {
+            CLI_FREED char *before = columns;
+            const char *name = tg_mem_category_name((tg_mem_category)c);
+            columns = cli_format("%s|%s>:%s.%s B", before, name, place, name);
         }
     }
-    cli_table_column(&table, "peak", true);
-    if (on_device) {
-        cli_table_column(&table, "driver", true);
-    }
-    cli_table_column(&table, "plan", false);
-    for (int i = 0; i < count; i++) {
-        cli_table_cell(&table, "%s", all[i].problem.method);
-        for (int c = 0; c < n; c++) {
-            cli_table_bytes(&table, shown_bytes(&all[i], shown[c]));
-        }
-        const size_t peak = on_device ? all[i].device.peak_total : all[i].peak;
-        cli_table_bytes(&table, peak);
-        if (on_device) {
-            cli_table_bytes(&table, all[i].driver);
-        }
-        cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
-    }
-    cli_table_print(&table, stdout);
+    CLI_FREED char *before = columns;
+    CLI_FREED char *whole = cli_format("%s|peak>:%s.peak B%s|plan:as_planned ?as counted/DIFFERS",
+                                       before, place, on_device ? "|driver>:device_driver B" : "");
+    cli_print_rows(rows, whole);
 }
 
+/* Takes the rows. */
 static void print_text(const bench_options *options, const measurement *all, int count,
-                       const tg_context *ctx) {
+                       const tg_context *ctx, json_t *rows) {
     const cli_problem *problem = &all[0].problem;
-    char grid_text[64], backend[CLI_BACKEND_TEXT];
+    char grid_text[64];
     const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
             "%lld steps",
             problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
-            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
-            cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
+            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, CLI_BACKEND(ctx),
+            tg_context_threads(ctx), (long long)options->steps);
     putchar('\n');
-    print_times(all, count);
+    cli_print_rows(rows, "ms:name|forward+backward>:ms.forward_backward f1|"
+                         "optimizer>:ms.optimizer f1|step>:ms.step f1|"
+                         "cold refresh>:ms.refresh_cold f1|warm>:ms.refresh_warm f1");
     putchar('\n');
-    print_memory(all, count);
+    print_memory(all, count, rows);
     for (int i = 0; i < count && options->paths; i++) {
         printf("\n%s:\n", all[i].problem.method);
         cli_paths_print(&all[i].paths);
     }
+    json_decref(rows);
 }
 
 static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
@@ -319,7 +276,7 @@ static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak)
 static json_t *json_of_measurement(const measurement *m, bool paths) {
     json_t *times = cli_json_object();
     for (int p = 0; p < PARTS; p++) {
-        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
+        cli_json_set(times, part_keys[p], cli_json_real(1e3 * m->seconds[p]));
     }
     json_t *object =
         cli_json_new(KV("name", m->problem.method), KV("ms", times), KV("loss", m->loss),
@@ -336,45 +293,40 @@ static json_t *json_of_measurement(const measurement *m, bool paths) {
     return object;
 }
 
-static void print_json(const bench_options *options, const measurement *all, int count,
-                       const tg_context *ctx) {
-    json_t *list = cli_json_array(), *grid = cli_json_array();
-    const cli_problem *problem = &all[0].problem;
-    for (int i = 0; i < count; i++) {
-        cli_json_append(list, json_of_measurement(&all[i], options->paths));
-    }
-    for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
-        cli_json_append(grid, cli_json_integer(problem->data[d]));
-    }
+/* Takes the rows. */
+static void print_json(const bench_options *options, const cli_problem *problem, int64_t parameters,
+                       const tg_context *ctx, json_t *rows) {
+    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     json_t *object = cli_json_new(KV("kind", "step"), KV("preset", problem->name));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("threads", tg_context_threads(ctx)), KV("batch", problem->batch),
-                 KV("grid", grid), KV("parameters", all[0].planned.parameters),
-                 KV("steps", options->steps), KV("optimizers", list));
+                 KV("grid", cli_json_shape(&grid)), KV("parameters", parameters),
+                 KV("steps", options->steps), KV("optimizers", rows));
     cli_json_print(object);
 }
 
 /* ---- the kind ---- */
 
 int bench_step(const cli_call *call, const bench_options *options) {
-    measurement all[MAX_METHODS] = {0};
+    measurement all[BENCH_MAX_METHODS] = {0};
     const int count = options->methods.count > 0 ? options->methods.count : 1;
-    if (count > MAX_METHODS) {
-        return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
+    for (int i = 0; i < count; i++) {
+        measure(call, options, options->methods.count > 0 ? options->methods.item[i] : "adam",
+                &all[i]);
     }
-    int code = CLI_OK;
-    for (int i = 0; i < count && code == CLI_OK; i++) {
-        const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
-        code = measure(call, options, method, &all[i]);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL; /* for the names of backend and threads */
+    cli_require(cli_open_context(call->common, true, &ctx));
+    json_t *rows = cli_json_array();
+    for (int i = 0; i < count; i++) {
+        cli_json_append(rows, json_of_measurement(&all[i], options->paths));
     }
-    tg_context *ctx = NULL; /* for the names of backend and threads */
-    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
-    if (code == CLI_OK) {
-        (call->common->json ? print_json : print_text)(options, all, count, ctx);
+    if (call->common->json) {
+        print_json(options, &all[0].problem, all[0].planned.parameters, ctx, rows);
+    } else {
+        print_text(options, all, count, ctx, rows);
     }
-    tg_context_destroy(&ctx);
     for (int i = 0; i < count; i++) {
         cli_paths_free(&all[i].paths);
     }
-    return code;
+    return CLI_OK;
 }

@@ -8,10 +8,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/options.h"
-#include "common/output.h"
 #include "common/statistics.h"
-#include "common/text.h"
 
 static struct {
     const char *tensor; /* NULL: the largest */
@@ -32,15 +29,13 @@ static const cli_option options[] = {
 typedef struct method {
     const char *name;
     tg_projector_config config;
-    char label[2][48]; /* for people, in one or two lines */
+    char label[96]; /* for people */
 } method;
 
 enum { METHODS = 16, BY_DEFAULT = 3 };
 
-static struct {
-    method all[METHODS];
-    int count;
-} methods;
+static method methods[METHODS]; /* (method_count) */
+static int method_count;
 
 static double share_of(const tg_branch_config *b) {
     const bool has_rank = b->type == TG_BRANCH_LOW_RANK || b->type == TG_BRANCH_MATRIX;
@@ -49,38 +44,38 @@ static double share_of(const tg_branch_config *b) {
 
 static void list_method(const char *name, const tg_projector_config *config) {
     static const char *const joins[] = {[TG_SCHEME_COMPOSITE] = "then", [TG_SCHEME_SUM] = "and"};
-    method *m = &methods.all[methods.count++];
+    method *m = &methods[method_count++];
     *m = (method){.name = name, .config = *config};
-    snprintf(m->label[0], sizeof m->label[0], "%s %.0f %%",
-             tg_branch_type_title(config->first.type), 100.0 * share_of(&config->first));
+    const int used =
+        snprintf(m->label, sizeof m->label, "%s %.0f %%", tg_branch_type_title(config->first.type),
+                 100.0 * share_of(&config->first));
     if (config->scheme != TG_SCHEME_SINGLE) {
-        snprintf(m->label[1], sizeof m->label[1], "%s %s %.0f %%", joins[config->scheme],
-                 tg_branch_type_title(config->second.type), 100.0 * share_of(&config->second));
+        snprintf(m->label + used, sizeof m->label - (size_t)used, " %s %s %.0f %%",
+                 joins[config->scheme], tg_branch_type_title(config->second.type),
+                 100.0 * share_of(&config->second));
     }
 }
 
 /* TensorGRaD, its branches in the other order, the methods of one branch, and TensorGRaD's branches
  * side by side. */
-static tg_status list_methods(tg_context *ctx) {
+static void list_methods(tg_context *ctx) {
     tg_optim_config tensorgrad = tg_optim_config_default();
-    CLI_CALL(tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad"));
+    cli_check(tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad"));
     tg_projector_config other = tensorgrad.projector;
     other.first = tensorgrad.projector.second;
     other.second = tensorgrad.projector.first;
-    methods.count = 0;
     list_method("sparse-lowrank", &tensorgrad.projector);
     list_method("lowrank-sparse", &other);
     const tg_optim_method *m = NULL;
     for (int i = 0; (m = tg_optim_get_method(i)); i++) {
         tg_optim_config config = tg_optim_config_default();
-        CLI_CALL(tg_optim_config_set(ctx, &config, "name", m->name));
+        cli_check(tg_optim_config_set(ctx, &config, "name", m->name));
         if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {
             list_method(m->name, &config.projector);
         }
     }
     tensorgrad.projector.scheme = TG_SCHEME_SUM;
     list_method("sum", &tensorgrad.projector);
-    return TG_OK;
 }
 
 /* The residual of one method. */
@@ -110,17 +105,15 @@ typedef struct analysis {
 static const method *find_method(const char *name) {
     cli_suggestion suggestion = cli_suggest(name);
     char names[256] = "";
-    for (int i = 0; i < methods.count; i++) {
-        const method *m = &methods.all[i];
+    for (int i = 0; i < method_count; i++) {
         const size_t used = strlen(names);
-        if (strcmp(m->name, name) == 0) {
-            return m;
+        if (strcmp(methods[i].name, name) == 0) {
+            return &methods[i];
         }
-        snprintf(names + used, sizeof names - used, "%s, ", m->name);
-        cli_suggest_offer(&suggestion, m->name);
+        snprintf(names + used, sizeof names - used, "%s, ", methods[i].name);
+        cli_suggest_offer(&suggestion, methods[i].name);
     }
-    cli_usage("analyze", "--methods: '%.64s' is none of %sall%s", name, names, suggestion.text);
-    return NULL;
+    cli_misuse("analyze", "--methods: '%.64s' is none of %sall%s", name, names, suggestion.text);
 }
 
 static void add_method(analysis *a, const method *m) {
@@ -132,58 +125,46 @@ static void add_method(analysis *a, const method *m) {
     a->losses[a->count++].method = m;
 }
 
-static int choose_methods(tg_context *ctx, analysis *a) {
-    const tg_status status = list_methods(ctx);
-    if (status != TG_OK) {
-        return cli_fail_status(ctx, status);
-    }
+static void choose_methods(analysis *a) {
     for (int i = 0; opt.methods.count == 0 && i < BY_DEFAULT; i++) {
-        add_method(a, &methods.all[i]);
+        add_method(a, &methods[i]);
     }
     for (int i = 0; i < opt.methods.count; i++) {
         const bool is_all = strcmp(opt.methods.item[i], "all") == 0;
-        for (int m = 0; is_all && m < methods.count; m++) {
-            add_method(a, &methods.all[m]);
+        for (int m = 0; is_all && m < method_count; m++) {
+            add_method(a, &methods[m]);
         }
-        const method *one = is_all ? NULL : find_method(opt.methods.item[i]);
-        if (!is_all && !one) {
-            return CLI_USAGE;
-        }
-        if (one) {
-            add_method(a, one);
+        if (!is_all) {
+            add_method(a, find_method(opt.methods.item[i]));
         }
     }
-    return CLI_OK;
 }
 
 /* ---- which tensor ---- */
 
 /* The largest tensor of floats with at least two dimensions, the first of equals. */
-static int find_largest(const cli_source *source, int64_t *index) {
-    int64_t most = 0;
+static int64_t find_largest(const cli_source *source) {
+    int64_t most = 0, index = 0;
     for (int64_t i = 0; i < cli_source_count(source); i++) {
         tg_dtype dtype;
         tg_shape shape;
-        tg_status status = cli_source_describe(source, i, &dtype, &shape);
-        if (status != TG_OK) {
-            return cli_fail_status(source->ctx, status);
-        }
+        cli_check(cli_source_describe(source, i, &dtype, &shape));
         if (tg_dtype_is_float(dtype) && shape.ndim >= 2 && tg_shape_numel(&shape) > most) {
             most = tg_shape_numel(&shape);
-            *index = i;
+            index = i;
         }
     }
     if (most == 0 && cli_is_folder(source->path)) {
-        return cli_fail("%s: none of its gradients is compressed; cp and separable weights "
-                        "have small parameters only",
-                        source->path);
+        cli_die("%s: none of its gradients is compressed; cp and separable weights "
+                "have small parameters only",
+                source->path);
     }
     if (most == 0) {
         char names[512];
-        return cli_fail("%s has no float tensor of two dimensions or more; it has %s", source->path,
-                        cli_source_names(source, names, sizeof names));
+        cli_die("%s has no float tensor of two dimensions or more; it has %s", source->path,
+                cli_source_names(source, names, sizeof names));
     }
-    return CLI_OK;
+    return index;
 }
 
 /* The dtype that is computed with: 16-bit formats become f32. */
@@ -193,49 +174,36 @@ static tg_dtype working_dtype(tg_dtype dtype) {
     return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
 }
 
-/* Refuses tensors that are no gradient. */
-static int check_tensor(const cli_source *source, const char *name, tg_dtype dtype,
-                        const tg_shape *shape) {
-    if (!tg_dtype_is_float(dtype)) {
-        return cli_fail("%s: tensor '%s' is %s, expected floating-point numbers", source->path,
-                        name, tg_dtype_name(dtype));
-    }
-    if (shape->ndim < 1 || tg_shape_numel(shape) < 1) {
-        return cli_fail("%s: tensor '%s' has no dimension or no entry", source->path, name);
-    }
-    return CLI_OK;
-}
-
-static int load(const cli_source *source, analysis *a) {
+static void load(const cli_source *source, analysis *a) {
     int64_t index = 0;
     tg_dtype dtype;
     tg_shape shape;
-    if ((opt.tensor ? cli_source_find(source, opt.tensor, &index) : find_largest(source, &index)) !=
-        CLI_OK) {
-        return CLI_FAILED;
-    }
     tg_tensor_stats stats;
-    tg_tensor whole = {0};
-    tg_status status = TG_OK;
-    a->name = cli_source_name(source, index);
-    CLI_TRY(cli_source_describe(source, index, &dtype, &shape));
-    if (check_tensor(source, a->name, dtype, &shape) != CLI_OK) {
-        return CLI_FAILED;
+    CLI_OWNED(tg_tensor_destroy) tg_tensor whole = {0};
+    if (opt.tensor) {
+        cli_require(cli_source_find(source, opt.tensor, &index));
+    } else {
+        index = find_largest(source);
     }
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
-    CLI_TRY(cli_source_read(source, index, &whole));
-    CLI_TRY(tg_tensor_convert(source->ctx, &whole, &a->gradient));
-    CLI_TRY(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));
+    a->name = cli_source_name(source, index);
+    cli_check(cli_source_describe(source, index, &dtype, &shape));
+    if (!tg_dtype_is_float(dtype)) {
+        cli_die("%s: tensor '%s' is %s, expected floating-point numbers", source->path, a->name,
+                tg_dtype_name(dtype));
+    }
+    if (shape.ndim < 1 || tg_shape_numel(&shape) < 1) {
+        cli_die("%s: tensor '%s' has no dimension or no entry", source->path, a->name);
+    }
+    cli_check(
+        tg_tensor_create(source->ctx, TG_MEM_DATA, working_dtype(dtype), &shape, &a->gradient));
+    cli_check(cli_source_read(source, index, &whole));
+    cli_check(tg_tensor_convert(source->ctx, &whole, &a->gradient));
+    cli_check(tg_tensor_get_stats(source->ctx, &a->gradient, &stats));
     if (stats.nan_count + stats.inf_count > 0) {
-        tg_tensor_destroy(&whole);
-        return cli_fail("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
-                        source->path, a->name, (long long)stats.nan_count,
-                        (long long)stats.inf_count);
+        cli_die("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
+                source->path, a->name, (long long)stats.nan_count, (long long)stats.inf_count);
     }
     a->entries = tg_tensor_numel(&a->gradient);
-fail:
-    tg_tensor_destroy(&whole);
-    return cli_code(source->ctx, status);
 }
 
 /* ---- the comparison ---- */
@@ -247,16 +215,7 @@ typedef struct compression {
     double *room; /* (entries) */
 } compression;
 
-static tg_status begin_compression(tg_context *ctx, const tg_tensor *gradient, compression *c) {
-    const tg_dtype dtype = gradient->dtype;
-    const tg_shape *shape = &gradient->shape;
-    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->gradient));
-    CLI_CALL(tg_backend_copy(ctx, gradient, &c->gradient));
-    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->rest));
-    return tg_tensor_create(ctx, TG_MEM_DATA, dtype, shape, &c->host_rest);
-}
-
-static void end_compression(compression *c) {
+static void free_compression(compression *c) {
     tg_tensor_destroy(&c->gradient);
     tg_tensor_destroy(&c->rest);
     tg_tensor_destroy(&c->host_rest);
@@ -264,41 +223,38 @@ static void end_compression(compression *c) {
 }
 
 /* Compresses the gradient by one method. */
-static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compression *c) {
-    tg_projector *projector = NULL;
-    tg_tensor small = {0};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_projector_create(ctx, &l->method->config, a->gradient.dtype, &a->gradient.shape, 0,
-                                &projector));
+static tg_status compress(tg_context *ctx, const tg_tensor *gradient, loss *l, compression *c) {
+    CLI_OWNED(tg_projector_destroy) tg_projector *projector = NULL;
+    CLI_OWNED(tg_tensor_destroy) tg_tensor small = {0};
+    CLI_CALL(tg_projector_create(ctx, &l->method->config, gradient->dtype, &gradient->shape, 0,
+                                 &projector));
     l->kept = tg_projector_count(projector);
     const tg_shape shape = tg_shape_of(1, &l->kept);
-    CLI_TRY(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small));
-    CLI_TRY(tg_projector_refresh(projector, &c->gradient));
-    CLI_TRY(tg_projector_residual(projector, &c->gradient, &small, &c->rest));
-    CLI_TRY(tg_backend_copy(ctx, &c->rest, &c->host_rest));
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, gradient->dtype, &shape, &small));
+    CLI_CALL(tg_projector_refresh(projector, &c->gradient));
+    CLI_CALL(tg_projector_residual(projector, &c->gradient, &small, &c->rest));
+    CLI_CALL(tg_backend_copy(ctx, &c->rest, &c->host_rest));
     l->ranks = tg_projector_ranks(projector, 0);
     l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
     l->rest = cli_quantiles_of(&c->host_rest, c->room);
-fail:
-    tg_tensor_destroy(&small);
-    tg_projector_destroy(&projector);
-    return status;
+    return TG_OK;
 }
 
-static int compare(tg_context *ctx, analysis *a) {
-    const size_t entries = (size_t)tg_tensor_numel(&a->gradient); /* at least 1 */
-    compression work = {.room = cli_need(malloc(entries * sizeof *work.room))};
-    a->whole = cli_quantiles_of(&a->gradient, work.room);
-    tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
-    status = status == TG_OK ? begin_compression(ctx, &a->gradient, &work) : status;
-    int code = cli_code(ctx, status);
-    for (int i = 0; code == CLI_OK && i < a->count; i++) {
-        if (compress(ctx, a, &a->losses[i], &work) != TG_OK) {
-            code = cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
+static void compare(tg_context *ctx, analysis *a) {
+    const tg_tensor *g = &a->gradient;
+    CLI_OWNED(free_compression) compression c = {0};
+    c.room = cli_need(malloc((size_t)a->entries * sizeof *c.room)); /* at least one */
+    a->whole = cli_quantiles_of(g, c.room);
+    cli_check(tg_stable_rank(ctx, g, a->stable_rank, &a->multilinear));
+    cli_check(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, g->dtype, &g->shape, &c.gradient));
+    cli_check(tg_backend_copy(ctx, g, &c.gradient));
+    cli_check(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, g->dtype, &g->shape, &c.rest));
+    cli_check(tg_tensor_create(ctx, TG_MEM_DATA, g->dtype, &g->shape, &c.host_rest));
+    for (int i = 0; i < a->count; i++) {
+        if (compress(ctx, g, &a->losses[i], &c) != TG_OK) {
+            cli_die("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
         }
     }
-    end_compression(&work);
-    return code;
 }
 
 /* |G - G~| / |G|; a gradient of zeros is met exactly. */
@@ -308,23 +264,24 @@ static double relative_error(const analysis *a, const loss *l) {
 
 /* ---- printing ---- */
 
-static void add_row(cli_table *table, const char *name, int64_t kept, double share,
-                    const cli_quantiles *s, double relative) {
-    cli_table_cell(table, "%s", name);
-    cli_table_cell(table, "%lld", (long long)kept);
-    cli_table_cell(table, "%.1f %%", 100.0 * share);
+static json_t *json_of_quantiles(const cli_quantiles *s) {
+    json_t *object = cli_json_object();
     for (int q = 0; q < CLI_QUANTILES; q++) {
-        if (q != CLI_P01) {
-            cli_table_cell(table, "%.3g", s->at[q]);
-        }
+        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
     }
-    cli_table_cell(table, "%.4f", relative);
+    return object;
 }
 
-static void print_text(const analysis *a) {
+static json_t *json_of_loss(const analysis *a, const loss *l) {
+    return cli_json_new(
+        KV("name", l->method->name), KV("label", l->method->label), KV("kept", l->kept),
+        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
+        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
+}
+
+/* Takes the list of losses. */
+static void print_text(const analysis *a, json_t *losses) {
     char shape[128];
-    cli_table table =
-        cli_table_of("method|kept>|share>|min>|25 %>|median>|75 %>|99 %>|99.9 %>|max>|rel. error>");
     if (a->origin.text[0]) {
         cli_say("checkpoint: %s", a->origin.text);
     }
@@ -337,99 +294,68 @@ static void print_text(const analysis *a) {
         printf(" %.4g", a->stable_rank[d]);
     }
     printf("; multilinear %.4g\n\n|G - G~| by entry\n", a->multilinear);
-    for (int i = 0; i < a->count; i++) {
-        const loss *l = &a->losses[i];
-        add_row(&table, l->method->name, l->kept, (double)l->kept / (double)a->entries, &l->rest,
-                relative_error(a, l));
-    }
-    add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
-    cli_table_print(&table, stdout);
+    cli_json_append(losses,
+                    cli_json_new(KV("name", "nothing kept"), KV("kept", 0), KV("share", 0.0),
+                                 KV("residual", json_of_quantiles(&a->whole)),
+                                 KV("relative_error", a->whole.norm > 0.0 ? 1.0 : 0.0)));
+    cli_print_rows(losses, "method:name|kept>:kept|share>:share %1|min>:residual.min g3|"
+                           "25 %>:residual.q1 g3|median>:residual.median g3|75 %>:residual.q3 g3|"
+                           "99 %>:residual.p99 g3|99.9 %>:residual.p999 g3|max>:residual.max g3|"
+                           "rel. error>:relative_error f4");
+    json_decref(losses);
 }
 
-static json_t *json_of_quantiles(const cli_quantiles *s) {
-    json_t *object = cli_json_object();
-    for (int q = 0; q < CLI_QUANTILES; q++) {
-        cli_json_set(object, cli_quantile_names[q], cli_json_real(s->at[q]));
-    }
-    return object;
-}
-
-static json_t *json_of_loss(const analysis *a, const loss *l) {
-    const method *m = l->method;
-    char label[96];
-    snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
-    return cli_json_new(
-        KV("name", m->name), KV("label", label), KV("kept", l->kept),
-        KV("share", (double)l->kept / (double)a->entries), KV("ranks", cli_json_shape(&l->ranks)),
-        KV("residual", json_of_quantiles(&l->rest)), KV("relative_error", relative_error(a, l)));
-}
-
-static void print_json(const tg_context *ctx, const analysis *a) {
-    json_t *object = cli_json_object(), *ranks = cli_json_array(), *losses = cli_json_array();
-    for (int d = 0; d < a->gradient.shape.ndim; d++) {
-        cli_json_append(ranks, cli_json_real(a->stable_rank[d]));
-    }
-    for (int i = 0; i < a->count; i++) {
-        cli_json_append(losses, json_of_loss(a, &a->losses[i]));
-    }
-    cli_json_set(object, "file", cli_json_text(a->file));
+/* Takes the list of losses. */
+static void print_json(const tg_context *ctx, const analysis *a, json_t *losses) {
+    json_t *object = cli_json_new(KV("file", a->file));
     if (a->checkpoint[0]) {
-        cli_json_set(object, "checkpoint", cli_json_text(a->checkpoint));
+        cli_json_put(object, KV("checkpoint", a->checkpoint));
     }
     cli_json_put(object, KV("tensor", a->name), KV("dtype", tg_dtype_name(a->gradient.dtype)),
                  KV("shape", cli_json_shape(&a->gradient.shape)), KV("entries", a->entries));
     cli_json_set_backend(object, ctx);
     cli_json_put(object, KV("norm", a->whole.norm), KV("gradient", json_of_quantiles(&a->whole)),
-                 KV("stable_rank", ranks), KV("multilinear_stable_rank", a->multilinear),
-                 KV("methods", losses));
+                 KV("stable_rank", cli_json_reals(a->stable_rank, a->gradient.shape.ndim)),
+                 KV("multilinear_stable_rank", a->multilinear), KV("methods", losses));
     cli_json_print(object);
 }
 
-static int analyze(tg_context *ctx, const cli_source *source, bool json, analysis *a) {
-    int code = load(source, a);
-    code = code == CLI_OK ? compare(ctx, a) : code;
-    if (code == CLI_OK && json) {
-        print_json(ctx, a);
-    } else if (code == CLI_OK) {
-        print_text(a);
-    }
-    tg_tensor_destroy(&a->gradient);
-    return code;
-}
-
-/* ---- where the gradients come from ---- */
-
-/* Those of a batch of a run's training data. */
-static tg_status open_run(tg_context *ctx, const char *folder, analysis *a, cli_source *out) {
-    tg_model *model = NULL;
+/* Gradients of a batch of a run's training data. */
+static void open_run(tg_context *ctx, const char *folder, analysis *a, cli_source *out) {
+    CLI_OWNED(tg_model_destroy) tg_model *model = NULL;
     *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_run_checkpoint(ctx, folder, opt.checkpoint, a->checkpoint, sizeof a->checkpoint));
-    CLI_TRY(tg_model_load(ctx, a->checkpoint, &model));
+    cli_check(tg_run_checkpoint(ctx, folder, opt.checkpoint, a->checkpoint, sizeof a->checkpoint));
+    cli_check(tg_model_load(ctx, a->checkpoint, &model));
     a->origin = tg_model_get_origin(model);
-    CLI_TRY(tg_archive_create(ctx, &out->archive));
-    CLI_TRY(tg_model_gradients(model, out->archive));
-fail:
-    tg_model_destroy(&model);
-    return status;
+    cli_check(tg_archive_create(ctx, &out->archive));
+    cli_check(tg_model_gradients(model, out->archive));
 }
 
 static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0]};
-    tg_context *ctx = NULL;
-    int code = cli_open_context(call->common, true, &ctx);
-    code = code == CLI_OK ? choose_methods(ctx, &a) : code;
-    if (code == CLI_OK) {
-        cli_source source = {0};
-        const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &a, &source)
-                                                       : cli_source_open(ctx, a.file, &source);
-        code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
-                               : cli_fail_status(ctx, status);
-        cli_source_close(&source);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_source_close) cli_source source = {0};
+    cli_require(cli_open_context(call->common, true, &ctx));
+    list_methods(ctx);
+    choose_methods(&a);
+    if (cli_is_folder(a.file)) {
+        open_run(ctx, a.file, &a, &source);
+    } else {
+        cli_check(cli_source_open(ctx, a.file, &source));
     }
-    cli_list_free(&opt.methods);
-    tg_context_destroy(&ctx);
-    return code;
+    load(&source, &a);
+    compare(ctx, &a);
+    json_t *losses = cli_json_array();
+    for (int i = 0; i < a.count; i++) {
+        cli_json_append(losses, json_of_loss(&a, &a.losses[i]));
+    }
+    if (call->common->json) {
+        print_json(ctx, &a, losses);
+    } else {
+        print_text(&a, losses);
+    }
+    tg_tensor_destroy(&a.gradient);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_analyze = {

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "bench.h"
-#include "common/options.h"
 #include "common/problem.h"
 
 static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto", .transport = "auto"};
@@ -44,17 +43,17 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 static int run(const cli_call *call) {
     const char *kind = call->args.item[0];
     cli_suggestion suggestion = cli_suggest(kind);
-    int code = -1;
-    for (int i = 0; i < KINDS && code < 0; i++) {
+    if (opt.methods.count > BENCH_MAX_METHODS) {
+        return cli_usage("bench", "--opt: %d optimizers, at most %d", opt.methods.count,
+                         BENCH_MAX_METHODS);
+    }
+    for (int i = 0; i < KINDS; i++) {
         cli_suggest_offer(&suggestion, kinds[i].name);
-        code = strcmp(kinds[i].name, kind) == 0 ? kinds[i].run(call, &opt) : code;
+        if (strcmp(kinds[i].name, kind) == 0) {
+            return kinds[i].run(call, &opt);
+        }
     }
-    if (code < 0) {
-        code = cli_usage("bench", "'%.64s' is not optim, step or comm%s", kind, suggestion.text);
-    }
-    cli_list_free(&opt.shape);
-    cli_list_free(&opt.methods);
-    return code;
+    return cli_usage("bench", "'%.64s' is not optim, step or comm%s", kind, suggestion.text);
 }
 
 const cli_command cli_cmd_bench = {

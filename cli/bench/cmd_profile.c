@@ -4,7 +4,6 @@
 
 #include "common/input_files.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "profile.h"
 
 static struct {
@@ -30,24 +29,18 @@ static const cli_option options[] = {
                     "plan a step for each value of a setting instead", NULL),
     CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
                     "datasets: every preset; max-memory: the largest in several formats", NULL),
-    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
-                    "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE", "write the chart (FILE.svg)", NULL),
     {0},
 };
 
 /* The settings of the command line, for titles: "batch 2, fno.n_layers 3". To be freed. */
 static char *given_settings(const cli_args *args) {
-    size_t capacity = 32, used = 0;
+    char *text =
+        opt.batch > 0 ? cli_format("batch %lld", (long long)opt.batch) : cli_format("%s", "");
     for (int i = 0; i < args->override_count; i++) {
-        capacity += strlen(args->override[i].key) + strlen(args->override[i].value) + 3;
-    }
-    char *text = cli_need(calloc(capacity, 1));
-    if (opt.batch > 0) {
-        used += (size_t)snprintf(text, capacity, "batch %lld", (long long)opt.batch);
-    }
-    for (int i = 0; i < args->override_count; i++) {
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used ? ", " : "",
-                                 args->override[i].key, args->override[i].value);
+        CLI_FREED char *before = text;
+        text = cli_format("%s%s%s %s", before, *before ? ", " : "", args->override[i].key,
+                          args->override[i].value);
     }
     return text;
 }
@@ -63,11 +56,18 @@ static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
     return object;
 }
 
-static void print_json(const cli_profile *p) {
+/* The bytes of each part, below a first column, and a last one. */
+static void print_parts(const json_t *rows, const char *first, const char *last) {
+    CLI_FREED char *columns =
+        cli_format("%s|parameters>:parameters B|states>:optimizer_states B|inputs>:inputs B|"
+                   "activations>:activations B|gradients>:gradients B|workspace>:workspace B|"
+                   "all>:total B|%s",
+                   first, last);
+    cli_print_rows(rows, columns);
+}
+
+static json_t *json_of_phases(const cli_profile *p) {
     json_t *phases = cli_json_array();
-    json_t *object = cli_json_new(
-        KV("name", p->name), KV("optimizer", p->method), KV("parameters", p->run->parameters),
-        KV("held", json_of_parts(p->held, p->held_total)), KV("refresh", p->refresh_total));
     for (int i = 0; i < p->count; i++) {
         json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
         cli_json_put(phase, KV("name", p->phase[i].phase.name),
@@ -78,7 +78,14 @@ static void print_json(const cli_profile *p) {
                      KV("peak", json_boolean(i == p->peak)));
         cli_json_append(phases, phase);
     }
-    cli_json_set(object, "phases", phases);
+    return phases;
+}
+
+static void print_json(const cli_profile *p) {
+    json_t *object = cli_json_new(KV("name", p->name), KV("optimizer", p->method),
+                                  KV("parameters", p->run->parameters),
+                                  KV("held", json_of_parts(p->held, p->held_total)),
+                                  KV("refresh", p->refresh_total), KV("phases", json_of_phases(p)));
     if (p->steps > 0) {
         json_t *measured = cli_json_new(KV("steps", p->steps), KV("step_ms", p->step_ms),
                                         KV("ledger", json_of_parts(p->counted, p->counted_peak)),
@@ -88,77 +95,43 @@ static void print_json(const cli_profile *p) {
     cli_json_print(object);
 }
 
-static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
-                    const char *mark) {
-    cli_table_cell(table, "%s", name);
-    for (int p = 0; p < CLI_PARTS; p++) {
-        cli_table_bytes(table, parts[p]);
-    }
-    cli_table_bytes(table, total);
-    cli_table_cell(table, "%s", mark);
-}
-
-static cli_table begin_table(const char *first, const char *last) {
-    static const char *const titles[] = {"parameters", "states",    "inputs", "activations",
-                                         "gradients",  "workspace", "all"};
-    cli_table table = {0};
-    cli_table_column(&table, first, false);
-    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
-        cli_table_column(&table, titles[i], true);
-    }
-    cli_table_column(&table, last, false);
-    return table;
-}
-
 static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
-    char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
-    cli_table table = begin_table("phase", "");
+    json_t *rows = json_of_phases(p), *held = json_of_parts(p->held, p->held_total);
+    cli_json_put(held, KV("name", "held all the time"));
+    cli_json_append(rows, held);
     cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
             (long long)p->run->parameters, p->method);
     putchar('\n');
-    for (int i = 0; i < p->count; i++) {
-        add_row(&table, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total,
-                i == p->peak ? "<- most" : "");
-    }
-    add_row(&table, "held all the time", p->held, p->held_total, "");
-    cli_table_print(&table, stdout);
-    printf("\nat most %s of the %s that are held are alive (%s);",
-           cli_bytes_text(peak->total, text),
-           cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
-           peak->phase.name);
-    printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
+    print_parts(rows, "phase:name", ":peak ?<- most/");
+    json_decref(rows);
+    printf("\nat most %s of the %s that are held are alive (%s); a step that refreshes holds up to "
+           "%s\n",
+           CLI_BYTES(peak->total), CLI_BYTES(peak->is_refresh ? p->refresh_total : p->held_total),
+           peak->phase.name, CLI_BYTES(p->refresh_total));
     if (p->shares) {
         printf("%s\n", cli_profile_sharing);
     }
     if (p->steps > 0) {
         printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",
-               (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+               (long long)p->steps, p->step_ms, CLI_BYTES(p->counted_peak),
                p->as_planned ? "as planned" : "OTHER THAN PLANNED");
     }
 }
 
-static int profile_step(tg_context *ctx, const char *name, const char *given,
-                        const tg_settings *settings, const cli_common *common) {
-    cli_profile p;
-    cli_html page = {0};
-    int code = cli_profile_plan(ctx, name, settings, &p);
+static void profile_step(tg_context *ctx, const char *name, const char *given,
+                         const tg_settings *settings, const cli_common *common) {
+    CLI_OWNED(cli_profile_free) cli_profile p = cli_profile_plan(ctx, name, settings);
+    CLI_OWNED(cli_html_free) cli_html page = {0};
     p.given = given;
-    if (code == CLI_OK && opt.steps > 0) {
-        code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
+    if (opt.steps > 0) {
+        cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
-    if (code == CLI_OK && opt.output) {
-        (cli_ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
-        code = cli_write_file(opt.output, page.text, page.used);
+    if (opt.output) {
+        cli_profile_svg(&page, &p);
+        cli_require(cli_write_file(opt.output, page.text, page.used));
     }
-    if (code == CLI_OK && common->json) {
-        print_json(&p);
-    } else if (code == CLI_OK) {
-        print_text(&p);
-    }
-    cli_html_free(&page);
-    cli_profile_free(&p);
-    return code;
+    (common->json ? print_json : print_text)(&p);
 }
 
 /* ---- a sweep ---- */
@@ -199,93 +172,79 @@ static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *m
     return TG_OK;
 }
 
-static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
-                            const char *value, const char *method, cli_sweep_point *out) {
-    tg_settings *copy = NULL;
+static void plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
+                       const char *value, const char *method, cli_sweep_point *out) {
+    CLI_OWNED(tg_settings_destroy) tg_settings *copy = NULL;
     char text[sizeof out->value];
-    tg_status status = tg_settings_copy(ctx, settings, &copy);
     snprintf(out->value, sizeof out->value, "%s", value);
-    status = status == TG_OK ? set_value(ctx, copy, key, value, text, sizeof text) : status;
-    status = status == TG_OK ? plan_step(ctx, copy, method, out) : status;
-    tg_settings_destroy(&copy);
-    return status;
+    cli_check(tg_settings_copy(ctx, settings, &copy));
+    cli_check(set_value(ctx, copy, key, value, text, sizeof text));
+    cli_check(plan_step(ctx, copy, method, out));
 }
 
 static void print_sweep(const cli_sweep *s, bool json) {
-    if (json) {
-        json_t *list = cli_json_array();
-        for (int i = 0; i < s->values * s->methods; i++) {
-            json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
-            cli_json_put(point, KV("value", s->point[i].value), KV("optimizer", s->point[i].method),
-                         KV("parameter_count", s->point[i].parameters));
-            if (s->is_relative) {
-                const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
-                cli_json_set(point, "states_saved_percent", json_real(saved));
-            }
-            cli_json_append(list, point);
+    json_t *list = cli_json_array();
+    for (int i = 0; i < s->values * s->methods; i++) {
+        json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
+        cli_json_put(point, KV("value", s->point[i].value), KV("optimizer", s->point[i].method),
+                     KV("parameter_count", s->point[i].parameters));
+        if (s->is_relative) {
+            const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
+            cli_json_set(point, "states_saved_percent", json_real(saved));
         }
+        cli_json_append(list, point);
+    }
+    if (json) {
         cli_json_print(
             cli_json_new(KV(s->figure ? "figure" : "sweep", s->figure ? s->figure : s->key),
                          KV("points", list)));
         return;
     }
-    cli_table table = begin_table(s->key, "optimizer");
-    for (int i = 0; i < s->values * s->methods; i++) {
-        add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
-                s->point[i].method);
-    }
-    cli_table_print(&table, stdout);
+    CLI_FREED char *first = cli_format("%s:value", s->key);
+    print_parts(list, first, "optimizer:optimizer");
+    json_decref(list);
 }
 
-/* Writes the page or chart, if one is wanted, and prints the numbers. */
-static int show_sweep(const cli_sweep *s, bool json) {
-    cli_html page = {0};
-    int code = CLI_OK;
+/* Writes the chart, if one is wanted, and prints the numbers. */
+static void show_sweep(const cli_sweep *s, bool json) {
+    CLI_OWNED(cli_html_free) cli_html page = {0};
     if (opt.output) {
-        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, s);
-        code = cli_write_file(opt.output, page.text, page.used);
+        cli_sweep_svg(&page, s);
+        cli_require(cli_write_file(opt.output, page.text, page.used));
     }
-    if (code == CLI_OK) {
-        print_sweep(s, json);
-    }
-    cli_html_free(&page);
-    return code;
+    print_sweep(s, json);
 }
 
-static int profile_sweep(tg_context *ctx, const char *name, const char *given,
-                         const tg_settings *settings, const cli_common *common) {
-    char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
+static void profile_sweep(tg_context *ctx, const char *name, const char *given,
+                          const tg_settings *settings, const cli_common *common) {
+    CLI_FREED char *text = cli_need(strdup(opt.sweep));
+    char *equals = strchr(text, '=');
+    cli_list values = {0};
+    if (equals) {
+        *equals = '\0';
+        CLI_FREED char *list = cli_format("[%s]", equals + 1); /* a value may have commas in [] */
+        values = cli_list_of(list);
+    }
+    bool is_good = values.count > 0 && strchr(text, '.');
+    for (int i = 0; i < values.count; i++) {
+        is_good = is_good && values.item[i][0];
+    }
+    if (!is_good) {
+        cli_misuse("profile", "--sweep needs section.key=value,value,.., not '%.64s'", opt.sweep);
+    }
     cli_sweep s = {.name = name,
                    .key = text,
                    .given = given,
+                   .values = values.count,
                    .methods = opt.methods.count > 0 ? opt.methods.count : 1};
-    int code = CLI_OK;
-    if (equals) {
-        *equals = '\0';
-        char *list = cli_format("[%s]", equals + 1); /* commas within brackets belong to a value */
-        s.values = cli_words_split(list, &values);
-        free(list);
-    }
-    bool is_good = s.values > 0 && strchr(text, '.');
-    for (int i = 0; i < s.values; i++) {
-        is_good = is_good && values[i][0];
-    }
-    if (!is_good) {
-        code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
-                         opt.sweep);
-    }
-    s.point = cli_need(calloc((size_t)(s.values * s.methods) + 1, sizeof *s.point));
-    for (int i = 0; i < s.values * s.methods && code == CLI_OK; i++) {
+    s.point = cli_need(calloc((size_t)(s.values * s.methods), sizeof *s.point));
+    for (int i = 0; i < s.values * s.methods; i++) {
         const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
-        const tg_status status =
-            plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
-        code = cli_code(ctx, status);
+        plan_point(ctx, settings, s.key, values.item[i / s.methods], method, &s.point[i]);
     }
-    code = code == CLI_OK ? show_sweep(&s, common->json) : code;
+    show_sweep(&s, common->json);
     free(s.point);
-    cli_words_free(values, s.values);
-    free(text);
-    return code;
+    cli_list_free(&values);
 }
 
 /* ---- figures: every dataset, and the largest network in several storage formats ---- */
@@ -377,44 +336,42 @@ static const struct figure {
        {{"fno.precision", "mixed"}, {"opt.state_precision", "8bit"}}}}},
 };
 
-/* One row with every method. Skips, with a warning, presets that the backend cannot compute. */
-static int plan_row(tg_context *ctx, const cli_args *args, const struct figure_row *row,
-                    cli_sweep_point *points, int methods, bool *is_left_out) {
+/* One row with every method. False, with a warning, for a preset that the backend cannot compute.
+ */
+static bool plan_row(tg_context *ctx, const cli_args *args, const struct figure_row *row,
+                     cli_sweep_point *points, int methods) {
     const cli_run_source source = {
         .command = "profile", .preset = row->preset, .batch = opt.batch, .args = args};
-    tg_settings *settings = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     cli_problem problem;
     bool has_data = false;
-    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
-    for (int i = 0; i < 3 && row->settings[i][0] && code == CLI_OK; i++) {
-        code = cli_code(
-            ctx, tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
+    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    for (int i = 0; i < 3 && row->settings[i][0]; i++) {
+        cli_check(tg_settings_set(settings, row->settings[i][0], row->settings[i][1], "figure"));
     }
-    for (int m = 0; m < methods && code == CLI_OK; m++) {
+    for (int m = 0; m < methods; m++) {
         const tg_status status = plan_step(ctx, settings, method_at(m), &points[m]);
-        *is_left_out = m == 0 && !row->value && status == TG_E_UNSUPPORTED;
-        if (*is_left_out) {
+        if (m == 0 && !row->value && status == TG_E_UNSUPPORTED) {
             cli_warn("%s is left out: %s", row->preset, tg_context_error(ctx));
-            break;
+            return false;
         }
-        code = cli_code(ctx, status);
+        cli_check(status);
         snprintf(points[m].value, sizeof points[m].value, "%s",
                  row->value ? row->value : row->preset);
         for (int line = 0; line < 2 && row->about[line]; line++) {
             snprintf(points[m].about[line], CLI_ABOUT_TEXT, "%s", row->about[line]);
         }
     }
-    if (code == CLI_OK && !row->value) {
-        code = cli_problem_from(ctx, row->preset, settings, &problem);
-        for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
+    if (!row->value) {
+        cli_require(cli_problem_from(ctx, row->preset, settings, &problem));
+        for (int m = 0; m < methods; m++) {
             describe(&problem, &points[m]);
         }
     }
-    tg_settings_destroy(&settings);
-    return code;
+    return true;
 }
 
-static int profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+static void profile_figure(tg_context *ctx, const cli_args *args, const char *given, bool json) {
     const struct figure *f = &figure_list[strcmp(opt.figure, figure_list[0].name) == 0 ? 0 : 1];
     cli_sweep s = {.name = f->title,
                    .key = f->key,
@@ -422,23 +379,16 @@ static int profile_figure(tg_context *ctx, const cli_args *args, const char *giv
                    .given = given,
                    .is_relative = f->is_relative,
                    .methods = count_methods()};
-    int code = CLI_OK;
     s.point =
         cli_need(calloc(sizeof f->rows / sizeof f->rows[0] * (size_t)s.methods, sizeof *s.point));
-    for (const struct figure_row *row = f->rows; row->preset && code == CLI_OK; row++) {
-        bool is_left_out = false;
-        code = plan_row(ctx, args, row, &s.point[s.values * s.methods], s.methods, &is_left_out);
-        s.values += !is_left_out;
+    for (const struct figure_row *row = f->rows; row->preset; row++) {
+        s.values += plan_row(ctx, args, row, &s.point[s.values * s.methods], s.methods);
     }
-    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    show_sweep(&s, json);
     free(s.point);
-    return code;
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    tg_settings *settings = NULL;
-    bool has_data = false;
     const char *config = call->args.count > 0 ? call->args.item[0] : NULL;
     const cli_run_source source = {
         .command = "profile",
@@ -454,25 +404,22 @@ static int run(const cli_call *call) {
     if (opt.figure && (opt.sweep || opt.preset || config)) {
         return cli_usage("profile", "--figure takes no file, --preset or --sweep");
     }
-    if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
-        return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
+    if (opt.output && !cli_ends_with(opt.output, ".svg")) {
+        return cli_usage("profile", "-o writes a chart, FILE.svg, not '%.64s'", opt.output);
     }
-    char *given = given_settings(&call->args);
-    int code = cli_open_context(call->common, true, &ctx);
-    if (code == CLI_OK && opt.figure) {
-        code = profile_figure(ctx, &call->args, given, call->common->json);
-    } else if (code == CLI_OK) {
-        code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_FREED char *given = given_settings(&call->args);
+    bool has_data = false;
+    cli_require(cli_open_context(call->common, true, &ctx));
+    if (opt.figure) {
+        profile_figure(ctx, &call->args, given, call->common->json);
+        return CLI_OK;
     }
-    if (settings) {
-        const char *name = opt.preset ? opt.preset : config;
-        code = (opt.sweep ? profile_sweep : profile_step)(ctx, name, given, settings, call->common);
-    }
-    free(given);
-    tg_settings_destroy(&settings);
-    tg_context_destroy(&ctx);
-    cli_list_free(&opt.methods);
-    return code;
+    cli_require(cli_run_settings_read(ctx, &source, &settings, &has_data));
+    (opt.sweep ? profile_sweep : profile_step)(ctx, opt.preset ? opt.preset : config, given,
+                                               settings, call->common);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_profile = {
@@ -494,7 +441,7 @@ const cli_command cli_cmd_profile = {
         "several storage formats: H keeps weights, gradients and activations in half precision,\n"
         "and + recomputes the activations of each block.\n",
     .examples =
-        "  tgrad profile configs/darcy16.yaml -o profile.html\n"
+        "  tgrad profile configs/darcy16.yaml -o profile.svg\n"
         "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
         "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n"
         "  tgrad profile --figure datasets -o datasets.svg\n"

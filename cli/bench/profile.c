@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/statistics.h"
-#include "common/text.h"
 #include "common/workbench.h"
 
 const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",
@@ -96,55 +95,42 @@ static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase,
     }
 }
 
-static tg_status add_phases(tg_context *ctx, const cli_problem *problem, const needs *n,
-                            cli_profile *p) {
+static void add_phases(tg_context *ctx, const cli_problem *problem, const needs *n,
+                       cli_profile *p) {
     int count = 0;
-    tg_status status =
-        tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, NULL, 0, &count);
-    tg_fno_phase *phases = cli_need(calloc((size_t)count + 1, sizeof *phases));
+    CLI_FREED tg_fno_phase *phases = NULL;
+    cli_check(cli_problem_phases(ctx, problem, &phases, &count));
     p->phase = cli_need(calloc((size_t)count + 2, sizeof *p->phase));
-    if (status == TG_OK) {
-        status =
-            tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, phases, count, &count);
-    }
     const size_t base = tg_context_memory(ctx, tg_backend_place(ctx)).current[TG_MEM_WORKSPACE];
-    for (int i = 0; i < count && status == TG_OK; i++) {
+    for (int i = 0; i < count; i++) {
         add_phase(p, n, &phases[i], base, false);
     }
-    if (status == TG_OK && count > 0 && n->is_projected && phases[count - 1].sends_factors) {
+    if (count > 0 && n->is_projected && phases[count - 1].sends_factors) {
         tg_fno_phase last = phases[count - 1];
         snprintf(last.name, sizeof last.name, "%.32s, refreshed", phases[count - 1].name);
         add_phase(p, n, &last, base, true);
     }
     p->shares = n->optim.shared.dense_bytes + n->optim.shared.work_bytes > 0;
-    free(phases);
-    return status;
 }
 
-int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_profile *out) {
+cli_profile cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings) {
     cli_problem problem;
-    needs n;
-    *out = (cli_profile){.name = name, .run = cli_need(calloc(1, sizeof *out->run))};
-    tg_status status = tg_train_plan(ctx, settings, 1, out->run);
-    int code = cli_code(ctx, status);
-    code = code == CLI_OK ? cli_problem_from(ctx, name, settings, &problem) : code;
-    if (code != CLI_OK) {
-        return code;
-    }
-    const tg_train_memory *run = out->run;
+    cli_profile out = {.name = name, .run = cli_need(calloc(1, sizeof *out.run))};
+    cli_check(tg_train_plan(ctx, settings, 1, out.run));
+    cli_require(cli_problem_from(ctx, name, settings, &problem));
+    const tg_train_memory *run = out.run;
     const tg_train_phase *step = find_phase(run, "training step");
     const tg_train_phase *refresh = find_phase(run, "step with a refresh");
     const char *micro = tg_settings_get(settings, "opt.accumulation_steps");
-    out->method = problem.method;
-    cli_parts_of(step->bytes[run->place], out->held);
-    out->held_total = step->total[run->place];
-    out->refresh_total = refresh ? refresh->total[run->place] : out->held_total;
-    n = (needs){.is_projected = problem.optim.is_projected,
-                .accumulates = micro && strtol(micro, NULL, 10) > 1};
-    status = cli_problem_needs(ctx, &problem, n.accumulates, &n.optim, &n.fno);
-    status = status == TG_OK ? add_phases(ctx, &problem, &n, out) : status;
-    return cli_code(ctx, status);
+    out.method = problem.method;
+    cli_parts_of(step->bytes[run->place], out.held);
+    out.held_total = step->total[run->place];
+    out.refresh_total = refresh ? refresh->total[run->place] : out.held_total;
+    needs n = {.is_projected = problem.optim.is_projected,
+               .accumulates = micro && strtol(micro, NULL, 10) > 1};
+    cli_check(cli_problem_needs(ctx, &problem, n.accumulates, &n.optim, &n.fno));
+    add_phases(ctx, &problem, &n, &out);
+    return out;
 }
 
 void cli_profile_free(cli_profile *profile) {
@@ -155,34 +141,26 @@ void cli_profile_free(cli_profile *profile) {
 
 /* ---- in real steps ---- */
 
-int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
-                    cli_profile *profile) {
+void cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                     cli_profile *profile) {
     cli_problem problem;
     cli_memory_plan planned;
-    cli_workbench bench = {0};
-    int code = cli_problem_from(ctx, profile->name, settings, &problem);
-    if (code != CLI_OK) {
-        return code;
-    }
+    CLI_OWNED(cli_workbench_close) cli_workbench bench = {0};
+    CLI_FREED double *seconds = cli_need(calloc((size_t)steps, sizeof *seconds));
+    cli_require(cli_problem_from(ctx, profile->name, settings, &problem));
+    cli_check(cli_problem_plan(ctx, &problem, &planned));
+    cli_check(cli_workbench_open(ctx, &problem, seed, &bench));
+    cli_check(cli_workbench_run(&bench, TG_GRAPHS_AUTO, steps, seconds));
     const tg_place place = tg_backend_place(ctx);
-    double *seconds = cli_need(calloc((size_t)steps + 1, sizeof *seconds));
-    tg_status status = cli_problem_plan(ctx, &problem, &planned);
-    status = status == TG_OK ? cli_workbench_open(ctx, &problem, seed, &bench) : status;
-    status = status == TG_OK ? cli_workbench_run(&bench, TG_GRAPHS_AUTO, steps, seconds) : status;
-    if (status == TG_OK) {
-        const tg_mem_usage usage = tg_context_memory(ctx, place);
-        const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
-        profile->as_planned = true;
-        for (int c = 0; c < TG_MEM_OTHER; c++) {
-            const size_t beside = place == TG_HOST ? 0 : host.peak[c];
-            profile->as_planned = profile->as_planned && usage.peak[c] + beside == planned.bytes[c];
-        }
-        cli_parts_of(usage.at_peak, profile->counted);
-        profile->counted_peak = sum_of(profile->counted);
-        profile->steps = steps;
-        profile->step_ms = 1e3 * cli_median(seconds, (int)steps);
+    const tg_mem_usage usage = tg_context_memory(ctx, place);
+    const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
+    profile->as_planned = true;
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        const size_t beside = place == TG_HOST ? 0 : host.peak[c];
+        profile->as_planned = profile->as_planned && usage.peak[c] + beside == planned.bytes[c];
     }
-    cli_workbench_close(&bench);
-    free(seconds);
-    return cli_code(ctx, status);
+    cli_parts_of(usage.at_peak, profile->counted);
+    profile->counted_peak = sum_of(profile->counted);
+    profile->steps = steps;
+    profile->step_ms = 1e3 * cli_median(seconds, (int)steps);
 }

@@ -54,14 +54,13 @@ typedef struct cli_profile {
 /* Why gradients and workspace of the last phases may exceed their allocation: a sentence. */
 extern const char cli_profile_sharing[];
 
-/* From the settings alone; to be freed. CLI_OK, or another code after a message. */
-int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_profile *out);
+/* From the settings alone; to be freed. */
+cli_profile cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings);
 void cli_profile_free(cli_profile *profile);
 
 /* Runs steps on random data and counts. */
-int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
-                    cli_profile *profile);
+void cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                     cli_profile *profile);
 
 /* ---- sweeps ---- */
 
@@ -91,14 +90,12 @@ extern const char cli_sweep_saving[];
 /* Savings in optimizer states over the first method, in %. */
 double cli_states_saved(const cli_sweep *sweep, int value, int method);
 
-/* ---- pages, and charts as SVG files ----
+/* ---- charts as SVG files ----
  *
  * Every column carries its numbers in full: data-total, and data-part with data-bytes of each part.
  */
 
-void cli_profile_page(cli_html *page, const cli_profile *profile);
 void cli_profile_svg(cli_html *file, const cli_profile *profile);
-void cli_sweep_page(cli_html *page, const cli_sweep *sweep);
 void cli_sweep_svg(cli_html *file, const cli_sweep *sweep);
 
 #endif

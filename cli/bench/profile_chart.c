@@ -2,10 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/text.h"
 #include "profile.h"
 #include "report/chart.h"
-#include "report/report.h"
 
 /* In units of the drawing, which is scaled as a whole. */
 enum {
@@ -23,6 +21,8 @@ typedef struct drawing {
     cli_html body; /* elements within WIDTH x height; they carry classes and no colours */
     int height;
     char title[160], summary[256]; /* the latter in place of the picture, for screen readers */
+    char about[120];               /* after the name: ", optimizer adam" */
+    const char *foot;              /* a sentence below; NULL: none */
 } drawing;
 
 typedef struct scale {
@@ -72,7 +72,6 @@ static void draw_axis(cli_html *out, const scale *s, const char *quantity) {
 static void draw_column(cli_html *out, const scale *s, const size_t parts[CLI_PARTS], double x,
                         double width) {
     double sum = 0.0;
-    char text[CLI_UNIT_TEXT];
     for (int p = 0; p < CLI_PARTS; p++) {
         if (parts[p] == 0) {
             continue;
@@ -83,7 +82,7 @@ static void draw_column(cli_html *out, const scale *s, const size_t parts[CLI_PA
                      "<rect class=\"%s\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
                      "data-part=\"%s\" data-bytes=\"%zu\"><title>%s: %s</title></rect>",
                      cli_part_styles[p], x, to_y(s, sum), width, low - to_y(s, sum),
-                     cli_part_keys[p], parts[p], cli_part_names[p], cli_bytes_text(parts[p], text));
+                     cli_part_keys[p], parts[p], cli_part_names[p], CLI_BYTES(parts[p]));
     }
 }
 
@@ -179,7 +178,7 @@ static int draw_sides(cli_html *out, const cli_profile *p, double step) {
 }
 
 static void draw_marks(cli_html *out, const cli_profile *p, const scale *s, double step) {
-    char bytes[CLI_UNIT_TEXT], text[128];
+    char text[128];
     const double line = to_y(s, (double)p->held_total);
     const double x = LEFT + (p->peak + 0.5) * step;
     const bool at_right = p->peak < p->count / 2; /* away from the peak */
@@ -187,10 +186,9 @@ static void draw_marks(cli_html *out, const cli_profile *p, const scale *s, doub
                  "\n<line class=\"held\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                  "<text class=\"%s\" x=\"%d\" y=\"%.1f\">held all the time: %s</text>",
                  LEFT, RIGHT, line, line, at_right ? "y" : "", at_right ? RIGHT - 4 : LEFT + 4,
-                 line - 7.0, cli_bytes_text(p->held_total, bytes));
+                 line - 7.0, CLI_BYTES(p->held_total));
     const cli_profile_phase *peak = &p->phase[p->peak];
-    snprintf(text, sizeof text, "most alive: %s, %s", cli_bytes_text(peak->total, bytes),
-             peak->phase.name);
+    snprintf(text, sizeof text, "most alive: %s, %s", CLI_BYTES(peak->total), peak->phase.name);
     const double half = 0.5 * text_width(text, LABEL);
     const double top = to_y(s, (double)peak->total);
     cli_html_add(out,
@@ -206,19 +204,18 @@ static void draw_phases(const cli_profile *p, drawing *out) {
     const scale s = scale_for((double)(p->held_total > peak ? p->held_total : peak), 1.12);
     const double step = (double)(RIGHT - LEFT) / p->count, gap = fmin(1.5, 0.1 * step);
     cli_html *body = &out->body;
-    char text[CLI_UNIT_TEXT];
     *out = (drawing){0};
     snprintf(out->title, sizeof out->title, "Memory in the phases of a training step");
     snprintf(out->summary, sizeof out->summary,
              "Memory in %d phases of a training step; most is alive in: %s, %s", p->count,
-             p->phase[p->peak].phase.name, cli_bytes_text(peak, text));
+             p->phase[p->peak].phase.name, CLI_BYTES(peak));
     draw_axis(body, &s, "alive");
     for (int i = 0; i < p->count; i++) {
         const cli_profile_phase *at = &p->phase[i];
         cli_html_add(body,
                      "<g class=\"now\" data-phase=\"%s\" data-total=\"%zu\"><title>%s: %s"
                      "</title>",
-                     at->phase.name, at->total, at->phase.name, cli_bytes_text(at->total, text));
+                     at->phase.name, at->total, at->phase.name, CLI_BYTES(at->total));
         draw_column(body, &s, at->alive, LEFT + i * step + 0.5 * gap, step - gap);
         cli_html_add(body, "</g>\n");
     }
@@ -261,8 +258,7 @@ static void draw_point(cli_html *out, const cli_sweep *sweep, int value, int met
     cli_html_add(out,
                  "<g class=\"now\" data-value=\"%s\" data-method=\"%s\" data-total=\"%zu\">"
                  "<title>%s, %s: %s</title>",
-                 at->value, at->method, at->total, at->value, at->method,
-                 cli_bytes_text(at->total, text));
+                 at->value, at->method, at->total, at->value, at->method, CLI_BYTES(at->total));
     draw_column(out, s, at->parts, x + 0.03 * b->bar, 0.94 * b->bar);
     const double middle = x + 0.5 * b->bar, top = to_y(s, (double)at->total);
     if (sweep->is_relative) {
@@ -335,17 +331,21 @@ static void draw_sweep(const cli_sweep *sweep, drawing *out) {
 
 /* ---- files, with a legend of the parts ---- */
 
-enum { HEAD = 96, FOOT = 26 };
+enum { HEAD = 96, FOOT = 26, MARGIN = 22 /* left of all text */ };
 
 static const char rules[] =
+    "<style>text{fill:#1d2127}.ground{fill:#fff}.title{font-size:18px;font-weight:600}"
+    ".subtitle,.soft,.foot,.axes text{fill:#59616c}.small{font-size:11px}.y{text-anchor:end}"
+    ".middle{text-anchor:middle}.axes line{stroke:#e2e5e9}.axes .base{stroke:#59616c}"
     ".total{font-weight:600}.span{stroke:#9aa2ac;stroke-width:1.5}"
     ".held{stroke:#1d2127;stroke-width:1.5;stroke-dasharray:6 4}"
     ".peak{stroke:#b8420f;stroke-width:1.5;fill:#fff}.peak-name{fill:#b8420f;font-weight:600}"
     ".m-weights{fill:#5f6b7a}.m-optimizer{fill:#17508f}.m-data{fill:#86ab93}"
-    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}";
+    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}"
+    "</style>\n";
 
 static void add_legend(cli_html *file, int y) {
-    double x = CLI_SVG_MARGIN;
+    double x = MARGIN;
     for (int p = 0; p < CLI_PARTS; p++) {
         cli_html_add(file,
                      "<rect class=\"%s\" x=\"%.0f\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\"/>"
@@ -356,150 +356,54 @@ static void add_legend(cli_html *file, int y) {
     cli_html_add(file, "\n");
 }
 
-/* The text around a drawing: "ns1024, optimizer adam, batch 2". */
-typedef struct caption {
-    const char *name, *about, *given;
-    const char *foot; /* a sentence below; NULL: none */
-} caption;
-
-static void write_svg(cli_html *file, const drawing *d, const caption *c) {
-    const int height = HEAD + d->height + (c->foot ? FOOT : 0);
-    cli_svg_begin(file, &(cli_svg){.width = WIDTH,
-                                   .height = height,
-                                   .title = d->title,
-                                   .summary = d->summary,
-                                   .rules = rules});
-    cli_html_add(file, "<text class=\"subtitle\" x=\"%d\" y=\"%d\">", CLI_SVG_MARGIN,
-                 CLI_SVG_SUBTITLE);
-    cli_html_short(file, c->name, 40);
-    cli_html_add(file, "%s%s", c->about, *c->given ? ", " : "");
-    cli_html_short(file, c->given, 150 - 40 - strlen(c->about));
+/* The frame of the file in the colours of the report by day: title and plain colours on a white
+ * ground; no variables, scripts or fonts from elsewhere, so it looks the same everywhere. */
+static void write_svg(cli_html *file, drawing *d, const char *name, const char *given) {
+    const int height = HEAD + d->height + (d->foot ? FOOT : 0);
+    cli_html_add(file,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                 "viewBox=\"0 0 %d %d\" role=\"img\" font-size=\"12\" font-family=\"system-ui, "
+                 "-apple-system, Segoe UI, Roboto, Noto Sans, Liberation Sans, Arial, sans-serif\">"
+                 "\n<title>%s</title>\n<desc>%s</desc>\n",
+                 WIDTH, height, WIDTH, height, d->title, d->summary);
+    cli_html_literal(file, rules);
+    cli_html_add(file,
+                 "<rect class=\"ground\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n"
+                 "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n"
+                 "<text class=\"subtitle\" x=\"%d\" y=\"53\">",
+                 WIDTH, height, MARGIN, d->title, MARGIN);
+    cli_html_short(file, name, 40);
+    cli_html_add(file, "%s%s", d->about, *given ? ", " : "");
+    cli_html_short(file, given, 150 - 40 - strlen(d->about));
     cli_html_add(file, "</text>\n");
     add_legend(file, 80);
     cli_html_add(file, "<g transform=\"translate(0 %d)\">\n", HEAD);
     cli_html_join(file, &d->body);
     cli_html_add(file, "</g>\n");
-    if (c->foot) {
-        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", CLI_SVG_MARGIN,
-                     height - 16, c->foot);
+    if (d->foot) {
+        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN,
+                     height - 16, d->foot);
     }
     cli_html_add(file, "</svg>\n");
+    cli_html_free(&d->body);
 }
 
 void cli_profile_svg(cli_html *file, const cli_profile *p) {
     drawing d;
-    char about[120];
     const double count = (double)p->run->parameters;
-    snprintf(about, sizeof about, ", optimizer %.20s, %.*f%s parameters", p->method,
-             count < 1e6 ? 0 : 1, count < 1e6 ? count : count / 1e6, count < 1e6 ? "" : " million");
     draw_phases(p, &d);
-    write_svg(file, &d,
-              &(caption){.name = p->name,
-                         .about = about,
-                         .given = p->given,
-                         .foot = p->shares ? cli_profile_sharing : NULL});
-    cli_html_free(&d.body);
+    snprintf(d.about, sizeof d.about, ", optimizer %.20s, %.*f%s parameters", p->method,
+             count < 1e6 ? 0 : 1, count < 1e6 ? count : count / 1e6, count < 1e6 ? "" : " million");
+    d.foot = p->shares ? cli_profile_sharing : NULL;
+    write_svg(file, &d, p->name, p->given);
 }
 
 void cli_sweep_svg(cli_html *file, const cli_sweep *s) {
     drawing d;
-    char about[120] = "";
-    if (s->methods == 1 && s->values > 0) {
-        snprintf(about, sizeof about, ", optimizer %.60s", s->point[0].method);
-    }
     draw_sweep(s, &d);
-    write_svg(file, &d,
-              &(caption){.name = s->name,
-                         .about = about,
-                         .given = s->given,
-                         .foot = s->is_relative ? cli_sweep_saving : NULL});
-    cli_html_free(&d.body);
-}
-
-/* ---- pages: a chart, as its file has it, and the numbers as tables ---- */
-
-static void open_page(cli_html *page, const char *title) {
-    cli_html_begin(page);
-    cli_html_add(page, "<title>%s \xC2\xB7 tgrad profile</title>\n", title);
-    cli_report_style(page);
-    cli_html_add(page,
-                 "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad profile</p>\n"
-                 "<h1>%s</h1></header>\n<section><figure class=\"chart\">\n",
-                 title);
-}
-
-static void add_row(cli_html *page, const char *name, const size_t parts[CLI_PARTS], size_t total,
-                    bool is_peak) {
-    char text[CLI_UNIT_TEXT];
-    cli_html_add(page, "<tr><th scope=\"row\">%s%s</th>", name, is_peak ? " (peak)" : "");
-    for (int p = 0; p <= CLI_PARTS; p++) {
-        cli_html_add(page, "<td>%s</td>", cli_bytes_text(p < CLI_PARTS ? parts[p] : total, text));
+    if (s->methods == 1 && s->values > 0) {
+        snprintf(d.about, sizeof d.about, ", optimizer %.60s", s->point[0].method);
     }
-    cli_html_add(page, "</tr>\n");
-}
-
-static void open_table(cli_html *page, const char *title, const char *first) {
-    cli_html_add(page, "</section>\n<section><h2>%s</h2>\n", title);
-    cli_report_open_table(page, title, "memory", first);
-    for (int p = 0; p <= CLI_PARTS; p++) {
-        cli_html_add(page, "<th scope=\"col\">%s</th>", p < CLI_PARTS ? cli_part_names[p] : "all");
-    }
-    cli_report_begin_rows(page);
-}
-
-static void close_page(cli_html *page) {
-    cli_html_add(page, "</section>\n</main>\n</body>\n</html>\n");
-}
-
-void cli_profile_page(cli_html *page, const cli_profile *p) {
-    char text[CLI_UNIT_TEXT];
-    const tg_place place = p->run->place;
-    open_page(page, p->name);
-    cli_profile_svg(page, p);
-    cli_html_add(page,
-                 "</figure>\n<p class=\"note\">Buffers share arenas that are allocated before "
-                 "the first step: the allocated bytes are constant. The columns show the "
-                 "bytes in use.</p>\n");
-    if (p->phase[p->count - 1].is_refresh) {
-        cli_html_add(page,
-                     "<p class=\"note\">The last column replaces the one before it in a step that "
-                     "refreshes its projections, which holds up to %s.</p>\n",
-                     cli_bytes_text(p->refresh_total, text));
-    }
-    if (p->steps > 0) {
-        cli_html_add(page,
-                     "<p>%lld steps were run, %.2f ms each (median); the memory ledger counted %s "
-                     "at its highest, %s the plan.</p>\n",
-                     (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
-                     p->as_planned ? "as in" : "other than");
-    }
-    open_table(page, "A step", "phase");
-    for (int i = 0; i < p->count; i++) {
-        add_row(page, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total, i == p->peak);
-    }
-    add_row(page, "held all the time", p->held, p->held_total, false);
-    cli_report_close_table(page);
-    open_table(page, "The whole run", "phase");
-    for (int i = 0; i < p->run->count; i++) {
-        size_t parts[CLI_PARTS];
-        cli_parts_of(p->run->phase[i].bytes[place], parts);
-        add_row(page, p->run->phase[i].name, parts, p->run->phase[i].total[place],
-                i == p->run->peak_phase[place]);
-    }
-    cli_report_close_table(page);
-    close_page(page);
-}
-
-void cli_sweep_page(cli_html *page, const cli_sweep *s) {
-    open_page(page, s->name);
-    cli_sweep_svg(page, s);
-    cli_html_add(page, "</figure>\n");
-    open_table(page, "All values", s->key);
-    for (int i = 0; i < s->values * s->methods; i++) {
-        char row[128];
-        snprintf(row, sizeof row, "%s, %.40s", s->point[i].value, s->point[i].method);
-        add_row(page, row, s->point[i].parts, s->point[i].total, false);
-    }
-    cli_report_close_table(page);
-    close_page(page);
+    d.foot = s->is_relative ? cli_sweep_saving : NULL;
+    write_svg(file, &d, s->name, s->given);
 }

@@ -4,9 +4,6 @@
 #include <string.h>
 
 #include "input_files.h"
-#include "options.h"
-#include "output.h"
-#include "tgrad/tgrad.h"
 
 const cli_command *const cli_commands[] = {
 #define CLI_COMMAND(name) &cli_cmd_##name,
@@ -45,28 +42,27 @@ static const cli_option help_options[] = {
     {0},
 };
 
-void cli_command_tables(const cli_command *command, const cli_option *tables[CLI_MAX_TABLES]) {
+const cli_option *cli_command_options(const cli_command *command,
+                                      cli_option options[CLI_MAX_OPTIONS]) {
+    const cli_option *const tables[] = {
+        command->options,
+        command->more_options ? command->more_options() : NULL,
+        command->takes & CLI_TAKES_MODEL ? cli_model_options : NULL,
+        command->takes & CLI_TAKES_DEVICE ? device_options : NULL,
+        command->takes & CLI_TAKES_SEED ? seed_options : NULL,
+        command->takes & CLI_TAKES_JSON ? json_options : NULL,
+        help_options,
+    };
     int count = 0;
-    if (command->options) {
-        tables[count++] = command->options;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        for (const cli_option *row = tables[i]; row && row->name; row++) {
+            if (count < CLI_MAX_OPTIONS - 1) {
+                options[count++] = *row;
+            }
+        }
     }
-    if (command->more_options) {
-        tables[count++] = command->more_options();
-    }
-    if (command->takes & CLI_TAKES_MODEL) {
-        tables[count++] = cli_model_options;
-    }
-    if (command->takes & CLI_TAKES_DEVICE) {
-        tables[count++] = device_options;
-    }
-    if (command->takes & CLI_TAKES_SEED) {
-        tables[count++] = seed_options;
-    }
-    if (command->takes & CLI_TAKES_JSON) {
-        tables[count++] = json_options;
-    }
-    tables[count++] = help_options;
-    tables[count] = NULL;
+    options[count] = (cli_option){0};
+    return options;
 }
 
 const cli_command *cli_command_find(const char *name) {
@@ -124,12 +120,9 @@ void cli_print_help(const cli_command *command, FILE *stream) {
         command->describe(stream);
     }
     fputs("\nOptions:\n", stream);
-    const cli_option *tables[CLI_MAX_TABLES];
-    cli_command_tables(command, tables);
-    for (const cli_option **table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            print_option(row, stream);
-        }
+    cli_option options[CLI_MAX_OPTIONS];
+    for (const cli_option *row = cli_command_options(command, options); row->name; row++) {
+        print_option(row, stream);
     }
     fprintf(stream, "\nExamples:\n%s", command->examples);
 }
@@ -153,13 +146,13 @@ static int run_option(const char *word) {
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
-    const cli_option *tables[CLI_MAX_TABLES];
-    cli_command_tables(command, tables);
+    cli_option options[CLI_MAX_OPTIONS];
     cli_call call = {.common = &common};
     char error[512];
     int code = CLI_USAGE;
-    if (!cli_options_parse(tables, command->takes & CLI_TAKES_OVERRIDES, argc, argv, &call.args,
-                           error, sizeof error)) {
+    if (!cli_options_parse(cli_command_options(command, options),
+                           command->takes & CLI_TAKES_OVERRIDES, argc, argv, &call.args, error,
+                           sizeof error)) {
         cli_usage(command->name, "%s", error);
     } else if (common.help) {
         cli_print_help(command, stdout);
@@ -173,6 +166,11 @@ static int run_command(const cli_command *command, int argc, char **argv) {
                   strchr(extra, '=') ? "; a setting is written --section.key VALUE" : "");
     } else {
         code = command->run(&call);
+    }
+    for (const cli_option *row = options; row->name; row++) {
+        if (row->kind == CLI_LIST) {
+            cli_list_free(row->list);
+        }
     }
     cli_args_free(&call.args);
     return code;

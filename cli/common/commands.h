@@ -66,10 +66,11 @@ typedef struct cli_command {
 /* The commands, in order, ended by NULL. */
 extern const cli_command *const cli_commands[];
 
-enum { CLI_MAX_TABLES = 7 };
+enum { CLI_MAX_OPTIONS = 128 };
 
-/* The option tables of a command, ended by NULL, for cli_options_parse. */
-void cli_command_tables(const cli_command *command, const cli_option *tables[CLI_MAX_TABLES]);
+/* All options of a command, its own first; returns options. */
+const cli_option *cli_command_options(const cli_command *command,
+                                      cli_option options[CLI_MAX_OPTIONS]);
 
 /* The command of that name; NULL after a message on stderr, with the nearest name, if none is. */
 const cli_command *cli_command_find(const char *name);

@@ -8,19 +8,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "text.h"
-
 /* Elements of an HDF5 dataset that are in memory at once (64 MiB of f64), unless a row has more. */
 enum { CHUNK_ELEMENTS = 8 << 20 };
 
 tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out) {
     *out = (cli_source){.ctx = ctx, .path = path};
-    tg_status status = tg_file_detect(ctx, path, &out->format);
-    if (status != TG_OK || out->format != TG_FILE_HDF5) {
-        return status == TG_OK ? tg_archive_read(ctx, path, &out->archive) : status;
+    CLI_CALL(tg_file_detect(ctx, path, &out->format));
+    if (out->format != TG_FILE_HDF5) {
+        return tg_archive_read(ctx, path, &out->archive);
     }
-    status = tg_archive_create(ctx, &out->archive);
-    return status == TG_OK ? tg_h5_open(ctx, path, &out->h5) : status;
+    CLI_CALL(tg_archive_create(ctx, &out->archive));
+    return tg_h5_open(ctx, path, &out->h5);
 }
 
 tg_status cli_source_read_meta(cli_source *source) {
@@ -76,23 +74,20 @@ static tg_status chunk_stats(const cli_source *source, const char *name, tg_dtyp
                              int64_t rows, int64_t row, tg_tensor_stats *out) {
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
     const int64_t step = row < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / row : 1;
-    tg_tensor chunk = {0};
+    CLI_OWNED(tg_tensor_destroy) tg_tensor chunk = {0};
     tg_shape shape = {.ndim = 2, .dim = {step < rows ? step : rows, row}};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &chunk));
+    CLI_CALL(tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &chunk));
     int64_t finite = 0;
     for (int64_t first = 0; first < rows; first += step) {
         tg_tensor part = {0};
         tg_tensor_stats stats;
         const int64_t count = rows - first < step ? rows - first : step;
-        CLI_TRY(tg_h5_read_range(source->h5, name, first, count, wide, chunk.data));
-        CLI_TRY(tg_tensor_slice(source->ctx, &chunk, 0, count, &part));
-        CLI_TRY(tg_tensor_get_stats(source->ctx, &part, &stats));
+        CLI_CALL(tg_h5_read_range(source->h5, name, first, count, wide, chunk.data));
+        CLI_CALL(tg_tensor_slice(source->ctx, &chunk, 0, count, &part));
+        CLI_CALL(tg_tensor_get_stats(source->ctx, &part, &stats));
         merge_stats(out, &finite, &stats, count * row - stats.nan_count - stats.inf_count);
     }
-fail:
-    tg_tensor_destroy(&chunk);
-    return status;
+    return TG_OK;
 }
 
 tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_stats *out) {
@@ -104,19 +99,17 @@ tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_st
     const char *name = tg_h5_name(source->h5, index);
     tg_dtype dtype;
     tg_shape shape;
-    tg_status status = tg_h5_describe(source->h5, name, &dtype, &shape);
-    const int64_t numel = status == TG_OK ? tg_shape_numel(&shape) : 0;
-    if (status != TG_OK || numel == 0) {
-        return status;
+    CLI_CALL(tg_h5_describe(source->h5, name, &dtype, &shape));
+    const int64_t numel = tg_shape_numel(&shape);
+    if (numel == 0) {
+        return TG_OK;
     }
     if (numel > CHUNK_ELEMENTS) {
         return chunk_stats(source, name, dtype, shape.dim[0], numel / shape.dim[0], out);
     }
-    tg_tensor whole = {0};
-    status = tg_h5_read(source->h5, name, &whole);
-    status = status == TG_OK ? tg_tensor_get_stats(source->ctx, &whole, out) : status;
-    tg_tensor_destroy(&whole);
-    return status;
+    CLI_OWNED(tg_tensor_destroy) tg_tensor whole = {0};
+    CLI_CALL(tg_h5_read(source->h5, name, &whole));
+    return tg_tensor_get_stats(source->ctx, &whole, out);
 }
 
 tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *out) {
@@ -201,16 +194,10 @@ const cli_option cli_model_options[] = {
 };
 
 static tg_status import(tg_context *ctx, const char *path, tg_model **out) {
-    tg_settings *settings = NULL;
-    tg_status status = TG_OK;
-    CLI_TRY(tg_settings_read_yaml(ctx, config_path, &settings));
-    CLI_TRY(tg_model_import(ctx, path, settings, out));
-    if (normalizes) {
-        CLI_TRY(tg_model_fit_normalizers(*out));
-    }
-fail:
-    tg_settings_destroy(&settings);
-    return status;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_CALL(tg_settings_read_yaml(ctx, config_path, &settings));
+    CLI_CALL(tg_model_import(ctx, path, settings, out));
+    return normalizes ? tg_model_fit_normalizers(*out) : TG_OK;
 }
 
 void cli_model_print_normalized(const cli_model *model) {
@@ -233,22 +220,15 @@ void cli_model_say_checkpoint(const cli_model *model) {
     }
 }
 
-int cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
+void cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
     char file[4096];
-    *out = (cli_model){0};
+    *out = (cli_model){.is_chosen = cli_is_folder(path)};
     if (normalizes && !config_path) {
-        return cli_fail("--normalize is for weights with --config; a checkpoint has its own");
+        cli_die("--normalize is for weights with --config; a checkpoint has its own");
     }
-    tg_status status = TG_OK;
-    CLI_TRY(tg_run_checkpoint(ctx, path, checkpoint, file, sizeof file));
+    cli_check(tg_run_checkpoint(ctx, path, checkpoint, file, sizeof file));
     out->path = cli_need(strdup(file));
-    CLI_TRY(config_path ? import(ctx, file, &out->model) : tg_model_load(ctx, file, &out->model));
-    out->is_chosen = cli_is_folder(path);
-    return CLI_OK;
-fail:
-    cli_fail_status(ctx, status);
-    cli_model_close(out);
-    return CLI_FAILED;
+    cli_check(config_path ? import(ctx, file, &out->model) : tg_model_load(ctx, file, &out->model));
 }
 
 void cli_model_set_json(json_t *object, const cli_model *model) {

@@ -64,8 +64,7 @@ typedef struct cli_model {
  */
 extern const cli_option cli_model_options[];
 
-/* CLI_FAILED after a message; *out is then all zero. */
-int cli_model_open(tg_context *ctx, const char *path, cli_model *out);
+void cli_model_open(tg_context *ctx, const char *path, cli_model *out);
 void cli_model_close(cli_model *model); /* accepts all zero */
 
 /* On stderr, for weights read by --config: which sides of the data are normalized. */

@@ -8,20 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.h"
 #include "tgrad/keys.h"
 #include "tgrad/status.h"
 
-static const cli_option *find_name(const cli_option *const *tables, const char *name,
-                                   size_t length) {
-    for (const cli_option *const *table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            if (strlen(row->name) == length && memcmp(row->name, name, length) == 0) {
-                return row;
-            }
-        }
+static const cli_option *find_name(const cli_option *row, const char *name, size_t length) {
+    while (row->name && (strlen(row->name) != length || memcmp(row->name, name, length) != 0)) {
+        row++;
     }
-    return NULL;
+    return row->name ? row : NULL;
 }
 
 /* ---- suggestions ---- */
@@ -92,11 +86,11 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-static const char *of_habit(const cli_option *const *tables, bool overrides, const char *word) {
+static const char *of_habit(const cli_option *options, bool overrides, const char *word) {
     for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
         const char *name = habits[i].name;
         const bool is_there =
-            strchr(name, '.') ? overrides : find_name(tables, name, strlen(name)) != NULL;
+            strchr(name, '.') ? overrides : find_name(options, name, strlen(name)) != NULL;
         if (is_there && has_word(habits[i].words, word)) {
             return name;
         }
@@ -105,15 +99,13 @@ static const char *of_habit(const cli_option *const *tables, bool overrides, con
 }
 
 /* The nearest name: an option, or the key of a setting, which is then named with its section. */
-static const char *nearest(const cli_option *const *tables, bool overrides, const char *written,
+static const char *nearest(const cli_option *options, bool overrides, const char *written,
                            const char *word, const char **section) {
     cli_suggestion option = cli_suggest(written), key = cli_suggest(word);
     tg_key_info info;
     *section = "";
-    for (const cli_option *const *table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            cli_suggest_offer(&option, row->name);
-        }
+    for (const cli_option *row = options; row->name; row++) {
+        cli_suggest_offer(&option, row->name);
     }
     for (int i = 0; overrides && tg_key_describe(i, &info); i++) {
         const char *before = key.best;
@@ -131,17 +123,17 @@ static const char *nearest(const cli_option *const *tables, bool overrides, cons
 
 /* The option or setting that `word`, an unknown option without dashes, most likely means: "--run",
  * "--opt.n_epochs" (only with `overrides`). NULL if none is near; else returns text. */
-static const char *hint_of(const cli_option *const *tables, bool overrides, const char *word,
-                           char *text, size_t capacity) {
+static const char *hint_of(const cli_option *options, bool overrides, const char *word, char *text,
+                           size_t capacity) {
     char key[64]; /* as settings and the table write it */
     word = strrchr(word, '.') ? strrchr(word, '.') + 1 : word;
     snprintf(key, sizeof key, "%s", word);
     for (char *c = key; *c; c++) {
         *c = (char)(*c == '-' ? '_' : *c);
     }
-    const char *section = "", *name = of_habit(tables, overrides, key);
+    const char *section = "", *name = of_habit(options, overrides, key);
     if (!name) {
-        name = nearest(tables, overrides, word, key, &section);
+        name = nearest(options, overrides, word, key, &section);
     }
     if (name) {
         snprintf(text, capacity, "--%s%s%s", section, *section ? "." : "", name);
@@ -153,7 +145,7 @@ static const char *hint_of(const cli_option *const *tables, bool overrides, cons
 
 /* The state of a parse. */
 typedef struct parser {
-    const cli_option *const *tables;
+    const cli_option *options;
     bool overrides;
     int argc, next; /* argv[next] is read next */
     char *const *argv;
@@ -172,22 +164,18 @@ static bool refuse(parser *p, const char *format, ...) {
     return false;
 }
 
-static const cli_option *find_letter(const parser *p, char letter) {
-    for (const cli_option *const *table = p->tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            if (row->letter && row->letter == letter) {
-                return row;
-            }
-        }
+static const cli_option *find_letter(const cli_option *row, char letter) {
+    while (row->name && row->letter != letter) {
+        row++;
     }
-    return NULL;
+    return row->name ? row : NULL;
 }
 
 static bool refuse_unknown(parser *p, const char *written, const char *name, size_t length) {
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), name);
     char hint[96];
-    if (hint_of(p->tables, p->overrides, word, hint, sizeof hint)) {
+    if (hint_of(p->options, p->overrides, word, hint, sizeof hint)) {
         return refuse(p, "unknown option '%.64s'; did you mean %s?", written, hint);
     }
     return refuse(p, "unknown option '%.64s'", written);
@@ -250,9 +238,7 @@ static bool store_list(parser *p, const cli_option *row, const char *value) {
         if (length == 0) {
             return refuse(p, "--%s: '%.64s' has an empty item", row->name, value);
         }
-        cli_list *list = row->list;
-        list->item = cli_need(realloc(list->item, ((size_t)list->count + 1) * sizeof *list->item));
-        list->item[list->count++] = cli_need(strndup(part, length));
+        cli_list_add(row->list, part, length);
         part += length;
         if (part == end) {
             return true;
@@ -318,7 +304,7 @@ static bool take_long(parser *p, const char *argument) {
     const char *name = argument + 2;
     const size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
-    const cli_option *row = find_name(p->tables, name, length);
+    const cli_option *row = find_name(p->options, name, length);
     const bool override = !row && p->overrides && is_override_key(name, length);
     if (!row && !override) {
         return refuse_unknown(p, argument, name, length);
@@ -337,7 +323,7 @@ static bool take_long(parser *p, const char *argument) {
 /* -a, -abc (flags), -n5, -n 5 */
 static bool take_short(parser *p, const char *argument) {
     for (const char *letter = argument + 1; *letter; letter++) {
-        const cli_option *row = find_letter(p, *letter);
+        const cli_option *row = find_letter(p->options, *letter);
         if (!row) {
             return refuse_unknown(p, argument, argument + 1, strlen(argument + 1));
         }
@@ -352,20 +338,20 @@ static bool take_short(parser *p, const char *argument) {
     return true;
 }
 
-bool cli_options_parse(const cli_option *const *tables, bool overrides, int argc, char *const *argv,
+bool cli_options_parse(const cli_option *options, bool overrides, int argc, char *const *argv,
                        cli_args *out, char *error, size_t capacity) {
-    parser p = {tables, overrides, argc, 0, argv, out, error, capacity};
+    parser p = {options, overrides, argc, 0, argv, out, error, capacity};
     error[0] = '\0';
     *out = (cli_args){.item = cli_need(calloc((size_t)argc + 1, sizeof *out->item)),
                       .override = cli_need(calloc((size_t)argc + 1, sizeof *out->override))};
-    bool options = true; /* until "--" */
+    bool has_options = true; /* until "--" */
     while (p.next < argc) {
         const char *argument = argv[p.next++];
         bool ok = true;
-        if (!options || argument[0] != '-' || argument[1] == '\0') {
+        if (!has_options || argument[0] != '-' || argument[1] == '\0') {
             out->item[out->count++] = argument;
         } else if (strcmp(argument, "--") == 0) {
-            options = false;
+            has_options = false;
         } else {
             ok = argument[1] == '-' ? take_long(&p, argument) : take_short(&p, argument);
         }
@@ -383,12 +369,4 @@ void cli_args_free(cli_args *args) {
     free(args->override);
     free(args->item);
     *args = (cli_args){0};
-}
-
-void cli_list_free(cli_list *list) {
-    for (int i = 0; i < list->count; i++) {
-        free(list->item[i]);
-    }
-    free(list->item);
-    *list = (cli_list){0};
 }

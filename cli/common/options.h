@@ -15,12 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_STRING, CLI_LIST } cli_kind;
+#include "text.h"
 
-typedef struct cli_list {
-    char **item; /* (count) */
-    int count;
-} cli_list;
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_STRING, CLI_LIST } cli_kind;
 
 typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends a table */
@@ -71,13 +68,12 @@ typedef struct cli_args {
     int override_count;
 } cli_args;
 
-/* Parses argv[0..argc) by the rows of `tables`, a list of tables that ends with NULL. Without
- * `overrides`, --section.key is an unknown option. On wrong usage returns false with a sentence in
- * `error`. Either way *out is to be freed, and so is each list. */
-bool cli_options_parse(const cli_option *const *tables, bool overrides, int argc, char *const *argv,
+/* Parses argv[0..argc) by the rows of `options`. Without `overrides`, --section.key is an unknown
+ * option. On wrong usage returns false with a sentence in `error`. Either way *out is to be freed,
+ * and so is each list. */
+bool cli_options_parse(const cli_option *options, bool overrides, int argc, char *const *argv,
                        cli_args *out, char *error, size_t capacity);
 void cli_args_free(cli_args *args);
-void cli_list_free(cli_list *list);
 
 /* ---- "did you mean ..?": the nearest of several names by edit distance ----
  *

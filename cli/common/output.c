@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "screen_line.h"
-#include "text.h"
 
 void cli_guard_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {
@@ -63,9 +62,8 @@ void cli_say(const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    char *clean = cli_clean_text(text, 0);
+    CLI_FREED char *clean = cli_clean_text(text, 0);
     puts(clean);
-    free(clean);
 }
 
 int cli_fail(const char *format, ...) {
@@ -74,6 +72,14 @@ int cli_fail(const char *format, ...) {
     print_message("tgrad", format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+void cli_die(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_message("tgrad", format, args);
+    va_end(args);
+    cli_exit(CLI_FAILED);
 }
 
 void cli_warn(const char *format, ...) {
@@ -102,15 +108,44 @@ int cli_code(const tg_context *ctx, tg_status status) {
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }
 
-int cli_usage(const char *command, const char *format, ...) {
+void cli_exit(int code) {
+    fflush(NULL);
+    _exit(code);
+}
+
+void cli_require(int code) {
+    if (code != CLI_OK) {
+        cli_exit(code);
+    }
+}
+
+static const tg_context *opened; /* last */
+
+void cli_check(tg_status status) {
+    cli_require(cli_code(opened, status));
+}
+
+static void TG_PRINTF(2, 0) print_usage(const char *command, const char *format, va_list args) {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");
+    print_message(prefix, format, args);
+    fprintf(stderr, "Try '%s --help'.\n", prefix);
+}
+
+int cli_usage(const char *command, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    print_message(prefix, format, args);
+    print_usage(command, format, args);
     va_end(args);
-    fprintf(stderr, "Try '%s --help'.\n", prefix);
     return CLI_USAGE;
+}
+
+void cli_misuse(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_usage(command, format, args);
+    va_end(args);
+    cli_exit(CLI_USAGE);
 }
 
 void cli_log(void *user, tg_log_level level, const char *message) {
@@ -259,7 +294,7 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
         tg_context_destroy(&ctx);
         return CLI_FAILED;
     }
-    *out = ctx;
+    opened = *out = ctx;
     return CLI_OK;
 }
 
@@ -474,4 +509,64 @@ void cli_json_print(json_t *object) {
     }
     putchar('\n');
     json_decref(object);
+}
+
+/* ---- rows as a table ---- */
+
+static void add_number(cli_table *table, double number, const char *format) {
+    const int digits = (int)strtol(format + 1, NULL, 10);
+    if (!isfinite(number)) {
+        cli_table_cell(table, "-");
+    } else if (*format == 'f') {
+        cli_table_cell(table, "%.*f", digits, number);
+    } else if (*format == 'g') {
+        cli_table_cell(table, "%.*g", digits, number);
+    } else if (*format == '%') {
+        cli_table_cell(table, "%.*f %%", digits, 100.0 * number);
+    } else if (*format == 'B') {
+        cli_table_bytes(table, (uint64_t)number);
+    } else if (*format == 't') {
+        cli_table_cell(table, "%s", CLI_DURATION(number));
+    }
+}
+
+/* The cell of a row in the column "member format". */
+static void add_cell(cli_table *table, const json_t *row, const char *column) {
+    char path[128], *rest = NULL;
+    const char *space = strchr(column, ' '), *format = space ? space + 1 : "";
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(column, " "), column);
+    for (char *key = strtok_r(path, ".", &rest); key; key = strtok_r(NULL, ".", &rest)) {
+        row = json_object_get(row, key);
+    }
+    if (*format == '?') {
+        const char *no = strchr(format, '/') + 1;
+        cli_table_cell(table, "%.*s", json_is_true(row) ? (int)(no - format) - 2 : 64,
+                       json_is_true(row) ? format + 1 : no);
+    } else if (*format) {
+        add_number(table, cli_json_number(row), format);
+    } else if (json_is_integer(row)) {
+        cli_table_cell(table, "%lld", (long long)json_integer_value(row));
+    } else {
+        cli_table_cell(table, "%s", json_is_string(row) ? json_string_value(row) : "-");
+    }
+}
+
+void cli_print_rows(const json_t *rows, const char *columns) {
+    cli_table table = {0};
+    CLI_FREED char *copy = cli_need(strdup(columns));
+    char *column[CLI_TABLE_COLUMNS], *rest = NULL;
+    int count = 0;
+    for (char *title = strtok_r(copy, "|", &rest); title; title = strtok_r(NULL, "|", &rest)) {
+        char *colon = strchr(title, ':');
+        const bool is_right = colon > title && colon[-1] == '>';
+        colon[is_right ? -1 : 0] = '\0';
+        cli_table_column(&table, title, is_right);
+        column[count++] = colon + 1;
+    }
+    for (size_t r = 0; r < json_array_size(rows); r++) {
+        for (int c = 0; c < count; c++) {
+            add_cell(&table, json_array_get(rows, r), column[c]);
+        }
+    }
+    cli_table_print(&table, stdout);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "commands.h"
+#include "text.h"
 #include "tgrad/tgrad.h"
 
 /* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
@@ -34,15 +35,18 @@ void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 
-/* As in the library: a failure jumps to the label `fail`, with its status in `status`. */
-#define CLI_TRY(call)                                                                              \
-    do {                                                                                           \
-        status = (call);                                                                           \
-        if (status != TG_OK) {                                                                     \
-            goto fail;                                                                             \
-        }                                                                                          \
-    } while (0)
-/* In a function that has nothing to release: a failure is returned. */
+/* A failure that the command cannot go on after ends the program at once: streams are flushed, and
+ * the system takes back the rest. */
+_Noreturn void cli_exit(int code);
+_Noreturn void cli_die(const char *format, ...) TG_PRINTF(1, 2); /* as after cli_fail */
+_Noreturn void cli_misuse(const char *command, const char *format, ...)
+    TG_PRINTF(2, 3); /* as after cli_usage */
+/* Unless `code` is CLI_OK; why was printed. */
+void cli_require(int code);
+/* Unless `status` is TG_OK; prints the last error of the context that was opened last. */
+void cli_check(tg_status status);
+
+/* Where a failure does not end the command, it is returned. */
 #define CLI_CALL(call)                                                                             \
     do {                                                                                           \
         const tg_status status_ = (call);                                                          \
@@ -69,6 +73,7 @@ int cli_open_host_context(const char *command, const cli_common *common, tg_cont
  * "cuda (tf32)". */
 enum { CLI_BACKEND_TEXT = 64 };
 const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]);
+#define CLI_BACKEND(ctx) cli_backend_text(ctx, (char[CLI_BACKEND_TEXT]){0})
 
 bool cli_is_folder(const char *path);
 
@@ -122,5 +127,11 @@ void cli_json_lines(const char *folder, const char *file,
                     void (*take)(const json_t *line, void *to), void *to);
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
+
+/* Prints objects as a table, with columns "title:member format|..": a title ends with '>' if its
+ * column is aligned to the right (numbers); the member is a path as "ms.step"; the format is f or g
+ * with a number of digits, % likewise of a share, B for bytes, t for seconds, ?yes/no for a
+ * condition, and missing for text and integers. What is null or missing shows as '-'. */
+void cli_print_rows(const json_t *rows, const char *columns);
 
 #endif

@@ -5,34 +5,47 @@
 #include <string.h>
 
 #include "input_files.h"
-#include "text.h"
 
-typedef struct preset {
-    const char *name;
-    const char *modes;
-    int64_t points; /* of the grid, per dimension */
-    int64_t batch;
-    int64_t in_channels, hidden_channels, n_layers;
-    double projection; /* ratio of the projection's hidden layer */
-    bool is_complex;
-    const char *loss;
-    double learning_rate, weight_decay, gap; /* steps between refreshes */
-    int64_t latent;                          /* of a GINO: the grid between its points, .. */
-    double radius;                           /* .. and how far they reach */
-} preset;
+/* The settings that presets choose, and those of a GINO alone. */
+static const char *const preset_keys[] = {"fno.n_modes",
+                                          "data.train_resolution",
+                                          "data.batch_size",
+                                          "fno.in_channels",
+                                          "fno.hidden_channels",
+                                          "fno.n_layers",
+                                          "fno.projection_channel_ratio",
+                                          "fno.complex_data",
+                                          "opt.training_loss",
+                                          "opt.learning_rate",
+                                          "opt.weight_decay",
+                                          "opt.update_proj_gap",
+                                          "fno.architecture",
+                                          "data.latent_grid",
+                                          "fno.in_gno_radius",
+                                          "fno.out_gno_radius"};
 
-static const preset presets[] = {
-    {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000, 0, 0.0},
-    {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500, 0, 0.0},
-    {"ns1024_max_memory", "[128, 128]", 1024, 2, 1, 255, 4, 256.0 / 255.0, false, "l2", 5e-3, 1e-4,
-     500, 0, 0.0},
-    {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000, 0, 0.0},
-    {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000, 0, 0.0},
-    {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000, 0, 0.0},
-    {"gino", "[16, 16, 16]", 4000, 1, 3, 64, 4, 4.0, false, "l2", 1e-3, 1e-4, 1000, 32, 0.05},
+enum { PRESET_KEYS = sizeof preset_keys / sizeof preset_keys[0] };
+
+/* clang-format off */
+static const struct {
+    const char *name, *value[PRESET_KEYS]; /* NULL: not set */
+} presets[] = {
+    {"ns128",    {"[64, 64]",  "128",  "8", "1", "64", "4", "4", "false",
+                  "h1", "0.0003", "0.0001", "1000"}},
+    {"ns1024",   {"[128, 128]", "1024", "2", "1", "128", "4", "4", "false",
+                  "l2", "0.005", "0.0001", "500"}},
+    {"ns1024_max_memory", {"[128, 128]", "1024", "2", "1", "255", "4", "1.00392157", "false",
+                  "l2", "0.005", "0.0001", "500"}},
+    {"darcy421", {"[64, 64]",  "421",  "2", "1", "128", "4", "1", "false",
+                  "l2", "0.001", "0.0001", "1000"}},
+    {"burgers",  {"[90]",      "128", "16", "1", "256", "4", "1", "false",
+                  "h1", "0.0003", "2e-06", "1000"}},
+    {"em",       {"[128]",    "1024", "32", "4", "128", "8", "1", "true",
+                  "h1", "0.0001", "2e-06", "1000"}},
+    {"gino",     {"[16, 16, 16]", "4000", "1", "3", "64", "4", "4", "false",
+                  "l2", "0.001", "0.0001", "1000", "gino", "32", "0.05", "0.05"}},
 };
-
-enum { PRESETS = sizeof presets / sizeof presets[0] };
+/* clang-format on */
 
 const char *const cli_presets[] = {
     "ns128", "ns1024", "ns1024_max_memory", "darcy421", "burgers", "em", "gino", NULL};
@@ -60,43 +73,15 @@ static tg_status finish(tg_context *ctx, cli_problem *problem) {
     return tg_fno_config_check(ctx, fno);
 }
 
-static const preset *find_preset(const char *name) {
-    const preset *p = &presets[0];
-    for (int i = 0; i < PRESETS; i++) {
-        p = strcmp(presets[i].name, name) == 0 ? &presets[i] : p;
-    }
-    return p;
-}
-
 tg_status cli_preset_settings(const char *name, tg_settings *out) {
-    const preset *p = find_preset(name);
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"data.train_resolution", (double)p->points},
-                   {"data.batch_size", (double)p->batch},
-                   {"fno.in_channels", (double)p->in_channels},
-                   {"fno.hidden_channels", (double)p->hidden_channels},
-                   {"fno.n_layers", (double)p->n_layers},
-                   {"fno.projection_channel_ratio", p->projection},
-                   {"opt.learning_rate", p->learning_rate},
-                   {"opt.weight_decay", p->weight_decay},
-                   {"opt.update_proj_gap", p->gap},
-                   {"data.latent_grid", (double)p->latent}, /* these of a GINO alone */
-                   {"fno.in_gno_radius", p->radius},
-                   {"fno.out_gno_radius", p->radius}};
-    const size_t count = sizeof numbers / sizeof numbers[0] - (p->latent > 0 ? 0 : 3);
-    CLI_CALL(tg_settings_set(out, "fno.n_modes", p->modes, name));
-    if (p->latent > 0) {
-        CLI_CALL(tg_settings_set(out, "fno.architecture", "gino", name));
+    int p = 0;
+    while (strcmp(presets[p].name, name) != 0) {
+        p++;
     }
-    for (size_t i = 0; i < count; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "%.9g", numbers[i].value);
-        CLI_CALL(tg_settings_set(out, numbers[i].key, text, name));
+    for (int k = 0; k < PRESET_KEYS && presets[p].value[k]; k++) {
+        CLI_CALL(tg_settings_set(out, preset_keys[k], presets[p].value[k], name));
     }
-    CLI_CALL(tg_settings_set(out, "fno.complex_data", p->is_complex ? "true" : "false", name));
-    return tg_settings_set(out, "opt.training_loss", p->loss, name);
+    return TG_OK;
 }
 
 static bool is_optim_key(const char *key) {
@@ -158,13 +143,10 @@ static int apply_all(tg_context *ctx, const tg_settings *settings, cli_problem *
 }
 
 static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
-    tg_settings *settings = NULL;
-    tg_status status = tg_settings_create(ctx, &settings);
-    status = status == TG_OK ? cli_preset_settings(name, settings) : status;
-    const int code =
-        status == TG_OK ? apply_all(ctx, settings, problem) : cli_fail_status(ctx, status);
-    tg_settings_destroy(&settings);
-    return code;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    cli_check(tg_settings_create(ctx, &settings));
+    cli_check(cli_preset_settings(name, settings));
+    return apply_all(ctx, settings, problem);
 }
 
 static cli_problem begin(const char *name) {
@@ -262,24 +244,24 @@ static size_t data_bytes(const cli_problem *problem) {
     return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
 }
 
+tg_status cli_problem_phases(tg_context *ctx, const cli_problem *p, tg_fno_phase **out,
+                             int *count) {
+    CLI_CALL(tg_fno_phases(ctx, &p->fno, p->batch, p->grid, NULL, 0, count));
+    *out = cli_need(calloc((size_t)*count + 1, sizeof **out));
+    return tg_fno_phases(ctx, &p->fno, p->batch, p->grid, *out, *count, count);
+}
+
 tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
                             tg_optim_memory *optim, tg_fno_memory *step) {
-    tg_fno *outline = NULL;
-    cli_setup setup = {0};
-    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
-    status = status == TG_OK ? cli_setup_make(ctx, problem, outline, 0, &setup) : status;
-    if (status == TG_OK) {
-        setup.setup.accumulates = accumulates;
-        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
-        status = tg_optim_plan_memory(ctx, &setup.setup, optim);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true,
-                             &optim->shared, step);
-    }
-    cli_setup_free(&setup);
-    tg_fno_destroy(&outline);
-    return status;
+    CLI_OWNED(tg_fno_destroy) tg_fno *outline = NULL;
+    CLI_OWNED(cli_setup_free) cli_setup setup = {0};
+    CLI_CALL(tg_fno_outline(ctx, &problem->fno, &outline));
+    CLI_CALL(cli_setup_make(ctx, problem, outline, 0, &setup));
+    setup.setup.accumulates = accumulates;
+    setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
+    CLI_CALL(tg_optim_plan_memory(ctx, &setup.setup, optim));
+    return tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &optim->shared,
+                       step);
 }
 
 tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {

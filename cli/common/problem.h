@@ -48,6 +48,10 @@ TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *proble
                                       const tg_fno *fno, uint64_t seed, cli_setup *out);
 void cli_setup_free(cli_setup *setup);
 
+/* The phases of its step with their arithmetic and traffic; to be freed. */
+tg_status cli_problem_phases(tg_context *ctx, const cli_problem *problem, tg_fno_phase **out,
+                             int *count);
+
 /* The memory of optimizer and network. */
 tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
                             tg_optim_memory *optim, tg_fno_memory *step);

@@ -14,7 +14,6 @@
 
 #include "output.h"
 #include "statistics.h"
-#include "text.h"
 
 /* ---- files ---- */
 
@@ -28,29 +27,25 @@ static char *join(const char *folder, const char *name) {
 /* The whole file, terminated; NULL with errno if it cannot be read. */
 static char *read_text(const char *path, size_t *size) {
     FILE *file = fopen(path, "rb");
+    cli_bytes text = {0};
+    char block[1 << 16];
     if (!file) {
         return NULL;
     }
-    size_t used = 0, capacity = 1 << 16;
-    char *text = cli_need(malloc(capacity));
     errno = 0;
-    for (size_t got; (got = fread(text + used, 1, capacity - used - 1, file)) > 0;) {
-        used += got;
-        if (capacity - used < 2) {
-            capacity *= 2;
-            text = cli_need(realloc(text, capacity));
-        }
+    for (size_t got; (got = fread(block, 1, sizeof block, file)) > 0;) {
+        cli_bytes_add(&text, block, got);
     }
     const int reason = ferror(file) ? errno : 0;
     fclose(file);
+    *size = text.size;
+    cli_bytes_add(&text, "", 1);
     if (reason) {
-        free(text);
+        free(text.data);
         errno = reason;
         return NULL;
     }
-    text[used] = '\0';
-    *size = used;
-    return text;
+    return (char *)text.data;
 }
 
 static bool exists(const char *path) {
@@ -190,10 +185,10 @@ int cli_run_parse(cli_run *run, const char *path, const char *text, size_t size)
 }
 
 static int read_metrics(cli_run *run) {
-    char *path = join(run->path, "metrics.jsonl");
+    CLI_FREED char *path = join(run->path, "metrics.jsonl");
     size_t size = 0;
     struct stat facts;
-    char *text = read_text(path, &size);
+    CLI_FREED char *text = read_text(path, &size);
     int code = CLI_OK;
     if (text) {
         code = cli_run_parse(run, path, text, size);
@@ -210,8 +205,6 @@ static int read_metrics(cli_run *run) {
     if (stat(path, &facts) == 0 && gmtime_r(&facts.st_mtime, &utc)) {
         strftime(run->written, sizeof run->written, "%Y-%m-%d %H:%M UTC", &utc);
     }
-    free(text);
-    free(path);
     return code;
 }
 
@@ -225,22 +218,15 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
     if (out->count == 0) {
         return CLI_OK;
     }
-    char *settings = join(path, "config.yaml"), *samples = join(path, "samples.safetensors");
-    char *rollout = join(path, "rollout.safetensors");
-    tg_status status = TG_OK;
-    if (exists(settings)) {
-        CLI_TRY(tg_settings_read_yaml(ctx, settings, &out->settings));
-    }
-    if (exists(samples)) {
-        CLI_TRY(tg_safetensors_read(ctx, samples, &out->samples));
-    }
-    if (exists(rollout)) {
-        CLI_TRY(tg_safetensors_read(ctx, rollout, &out->rollout));
-    }
-fail:
-    free(settings);
-    free(samples);
-    free(rollout);
+    CLI_FREED char *settings = join(path, "config.yaml");
+    CLI_FREED char *samples = join(path, "samples.safetensors");
+    CLI_FREED char *rollout = join(path, CLI_ROLLOUT_FILE);
+    tg_status status =
+        exists(settings) ? tg_settings_read_yaml(ctx, settings, &out->settings) : TG_OK;
+    status = status == TG_OK && exists(samples) ? tg_safetensors_read(ctx, samples, &out->samples)
+                                                : status;
+    status = status == TG_OK && exists(rollout) ? tg_safetensors_read(ctx, rollout, &out->rollout)
+                                                : status;
     return cli_code(ctx, status);
 }
 

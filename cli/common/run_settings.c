@@ -6,13 +6,27 @@
 #include <string.h>
 
 #include "problem.h"
-#include "text.h"
 
 char *cli_settings_text(const tg_settings *settings) {
     const size_t size = tg_settings_text(settings, NULL, 0);
     char *text = cli_need(malloc(size + 1));
     tg_settings_text(settings, text, size + 1);
     return text;
+}
+
+tg_status cli_settings_set_integer(tg_settings *settings, const char *key, int64_t value,
+                                   const char *origin) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return tg_settings_set(settings, key, text, origin);
+}
+
+tg_status cli_settings_override(tg_settings *settings, const cli_args *args) {
+    for (int i = 0; i < args->override_count; i++) {
+        CLI_CALL(tg_settings_set(settings, args->override[i].key, args->override[i].value,
+                                 "command line"));
+    }
+    return TG_OK;
 }
 
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback) {
@@ -108,28 +122,29 @@ cli_loss_unit cli_loss_unit_of(const tg_settings *settings) {
     return unit;
 }
 
-static tg_status open_source(tg_context *ctx, const cli_run_source *source, tg_settings **out) {
-    if (!source->preset) {
-        return tg_settings_read_yaml(ctx, source->config, out);
+/* The settings of the source, completed. */
+static tg_status read_source(tg_context *ctx, const cli_run_source *source, tg_settings **out,
+                             bool *has_data) {
+    CLI_OWNED(tg_settings_destroy) tg_settings *given = NULL;
+    if (source->preset) {
+        CLI_CALL(tg_settings_create(ctx, &given));
+        CLI_CALL(cli_preset_settings(source->preset, given));
+    } else {
+        CLI_CALL(tg_settings_read_yaml(ctx, source->config, &given));
     }
-    CLI_CALL(tg_settings_create(ctx, out));
-    return cli_preset_settings(source->preset, *out);
-}
-
-static tg_status override(const cli_run_source *source, tg_settings *settings) {
-    char batch[32];
     if (source->method) {
-        CLI_CALL(tg_settings_set(settings, "opt.name", source->method, "--opt"));
+        CLI_CALL(tg_settings_set(given, "opt.name", source->method, "--opt"));
     }
     if (source->batch > 0) {
-        snprintf(batch, sizeof batch, "%lld", (long long)source->batch);
-        CLI_CALL(tg_settings_set(settings, "data.batch_size", batch, "--batch"));
+        CLI_CALL(cli_settings_set_integer(given, "data.batch_size", source->batch, "--batch"));
     }
-    for (int i = 0; i < source->args->override_count; i++) {
-        const cli_override *o = &source->args->override[i];
-        CLI_CALL(tg_settings_set(settings, o->key, o->value, "command line"));
+    CLI_CALL(cli_settings_override(given, source->args));
+    *has_data =
+        cli_setting_or(given, "data.set", NULL) || cli_setting_or(given, "data.train_file", NULL);
+    if (!*has_data) {
+        CLI_CALL(tg_settings_set(given, "data.set", "none", NULL));
     }
-    return TG_OK;
+    return tg_train_complete(ctx, given, out);
 }
 
 int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
@@ -140,22 +155,5 @@ int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_sett
                                               ? "a configuration file or --preset, not both"
                                               : "a configuration file or --preset is needed");
     }
-    tg_status status = open_source(ctx, source, out);
-    status = status == TG_OK ? override(source, *out) : status;
-    if (status == TG_OK) {
-        *has_data =
-            cli_setting_or(*out, "data.set", NULL) || cli_setting_or(*out, "data.train_file", NULL);
-        status = *has_data ? TG_OK : tg_settings_set(*out, "data.set", "none", NULL);
-    }
-    if (status == TG_OK) {
-        tg_settings *given = *out;
-        status = tg_train_complete(ctx, given, out);
-        tg_settings_destroy(&given);
-    }
-    if (status != TG_OK) {
-        const int code = cli_fail_status(ctx, status);
-        tg_settings_destroy(out);
-        return code;
-    }
-    return CLI_OK;
+    return cli_code(ctx, read_source(ctx, source, out, has_data));
 }

@@ -22,6 +22,11 @@ int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_sett
 /* All settings as YAML, to be freed. */
 char *cli_settings_text(const tg_settings *settings);
 
+/* Sets a whole number, and the settings of the command line. */
+tg_status cli_settings_set_integer(tg_settings *settings, const char *key, int64_t value,
+                                   const char *origin);
+tg_status cli_settings_override(tg_settings *settings, const cli_args *args);
+
 /* A setting, or `fallback`. */
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
 

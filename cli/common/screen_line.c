@@ -117,12 +117,10 @@ void cli_progress_begin(cli_progress *progress) {
 /* "12.3 s left", or nothing while that is not known. */
 static const char *left_text(int64_t done, int64_t total, int64_t found, double seconds, char *text,
                              size_t capacity) {
-    char duration[CLI_UNIT_TEXT];
     text[0] = '\0';
     if (done > found && done < total) {
         const double rate = seconds / (double)(done - found);
-        snprintf(text, capacity, "%s left",
-                 cli_duration_text(rate * (double)(total - done), duration));
+        snprintf(text, capacity, "%s left", CLI_DURATION(rate * (double)(total - done)));
     }
     return text;
 }

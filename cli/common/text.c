@@ -227,6 +227,18 @@ void *cli_need(void *memory) {
     return memory;
 }
 
+void cli_free(void *pointer) {
+    void *memory;
+    memcpy(&memory, pointer, sizeof memory);
+    free(memory);
+}
+
+void cli_file_close(FILE **file) {
+    if (*file) {
+        (void)fclose(*file);
+    }
+}
+
 void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
     if (count < *capacity) {
         return array;
@@ -247,20 +259,27 @@ void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
     }
 }
 
-/* ---- lists in the text of a setting ---- */
+/* ---- lists of words ---- */
 
-void cli_words_append(char ***list, int *count, const char *text, size_t length) {
-    *list = cli_need(realloc(*list, ((size_t)*count + 1) * sizeof **list));
-    (*list)[(*count)++] = cli_need(strndup(text, length));
+void cli_list_add(cli_list *list, const char *text, size_t length) {
+    list->item = cli_need(realloc(list->item, ((size_t)list->count + 1) * sizeof *list->item));
+    list->item[list->count++] = cli_need(strndup(text, length));
 }
 
-int cli_words_split(const char *text, char ***out) {
+void cli_list_free(cli_list *list) {
+    for (int i = 0; i < list->count; i++) {
+        free(list->item[i]);
+    }
+    free(list->item);
+    *list = (cli_list){0};
+}
+
+cli_list cli_list_of(const char *text) {
     const size_t length = strlen(text);
-    int count = 0;
-    *out = NULL;
+    cli_list list = {0};
     if (length < 2 || text[0] != '[' || text[length - 1] != ']') {
-        cli_words_append(out, &count, text, length);
-        return count;
+        cli_list_add(&list, text, length);
+        return list;
     }
     const char *start = text + 1;
     int depth = 0;
@@ -269,19 +288,12 @@ int cli_words_split(const char *text, char ***out) {
         if ((*at == ',' && depth == 0) || depth < 0) {
             start += strspn(start, " ");
             if (at > start || *at == ',') {
-                cli_words_append(out, &count, start, (size_t)(at - start));
+                cli_list_add(&list, start, (size_t)(at - start));
             }
             start = at + 1;
         }
     }
-    return count;
-}
-
-void cli_words_free(char **list, int count) {
-    for (int i = 0; i < count; i++) {
-        free(list[i]);
-    }
-    free(list);
+    return list;
 }
 
 bool cli_word_is_null(const char *value) {
@@ -316,10 +328,9 @@ char *cli_shell_word(const char *word) {
 char *cli_shell_words(const char *const *words, int count) {
     cli_bytes line = {0};
     for (int i = 0; i < count; i++) {
-        char *word = cli_shell_word(words[i]);
+        CLI_FREED char *word = cli_shell_word(words[i]);
         cli_bytes_add(&line, i > 0 ? " " : "", i > 0);
         cli_bytes_add(&line, word, strlen(word));
-        free(word);
     }
     cli_bytes_add(&line, "", 1);
     return (char *)line.data;

@@ -12,11 +12,13 @@
 
 enum { CLI_UNIT_TEXT = 32 }; /* of the next two */
 
-/* "512 B", "1.5 KiB", "38.2 GiB"; returns text. */
+/* "512 B", "1.5 KiB", "38.2 GiB"; returns text, which CLI_BYTES has in the enclosing block. */
 const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]);
+#define CLI_BYTES(bytes) cli_bytes_text(bytes, (char[CLI_UNIT_TEXT]){0})
 
-/* "850 ns", "1.25 ms", "12.3 s", "2 min 05 s", "3 h 04 min", "2 d 07 h"; returns text. */
+/* "850 ns", "1.25 ms", "12.3 s", "2 min 05 s", "3 h 04 min", "2 d 07 h"; in the same two ways. */
 const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]);
+#define CLI_DURATION(seconds) cli_duration_text(seconds, (char[CLI_UNIT_TEXT]){0})
 
 /* Bytes of the UTF-8 character at `text` (1..4), or 0 if it is not valid UTF-8. */
 int cli_utf8_length(const char *text);
@@ -64,6 +66,15 @@ void cli_table_print(cli_table *table, FILE *stream);
 
 /* ---- Memory: the program ends with an error when there is none left. ---- */
 
+/* A variable that is released when its scope ends, by a function that takes its address:
+ *
+ *     CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+ *     CLI_FREED char *path = cli_format(..); */
+#define CLI_OWNED(release) __attribute__((cleanup(release)))
+#define CLI_FREED          CLI_OWNED(cli_free)
+void cli_free(void *pointer); /* to any pointer to memory of malloc */
+void cli_file_close(FILE **file);
+
 void *cli_need(void *memory); /* `memory`, which is not NULL */
 /* Grows an array by one item of `size` bytes, doubling its capacity when full. */
 void *cli_grow(void *array, size_t count, size_t *capacity, size_t size);
@@ -76,12 +87,18 @@ typedef struct cli_bytes {
 
 void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
 
-/* ---- lists in the text of a setting ---- */
+/* ---- lists of words ---- */
 
-/* The entries of "[a, [b, c]]", or of one value; returns their count. Freed by cli_words_free. */
-int cli_words_split(const char *text, char ***out);
-void cli_words_append(char ***list, int *count, const char *text, size_t length);
-void cli_words_free(char **list, int count);
+typedef struct cli_list {
+    char **item; /* (count) */
+    int count;
+} cli_list;
+
+void cli_list_add(cli_list *list, const char *text, size_t length);
+void cli_list_free(cli_list *list);
+
+/* The entries of a setting "[a, [b, c]]", or of one value. */
+cli_list cli_list_of(const char *text);
 
 /* Whether a value is the word null. */
 bool cli_word_is_null(const char *value);

@@ -1,11 +1,11 @@
 #include "workbench.h"
 
+#include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "input_files.h"
-#include "text.h"
 
 /* Uniform in [-1, 1), from a small generator. */
 static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
@@ -30,12 +30,10 @@ static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int6
     memcpy(shape.dim + 2, problem->data, (size_t)n_dim * sizeof shape.dim[0]);
     CLI_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out));
     tg_tensor host;
-    void *values = cli_need(malloc(tg_tensor_bytes(out)));
+    CLI_FREED void *values = cli_need(malloc(tg_tensor_bytes(out)));
     fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
-    tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
-    status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
-    free(values);
-    return status;
+    CLI_CALL(tg_tensor_wrap(ctx, dtype, &shape, values, &host));
+    return tg_backend_copy(ctx, &host, out);
 }
 
 /* Points anywhere in the unit box, for a network that needs them. */
@@ -43,33 +41,24 @@ static tg_status place_points(const cli_workbench *b, const cli_problem *problem
     const tg_shape shape = {.ndim = 2, .dim = {problem->data[0], problem->fno.n_dim}};
     const int64_t count = tg_shape_numel(&shape);
     tg_tensor points;
-    float *values = cli_need(malloc((size_t)count * sizeof *values));
+    CLI_FREED float *values = cli_need(malloc((size_t)count * sizeof *values));
     fill_random(TG_F32, count, seed, values);
     for (int64_t i = 0; i < count; i++) {
         values[i] = 0.5f + 0.5f * values[i];
     }
-    tg_status status = tg_tensor_wrap(b->ctx, TG_F32, &shape, values, &points);
-    status = status == TG_OK ? tg_fno_set_points(b->fno, &points, &points, NULL) : status;
-    free(values);
-    return status;
+    CLI_CALL(tg_tensor_wrap(b->ctx, TG_F32, &shape, values, &points));
+    return tg_fno_set_points(b->fno, &points, &points, NULL);
 }
 
 static tg_status make_optimizer(cli_workbench *b, const cli_problem *problem, uint64_t seed) {
-    cli_setup setup;
-    tg_status status = cli_setup_make(b->ctx, problem, b->fno, seed, &setup);
-    status = status == TG_OK ? tg_optim_create(b->ctx, &setup.setup, &b->optim) : status;
-    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
+    CLI_OWNED(cli_setup_free) cli_setup setup = {0};
+    CLI_CALL(cli_setup_make(b->ctx, problem, b->fno, seed, &setup));
+    CLI_CALL(tg_optim_create(b->ctx, &setup.setup, &b->optim));
+    for (int i = 0; i < setup.setup.param_count; i++) {
         const tg_fno_param param = tg_fno_get_param(b->fno, i);
-        status = tg_optim_bind(b->optim, i, &param.weight);
+        CLI_CALL(tg_optim_bind(b->optim, i, &param.weight));
     }
-    cli_setup_free(&setup);
-    return status;
-}
-
-/* Buffers of a step; the optimizer works in them, too. */
-static tg_status prepare(cli_workbench *b, const cli_problem *problem) {
-    CLI_CALL(tg_step_share_workspace(b->fno, b->optim));
-    return tg_fno_prepare(b->fno, problem->batch, problem->grid, true);
+    return TG_OK;
 }
 
 tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64_t seed,
@@ -80,7 +69,8 @@ tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64
     CLI_CALL(random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x));
     CLI_CALL(random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y));
     CLI_CALL(make_optimizer(out, problem, seed));
-    CLI_CALL(prepare(out, problem));
+    CLI_CALL(tg_step_share_workspace(out->fno, out->optim));
+    CLI_CALL(tg_fno_prepare(out->fno, problem->batch, problem->grid, true));
     if (cli_on_points(&problem->fno)) {
         CLI_CALL(place_points(out, problem, seed + 3));
     }
@@ -96,29 +86,26 @@ void cli_workbench_close(cli_workbench *bench) {
 
 tg_status cli_workbench_run(const cli_workbench *bench, tg_graphs graphs, int64_t steps,
                             double *seconds) {
-    tg_step *step = NULL;
+    CLI_OWNED(tg_step_destroy) tg_step *step = NULL;
     tg_step_result result = {0};
     const tg_step_config config = {.size = sizeof(tg_step_config),
                                    .fno = bench->fno,
                                    .optim = bench->optim,
                                    .loss = bench->loss,
                                    .graphs = graphs};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_step_create(bench->ctx, &config, &step));
+    CLI_CALL(tg_step_create(bench->ctx, &config, &step));
     tg_context_memory_reset_peak(bench->ctx);
     for (int64_t i = 0; i < steps; i++) {
         const double start = cli_seconds();
-        CLI_TRY(tg_step_forward(step, &bench->x, &bench->y));
-        CLI_TRY(tg_step_backward(step));
-        CLI_TRY(tg_step_synchronize(step, &result));
-        CLI_TRY(tg_backend_synchronize(bench->ctx));
+        CLI_CALL(tg_step_forward(step, &bench->x, &bench->y));
+        CLI_CALL(tg_step_backward(step));
+        CLI_CALL(tg_step_synchronize(step, &result));
+        CLI_CALL(tg_backend_synchronize(bench->ctx));
         if (seconds) {
             seconds[i] = cli_seconds() - start;
         }
     }
-fail:
-    tg_step_destroy(&step);
-    return status;
+    return TG_OK;
 }
 
 /* ---- random gradients: rows along the last dimension, each from the products of the other
@@ -128,10 +115,6 @@ enum { TERMS = 8 };
 
 static const double noise_size = 0.1;
 
-typedef struct pair {
-    double re, im;
-} pair;
-
 /* The finalizer of splitmix64, at its i-th step from `seed`. */
 static uint64_t random_bits(uint64_t seed, uint64_t i) {
     uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
@@ -140,29 +123,20 @@ static uint64_t random_bits(uint64_t seed, uint64_t i) {
     return z ^ (z >> 31);
 }
 
-/* Two independent standard normal numbers, number i of a stream. */
-static pair random_normals(uint64_t stream, uint64_t i) {
+/* Number i of a stream, of unit variance: a standard normal number by Box and Muller, or a complex
+ * one. */
+static double complex random_value(uint64_t stream, uint64_t i, bool is_complex) {
     const double unit = 1.0 / 9007199254740992.0;                               /* 2^-53 */
     const double u = ((double)(random_bits(stream, 2 * i) >> 11) + 0.5) * unit; /* in (0, 1) */
     const double v = (double)(random_bits(stream, 2 * i + 1) >> 11) * unit;
     const double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
-    return (pair){radius * cos(angle), radius * sin(angle)};
-}
-
-/* A number of unit variance, real or complex. */
-static pair random_value(uint64_t stream, uint64_t i, bool is_complex) {
-    const pair normals = random_normals(stream, i);
-    return is_complex ? (pair){normals.re * sqrt(0.5), normals.im * sqrt(0.5)}
-                      : (pair){normals.re, 0.0};
-}
-
-static pair times(pair a, pair b) {
-    return (pair){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    const double re = radius * cos(angle), im = radius * sin(angle);
+    return is_complex ? CMPLX(re * sqrt(0.5), im * sqrt(0.5)) : CMPLX(re, 0.0);
 }
 
 /* vectors[d][r * dim + i] for all dimensions, to be freed one by one. */
 static void make_vectors(const tg_shape *shape, uint64_t seed, bool is_complex,
-                         pair *vectors[TG_MAX_NDIM]) {
+                         double complex *vectors[TG_MAX_NDIM]) {
     for (int d = 0; d < shape->ndim; d++) {
         const int64_t count = TERMS * shape->dim[d];
         vectors[d] = cli_need(malloc((size_t)count * sizeof *vectors[d]));
@@ -174,12 +148,12 @@ static void make_vectors(const tg_shape *shape, uint64_t seed, bool is_complex,
 }
 
 /* The products of the vectors' entries at `index`, without the last dimension. */
-static void make_weights(const tg_shape *shape, pair *const vectors[TG_MAX_NDIM],
-                         const int64_t index[TG_MAX_NDIM], pair weights[TERMS]) {
+static void make_weights(const tg_shape *shape, double complex *const vectors[TG_MAX_NDIM],
+                         const int64_t index[TG_MAX_NDIM], double complex weights[TERMS]) {
     for (int r = 0; r < TERMS; r++) {
-        weights[r] = (pair){1.0 / (r + 1), 0.0};
+        weights[r] = 1.0 / (r + 1);
         for (int d = 0; d < shape->ndim - 1; d++) {
-            weights[r] = times(weights[r], vectors[d][r * shape->dim[d] + index[d]]);
+            weights[r] *= vectors[d][r * shape->dim[d] + index[d]];
         }
     }
 }
@@ -190,23 +164,22 @@ void cli_random_gradient(const tg_tensor *out, uint64_t seed, uint64_t draw) {
     const bool is_complex = tg_dtype_is_complex(out->dtype);
     const int64_t numel = tg_tensor_numel(out), row = shape->dim[last];
     const uint64_t noise = random_bits(seed, TG_MAX_NDIM + draw);
-    pair *vectors[TG_MAX_NDIM] = {NULL};
+    double complex *vectors[TG_MAX_NDIM] = {NULL};
     int64_t index[TG_MAX_NDIM] = {0};
     float *values = out->data;
     make_vectors(shape, seed, is_complex, vectors);
     for (int64_t first = 0; first < numel; first += row) {
-        pair weights[TERMS];
+        double complex weights[TERMS];
         make_weights(shape, vectors, index, weights);
         for (int64_t i = 0; i < row; i++) {
-            pair value = random_value(noise, (uint64_t)(first + i), is_complex);
-            value = (pair){noise_size * value.re, noise_size * value.im};
+            double complex value =
+                noise_size * random_value(noise, (uint64_t)(first + i), is_complex);
             for (int r = 0; r < TERMS; r++) {
-                const pair term = times(weights[r], vectors[last][r * row + i]);
-                value = (pair){value.re + term.re, value.im + term.im};
+                value += weights[r] * vectors[last][r * row + i];
             }
-            *values++ = (float)value.re;
+            *values++ = (float)creal(value);
             if (is_complex) {
-                *values++ = (float)value.im;
+                *values++ = (float)cimag(value);
             }
         }
         for (int d = last - 1; d >= 0 && ++index[d] == shape->dim[d]; d--) {
@@ -263,14 +236,9 @@ void cli_paths_collect(cli_paths *out) {
 }
 
 void cli_paths_print(const cli_paths *paths) {
-    cli_table table = cli_table_of("op|sizes|path|kernels");
-    for (int i = 0; i < paths->count; i++) {
-        cli_table_cell(&table, "%s", paths->path[i].op);
-        cli_table_cell(&table, "%s", paths->path[i].sizes);
-        cli_table_cell(&table, "%s", paths->path[i].name);
-        cli_table_cell(&table, "%s", paths->path[i].kernels);
-    }
-    cli_table_print(&table, stdout);
+    json_t *rows = cli_paths_json(paths);
+    cli_print_rows(rows, "op:op|sizes:sizes|path:path|kernels:kernels");
+    json_decref(rows);
 }
 
 json_t *cli_paths_json(const cli_paths *paths) {

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
-#include "common/text.h"
 
 /* ---- models with spectral weights in another form ---- */
 
@@ -38,65 +36,44 @@ static void report_model(const cli_model *before, tg_model *after, const char *p
         snprintf(name, sizeof name, "fno_blocks.convs.%d.weight", l);
         if (!json) {
             cli_say("%s: relative error %.3g", name, errors[l]);
-            continue;
         }
         cli_json_append(weights, cli_json_new(KV("name", name), KV("relative_error", errors[l])));
     }
-    if (!json) {
-        json_decref(weights);
+    if (json) {
+        cli_json_print(cli_json_new(KV("input", before->path), KV("output", path),
+                                    KV("factorization", form), KV("parameters_before", were),
+                                    KV("parameters", are), KV("weights", json_incref(weights))));
+    } else {
         cli_say("wrote %s: %s weights, %lld parameters of %lld (%.1f %%)", path, form,
                 (long long)are, (long long)were, 100.0 * (double)are / (double)were);
-        return;
     }
-    cli_json_print(cli_json_new(KV("input", before->path), KV("output", path),
-                                KV("factorization", form), KV("parameters_before", were),
-                                KV("parameters", are), KV("weights", weights)));
+    json_decref(weights);
 }
 
-static int convert_form(tg_context *ctx, const cli_model *model, const cli_form *form,
-                        const char *path, bool json) {
-    const char *name = form->densify ? "dense" : form->factorize;
-    tg_fno_config network = *cli_model_config(model);
-    tg_model *converted = NULL;
-    double *errors = cli_need(calloc((size_t)cli_model_config(model)->n_layers, sizeof *errors));
-    tg_status status = TG_OK;
-    CLI_TRY(tg_fno_config_set(ctx, &network, "factorization", name));
-    CLI_TRY(tg_fno_config_set(ctx, &network, "rank", form->densify ? "1" : form->rank));
-    CLI_TRY(tg_model_factorize(model->model, &network, errors, &converted));
-    CLI_TRY(tg_model_save(converted, path));
-    report_model(model, converted, path, name, errors, json);
-fail:
-    tg_model_destroy(&converted);
-    free(errors);
-    return cli_code(ctx, status);
-}
-
-static int convert_model(const cli_call *call, const cli_form *form) {
+static void convert_model(const cli_call *call, const cli_form *form) {
     const char *path = call->args.item[1];
     if ((form->factorize != NULL) == form->densify ||
         (form->factorize != NULL) != (form->rank != NULL)) {
-        return cli_usage("convert",
-                         "a model takes --factorize FORM and --rank RANK, or --densify alone");
+        cli_misuse("convert", "a model takes --factorize FORM and --rank RANK, or --densify alone");
     }
-    tg_context *ctx = NULL;
-    cli_model model = {0};
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_model_close) cli_model model = {0};
+    CLI_OWNED(tg_model_destroy) tg_model *converted = NULL;
     tg_file_format format;
-    int code = cli_open_host_context("convert", call->common, &ctx);
-    if (code != CLI_OK) {
-        return code;
+    cli_require(cli_open_host_context("convert", call->common, &ctx));
+    cli_check(tg_file_format_of_path(ctx, path, &format));
+    if (format != TG_FILE_SAFETENSORS) {
+        cli_die("%s: a model file is .safetensors", path);
     }
-    const tg_status status = tg_file_format_of_path(ctx, path, &format);
-    if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
-    } else if (format != TG_FILE_SAFETENSORS) {
-        code = cli_fail("%s: a model file is .safetensors", path);
-    } else {
-        code = cli_model_open(ctx, call->args.item[0], &model);
-    }
-    code = code == CLI_OK ? convert_form(ctx, &model, form, path, call->common->json) : code;
-    cli_model_close(&model);
-    tg_context_destroy(&ctx);
-    return code;
+    cli_model_open(ctx, call->args.item[0], &model);
+    tg_fno_config network = *cli_model_config(&model);
+    const char *name = form->densify ? "dense" : form->factorize;
+    CLI_FREED double *errors = cli_need(calloc((size_t)network.n_layers, sizeof *errors));
+    cli_check(tg_fno_config_set(ctx, &network, "factorization", name));
+    cli_check(tg_fno_config_set(ctx, &network, "rank", form->densify ? "1" : form->rank));
+    cli_check(tg_model_factorize(model.model, &network, errors, &converted));
+    cli_check(tg_model_save(converted, path));
+    report_model(&model, converted, path, name, errors, call->common->json);
 }
 
 /* ---- tensors of a file ---- */
@@ -135,32 +112,20 @@ static const cli_option options[] = {
 /* Puts tensor `index` of the source into `out`, in the wanted dtype. */
 static tg_status add_tensor(const cli_source *source, int64_t index, tg_archive *out) {
     const char *name = cli_source_name(source, index);
-    tg_tensor tensor = {0}, converted = {0};
-    tg_status status = cli_source_read(source, index, &tensor);
+    CLI_OWNED(tg_tensor_destroy) tg_tensor tensor = {0};
+    CLI_OWNED(tg_tensor_destroy) tg_tensor converted = {0};
+    CLI_CALL(cli_source_read(source, index, &tensor));
     tg_dtype dtype = tensor.dtype;
     for (int d = 0; opt.dtype && d < TG_DTYPES; d++) {
         dtype = strcmp(tg_dtype_name((tg_dtype)d), opt.dtype) == 0 ? (tg_dtype)d : dtype;
     }
-    if (status == TG_OK && dtype != tensor.dtype) {
-        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &tensor.shape, &converted);
-        status = status == TG_OK ? tg_tensor_convert(source->ctx, &tensor, &converted) : status;
-        tg_tensor_destroy(&tensor);
-        tensor = converted;
+    if (dtype != tensor.dtype) {
+        CLI_CALL(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &tensor.shape, &converted));
+        CLI_CALL(tg_tensor_convert(source->ctx, &tensor, &converted));
+        return tg_archive_take(out, name, &converted);
     }
-    if (status == TG_OK) {
-        return tensor.owner ? tg_archive_take(out, name, &tensor)
-                            : tg_archive_add_view(out, name, &tensor);
-    }
-    tg_tensor_destroy(&tensor);
-    return status;
-}
-
-static tg_status copy_metadata(const cli_source *source, tg_archive *out) {
-    for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
-        CLI_CALL(tg_archive_set_meta(out, tg_archive_meta_key(source->archive, i),
-                                     tg_archive_meta_value(source->archive, i)));
-    }
-    return TG_OK;
+    return tensor.owner ? tg_archive_take(out, name, &tensor)
+                        : tg_archive_add_view(out, name, &tensor);
 }
 
 static void report(const char *input, const char *output, tg_file_format format,
@@ -168,9 +133,8 @@ static void report(const char *input, const char *output, tg_file_format format,
     const uint64_t bytes = cli_file_bytes(output);
     const int64_t count = tg_archive_count(archive);
     if (!json) {
-        char size[CLI_UNIT_TEXT];
         cli_say("wrote %s: %lld tensor%s, %s", output, (long long)count, count == 1 ? "" : "s",
-                cli_bytes_text(bytes, size));
+                CLI_BYTES(bytes));
         return;
     }
     json_t *tensors = cli_json_array();
@@ -186,54 +150,42 @@ static void report(const char *input, const char *output, tg_file_format format,
 }
 
 /* The range of tensors to convert: the one of --dataset, or all. */
-static int choose(const cli_source *source, tg_file_format target, int64_t *first, int64_t *count) {
+static void choose(const cli_source *source, tg_file_format target, int64_t *first,
+                   int64_t *count) {
     *first = 0;
     *count = cli_source_count(source);
     if (opt.dataset) {
         *count = 1;
-        return cli_source_find(source, opt.dataset, first);
-    }
-    if (target == TG_FILE_NPY && *count != 1) {
+        cli_require(cli_source_find(source, opt.dataset, first));
+    } else if (target == TG_FILE_NPY && *count != 1) {
         char names[512];
-        return cli_fail("an npy file holds one tensor, but %s has %lld: choose one of %s with "
-                        "--dataset",
-                        source->path, (long long)*count,
-                        cli_source_names(source, names, sizeof names));
+        cli_die("an npy file holds one tensor, but %s has %lld: choose one of %s with "
+                "--dataset",
+                source->path, (long long)*count, cli_source_names(source, names, sizeof names));
     }
-    return CLI_OK;
 }
 
-static int convert(tg_context *ctx, const cli_source *source, const char *path,
-                   tg_file_format target, bool json) {
+static void convert(tg_context *ctx, const cli_source *source, const char *path,
+                    tg_file_format target, bool json) {
     int64_t first = 0, count = 0;
-    if (choose(source, target, &first, &count) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    tg_archive *archive = NULL;
-    int code = CLI_OK;
-    tg_status status = tg_archive_create(ctx, &archive);
-    for (int64_t i = first; status == TG_OK && i < first + count; i++) {
-        status = add_tensor(source, i, archive);
-        if (status != TG_OK) {
-            code = cli_fail("tensor '%s' of %s: %s", cli_source_name(source, i), source->path,
-                            tg_context_error(ctx));
+    CLI_OWNED(tg_archive_destroy) tg_archive *out = NULL;
+    choose(source, target, &first, &count);
+    cli_check(tg_archive_create(ctx, &out));
+    for (int64_t i = first; i < first + count; i++) {
+        if (add_tensor(source, i, out) != TG_OK) {
+            cli_die("tensor '%s' of %s: %s", cli_source_name(source, i), source->path,
+                    tg_context_error(ctx));
         }
     }
-    status = status == TG_OK ? copy_metadata(source, archive) : status;
-    if (status == TG_OK && target == TG_FILE_HDF5) {
-        const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config),
-                                           .gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
-        status = tg_h5_write(ctx, path, archive, &config);
-    } else if (status == TG_OK) {
-        status = tg_archive_write(ctx, path, archive);
+    for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
+        cli_check(tg_archive_set_meta(out, tg_archive_meta_key(source->archive, i),
+                                      tg_archive_meta_value(source->archive, i)));
     }
-    if (status == TG_OK) {
-        report(source->path, path, target, archive, json);
-    } else if (code == CLI_OK) {
-        code = cli_fail_status(ctx, status);
-    }
-    tg_archive_destroy(&archive);
-    return code;
+    const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config),
+                                       .gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
+    cli_check(target == TG_FILE_HDF5 ? tg_h5_write(ctx, path, out, &config)
+                                     : tg_archive_write(ctx, path, out));
+    report(source->path, path, target, out, json);
 }
 
 static int run(const cli_call *call) {
@@ -244,32 +196,26 @@ static int run(const cli_call *call) {
                          "--densify for models");
     }
     const char *input = call->args.item[0], *output = call->args.item[1];
-    if (opt.dataset && cli_keep_file(input, output) != CLI_OK) { /* the others would be lost */
-        return CLI_FAILED;
+    if (opt.dataset) { /* the others would be lost */
+        cli_require(cli_keep_file(input, output));
     }
     if (has_form) {
-        return convert_model(call, &opt.form);
+        convert_model(call, &opt.form);
+        return CLI_OK;
     }
-    tg_context *ctx = NULL;
-    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    cli_source source = {0};
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_source_close) cli_source source = {0};
     tg_file_format target;
-    int code = CLI_OK;
-    tg_status status = tg_file_format_of_path(ctx, output, &target);
-    if (status == TG_OK && opt.gzip != GZIP_UNSET && target != TG_FILE_HDF5) {
-        code = cli_usage("convert", "--gzip is for HDF5 output, and %.200s is %s", output,
+    cli_require(cli_open_context(call->common, false, &ctx));
+    cli_check(tg_file_format_of_path(ctx, output, &target));
+    if (opt.gzip != GZIP_UNSET && target != TG_FILE_HDF5) {
+        return cli_usage("convert", "--gzip is for HDF5 output, and %.200s is %s", output,
                          tg_file_format_name(target));
-    } else if (status != TG_OK || (status = cli_source_open(ctx, input, &source)) != TG_OK ||
-               (target != TG_FILE_NPY && (status = cli_source_read_meta(&source)) != TG_OK)) {
-        code = cli_fail_status(ctx, status);
-    } else {
-        code = convert(ctx, &source, output, target, call->common->json);
     }
-    cli_source_close(&source);
-    tg_context_destroy(&ctx);
-    return code;
+    cli_check(cli_source_open(ctx, input, &source));
+    cli_check(target != TG_FILE_NPY ? cli_source_read_meta(&source) : TG_OK);
+    convert(ctx, &source, output, target, call->common->json);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_convert = {

@@ -1,16 +1,14 @@
 /* tgrad generate EQUATION: training and test data from a partial differential equation.
  *
  * The options for the parameters of the equations are made from the library's own list, one row of
- * the help page for each parameter of each equation; equations that share a name share the value
- * that is given. */
+ * the help page for each parameter of each equation. Of equations that share a name the first row
+ * has the value that is given. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/screen_line.h"
-#include "common/text.h"
 
 static struct {
     int64_t n_train, n_test, resolution, frames;
@@ -38,38 +36,23 @@ static const cli_option options[] = {
 
 /* ---- options of the equations ---- */
 
-typedef struct parameter {
-    const char *key;   /* the library's name */
-    const char *value; /* given by the user, or NULL */
-} parameter;
+static const char **given; /* by row of the table: the value given by the user, or NULL */
 
-static parameter *parameters; /* (parameter_count), never freed: they live as long as the program */
-static size_t parameter_count;
-
-static parameter *parameter_of(const char *key) {
-    for (size_t i = 0; i < parameter_count; i++) {
-        if (strcmp(parameters[i].key, key) == 0) {
-            return &parameters[i];
-        }
-    }
-    parameters[parameter_count] = (parameter){.key = key};
-    return &parameters[parameter_count++];
-}
-
-static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param) {
+static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param,
+                                   const char **value) {
     char *name = cli_need(strdup(param->name));
-    char *help = cli_format("%s: %s", pde->name, param->help);
     for (char *at = strchr(name, '_'); at; at = strchr(at, '_')) {
         *at = '-';
     }
     return (cli_option){.name = name,
                         .kind = CLI_STRING,
-                        .text = &parameter_of(param->name)->value,
+                        .text = value,
                         .value = param->value[0] == '[' ? "X,X" : "X",
-                        .help = help,
+                        .help = cli_format("%s: %s", pde->name, param->help),
                         .fallback = cli_need(strdup(param->value))};
 }
 
+/* Never freed: the table lives as long as the program. */
 static const cli_option *parameter_options(void) {
     static cli_option *table;
     if (table) {
@@ -81,11 +64,12 @@ static const cli_option *parameter_options(void) {
         rows += (size_t)pde.params;
     }
     table = cli_need(calloc(rows + 1, sizeof *table));
-    parameters = cli_need(calloc(rows + 1, sizeof *parameters));
+    given = cli_need(calloc(rows + 1, sizeof *given));
     for (int i = 0; tg_pde_describe(i, &pde); i++) {
         tg_pde_param_info param;
         for (int p = 0; tg_pde_describe_param(i, p, &param); p++) {
-            table[row++] = parameter_option(&pde, &param);
+            table[row] = parameter_option(&pde, &param, &given[row]);
+            row++;
         }
     }
     return table;
@@ -101,14 +85,19 @@ static void describe_equations(FILE *stream) {
     }
 }
 
-/* The values given. */
+/* The values given, to be freed. */
 static tg_pde_value *given_values(int *count) {
-    tg_pde_value *values = cli_need(calloc(parameter_count + 1, sizeof *values));
+    size_t row = 0;
+    tg_pde_info pde;
+    tg_pde_param_info param;
+    tg_pde_value *values = NULL;
     *count = 0;
-    for (size_t i = 0; i < parameter_count; i++) {
-        if (parameters[i].value) {
-            values[(*count)++] =
-                (tg_pde_value){.name = parameters[i].key, .value = parameters[i].value};
+    for (int i = 0; tg_pde_describe(i, &pde); i++) {
+        for (int p = 0; tg_pde_describe_param(i, p, &param); p++, row++) {
+            if (given[row]) {
+                values = cli_need(realloc(values, ((size_t)*count + 1) * sizeof *values));
+                values[(*count)++] = (tg_pde_value){.name = param.name, .value = given[row]};
+            }
         }
     }
     return values;
@@ -144,7 +133,6 @@ static bool on_progress(void *user, const tg_generator_progress *progress) {
 }
 
 static void print_text(const tg_generator *generator, double seconds) {
-    char size[CLI_UNIT_TEXT], duration[CLI_UNIT_TEXT];
     static const char *const units[][2] = {{"sample", "samples"}, {"trajectory", "trajectories"}};
     const char *const *unit = units[opt.frames > 0];
     int64_t made = 0;
@@ -152,11 +140,11 @@ static void print_text(const tg_generator *generator, double seconds) {
     for (int i = 0; tg_generator_get_file(generator, i, &file); i++) {
         cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
                 (long long)file.samples, unit[file.samples != 1],
-                cli_bytes_text(cli_file_bytes(file.path), size));
+                CLI_BYTES(cli_file_bytes(file.path)));
         made += file.samples - file.found;
     }
     if (made > 0) {
-        printf("%s\n", cli_duration_text(seconds, duration));
+        printf("%s\n", CLI_DURATION(seconds));
     }
 }
 
@@ -207,22 +195,19 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
     return code;
 }
 
-static int read_test_resolutions(tg_generator_config *config) {
+static void read_test_resolutions(tg_generator_config *config) {
     if (opt.test_resolutions.count > TG_MAX_TEST_RESOLUTIONS) {
-        return cli_usage("generate", "--test-resolution takes up to %d numbers",
-                         TG_MAX_TEST_RESOLUTIONS);
+        cli_misuse("generate", "--test-resolution takes up to %d numbers", TG_MAX_TEST_RESOLUTIONS);
     }
     for (int i = 0; i < opt.test_resolutions.count; i++) {
         const char *item = opt.test_resolutions.item[i];
         char *end = NULL;
         const long long number = strtoll(item, &end, 10);
         if (end == item || *end || number < 1) {
-            return cli_usage("generate", "--test-resolution needs positive integers, not '%.64s'",
-                             item);
+            cli_misuse("generate", "--test-resolution needs positive integers, not '%.64s'", item);
         }
         config->test_resolution[config->test_resolution_count++] = number;
     }
-    return CLI_OK;
 }
 
 /* The backend to compute on, by default the CPU. */
@@ -246,20 +231,15 @@ static int run(const cli_call *call) {
     config.seed = (uint64_t)call->common->seed;
     config.overwrite = opt.force;
     config.frames = opt.frames;
-    int code = read_test_resolutions(&config);
-    tg_context *ctx = NULL;
-    code = code == CLI_OK ? open_context(call->common, config.equation, &ctx) : code;
-    if (code == CLI_OK) {
-        tg_pde_value *values = given_values(&config.value_count);
-        config.values = values;
-        const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
-        code = status == TG_OK ? generate(ctx, &config, call->common->json)
-                               : cli_fail_status(ctx, status);
-        tg_comm_destroy(&config.comm);
-        free(values);
-    }
-    cli_list_free(&opt.test_resolutions);
-    tg_context_destroy(&ctx);
+    read_test_resolutions(&config);
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    cli_require(open_context(call->common, config.equation, &ctx));
+    CLI_FREED tg_pde_value *values = given_values(&config.value_count);
+    config.values = values;
+    const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
+    const int code =
+        status == TG_OK ? generate(ctx, &config, call->common->json) : cli_fail_status(ctx, status);
+    tg_comm_destroy(&config.comm);
     return code;
 }
 

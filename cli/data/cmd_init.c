@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "propose_settings.h"
 
 static struct {
@@ -35,20 +34,17 @@ static const cli_option options[] = {
     {0},
 };
 
-/* Why there are no settings, and a command that helps, if one is known. */
+/* Says why there are no settings, and a command that helps, if one is known. */
 static int explain(tg_context *ctx, const char *path, tg_status status) {
     const int code =
         cli_fail_data(ctx, status, "--x-name, --y-name, --fields, --group and --order");
     const bool is_named = opt.x_name || opt.y_name || opt.fields;
-    char *command = status == TG_E_ARGUMENT && !is_named ? cli_propose_command(ctx, path) : NULL;
-    if (command) {
-        cli_fail("%s", command);
-    }
-    free(command);
-    return code;
+    CLI_FREED char *command =
+        status == TG_E_ARGUMENT && !is_named ? cli_propose_command(ctx, path) : NULL;
+    return command ? cli_fail("%s", command) : code;
 }
 
-static int finish(tg_context *ctx, const char *path, const cli_proposal *proposal) {
+static void finish(tg_context *ctx, const char *path, const cli_proposal *proposal) {
     const tg_dataset_facts *facts = &proposal->facts;
     char place[CLI_PLACE_TEXT];
     int64_t nonfinite = 0;
@@ -59,35 +55,28 @@ static int finish(tg_context *ctx, const char *path, const cli_proposal *proposa
             "or remove the samples that have them",
             path, (long long)nonfinite);
     }
-    const bool is_shown = !opt.output || strcmp(opt.output, "-") == 0;
-    char *text = cli_proposal_text(proposal);
-    const int code = is_shown ? CLI_OK : cli_write_file(opt.output, text, strlen(text));
-    if (is_shown) {
+    CLI_FREED char *text = cli_proposal_text(proposal);
+    if (!opt.output || strcmp(opt.output, "-") == 0) {
         fputs(text, stdout);
+        return;
     }
-    free(text);
-    if (is_shown || code != CLI_OK) {
-        return code;
-    }
+    cli_require(cli_write_file(opt.output, text, strlen(text)));
     cli_say("%s: layout %s, %lld samples %s, %lld -> %lld channels", opt.output,
             tg_layout_name(facts->layout), (long long)facts->samples,
             cli_proposal_place(proposal, place), (long long)facts->in_channels,
             (long long)facts->out_channels);
     cli_say("next: tgrad train %s --run DIR", opt.output);
-    return CLI_OK;
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    cli_proposal proposal;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_proposal_free) cli_proposal proposal = {0};
     tg_dataset_config config = tg_dataset_config_default();
     const char *path = call->args.item[0];
-    if (opt.output && cli_keep_file(path, opt.output) != CLI_OK) {
-        return CLI_FAILED;
+    if (opt.output) {
+        cli_require(cli_keep_file(path, opt.output));
     }
-    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
-        return CLI_FAILED;
-    }
+    cli_require(cli_open_context(call->common, false, &ctx));
     config.x_name = opt.x_name ? opt.x_name : config.x_name;
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.fields = opt.fields;
@@ -97,10 +86,11 @@ static int run(const cli_call *call) {
     config.history = opt.history;
     config.horizon = opt.horizon;
     const tg_status status = cli_propose(ctx, path, &config, opt.points, &proposal);
-    const int code = status == TG_OK ? finish(ctx, path, &proposal) : explain(ctx, path, status);
-    cli_proposal_free(&proposal);
-    tg_context_destroy(&ctx);
-    return code;
+    if (status != TG_OK) {
+        return explain(ctx, path, status);
+    }
+    finish(ctx, path, &proposal);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_init = {

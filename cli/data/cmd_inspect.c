@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
-#include "common/text.h"
 #include "propose_settings.h"
 
 enum { SHOWN_META = 60 }; /* characters of a metadata value on the terminal */
@@ -26,23 +24,6 @@ typedef struct row {
     tg_shape shape;
     tg_tensor_stats stats;
 } row;
-
-static void add_cells(cli_table *table, const row *r) {
-    char shape[128];
-    cli_table_cell(table, "%s", r->name);
-    cli_table_cell(table, "%s", tg_dtype_name(r->dtype));
-    cli_table_cell(table, "%s", tg_shape_text(&r->shape, shape, sizeof shape));
-    const double values[] = {r->stats.min, r->stats.max, r->stats.mean};
-    for (int i = 0; i < 3; i++) {
-        char number[32] = "-"; /* no element is finite */
-        if (isfinite(values[i])) {
-            snprintf(number, sizeof number, "%.6g", values[i]);
-        }
-        cli_table_cell(table, "%s", number);
-    }
-    cli_table_cell(table, "%lld", (long long)r->stats.nan_count);
-    cli_table_cell(table, "%lld", (long long)r->stats.inf_count);
-}
 
 static json_t *json_of(const row *r) {
     const int64_t numel = tg_shape_numel(&r->shape);
@@ -64,6 +45,11 @@ typedef struct view {
     int64_t nonfinite; /* NaN and Inf in the arrays that samples come from */
 } view;
 
+static void free_view(view *v) {
+    free(v->command);
+    cli_proposal_free(&v->proposal);
+}
+
 /* Which arrays are listed: all that no sample is made of, or those of them that look like masks. */
 typedef enum listing { LEFT_OUT, MASKS } listing;
 
@@ -76,9 +62,8 @@ static void print_names(const view *v, listing which, const char *title) {
     const char *separator = title;
     for (int64_t i = 0; i < cli_source_count(v->source); i++) {
         if (is_listed(v, cli_source_name(v->source, i), which)) {
-            char *name = cli_clean_text(cli_source_name(v->source, i), SHOWN_META);
+            CLI_FREED char *name = cli_clean_text(cli_source_name(v->source, i), SHOWN_META);
             printf("%s%s", separator, name);
-            free(name);
             separator = ", ";
         }
     }
@@ -107,10 +92,9 @@ static void print_layout(const view *v) {
     }
     printf("\ndata layout: %s, %s", tg_layout_name(facts->layout),
            facts->trajectories > 0 ? "fields in time " : "pairs ");
-    for (size_t i = 0; i < v->proposal.array_count; i++) {
-        char *name = cli_clean_text(v->proposal.arrays[i], SHOWN_META);
+    for (int i = 0; i < v->proposal.arrays.count; i++) {
+        CLI_FREED char *name = cli_clean_text(v->proposal.arrays.item[i], SHOWN_META);
         printf("%s%s", i == 0 ? "" : facts->trajectories > 0 ? ", " : " -> ", name);
-        free(name);
     }
     putchar('\n');
     if (facts->trajectories > 0) {
@@ -130,9 +114,8 @@ static void print_layout(const view *v) {
         return;
     }
     cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
-    char *text = cli_proposal_text(&v->proposal);
+    CLI_FREED char *text = cli_proposal_text(&v->proposal);
     printf("\n%s", text);
-    free(text);
 }
 
 static json_t *json_names(const view *v, listing which) {
@@ -154,8 +137,8 @@ static json_t *json_of_layout(const view *v) {
         return object;
     }
     json_t *arrays = cli_json_array();
-    for (size_t i = 0; i < v->proposal.array_count; i++) {
-        cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
+    for (int i = 0; i < v->proposal.arrays.count; i++) {
+        cli_json_append(arrays, cli_json_text(v->proposal.arrays.item[i]));
     }
     char *text = cli_proposal_text(&v->proposal);
     cli_json_put(object, KV("name", tg_layout_name(facts->layout)), KV("arrays", arrays),
@@ -171,26 +154,24 @@ static json_t *json_of_layout(const view *v) {
 
 /* ---- all of it ---- */
 
-static void print_text(const cli_source *source, cli_table *table) {
-    char size[CLI_UNIT_TEXT];
+static void print_text(const cli_source *source, json_t *tensors) {
     const int64_t count = cli_source_count(source);
     cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
-            (long long)count, count == 1 ? "" : "s",
-            cli_bytes_text(cli_file_bytes(source->path), size));
-    if (table->cells > (size_t)table->columns) {
+            (long long)count, count == 1 ? "" : "s", CLI_BYTES(cli_file_bytes(source->path)));
+    if (json_array_size(tensors) > 0) {
         putchar('\n');
-        cli_table_print(table, stdout);
+        cli_print_rows(tensors, "name:name|dtype:dtype|shape:shape_text|min>:min g6|max>:max g6|"
+                                "mean>:mean g6|NaN>:nan|Inf>:inf");
     }
     const int64_t pairs = tg_archive_meta_count(source->archive);
     if (pairs > 0 && !only) {
         fputs("\nmetadata\n", stdout);
     }
     for (int64_t i = 0; i < pairs && !only; i++) {
-        char *key = cli_clean_text(tg_archive_meta_key(source->archive, i), SHOWN_META);
-        char *value = cli_clean_text(tg_archive_meta_value(source->archive, i), SHOWN_META);
+        CLI_FREED char *key = cli_clean_text(tg_archive_meta_key(source->archive, i), SHOWN_META);
+        CLI_FREED char *value =
+            cli_clean_text(tg_archive_meta_value(source->archive, i), SHOWN_META);
         printf("  %s: %s\n", key, value);
-        free(key);
-        free(value);
     }
 }
 
@@ -201,10 +182,9 @@ static void print_json(const view *v, json_t *tensors) {
         cli_json_set(meta, tg_archive_meta_key(source->archive, i),
                      cli_json_text(tg_archive_meta_value(source->archive, i)));
     }
-    json_t *object =
-        cli_json_new(KV("file", source->path), KV("format", tg_file_format_name(source->format)),
-                     KV("bytes", cli_file_bytes(source->path)), KV("metadata", meta),
-                     KV("tensors", json_incref(tensors)));
+    json_t *object = cli_json_new(
+        KV("file", source->path), KV("format", tg_file_format_name(source->format)),
+        KV("bytes", cli_file_bytes(source->path)), KV("metadata", meta), KV("tensors", tensors));
     if (!only) {
         cli_json_set(object, "layout", json_of_layout(v));
     }
@@ -225,75 +205,55 @@ static bool is_unfit(const view *v) {
 /* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
 static int inspect(view *v, int64_t first, int64_t count, bool json) {
     const cli_source *source = v->source;
-    cli_table table = cli_table_of("name|dtype|shape|min>|max>|mean>|NaN>|Inf>");
     json_t *tensors = cli_json_array();
-    int code = CLI_OK;
-    for (int64_t i = first; i < first + count && code == CLI_OK; i++) {
+    for (int64_t i = first; i < first + count; i++) {
         row r = {.name = cli_source_name(source, i)};
-        tg_status status = cli_source_describe(source, i, &r.dtype, &r.shape);
-        status = status == TG_OK ? cli_source_stats(source, i, &r.stats) : status;
-        if (status != TG_OK) {
-            code = cli_fail_status(source->ctx, status);
-            break;
-        }
+        char shape[128];
+        cli_check(cli_source_describe(source, i, &r.dtype, &r.shape));
+        cli_check(cli_source_stats(source, i, &r.stats));
         if (!only && v->status == TG_OK &&
             cli_proposal_uses(&v->proposal, source->format, r.name)) {
             v->nonfinite += r.stats.nan_count + r.stats.inf_count;
         }
-        if (json) {
-            cli_json_append(tensors, json_of(&r));
-        } else {
-            add_cells(&table, &r);
+        json_t *tensor = json_of(&r);
+        if (!json) {
+            cli_json_put(tensor, KV("shape_text", tg_shape_text(&r.shape, shape, sizeof shape)));
         }
+        cli_json_append(tensors, tensor);
     }
-    if (code == CLI_OK && json) {
+    if (json) {
         print_json(v, tensors);
-    } else if (code == CLI_OK) {
-        print_text(source, &table);
+    } else {
+        print_text(source, tensors);
+        json_decref(tensors);
         if (!only) {
             print_layout(v);
         }
     }
-    if (code == CLI_OK && !only && is_unfit(v)) {
-        code = cli_fail("%s: it cannot be trained on as it is", source->path);
-    }
-    json_decref(tensors);
-    cli_table_free(&table);
-    return code;
+    return !only && is_unfit(v) ? cli_fail("%s: it cannot be trained on as it is", source->path)
+                                : CLI_OK;
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    cli_source source = {0};
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_source_close) cli_source source = {0};
+    CLI_OWNED(free_view) view v = {.source = &source};
+    const char *path = call->args.item[0];
     int64_t first = 0;
-    int code = CLI_OK;
-    tg_status status = cli_source_open(ctx, call->args.item[0], &source);
-    if (status == TG_OK && (!only || call->common->json)) {
-        status = cli_source_read_meta(&source);
+    cli_require(cli_open_context(call->common, false, &ctx));
+    cli_check(cli_source_open(ctx, path, &source));
+    if (!only || call->common->json) {
+        cli_check(cli_source_read_meta(&source));
     }
-    if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
-    } else if (only) {
-        code = cli_source_find(&source, only, &first);
-    }
-    view v = {.source = &source};
-    if (code == CLI_OK && !only) {
+    if (only) {
+        cli_require(cli_source_find(&source, only, &first));
+    } else {
         const tg_dataset_config config = tg_dataset_config_default();
-        v.status = cli_propose(ctx, call->args.item[0], &config, false, &v.proposal);
+        v.status = cli_propose(ctx, path, &config, false, &v.proposal);
         snprintf(v.reason, sizeof v.reason, "%s", v.status == TG_OK ? "" : tg_context_error(ctx));
-        v.command = v.status == TG_E_ARGUMENT ? cli_propose_command(ctx, call->args.item[0]) : NULL;
+        v.command = v.status == TG_E_ARGUMENT ? cli_propose_command(ctx, path) : NULL;
     }
-    if (code == CLI_OK) {
-        code = inspect(&v, first, only ? 1 : cli_source_count(&source), call->common->json);
-    }
-    free(v.command);
-    cli_proposal_free(&v.proposal);
-    cli_source_close(&source);
-    tg_context_destroy(&ctx);
-    return code;
+    return inspect(&v, first, only ? 1 : cli_source_count(&source), call->common->json);
 }
 
 const cli_command cli_cmd_inspect = {

@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 enum { MAX_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
 
@@ -83,15 +81,13 @@ static tg_status measure_points(tg_dataset *dataset, points_fit *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int d = (int)facts.in_channels;
     const int64_t samples = facts.samples < SAMPLES ? facts.samples : SAMPLES;
-    float *points = cli_need(malloc(facts.x_bytes));
-    tg_status status = TG_OK;
+    CLI_FREED float *points = cli_need(malloc(facts.x_bytes));
     double radius = 0.0;
-    for (int64_t i = 0; i < samples && status == TG_OK; i++) {
+    for (int64_t i = 0; i < samples; i++) {
         const int64_t index = i * facts.samples / samples;
-        status = tg_dataset_read(dataset, &index, 1, points, NULL);
-        radius += status == TG_OK ? mean_distance(points, d, facts.grid[0]) / (double)samples : 0.0;
+        CLI_CALL(tg_dataset_read(dataset, &index, 1, points, NULL));
+        radius += mean_distance(points, d, facts.grid[0]) / (double)samples;
     }
-    free(points);
     out->latent_grid = grid_sizes[0];
     for (size_t i = 1; i < sizeof grid_sizes / sizeof grid_sizes[0]; i++) {
         const bool is_wanted = (double)(grid_sizes[i] - 1) * radius <= REACH;
@@ -101,16 +97,10 @@ static tg_status measure_points(tg_dataset *dataset, points_fit *out) {
     const double cell = 1.0 / (double)(out->latent_grid - 1);
     out->in_radius = fmax(radius, 0.5 * sqrt(d) * cell);
     out->out_radius = REACH * cell;
-    return status;
+    return TG_OK;
 }
 
 /* ---- settings ---- */
-
-static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    return tg_settings_set(settings, key, text, "init");
-}
 
 /* "[16, 8]": half of the grid, and no more than MAX_MODES. */
 static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
@@ -133,8 +123,9 @@ typedef struct row {
 static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) {
     for (size_t i = 0; i < count; i++) {
         if (!rows[i].is_left_out) {
-            CLI_CALL(rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
-                                  : set_number(settings, rows[i].key, rows[i].number));
+            CLI_CALL(rows[i].text
+                         ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
+                         : cli_settings_set_integer(settings, rows[i].key, rows[i].number, "init"));
         }
     }
     return TG_OK;
@@ -181,7 +172,8 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
     const int64_t tests = tests_of(samples);
     const tg_dataset_config plain = tg_dataset_config_default();
-    char modes[96], *tested = list_of_one(file);
+    char modes[96];
+    CLI_FREED char *tested = list_of_one(file);
     const row rows[] = {
         {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
         {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
@@ -204,9 +196,8 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"opt.n_epochs", NULL, 50, false},
         {"opt.training_loss", LOSS, 0, fit != NULL},
     };
-    const tg_status status = set_rows(rows, sizeof rows / sizeof rows[0], settings);
-    free(tested);
-    return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
+    CLI_CALL(set_rows(rows, sizeof rows / sizeof rows[0], settings));
+    return fit ? set_points(fit, config->coordinates, settings) : TG_OK;
 }
 
 /* TensorGRaD with the best measured settings at Adam's rate, the default (docs/choosing.md). */
@@ -228,19 +219,15 @@ static tg_status set_form(int form, tg_settings *settings) {
 /* The state that the optimizer has in this form, and where. */
 static tg_status plan_state(tg_context *ctx, const tg_settings *settings, int form, tg_place *place,
                             size_t *bytes) {
-    tg_settings *trial = NULL;
-    tg_status status = TG_OK;
-    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
-    CLI_TRY(tg_settings_copy(ctx, settings, &trial));
-    CLI_TRY(set_form(form, trial));
-    CLI_TRY(tg_train_plan(ctx, trial, 1, plan));
+    CLI_OWNED(tg_settings_destroy) tg_settings *trial = NULL;
+    CLI_FREED tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    CLI_CALL(tg_settings_copy(ctx, settings, &trial));
+    CLI_CALL(set_form(form, trial));
+    CLI_CALL(tg_train_plan(ctx, trial, 1, plan));
     const size_t *peak = plan->peak[plan->place];
     *place = plan->place;
     *bytes = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
-fail:
-    tg_settings_destroy(&trial);
-    free(plan);
-    return status;
+    return TG_OK;
 }
 
 /* The simplest form whose state is small beside the memory left, or the smallest, and why. */
@@ -280,25 +267,23 @@ static tg_status choose_method(tg_context *ctx, cli_proposal *out) {
  * most 4/5 of the memory left. */
 static tg_status choose_batch(tg_context *ctx, const tg_dataset_facts *facts,
                               tg_settings *settings) {
-    tg_status status = TG_OK;
-    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    CLI_FREED tg_train_memory *plan = cli_need(malloc(sizeof *plan));
     const int64_t sets = facts->trajectories > 0 ? facts->trajectories : facts->samples;
     const int64_t trained = (sets - tests_of(sets)) * (facts->samples / sets);
-    int64_t most = LARGEST_BATCH;
-    while (most > trained && most > 1) {
-        most /= 2;
+    int64_t batch = LARGEST_BATCH;
+    while (batch > trained && batch > 1) {
+        batch /= 2;
     }
-    for (int64_t batch = most; batch >= 1 && status == TG_OK; batch /= 2) {
+    for (; batch >= 1; batch /= 2) {
         size_t left = 0;
-        status = set_number(settings, "data.batch_size", batch);
-        status = status == TG_OK ? tg_train_plan(ctx, settings, 1, plan) : status;
-        if (status != TG_OK || !tg_train_memory_left(ctx, plan->place, &left) ||
+        CLI_CALL(cli_settings_set_integer(settings, "data.batch_size", batch, "init"));
+        CLI_CALL(tg_train_plan(ctx, settings, 1, plan));
+        if (!tg_train_memory_left(ctx, plan->place, &left) ||
             plan->peak_total[plan->place] <= left / 5 * 4) {
             break;
         }
     }
-    free(plan);
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
@@ -309,15 +294,14 @@ static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config c
 
 /* How many coordinates the points of a file have; 0: it has no such array. */
 static int coordinates_of(tg_context *ctx, const char *path, tg_dataset_config config) {
-    int found = 0;
     config.x_only = true;
-    for (int d = 1; d <= TG_DATA_MAX_DIMS && found == 0; d++) {
-        tg_dataset *dataset = NULL;
-        config.coordinates = d;
-        found = open_set(ctx, path, config, &dataset) == TG_OK ? d : 0;
-        tg_dataset_close(&dataset);
+    for (config.coordinates = 1; config.coordinates <= TG_DATA_MAX_DIMS; config.coordinates++) {
+        CLI_OWNED(tg_dataset_close) tg_dataset *dataset = NULL;
+        if (open_set(ctx, path, config, &dataset) == TG_OK) {
+            return config.coordinates;
+        }
     }
-    return found;
+    return 0;
 }
 
 /* A file without x may be one of points; `config` learns it. */
@@ -334,64 +318,53 @@ static tg_status open_either(tg_context *ctx, const char *path, bool at_points,
     return open_set(ctx, path, *config, out);
 }
 
-static void keep_names(const tg_dataset *dataset, cli_proposal *out) {
-    size_t capacity = 0;
-    for (int i = 0; tg_dataset_array(dataset, i); i++) {
-        out->arrays = cli_grow(out->arrays, out->array_count, &capacity, sizeof *out->arrays);
-        out->arrays[out->array_count++] = cli_need(strdup(tg_dataset_array(dataset, i)));
-    }
-}
-
 tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
                       bool at_points, cli_proposal *out) {
     *out = (cli_proposal){0};
-    char *absolute = realpath(path, NULL);
+    CLI_FREED char *absolute = realpath(path, NULL);
     const char *file = absolute ? absolute : path; /* opening a missing file reports it */
-    tg_dataset *dataset = NULL;
+    CLI_OWNED(tg_dataset_close) tg_dataset *dataset = NULL;
     tg_dataset_config full = *config;
     points_fit fit;
-    tg_status status = TG_OK;
-    CLI_TRY(open_either(ctx, file, at_points, &full, &dataset));
+    CLI_CALL(open_either(ctx, file, at_points, &full, &dataset));
     const bool is_fit = full.coordinates > 0;
     out->coordinates = full.coordinates;
     out->facts = tg_dataset_get_facts(dataset);
-    keep_names(dataset, out);
-    CLI_TRY(is_fit ? measure_points(dataset, &fit) : TG_OK);
+    for (int i = 0; tg_dataset_array(dataset, i); i++) {
+        const char *name = tg_dataset_array(dataset, i);
+        cli_list_add(&out->arrays, name, strlen(name));
+    }
+    CLI_CALL(is_fit ? measure_points(dataset, &fit) : TG_OK);
     tg_dataset_close(&dataset); /* its memory must not count when the batch is chosen */
-    CLI_TRY(tg_settings_create(ctx, &out->settings));
-    CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
-    CLI_TRY(choose_method(ctx, out));
-    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings));
-fail:
-    tg_dataset_close(&dataset);
-    free(absolute);
-    return status;
+    CLI_CALL(tg_settings_create(ctx, &out->settings));
+    CLI_CALL(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
+    CLI_CALL(choose_method(ctx, out));
+    return is_fit ? TG_OK : choose_batch(ctx, &out->facts, out->settings);
 }
 
 bool cli_proposal_uses(const cli_proposal *proposal, tg_file_format format, const char *name) {
     const bool is_numbered =
         proposal->facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
     bool is_used = is_numbered || format == TG_FILE_NPY;
-    for (size_t i = 0; i < proposal->array_count && !is_used; i++) {
-        is_used = strcmp(name, proposal->arrays[i]) == 0;
+    for (int i = 0; i < proposal->arrays.count && !is_used; i++) {
+        is_used = strcmp(name, proposal->arrays.item[i]) == 0;
     }
     return is_used;
 }
 
 tg_status cli_proposal_nonfinite(tg_context *ctx, const char *path, const cli_proposal *proposal,
                                  int64_t *count) {
-    cli_source source = {0};
-    tg_status status = cli_source_open(ctx, path, &source);
+    CLI_OWNED(cli_source_close) cli_source source = {0};
+    CLI_CALL(cli_source_open(ctx, path, &source));
     *count = 0;
-    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+    for (int64_t i = 0; i < cli_source_count(&source); i++) {
         tg_tensor_stats stats = {0};
         if (cli_proposal_uses(proposal, source.format, cli_source_name(&source, i))) {
-            status = cli_source_stats(&source, i, &stats);
+            CLI_CALL(cli_source_stats(&source, i, &stats));
         }
         *count += stats.nan_count + stats.inf_count;
     }
-    cli_source_close(&source);
-    return status;
+    return TG_OK;
 }
 
 /* The text with a comment after the first line with this start, if there are both; frees `text`. */
@@ -400,10 +373,9 @@ static char *annotate(char *text, const char *start, const char *comment) {
     if (!line) {
         return text;
     }
+    CLI_FREED char *before = text;
     const char *end = strchr(line + 1, '\n');
-    char *full = cli_format("%.*s  # %s%s", (int)(end - text), text, comment, end);
-    free(text);
-    return full;
+    return cli_format("%.*s  # %s%s", (int)(end - before), before, comment, end);
 }
 
 char *cli_proposal_text(const cli_proposal *proposal) {
@@ -437,28 +409,28 @@ static char *partner_of(const cli_source *source, const char *x) {
 }
 
 char *cli_propose_command(tg_context *ctx, const char *path) {
-    cli_source source = {0};
-    char *command = NULL;
+    CLI_OWNED(cli_source_close) cli_source source = {0};
     const int64_t count =
         cli_source_open(ctx, path, &source) == TG_OK ? cli_source_count(&source) : 0;
-    const bool has_plain = count > 0 && (has_array(&source, "x") || has_array(&source, "y"));
-    for (int64_t i = 0; i < 2 * count && !has_plain && !command; i++) { /* first x_train .. */
+    if (count == 0 || has_array(&source, "x") || has_array(&source, "y")) {
+        return NULL;
+    }
+    for (int64_t i = 0; i < 2 * count; i++) { /* first x_train .. */
         const char *x = cli_source_name(&source, i % count);
-        char *y = i < count && !strstr(x, "train") ? NULL : partner_of(&source, x);
-        command = y ? cli_format("of this pair: tgrad init %s --x-name %s --y-name %s", path, x, y)
-                    : NULL;
-        free(y);
+        CLI_FREED char *y = i < count && !strstr(x, "train") ? NULL : partner_of(&source, x);
+        if (y) {
+            return cli_format("of this pair: tgrad init %s --x-name %s --y-name %s", path, x, y);
+        }
     }
-    if (count == 2 && !has_plain && !command) {
-        command = cli_format("say which of the two is the input: tgrad init %s --x-name %s "
-                             "--y-name %s, or the other way round",
-                             path, cli_source_name(&source, 0), cli_source_name(&source, 1));
-    } else if (count == 1 && !has_plain && source.format != TG_FILE_NPY) {
-        command = cli_format("if it has times, (samples, times, grid..): tgrad init %s --fields %s",
-                             path, cli_source_name(&source, 0));
+    if (count == 2) {
+        return cli_format("say which of the two is the input: tgrad init %s --x-name %s "
+                          "--y-name %s, or the other way round",
+                          path, cli_source_name(&source, 0), cli_source_name(&source, 1));
     }
-    cli_source_close(&source);
-    return command;
+    return count == 1 && source.format != TG_FILE_NPY
+               ? cli_format("if it has times, (samples, times, grid..): tgrad init %s --fields %s",
+                            path, cli_source_name(&source, 0))
+               : NULL;
 }
 
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {
@@ -472,10 +444,7 @@ const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE
 
 void cli_proposal_free(cli_proposal *proposal) {
     tg_settings_destroy(&proposal->settings);
-    for (size_t i = 0; i < proposal->array_count; i++) {
-        free(proposal->arrays[i]);
-    }
-    free(proposal->arrays);
+    cli_list_free(&proposal->arrays);
     free(proposal->method_note);
     *proposal = (cli_proposal){0};
 }

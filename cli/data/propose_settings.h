@@ -2,13 +2,13 @@
 #ifndef CLI_DATA_PROPOSE_SETTINGS_H
 #define CLI_DATA_PROPOSE_SETTINGS_H
 
+#include "common/text.h"
 #include "tgrad/tgrad.h"
 
 typedef struct cli_proposal {
     tg_dataset_facts facts;
     int coordinates; /* of points; 0: fields on a grid */
-    char **arrays;   /* (array_count) names of those that samples come from */
-    size_t array_count;
+    cli_list arrays; /* names of those that samples come from */
     tg_settings *settings;
     char *method_note; /* why this opt.name; NULL: the memory of the machine is not known */
 } cli_proposal;

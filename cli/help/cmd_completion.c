@@ -6,8 +6,6 @@
  * file names. */
 #include <string.h>
 
-#include "common/commands.h"
-#include "common/options.h"
 #include "common/output.h"
 #include "completion.inc" /* the scripts */
 
@@ -27,17 +25,14 @@ static void add_choice(word *w, const char *choice) {
 }
 
 static void each_option(const cli_command *command, visit print) {
-    const cli_option *tables[CLI_MAX_TABLES];
-    cli_command_tables(command, tables);
-    for (const cli_option **table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            word w = {.name = row->name, .help = row->help};
-            w.value = row->kind == CLI_FLAG ? NULL : row->value;
-            for (const char *const *choice = row->choices; choice && *choice; choice++) {
-                add_choice(&w, *choice);
-            }
-            print(command, &w);
+    cli_option options[CLI_MAX_OPTIONS];
+    for (const cli_option *row = cli_command_options(command, options); row->name; row++) {
+        word w = {.name = row->name, .help = row->help};
+        w.value = row->kind == CLI_FLAG ? NULL : row->value;
+        for (const char *const *choice = row->choices; choice && *choice; choice++) {
+            add_choice(&w, *choice);
         }
+        print(command, &w);
     }
 }
 

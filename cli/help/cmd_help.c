@@ -3,12 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/commands.h"
-#include "common/options.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
-#include "tgrad/tgrad.h"
 
 /* ---- settings ---- */
 
@@ -23,69 +18,52 @@ static const struct {
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
-/* Whether there is such a setting: "opt.name". False after a message. */
-static bool is_key(const char *key) {
-    cli_suggestion suggestion = cli_suggest(key);
-    char name[128];
+/* Whether a setting belongs to `filter`: a section "opt", a setting "opt.name", or NULL for all. */
+static bool is_in(const tg_key_info *info, const char *filter) {
+    const size_t length = strlen(info->section);
+    return !filter || (strncmp(filter, info->section, length) == 0 &&
+                       (!filter[length] ||
+                        (filter[length] == '.' && strcmp(filter + length + 1, info->name) == 0)));
+}
+
+/* Ends the program if no setting belongs to `filter`. */
+static void check_filter(const char *filter) {
+    cli_suggestion suggestion = cli_suggest(filter);
+    const bool is_key = strchr(filter, '.');
     tg_key_info info;
-    if (cli_key_find(key, &info)) {
-        return true;
-    }
     for (int i = 0; tg_key_describe(i, &info); i++) {
-        snprintf(name, sizeof name, "%s.%s", info.section, info.name);
+        char name[128];
+        if (is_in(&info, filter)) {
+            return;
+        }
+        snprintf(name, sizeof name, is_key ? "%s.%s" : "%s", info.section, info.name);
         cli_suggest_offer(&suggestion, name);
     }
-    cli_usage("help", "there is no setting '%.64s'%s", key, suggestion.text);
-    return false;
-}
-
-/* The number of the section "opt" or of the setting "opt.name"; SECTIONS for NULL, which means all;
- * -1 after a message. */
-static int find_section(const char *name) {
-    if (!name) {
-        return SECTIONS;
+    if (is_key) {
+        cli_misuse("help", "there is no setting '%.64s'%s", filter, suggestion.text);
     }
-    const size_t length = strcspn(name, ".");
-    cli_suggestion suggestion = cli_suggest(name);
-    for (int i = 0; i < SECTIONS; i++) {
-        if (strlen(sections[i].name) == length && strncmp(sections[i].name, name, length) == 0) {
-            return !name[length] || is_key(name) ? i : -1;
-        }
-        cli_suggest_offer(&suggestion, sections[i].name);
-    }
-    cli_usage("help",
-              "'%.64s' is not a section of the settings; they are fno, opt, data and "
-              "distributed%s",
-              name, suggestion.text);
-    return -1;
+    cli_misuse("help",
+               "'%.64s' is not a section of the settings; they are fno, opt, data and "
+               "distributed%s",
+               filter, suggestion.text);
 }
 
-/* `name`: of a section or a setting, or NULL for all. */
-static bool is_in(const tg_key_info *info, int section, const char *name) {
-    const char *dot = name ? strchr(name, '.') : NULL;
-    return (section == SECTIONS || strcmp(info->section, sections[section].name) == 0) &&
-           (!dot || strcmp(info->name, dot + 1) == 0);
-}
-
-/* Of a section, of one setting, or all. */
-static int print_keys(const char *section) {
-    const int wanted = find_section(section);
+static void print_keys(const char *filter) {
     tg_key_info info;
     char text[CLI_DEFAULT_TEXT];
-    for (int s = 0; wanted >= 0 && s < SECTIONS; s++) {
-        if (wanted != SECTIONS && wanted != s) {
+    for (int s = 0; s < SECTIONS; s++) {
+        const size_t length = strlen(sections[s].name);
+        if (filter && strncmp(filter, sections[s].name, length) != 0) {
             continue;
         }
-        printf("%s%s: %s\n", s > 0 && wanted == SECTIONS ? "\n" : "", sections[s].name,
-               sections[s].title);
+        printf("%s%s: %s\n", s > 0 && !filter ? "\n" : "", sections[s].name, sections[s].title);
         for (int i = 0; tg_key_describe(i, &info); i++) {
-            if (is_in(&info, s, section)) {
+            if (strcmp(info.section, sections[s].name) == 0 && is_in(&info, filter)) {
                 printf("  %s.%s %s\n      %s\n      %s\n", info.section, info.name,
                        cli_key_default(&info, text), info.help, info.values);
             }
         }
     }
-    return wanted >= 0 ? CLI_OK : CLI_USAGE;
 }
 
 static json_t *describe(int index, const tg_key_info *info) {
@@ -108,21 +86,15 @@ static json_t *describe(int index, const tg_key_info *info) {
     return key;
 }
 
-static int print_keys_json(const char *section) {
-    const int wanted = find_section(section);
-    if (wanted < 0) {
-        return CLI_USAGE;
-    }
-    json_t *object = cli_json_object(), *keys = cli_json_array();
+static void print_keys_json(const char *filter) {
+    json_t *keys = cli_json_array();
     tg_key_info info;
     for (int i = 0; tg_key_describe(i, &info); i++) {
-        if (is_in(&info, wanted, section)) {
+        if (is_in(&info, filter)) {
             cli_json_append(keys, describe(i, &info));
         }
     }
-    cli_json_set(object, "keys", keys);
-    cli_json_print(object);
-    return CLI_OK;
+    cli_json_print(cli_json_new(KV("keys", keys)));
 }
 
 /* ---- the man page, tgrad(1), in the language of man(7) ----
@@ -217,12 +189,9 @@ static void print_command(const cli_command *command) {
         puts(".PP");
         print_description(command);
     }
-    const cli_option *tables[CLI_MAX_TABLES];
-    cli_command_tables(command, tables);
-    for (const cli_option **table = tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            print_option(row);
-        }
+    cli_option options[CLI_MAX_OPTIONS];
+    for (const cli_option *row = cli_command_options(command, options); row->name; row++) {
+        print_option(row);
     }
     if (command->takes & CLI_TAKES_OVERRIDES) {
         print_option(&(cli_option){.name = "SECTION.KEY",
@@ -267,9 +236,12 @@ static int run(const cli_call *call) {
     const cli_args *args = &call->args;
     const bool has_keys = args->count > 0 && strcmp(args->item[0], "keys") == 0;
     if (has_keys || (args->count == 1 && strchr(args->item[0], '.'))) {
-        const char *section = args->item[args->count - 1];
-        section = has_keys && args->count == 1 ? NULL : section;
-        return call->common->json ? print_keys_json(section) : print_keys(section);
+        const char *filter = has_keys && args->count == 1 ? NULL : args->item[args->count - 1];
+        if (filter) {
+            check_filter(filter);
+        }
+        (call->common->json ? print_keys_json : print_keys)(filter);
+        return CLI_OK;
     }
     if (call->common->json) {
         return cli_usage("help", "--json is for help keys");

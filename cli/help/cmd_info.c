@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include "common/output.h"
-#include "common/text.h"
 
 /* Instruction sets that matter to numerical code and that this CPU has, "avx2 fma ..". */
-static const char *cpu_features(char *text, size_t capacity) {
+static void cpu_features(char *text, size_t capacity) {
     text[0] = '\0';
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -34,23 +33,6 @@ static const char *cpu_features(char *text, size_t capacity) {
 #elif defined(__aarch64__)
     snprintf(text, capacity, "neon");
 #endif
-    return text;
-}
-
-/* Facts of the machine; 0: not known. */
-typedef struct machine {
-    char features[160];
-    int64_t cores;
-    int64_t memory; /* bytes */
-} machine;
-
-static machine probe_machine(void) {
-    machine m = {.cores = sysconf(_SC_NPROCESSORS_ONLN)};
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    m.cores = m.cores > 0 ? m.cores : 0;
-    m.memory = pages > 0 && page > 0 ? (int64_t)pages * page : 0;
-    cpu_features(m.features, sizeof m.features);
-    return m;
 }
 
 /* Resources of one of several processes; plain bytes, to be sent. */
@@ -64,7 +46,9 @@ typedef struct rank_facts {
 /* Content of both printers: gathered before the first byte of output. */
 typedef struct facts {
     tg_build_info build;
-    machine machine;
+    char features[160]; /* of the CPU */
+    int64_t cores;      /* 0: not known; so below */
+    int64_t memory;     /* bytes of the machine */
     int threads;
     const char *backend;       /* the chosen one */
     const char *math;          /* "" where it cannot be chosen */
@@ -76,19 +60,31 @@ typedef struct facts {
     rank_facts *ranks; /* of each process */
 } facts;
 
-static tg_status gather(tg_context *ctx, facts *f) {
+static void gather(tg_context *ctx, facts *f) {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     *f = (facts){.build = tg_build(),
-                 .machine = probe_machine(),
+                 .cores = cores > 0 ? cores : 0,
+                 .memory = pages > 0 && page > 0 ? (int64_t)pages * page : 0,
                  .threads = tg_context_threads(ctx),
                  .backend = tg_backend_name(ctx),
                  .math = tg_backend_math(ctx),
                  .count = tg_backend_count()};
+    cpu_features(f->features, sizeof f->features);
     tg_io_libraries(f->libraries, sizeof f->libraries);
     f->backends = cli_need(calloc((size_t)f->count, sizeof *f->backends));
     for (int i = 0; i < f->count; i++) {
-        CLI_CALL(tg_backend_describe(ctx, i, &f->backends[i]));
+        cli_check(tg_backend_describe(ctx, i, &f->backends[i]));
     }
-    return TG_OK;
+}
+
+static const tg_backend_info *find_backend(const facts *f, const char *name) {
+    for (int i = 0; i < f->count; i++) {
+        if (strcmp(f->backends[i].name, name) == 0) {
+            return &f->backends[i];
+        }
+    }
+    return NULL;
 }
 
 /* Everybody's facts, on every rank. */
@@ -101,29 +97,17 @@ static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *
     rank_facts *own = &f->ranks[tg_comm_rank(f->comm)];
     (void)gethostname(own->host, sizeof own->host - 1);
     snprintf(own->backend, sizeof own->backend, "%s", f->backend);
-    for (int i = 0; i < f->count; i++) {
-        if (strcmp(f->backends[i].name, f->backend) == 0) {
-            char number[16] = "";
-            if (device >= 0) {
-                snprintf(number, sizeof number, "%d: ", device);
-            }
-            snprintf(own->device, sizeof own->device, "%s%.76s", number, f->backends[i].device);
-        }
+    const char *name = find_backend(f, f->backend)->device;
+    if (device >= 0) {
+        snprintf(own->device, sizeof own->device, "%d: %.76s", device, name);
+    } else {
+        snprintf(own->device, sizeof own->device, "%.95s", name);
     }
     own->threads = f->threads;
     const tg_tensor all = {.dtype = TG_U8,
                            .shape = {1, {(int64_t)((size_t)count * sizeof *f->ranks)}},
                            .data = f->ranks};
     return tg_comm_all_gather(f->comm, &all);
-}
-
-static const tg_backend_info *find_gpu(const facts *f) {
-    for (int i = 0; i < f->count; i++) {
-        if (strcmp(f->backends[i].name, "cuda") == 0) {
-            return &f->backends[i];
-        }
-    }
-    return NULL;
 }
 
 static void print_rank_text(const facts *f) {
@@ -152,13 +136,12 @@ static json_t *json_of_ranks(const facts *f) {
 }
 
 static void print_text(const facts *f) {
-    char memory[CLI_UNIT_TEXT];
     printf("tgrad %s\n", f->build.version);
     printf("build      %s, %s, with %s\n", f->build.compiler, f->build.build_type,
            f->build.features);
-    printf("machine    %lld cores, %s of memory, %s\n", (long long)f->machine.cores,
-           cli_bytes_text((uint64_t)f->machine.memory, memory), f->machine.features);
-    const tg_backend_info *gpu = find_gpu(f);
+    printf("machine    %lld cores, %s of memory, %s\n", (long long)f->cores,
+           CLI_BYTES((uint64_t)f->memory), f->features);
+    const tg_backend_info *gpu = find_backend(f, "cuda");
     printf("gpu        %s\n", !gpu           ? "none: this build has no cuda backend"
                               : *gpu->device ? gpu->device
                                              : gpu->reason);
@@ -199,13 +182,13 @@ static void print_json(const facts *f) {
     json_t *build = cli_json_object();
     cli_json_put(build, KV("compiler", f->build.compiler), KV("type", f->build.build_type),
                  KV("features", cli_json_words(f->build.features, " ")));
-    json_t *cpu = cli_json_new(KV("cores", f->machine.cores), KV("memory_bytes", f->machine.memory),
-                               KV("features", cli_json_words(f->machine.features, " ")));
+    json_t *cpu = cli_json_new(KV("cores", f->cores), KV("memory_bytes", f->memory),
+                               KV("features", cli_json_words(f->features, " ")));
     json_t *backends = cli_json_array();
     for (int i = 0; i < f->count; i++) {
         cli_json_append(backends, json_of_backend(&f->backends[i]));
     }
-    const tg_backend_info *gpu = find_gpu(f);
+    const tg_backend_info *gpu = find_backend(f, "cuda");
     json_t *object =
         cli_json_new(KV("version", f->build.version), KV("build", build), KV("machine", cpu),
                      KV("gpu", gpu && *gpu->device ? cli_json_text(gpu->device) : json_null()),
@@ -219,28 +202,18 @@ static void print_json(const facts *f) {
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    if (cli_open_context(call->common, true, &ctx) != CLI_OK) {
-        return CLI_FAILED;
-    }
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     facts f;
-    int code = CLI_OK;
-    tg_status status = gather(ctx, &f);
-    status = status == TG_OK ? gather_ranks(ctx, call->common, &f) : status;
-    if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
-    } else if (!cli_is_first()) {
-        code = CLI_OK; /* rank 0 reports */
-    } else if (call->common->json) {
-        print_json(&f);
-    } else {
-        print_text(&f);
+    cli_require(cli_open_context(call->common, true, &ctx));
+    gather(ctx, &f);
+    const tg_status status = gather_ranks(ctx, call->common, &f);
+    if (status == TG_OK && cli_is_first()) { /* rank 0 reports */
+        (call->common->json ? print_json : print_text)(&f);
     }
     free(f.backends);
     free(f.ranks);
     tg_comm_destroy(&f.comm);
-    tg_context_destroy(&ctx);
-    return code;
+    return cli_code(ctx, status);
 }
 
 const cli_command cli_cmd_info = {

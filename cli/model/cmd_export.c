@@ -8,9 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "common/workbench.h"
 #include "predict_sources.inc" /* the folder predict, as the build found it */
 
@@ -36,13 +34,13 @@ typedef struct exporter {
     const tg_fno_config *fno;
     tg_archive *weights;
     cli_bytes *out;
-    tg_status status; /* of the first failure; all that follows is left out */
 } exporter;
 
 /* ---- arrays ---- */
 
 /* The parameter of a name as f32, or c64 if it is complex; to be destroyed. */
 static tg_tensor get(exporter *e, const char *format, ...) TG_PRINTF(2, 3);
+/* The parameter of a name as f32, or c64 if it is complex; to be destroyed. */
 static tg_tensor get(exporter *e, const char *format, ...) {
     char name[96];
     tg_tensor out = {0};
@@ -50,46 +48,35 @@ static tg_tensor get(exporter *e, const char *format, ...) {
     va_start(list, format);
     vsnprintf(name, sizeof name, format, list);
     va_end(list);
-    if (e->status != TG_OK) {
-        return out;
-    }
     const tg_tensor *found = tg_archive_find(e->weights, name);
     const tg_dtype dtype = found && tg_dtype_is_complex(found->dtype) ? TG_C64 : TG_F32;
-    e->status = !found ? TG_E_ARGUMENT
-                       : tg_tensor_create(e->ctx, TG_MEM_WORKSPACE, dtype, &found->shape, &out);
-    if (e->status == TG_OK) {
-        e->status = tg_tensor_convert(e->ctx, found, &out);
-    }
+    cli_check(found ? tg_tensor_create(e->ctx, TG_MEM_WORKSPACE, dtype, &found->shape, &out)
+                    : TG_E_ARGUMENT);
+    cli_check(tg_tensor_convert(e->ctx, found, &out));
     return out;
 }
 
 static void add(exporter *e, tg_tensor tensor) {
-    if (e->status == TG_OK) {
-        cli_bytes_add(e->out, tensor.data, tg_tensor_bytes(&tensor));
-    }
+    cli_bytes_add(e->out, tensor.data, tg_tensor_bytes(&tensor));
     tg_tensor_destroy(&tensor);
 }
 
 /* (in, out, modes..) complex -> (out, in, real and imaginary part, modes..) */
 static void add_spectral(exporter *e, int layer) {
-    tg_tensor w = get(e, "fno_blocks.convs.%d.weight.tensor", layer);
-    if (e->status == TG_OK) {
-        const int64_t in = w.shape.dim[0], out = w.shape.dim[1];
-        const int64_t modes = tg_tensor_numel(&w) / (in * out);
-        const float *from = w.data;
-        float *to = cli_need(malloc(2 * (size_t)modes * sizeof(float)));
-        for (int64_t item = 0; item < in * out; item++) {
-            const int64_t o = item / in, i = item % in;
-            const float *row = from + 2 * (i * out + o) * modes;
-            for (int64_t k = 0; k < modes; k++) {
-                to[k] = row[2 * k];
-                to[modes + k] = row[2 * k + 1];
-            }
-            cli_bytes_add(e->out, to, 2 * (size_t)modes * sizeof(float));
+    CLI_OWNED(tg_tensor_destroy) tg_tensor w = get(e, "fno_blocks.convs.%d.weight.tensor", layer);
+    const int64_t in = w.shape.dim[0], out = w.shape.dim[1];
+    const int64_t modes = tg_tensor_numel(&w) / (in * out);
+    const float *from = w.data;
+    CLI_FREED float *to = cli_need(malloc(2 * (size_t)modes * sizeof(float)));
+    for (int64_t item = 0; item < in * out; item++) {
+        const int64_t o = item / in, i = item % in;
+        const float *row = from + 2 * (i * out + o) * modes;
+        for (int64_t k = 0; k < modes; k++) {
+            to[k] = row[2 * k];
+            to[modes + k] = row[2 * k + 1];
         }
-        free(to);
+        cli_bytes_add(e->out, to, 2 * (size_t)modes * sizeof(float));
     }
-    tg_tensor_destroy(&w);
 }
 
 static void add_mlp(exporter *e, const char *module) {
@@ -200,175 +187,136 @@ static const char *unknown_in(const tg_fno_config *fno) {
                                     : NULL;
 }
 
-/* Appends the model file: header and weights in f32. CLI_FAILED after a message, also for a network
- * that tgrad_predict does not know. */
-static int add_model(tg_context *ctx, tg_model *model, const char *path, cli_bytes *out) {
+/* Appends the model file: header and weights in f32. Refuses a network that tgrad_predict does not
+ * know. */
+static void add_model(tg_context *ctx, tg_model *model, const char *path, cli_bytes *out) {
     exporter e = {.ctx = ctx, .fno = tg_fno_get_config(tg_model_fno(model)), .out = out};
     const char *unknown = unknown_in(e.fno);
     if (unknown) {
-        return cli_fail("%s has %s, which the C sources do not read", path, unknown);
+        cli_die("%s has %s, which the C sources do not read", path, unknown);
     }
-    e.status = tg_archive_create(ctx, &e.weights);
-    if (e.status == TG_OK) {
-        e.status = tg_fno_save(tg_model_fno(model), e.weights, "");
+    cli_check(tg_archive_create(ctx, &e.weights));
+    cli_check(tg_fno_save(tg_model_fno(model), e.weights, ""));
+    add_header(&e);
+    add_normalizer(&e, tg_model_normalizer(model, TG_DATA_X), TG_DATA_X, e.fno->in_channels);
+    add_mlp(&e, "lifting");
+    for (int l = 0; l < (int)e.fno->n_layers; l++) {
+        add_block(&e, l);
     }
-    if (e.status == TG_OK) {
-        add_header(&e);
-        add_normalizer(&e, tg_model_normalizer(model, TG_DATA_X), TG_DATA_X, e.fno->in_channels);
-        add_mlp(&e, "lifting");
-        for (int l = 0; l < (int)e.fno->n_layers; l++) {
-            add_block(&e, l);
-        }
-        add_mlp(&e, "projection");
-        add_normalizer(&e, tg_model_normalizer(model, TG_DATA_Y), TG_DATA_Y, e.fno->out_channels);
-    }
+    add_mlp(&e, "projection");
+    add_normalizer(&e, tg_model_normalizer(model, TG_DATA_Y), TG_DATA_Y, e.fno->out_channels);
     tg_archive_destroy(&e.weights);
-    return cli_code(ctx, e.status);
 }
 
 /* ---- the folder ---- */
 
 /* The grid of the sample: --grid, the one of the training if it is known, or 32 points each. */
-static int choose_grid(const cli_model *model, int64_t grid[TG_DATA_MAX_DIMS]) {
+static void choose_grid(const cli_model *model, int64_t grid[TG_DATA_MAX_DIMS]) {
     const int n_dim = cli_model_config(model)->n_dim;
     const char *trained =
         cli_setting_or(tg_model_settings(model->model), "data.train_resolution", "32");
     const char *text = opt.grid ? opt.grid : trained;
     const int found = tg_grid_parse(text, grid);
     if (found != 1 && found != n_dim) {
-        return cli_fail("--grid %s: expected one size or %d, e.g. %s", text, n_dim,
-                        n_dim == 1   ? "128"
-                        : n_dim == 2 ? "64x96"
-                                     : "32x32x48");
+        cli_die("--grid %s: expected one size or %d, e.g. %s", text, n_dim,
+                n_dim == 1   ? "128"
+                : n_dim == 2 ? "64x96"
+                             : "32x32x48");
     }
     for (int d = found; d < n_dim; d++) {
         grid[d] = grid[0];
     }
-    return CLI_OK;
 }
 
-static int write_in(const char *name, const void *bytes, size_t size) {
-    char *path = cli_format("%s/%s", opt.output, name);
-    const int code = cli_write_file(path, bytes, size);
-    free(path);
-    return code;
+static void write_in(const char *name, const void *bytes, size_t size) {
+    CLI_FREED char *path = cli_format("%s/%s", opt.output, name);
+    cli_require(cli_write_file(path, bytes, size));
 }
 
-static tg_status make_field(tg_context *ctx, int64_t channels, int n_dim, const int64_t *grid,
-                            tg_tensor *out) {
+static void make_field(tg_context *ctx, int64_t channels, int n_dim, const int64_t *grid,
+                       tg_tensor *out) {
     tg_shape shape = {.ndim = n_dim + 2, .dim = {1, channels}};
     memcpy(shape.dim + 2, grid, (size_t)n_dim * sizeof grid[0]);
-    return tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &shape, out);
+    cli_check(tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &shape, out));
 }
 
 /* The output of the model for x, computed as in the C sources: activations and spectra in f32,
  * whatever it was trained with. */
-static tg_status predict_in_f32(tg_context *ctx, const cli_model *model, const tg_tensor *x,
-                                tg_tensor *y) {
+static void predict_in_f32(tg_context *ctx, const cli_model *model, const tg_tensor *x,
+                           tg_tensor *y) {
     tg_fno_config config = *cli_model_config(model);
-    tg_archive *weights = NULL;
-    tg_fno *fno = NULL;
-    tg_model *plain = NULL;
-    tg_status status = TG_OK;
+    CLI_OWNED(tg_archive_destroy) tg_archive *weights = NULL;
+    CLI_OWNED(tg_fno_destroy) tg_fno *fno = NULL;
+    CLI_OWNED(tg_model_destroy) tg_model *plain = NULL;
     config.activation_precision = config.fno_block_precision = TG_PRECISION_FULL;
-    CLI_TRY(tg_archive_create(ctx, &weights));
-    CLI_TRY(tg_fno_save(tg_model_fno(model->model), weights, ""));
-    CLI_TRY(tg_fno_create(ctx, &config, 0, &fno));
-    CLI_TRY(tg_fno_load(fno, weights, ""));
-    CLI_TRY(tg_model_wrap(ctx, fno, tg_model_normalizer(model->model, TG_DATA_X),
-                          tg_model_normalizer(model->model, TG_DATA_Y), &plain));
-    CLI_TRY(tg_model_predict(plain, x, y));
-fail:
-    tg_model_destroy(&plain);
-    tg_fno_destroy(&fno);
-    tg_archive_destroy(&weights);
-    return status;
+    cli_check(tg_archive_create(ctx, &weights));
+    cli_check(tg_fno_save(tg_model_fno(model->model), weights, ""));
+    cli_check(tg_fno_create(ctx, &config, 0, &fno));
+    cli_check(tg_fno_load(fno, weights, ""));
+    cli_check(tg_model_wrap(ctx, fno, tg_model_normalizer(model->model, TG_DATA_X),
+                            tg_model_normalizer(model->model, TG_DATA_Y), &plain));
+    cli_check(tg_model_predict(plain, x, y));
 }
 
 /* A random input and its output: sample.f32, with the sizes in sample.h. */
-static int write_sample(tg_context *ctx, const cli_model *model) {
+static void write_sample(tg_context *ctx, const cli_model *model) {
     const tg_fno_config *fno = cli_model_config(model);
     int64_t grid[TG_DATA_MAX_DIMS];
-    tg_tensor x = {0}, y = {0};
+    CLI_OWNED(tg_tensor_destroy) tg_tensor x = {0};
+    CLI_OWNED(tg_tensor_destroy) tg_tensor y = {0};
     cli_bytes bytes = {0};
     char sizes[256];
-    if (choose_grid(model, grid) != CLI_OK) {
-        return CLI_FAILED;
+    choose_grid(model, grid);
+    make_field(ctx, fno->in_channels, fno->n_dim, grid, &x);
+    make_field(ctx, fno->out_channels, fno->n_dim, grid, &y);
+    cli_random_gradient(&x, 1, 1);
+    predict_in_f32(ctx, model, &x, &y);
+    cli_bytes_add(&bytes, x.data, tg_tensor_bytes(&x));
+    cli_bytes_add(&bytes, y.data, tg_tensor_bytes(&y));
+    write_in("sample.f32", bytes.data, bytes.size);
+    int used = snprintf(sizes, sizeof sizes,
+                        "/* The grid of sample.f32. */\n"
+                        "static const long sample_grid[] = {");
+    for (int d = 0; d < fno->n_dim; d++) {
+        used += snprintf(sizes + used, sizeof sizes - (size_t)used, "%s%lld", d ? ", " : "",
+                         (long long)grid[d]);
     }
-    tg_status status = make_field(ctx, fno->in_channels, fno->n_dim, grid, &x);
-    status = status == TG_OK ? make_field(ctx, fno->out_channels, fno->n_dim, grid, &y) : status;
-    if (status == TG_OK) {
-        cli_random_gradient(&x, 1, 1);
-        status = predict_in_f32(ctx, model, &x, &y);
-    }
-    int code = cli_code(ctx, status);
-    if (code == CLI_OK) {
-        cli_bytes_add(&bytes, x.data, tg_tensor_bytes(&x));
-        cli_bytes_add(&bytes, y.data, tg_tensor_bytes(&y));
-        code = write_in("sample.f32", bytes.data, bytes.size);
-    }
-    if (code == CLI_OK) {
-        int used = snprintf(sizes, sizeof sizes,
-                            "/* The grid of sample.f32. */\n"
-                            "static const long sample_grid[] = {");
-        for (int d = 0; d < fno->n_dim; d++) {
-            used += snprintf(sizes + used, sizeof sizes - (size_t)used, "%s%lld", d ? ", " : "",
-                             (long long)grid[d]);
-        }
-        used += snprintf(sizes + used, sizeof sizes - (size_t)used, "};\n");
-        code = write_in("sample.h", sizes, (size_t)used);
-    }
+    used += snprintf(sizes + used, sizeof sizes - (size_t)used, "};\n");
+    write_in("sample.h", sizes, (size_t)used);
     free(bytes.data);
-    tg_tensor_destroy(&x);
-    tg_tensor_destroy(&y);
-    return code;
-}
-
-static int export_model(tg_context *ctx, const cli_model *model, bool json) {
-    cli_bytes file = {0};
-    char size[CLI_UNIT_TEXT];
-    int code = add_model(ctx, model->model, model->path, &file);
-    if (code == CLI_OK && mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
-        code = cli_fail("cannot make the folder %s: %s", opt.output, strerror(errno));
-    }
-    code = code == CLI_OK ? write_in("model.tgp", file.data, file.size) : code;
-    for (size_t i = 0; code == CLI_OK && i < sizeof predict_sources / sizeof predict_sources[0];
-         i++) {
-        code = write_in(predict_sources[i].name, predict_sources[i].text, predict_sources[i].size);
-    }
-    code = code == CLI_OK ? write_sample(ctx, model) : code;
-    if (code == CLI_OK && json) {
-        json_t *object = cli_json_object();
-        cli_model_set_json(object, model);
-        cli_json_put(object, KV("output", opt.output), KV("bytes", file.size));
-        cli_json_print(object);
-    } else if (code == CLI_OK) {
-        cli_model_say_checkpoint(model);
-        cli_say("wrote %s: a model of %s, C sources, a sample and README.md", opt.output,
-                cli_bytes_text(file.size, size));
-    }
-    free(file.data);
-    return code;
 }
 
 static int run(const cli_call *call) {
     if (!opt.c || !opt.output) {
         return cli_usage("export", "--c and -o DIR are needed");
     }
-    tg_context *ctx = NULL;
-    cli_model model = {0};
-    int code = cli_open_host_context("export", call->common, &ctx);
-    if (code != CLI_OK) {
-        return code;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_model_close) cli_model model = {0};
+    cli_bytes file = {0};
+    cli_require(cli_open_host_context("export", call->common, &ctx));
+    cli_model_open(ctx, call->args.item[0], &model);
+    cli_model_print_normalized(&model);
+    add_model(ctx, model.model, model.path, &file);
+    if (mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
+        cli_die("cannot make the folder %s: %s", opt.output, strerror(errno));
     }
-    code = cli_model_open(ctx, call->args.item[0], &model);
-    if (code == CLI_OK) {
-        cli_model_print_normalized(&model);
-        code = export_model(ctx, &model, call->common->json);
+    write_in("model.tgp", file.data, file.size);
+    for (size_t i = 0; i < sizeof predict_sources / sizeof predict_sources[0]; i++) {
+        write_in(predict_sources[i].name, predict_sources[i].text, predict_sources[i].size);
     }
-    cli_model_close(&model);
-    tg_context_destroy(&ctx);
-    return code;
+    write_sample(ctx, &model);
+    if (call->common->json) {
+        json_t *object = cli_json_object();
+        cli_model_set_json(object, &model);
+        cli_json_put(object, KV("output", opt.output), KV("bytes", file.size));
+        cli_json_print(object);
+    } else {
+        cli_model_say_checkpoint(&model);
+        cli_say("wrote %s: a model of %s, C sources, a sample and README.md", opt.output,
+                CLI_BYTES(file.size));
+    }
+    free(file.data);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_export = {

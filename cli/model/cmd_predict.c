@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "common/input_files.h"
-#include "common/output.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 static struct {
     const char *input, *output;
@@ -74,7 +72,7 @@ static tg_status open_named(tg_context *ctx, const char *path, const char *name,
  * without a name, which is a batch of inputs if it can be one. */
 static tg_status open_input(tg_context *ctx, const cli_model *model, const char *path,
                             const char *name, tg_dataset_config *config, tg_dataset **out) {
-    cli_source source = {0};
+    CLI_OWNED(cli_source_close) cli_source source = {0};
     tg_file_format format;
     CLI_CALL(tg_file_detect(ctx, path, &format));
     CLI_CALL(tg_model_dataset_config(model->model, config, sizeof *config));
@@ -99,13 +97,12 @@ static tg_status open_input(tg_context *ctx, const cli_model *model, const char 
         tg_dataset_close(out);
         status = open_named(ctx, path, cli_source_name(&source, 0), config, out);
     }
-    cli_source_close(&source);
     return status;
 }
 
 /* All samples, or the first frames of every trajectory; one sample as often as is wanted. */
-static int read_input(tg_context *ctx, const cli_model *model, const char *path, tg_dataset *set,
-                      int64_t wanted, tg_tensor *x) {
+static void read_input(tg_context *ctx, const cli_model *model, const char *path, tg_dataset *set,
+                       int64_t wanted, tg_tensor *x) {
     const tg_fno_config *fno = cli_model_config(model);
     const tg_dataset_facts facts = tg_dataset_get_facts(set);
     const int64_t stored = facts.trajectories > 0 ? facts.trajectories : facts.samples;
@@ -114,23 +111,20 @@ static int read_input(tg_context *ctx, const cli_model *model, const char *path,
     memcpy(shape.dim + 2, facts.grid, (size_t)facts.n_dim * sizeof facts.grid[0]);
     if (!fits(model, set)) {
         char text[128];
-        return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
-                        "and this is %s",
-                        path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
-                        fno->n_dim, fno->n_dim == 1 ? "" : "s",
-                        tg_shape_text(&shape, text, sizeof text));
+        cli_die("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s), "
+                "and this is %s",
+                path, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s", fno->n_dim,
+                fno->n_dim == 1 ? "" : "s", tg_shape_text(&shape, text, sizeof text));
     }
     if (tg_dtype_is_complex(facts.dtype) && !fno->complex_data) {
-        return cli_fail("%s: the model takes real numbers, and these are complex", path);
+        cli_die("%s: the model takes real numbers, and these are complex", path);
     }
-    int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
+    CLI_FREED int64_t *indices = cli_need(malloc((size_t)count * sizeof *indices));
     for (int64_t i = 0; i < count; i++) {
         indices[i] = i % stored * (facts.samples / stored);
     }
-    tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, x);
-    status = status == TG_OK ? tg_dataset_read(set, indices, count, x->data, NULL) : status;
-    free(indices);
-    return cli_code(ctx, status);
+    cli_check(tg_tensor_create(ctx, TG_MEM_DATA, facts.dtype, &shape, x));
+    cli_check(tg_dataset_read(set, indices, count, x->data, NULL));
 }
 
 /* An option here replaces a key of the training settings. */
@@ -141,22 +135,22 @@ static int fail_input(const tg_context *ctx, tg_status status) {
 }
 
 /* From the array `name` of the file; NULL: as trained, or its only one. */
-static int take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
-                      int64_t wanted, input *in) {
+static input take_input(tg_context *ctx, const cli_model *model, const char *path, const char *name,
+                        int64_t wanted) {
+    CLI_OWNED(tg_dataset_close) tg_dataset *set = NULL;
     tg_dataset_config config = {0};
-    tg_dataset *set = NULL;
+    input in = {0};
     const tg_status status = open_input(ctx, model, path, name, &config, &set);
-    const int code = status == TG_OK ? read_input(ctx, model, path, set, wanted, &in->x)
-                                     : fail_input(ctx, status);
+    cli_require(status == TG_OK ? CLI_OK : fail_input(ctx, status));
+    read_input(ctx, model, path, set, wanted, &in.x);
     const tg_dataset_facts facts = tg_dataset_get_facts(set);
     if (config.coordinates > 0) {
-        in->added = facts.x_ndim == 2 ? 2 : 0;
+        in.added = facts.x_ndim == 2 ? 2 : 0;
     } else if (facts.trajectories == 0) {
-        in->added = facts.n_dim + 2 - facts.x_ndim;
+        in.added = facts.n_dim + 2 - facts.x_ndim;
     }
-    in->channels_last = config.channels_last && config.coordinates == 0;
-    tg_dataset_close(&set);
-    return code;
+    in.channels_last = config.channels_last && config.coordinates == 0;
+    return in;
 }
 
 /* (.., channels, grid..) becomes (.., grid.., channels). */
@@ -171,70 +165,58 @@ static void put_channels_last(tg_tensor *y, int n_dim) {
         points *= shape->dim[d];
     }
     shape->dim[shape->ndim - 1] = channels;
-    char *from = cli_need(malloc(bytes)), *to = y->data;
+    CLI_FREED char *from = cli_need(malloc(bytes));
+    char *to = y->data;
     memcpy(from, to, bytes);
     for (int64_t i = 0; i < tg_tensor_numel(y); i++) {
         const int64_t row = i / (channels * points) * channels + i % channels;
         memcpy(to + (size_t)i * size, from + (size_t)(row * points + i / channels % points) * size,
                size);
     }
-    free(from);
 }
 
-/* The (samples, queries, coordinates) to predict at, if they are others than the points; one list
- * serves all samples. */
-static int take_queries(tg_context *ctx, const cli_model *model, int64_t samples, tg_tensor *out) {
+/* The (samples, queries, coordinates) of --queries; one list serves all samples. */
+static tg_tensor take_queries(tg_context *ctx, const cli_model *model, int64_t samples) {
     const int dims = cli_model_config(model)->n_dim;
-    input in = {0};
-    char text[128];
-    if (!opt.queries) {
-        return CLI_OK;
-    }
     if (!cli_on_points(cli_model_config(model))) {
-        return cli_fail("--queries: the model works on a grid; those of points have queries");
+        cli_die("--queries: the model works on a grid; those of points have queries");
     }
-    const int code = take_input(ctx, model, opt.queries, NULL, samples, &in);
-    *out = in.x;
-    if (code != CLI_OK) {
-        return code;
+    tg_tensor queries = take_input(ctx, model, opt.queries, NULL, samples).x;
+    put_channels_last(&queries, 1);
+    if (queries.shape.dim[0] != samples) {
+        char text[128];
+        cli_die("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
+                "found %s",
+                opt.queries, (long long)samples, dims, dims,
+                tg_shape_text(&queries.shape, text, sizeof text));
     }
-    put_channels_last(out, 1);
-    return out->shape.dim[0] == samples
-               ? CLI_OK
-               : cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), "
-                          "found %s",
-                          opt.queries, (long long)samples, dims, dims,
-                          tg_shape_text(&out->shape, text, sizeof text));
+    return queries;
 }
 
 /* Steps in time need a model whose inputs are frames of its outputs: several of them, or as many in
  * data.horizon as in data.history. */
-static int check_steps(tg_context *ctx, const cli_model *model) {
+static void check_steps(const cli_model *model) {
     const tg_fno_config *fno = cli_model_config(model);
     const int64_t in = fno->in_channels, out = fno->out_channels;
     tg_dataset_config data;
-    const tg_status status = tg_model_dataset_config(model->model, &data, sizeof data);
-    if (status != TG_OK || steps() == 1) {
-        return cli_code(ctx, status);
+    cli_check(tg_model_dataset_config(model->model, &data, sizeof data));
+    if (steps() > 1 && cli_on_points(fno)) {
+        cli_die("--steps: the model makes values of points; it cannot continue from those");
     }
-    if (cli_on_points(fno)) {
-        return cli_fail("--steps: the model makes values of points; it cannot continue from those");
+    if (steps() > 1 && in % out != 0 && in * data.horizon != out * data.history) {
+        cli_die("--steps: the model makes %lld channels of %lld; it can continue from its "
+                "own output only if it takes one or several frames of it",
+                (long long)out, (long long)in);
     }
-    return in % out == 0 || in * data.horizon == out * data.history
-               ? CLI_OK
-               : cli_fail(
-                     "--steps: the model makes %lld channels of %lld; it can continue from its "
-                     "own output only if it takes one or several frames of it",
-                     (long long)out, (long long)in);
 }
 
 /* Allocates the output for an input of this shape. */
-static tg_status make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
-                             const tg_tensor *queries, tg_tensor *y) {
+static void make_output(tg_context *ctx, const cli_model *model, const tg_shape *shape,
+                        const tg_tensor *queries, tg_tensor *y) {
     tg_shape to = *shape;
     to.dim[1] = steps() * cli_model_config(model)->out_channels;
     to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
-    return tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &to, y);
+    cli_check(tg_tensor_create(ctx, TG_MEM_DATA, cli_model_dtype(model), &to, y));
 }
 
 /* All steps, as y (samples, steps, channels, grid..). */
@@ -281,39 +263,33 @@ static char *output_name(const cli_model *model) {
     return made;
 }
 
-static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
-    tg_archive *archive = NULL;
-    char *name = output_name(model);
-    tg_status status = TG_OK;
-    CLI_TRY(tg_archive_create(ctx, &archive));
-    CLI_TRY(tg_archive_add_view(archive, name, y));
-    CLI_TRY(tg_archive_write(ctx, opt.output, archive));
-fail:
-    free(name);
-    tg_archive_destroy(&archive);
-    return status;
+static void write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
+    CLI_OWNED(tg_archive_destroy) tg_archive *archive = NULL;
+    CLI_FREED char *name = output_name(model);
+    cli_check(tg_archive_create(ctx, &archive));
+    cli_check(tg_archive_add_view(archive, name, y));
+    cli_check(tg_archive_write(ctx, opt.output, archive));
 }
 
-/* Warns of weights and outputs that are NaN or infinite; *found counts those of the output. */
-static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, const tg_tensor *x,
-                                   const tg_tensor *y, int64_t *found) {
+/* Warns of weights and outputs that are NaN or infinite; returns how many outputs are. */
+static int64_t warn_of_nonfinite(tg_context *ctx, const cli_model *model, const tg_tensor *x,
+                                 const tg_tensor *y) {
     int64_t bad = 0, all = 0;
     tg_tensor_stats in, out;
-    CLI_CALL(tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all));
-    CLI_CALL(tg_tensor_get_stats(ctx, x, &in));
-    CLI_CALL(tg_tensor_get_stats(ctx, y, &out));
-    const int64_t given = in.nan_count + in.inf_count;
-    *found = out.nan_count + out.inf_count;
+    cli_check(tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all));
+    cli_check(tg_tensor_get_stats(ctx, x, &in));
+    cli_check(tg_tensor_get_stats(ctx, y, &out));
+    const int64_t found = out.nan_count + out.inf_count;
     if (bad > 0) {
         cli_warn("%s: %lld of %lld weights are NaN or infinite", model->path, (long long)bad,
                  (long long)all);
     }
-    if (*found > 0) {
+    if (found > 0) {
         cli_warn("%s: %lld of %lld values are NaN or infinite; of the input %lld of %lld are",
-                 opt.output, (long long)*found, (long long)tg_tensor_numel(y), (long long)given,
-                 (long long)tg_tensor_numel(x));
+                 opt.output, (long long)found, (long long)tg_tensor_numel(y),
+                 (long long)(in.nan_count + in.inf_count), (long long)tg_tensor_numel(x));
     }
-    return TG_OK;
+    return found;
 }
 
 static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples,
@@ -334,75 +310,59 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
     cli_json_print(object);
 }
 
-static int predict(tg_context *ctx, const cli_model *model, bool json) {
-    input in = {0};
-    tg_tensor y = {0}, queries = {0};
-    int64_t nonfinite = 0;
-    tg_status status = TG_OK;
-    int code = check_steps(ctx, model);
-    code = code == CLI_OK ? take_input(ctx, model, opt.input, opt.dataset, 1, &in) : code;
-    code = code == CLI_OK ? take_queries(ctx, model, in.x.shape.dim[0], &queries) : code;
-    if (code != CLI_OK) {
-        goto fail;
+static void predict(tg_context *ctx, const cli_model *model, bool json) {
+    check_steps(model);
+    input in = take_input(ctx, model, opt.input, opt.dataset, 1);
+    CLI_OWNED(tg_tensor_destroy) tg_tensor x = in.x;
+    CLI_OWNED(tg_tensor_destroy) tg_tensor y = {0};
+    CLI_OWNED(tg_tensor_destroy) tg_tensor queries = {0};
+    if (opt.queries) {
+        queries = take_queries(ctx, model, x.shape.dim[0]);
     }
-    CLI_TRY(make_output(ctx, model, &in.x.shape, &queries, &y));
-    CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &in.x, &queries, &y)
-            : steps() > 1 ? roll_out(model, &in.x, &y)
-                          : tg_model_predict(model->model, &in.x, &y));
-    CLI_TRY(warn_of_nonfinite(ctx, model, &in.x, &y, &nonfinite));
+    make_output(ctx, model, &x.shape, &queries, &y);
+    cli_check(queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
+              : steps() > 1 ? roll_out(model, &x, &y)
+                            : tg_model_predict(model->model, &x, &y));
+    const int64_t nonfinite = warn_of_nonfinite(ctx, model, &x, &y);
     if (!drop_added(&y, in.added) && in.channels_last) {
         put_channels_last(&y, cli_model_config(model)->n_dim);
     }
-    CLI_TRY(write_output(ctx, model, &y));
-    print_result(model, &y, in.x.shape.dim[0], nonfinite, json);
-fail:
-    tg_tensor_destroy(&in.x);
-    tg_tensor_destroy(&y);
-    tg_tensor_destroy(&queries);
-    return code != CLI_OK ? code : cli_code(ctx, status);
+    write_output(ctx, model, &y);
+    print_result(model, &y, x.shape.dim[0], nonfinite, json);
 }
 
 /* Checks of the output before anything is predicted. */
-static int check_output(tg_context *ctx, const char *model) {
+static void check_output(tg_context *ctx, const char *model) {
     const char *const read[] = {opt.input, opt.queries, model};
     const char *end = strrchr(opt.output, '/');
-    char *folder = cli_format("%.*s", end ? (int)(end - opt.output) + 1 : 0, opt.output);
+    CLI_FREED char *folder = cli_format("%.*s", end ? (int)(end - opt.output) + 1 : 0, opt.output);
     tg_file_format format;
-    int code = cli_code(ctx, tg_file_format_of_path(ctx, opt.output, &format));
-    if (code == CLI_OK && end && !cli_is_folder(folder)) {
-        code = cli_fail("%s: there is no folder %s", opt.output, folder);
+    cli_check(tg_file_format_of_path(ctx, opt.output, &format));
+    if (end && !cli_is_folder(folder)) {
+        cli_die("%s: there is no folder %s", opt.output, folder);
     }
-    for (int i = 0; i < 3 && code == CLI_OK; i++) {
-        code = cli_keep_file(read[i], opt.output);
+    for (int i = 0; i < 3; i++) {
+        cli_require(cli_keep_file(read[i], opt.output));
     }
-    free(folder);
-    return code;
 }
 
 static int run(const cli_call *call) {
     if (!opt.input || !opt.output) {
         return cli_usage("predict", "--input FILE and --output FILE are needed");
     }
-    tg_context *ctx = NULL;
-    cli_model model = {0};
-    int code = cli_open_context(call->common, true, &ctx);
-    if (code != CLI_OK) {
-        return code;
-    }
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(cli_model_close) cli_model model = {0};
+    cli_require(cli_open_context(call->common, true, &ctx));
     const tg_comm_launch launch = tg_comm_get_launch();
     if (launch.ranks > 1 && cli_is_first()) {
         cli_warn("%d ranks do not share a prediction: each follows its own command line",
                  launch.ranks);
     }
-    code = check_output(ctx, call->args.item[0]);
-    code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
-    if (code == CLI_OK) {
-        cli_model_print_normalized(&model);
-        code = predict(ctx, &model, call->common->json);
-    }
-    cli_model_close(&model);
-    tg_context_destroy(&ctx);
-    return code;
+    check_output(ctx, call->args.item[0]);
+    cli_model_open(ctx, call->args.item[0], &model);
+    cli_model_print_normalized(&model);
+    predict(ctx, &model, call->common->json);
+    return CLI_OK;
 }
 
 const cli_command cli_cmd_predict = {

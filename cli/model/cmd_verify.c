@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
 #include "verify.h"
 
 static const char *output_path; /* -o */
@@ -17,7 +16,7 @@ static const cli_option options[] = {
 
 static const struct {
     const char *name;
-    int (*verify)(verify_run *run);
+    void (*verify)(verify_run *run);
 } kinds[] = {
     {"fno", verify_fno},   {"tfno", verify_fno},    {"uno", verify_fno},       {"gno", verify_gno},
     {"gino", verify_gino}, {"optim", verify_optim}, {"tucker", verify_tucker},
@@ -57,24 +56,31 @@ double verify_relative_error(const tg_tensor *a, const tg_tensor *b, const tg_te
     return difference == 0.0 ? 0.0 : sqrt(difference / size);
 }
 
+void verify_compare(verify_run *run, const char *name, tg_tensor *tensor) {
+    const tg_tensor *golden = tg_archive_find(run->golden, name);
+    if (golden) {
+        verify_add(run, verify_relative_error(tensor, golden, NULL), VERIFY_LIMIT, "%s", name);
+    }
+    cli_check(tg_archive_take(run->computed, name, tensor));
+}
+
 const tg_tensor *verify_tensor(const verify_run *run, const char *name) {
     const tg_tensor *tensor = tg_archive_find(run->golden, name);
     if (!tensor) {
-        cli_fail("%s: no tensor named '%s'", run->path, name);
+        cli_die("%s: no tensor named '%s'", run->path, name);
     }
     return tensor;
 }
 
 json_t *verify_metadata(const verify_run *run, const char *key) {
     const char *text = tg_archive_meta(run->golden, key);
-    if (!text) {
-        cli_fail("%s: no metadata '%s'", run->path, key);
-        return NULL;
-    }
     json_error_t error;
+    if (!text) {
+        cli_die("%s: no metadata '%s'", run->path, key);
+    }
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
     if (!value) {
-        cli_fail("%s: metadata '%s' is not JSON: %s", run->path, key, error.text);
+        cli_die("%s: metadata '%s' is not JSON: %s", run->path, key, error.text);
     }
     return value;
 }
@@ -84,26 +90,17 @@ char *verify_value_text(const json_t *value) {
                                           : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT));
 }
 
-int verify_read_config(const verify_run *run, verify_set set, void *config) {
-    json_t *object = verify_metadata(run, "config");
-    if (!object) {
-        return CLI_FAILED;
-    }
-    int code = json_is_object(object)
-                   ? CLI_OK
-                   : cli_fail("%s: metadata 'config' is not an object", run->path);
+void verify_read_config(const verify_run *run, verify_set set, void *config) {
+    json_t *object = verify_metadata(run, "config"), *value;
     const char *key;
-    json_t *value;
+    if (!json_is_object(object)) {
+        cli_die("%s: metadata 'config' is not an object", run->path);
+    }
     json_object_foreach(object, key, value) {
-        char *text = verify_value_text(value);
-        if (code == CLI_OK) {
-            const tg_status status = set(run->ctx, config, key, text);
-            code = cli_code(run->ctx, status);
-        }
-        free(text);
+        CLI_FREED char *text = verify_value_text(value);
+        cli_check(set(run->ctx, config, key, text));
     }
     json_decref(object);
-    return code;
 }
 
 static bool passes(const verify_check *check) {
@@ -119,28 +116,20 @@ static double worst_error(const verify_run *run) {
     return worst;
 }
 
-static void print_text(const verify_run *run, bool is_good) {
-    cli_table table = cli_table_of("check|error>|limit>|");
-    for (int i = 0; i < run->count; i++) {
-        const verify_check *check = &run->checks[i];
-        cli_table_cell(&table, "%s", check->name);
-        cli_table_cell(&table, "%.3g", check->error);
-        cli_table_cell(&table, "%.3g", check->limit);
-        cli_table_cell(&table, "%s", passes(check) ? "ok" : "FAILED");
-    }
-    cli_table_print(&table, stdout);
-    char backend[CLI_BACKEND_TEXT];
-    cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
-            cli_backend_text(run->ctx, backend), worst_error(run));
-}
-
-static void print_json(const verify_run *run, const char *kind, bool is_good) {
+static void print(const verify_run *run, const char *kind, bool is_good, bool json) {
     json_t *checks = cli_json_array();
     for (int i = 0; i < run->count; i++) {
         const verify_check *check = &run->checks[i];
         cli_json_append(checks, cli_json_new(KV("name", check->name), KV("error", check->error),
                                              KV("limit", check->limit),
                                              KV("ok", json_boolean(passes(check)))));
+    }
+    if (!json) {
+        cli_print_rows(checks, "check:name|error>:error g3|limit>:limit g3|:ok ?ok/FAILED");
+        cli_say("%s: %s on %s, largest relative error %.3g", run->path,
+                is_good ? "verified" : "FAILED", CLI_BACKEND(run->ctx), worst_error(run));
+        json_decref(checks);
+        return;
     }
     json_t *object = cli_json_new(KV("file", run->path), KV("kind", kind));
     cli_json_set_backend(object, run->ctx);
@@ -149,27 +138,15 @@ static void print_json(const verify_run *run, const char *kind, bool is_good) {
     cli_json_print(object);
 }
 
-static int judge(verify_run *run, const char *kind, bool json) {
-    bool is_good = run->count > 0;
-    for (int i = 0; i < run->count; i++) {
-        is_good = is_good && passes(&run->checks[i]);
-    }
-    if (output_path) {
-        tg_status status = tg_safetensors_write(run->ctx, output_path, run->computed);
-        if (status != TG_OK) {
-            return cli_fail_status(run->ctx, status);
-        }
-    }
-    if (json) {
-        print_json(run, kind, is_good);
-    } else {
-        print_text(run, is_good);
-    }
-    return is_good ? CLI_OK : CLI_FAILED;
+static void close_run(verify_run *run) {
+    free(run->checks);
+    tg_archive_destroy(&run->computed);
+    tg_archive_destroy(&run->golden);
+    tg_context_destroy(&run->ctx);
 }
 
 static int run(const cli_call *call) {
-    int (*verify)(verify_run *) = NULL;
+    void (*verify)(verify_run *) = NULL;
     const char *kind = call->args.item[0];
     for (int i = 0; i < KINDS; i++) {
         verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
@@ -179,21 +156,20 @@ static int run(const cli_call *call) {
             "verify",
             "'%s' is not a kind of golden file (fno, tfno, uno, gno, gino, optim, tucker)", kind);
     }
-    verify_run work = {.path = call->args.item[1]};
-    tg_archive *golden = NULL;
-    if (cli_open_context(call->common, true, &work.ctx) != CLI_OK) {
-        return CLI_FAILED;
+    CLI_OWNED(close_run) verify_run work = {.path = call->args.item[1]};
+    cli_require(cli_open_context(call->common, true, &work.ctx));
+    cli_check(tg_safetensors_read(work.ctx, work.path, &work.golden));
+    cli_check(tg_archive_create(work.ctx, &work.computed));
+    verify(&work);
+    bool is_good = work.count > 0;
+    for (int i = 0; i < work.count; i++) {
+        is_good = is_good && passes(&work.checks[i]);
     }
-    tg_status status = tg_safetensors_read(work.ctx, work.path, &golden);
-    status = status == TG_OK ? tg_archive_create(work.ctx, &work.computed) : status;
-    work.golden = golden;
-    int code = status == TG_OK ? verify(&work) : cli_fail_status(work.ctx, status);
-    code = code == CLI_OK ? judge(&work, kind, call->common->json) : code;
-    free(work.checks);
-    tg_archive_destroy(&work.computed);
-    tg_archive_destroy(&golden);
-    tg_context_destroy(&work.ctx);
-    return code;
+    if (output_path) {
+        cli_check(tg_safetensors_write(work.ctx, output_path, work.computed));
+    }
+    print(&work, kind, is_good, call->common->json);
+    return is_good ? CLI_OK : CLI_FAILED;
 }
 
 const cli_command cli_cmd_verify = {

@@ -314,7 +314,6 @@ static void draw_readout(cli_html *page, const cli_chart *chart, const scale *s,
     const double at = to_x(s, x);
     const bool is_left = at > 0.5 * (LEFT + RIGHT); /* of the line, where there is room */
     const double box = is_left ? at - BOX - 8 : at + 8;
-    char number[CLI_NUMBER_TEXT];
     int lines = 1;
     cli_html_add(page, "<g class=\"read\"><line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", at,
                  at, TOP, BOTTOM);
@@ -339,7 +338,7 @@ static void draw_readout(cli_html *page, const cli_chart *chart, const scale *s,
                          cli_run_colour(series->number), box + 10, TOP + 16 + LINE * line);
             cli_html_short(page, series->name, NAME);
             cli_html_add(page, "</text><text class=\"y\" x=\"%.1f\" y=\"%d\">%s</text>",
-                         box + BOX - 10, TOP + 16 + LINE * line, cli_number_text(y, number));
+                         box + BOX - 10, TOP + 16 + LINE * line, CLI_NUMBER(y));
             line++;
         }
     }
@@ -364,7 +363,6 @@ static void draw_strips(cli_html *page, const cli_chart *chart, const scale *s) 
 
 /* The summary for readers without the picture. */
 static void add_label(cli_html *page, const cli_chart *chart) {
-    char first[CLI_NUMBER_TEXT], last[CLI_NUMBER_TEXT];
     cli_html_add(page, "%s by %s%s.", chart->title, chart->x_label,
                  chart->is_log ? ", logarithmic" : "");
     for (int i = 0; i < chart->count; i++) {
@@ -376,8 +374,8 @@ static void add_label(cli_html *page, const cli_chart *chart) {
         }
         if (end >= 0) {
             cli_html_add(page, " %s: from %s at %.6g to %s at %.6g.", series->name,
-                         cli_number_text(series->y[begin], first), series->x[begin],
-                         cli_number_text(series->y[end], last), series->x[end]);
+                         CLI_NUMBER(series->y[begin]), series->x[begin], CLI_NUMBER(series->y[end]),
+                         series->x[end]);
         }
     }
 }
@@ -401,28 +399,6 @@ void cli_chart_draw(cli_html *page, const cli_chart *chart) {
     draw_end_labels(page, chart, &s);
     draw_strips(page, chart, &s);
     cli_html_add(page, "</svg></figure>\n");
-}
-
-/* ---- the frame of an SVG file, in the colours of the report by day ---- */
-
-static const char rules[] =
-    "<style>text{fill:#1d2127}.ground{fill:#fff}.title{font-size:18px;font-weight:600}"
-    ".subtitle,.soft,.foot,.axes text{fill:#59616c}.small{font-size:11px}.y{text-anchor:end}"
-    ".middle{text-anchor:middle}.axes line{stroke:#e2e5e9}.axes .base{stroke:#59616c}";
-
-void cli_svg_begin(cli_html *file, const cli_svg *svg) {
-    cli_html_add(file,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                 "viewBox=\"0 0 %d %d\" role=\"img\" font-size=\"12\" font-family=\"system-ui, "
-                 "-apple-system, Segoe UI, Roboto, Noto Sans, Liberation Sans, Arial, sans-serif\">"
-                 "\n<title>%s</title>\n<desc>%s</desc>\n",
-                 svg->width, svg->height, svg->width, svg->height, svg->title, svg->summary);
-    cli_html_literal(file, rules);
-    cli_html_literal(file, svg->rules);
-    cli_html_add(file,
-                 "</style>\n<rect class=\"ground\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n"
-                 "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n",
-                 svg->width, svg->height, CLI_SVG_MARGIN, svg->title);
 }
 
 /* ---- box plots: labels on the left, a linear axis beneath the last row ---- */

@@ -48,23 +48,6 @@ enum { CLI_MAX_TICKS = 12 };
 int cli_ticks_linear(double low, double high, int wanted, double tick[CLI_MAX_TICKS]);
 int cli_ticks_log(double low, double high, double tick[CLI_MAX_TICKS]);
 
-/* ---- a drawing as a file: title and plain colours on a white ground; no variables, scripts or
- * fonts from elsewhere, so it looks the same everywhere ---- */
-
-enum {
-    CLI_SVG_MARGIN = 22,
-    CLI_SVG_SUBTITLE = 53
-}; /* left of all text; a second line's baseline */
-
-typedef struct cli_svg {
-    int width, height;
-    const char *title, *summary; /* the latter in place of the picture, for screen readers */
-    const char *rules;           /* CSS of the drawing, beside those of text and axes */
-} cli_svg;
-
-/* Writes all up to the title; the drawing follows, then "</svg>\n". */
-void cli_svg_begin(cli_html *file, const cli_svg *svg);
-
 /* ---- box plots as inline SVG, a row for each run: a box spans the quartiles, its line is the
  * median, whiskers reach the least and the largest value; the axis begins at 0 ----
  *

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/output.h"
 #include "report.h"
 #include "sweep/sweep.h"
 
@@ -47,9 +46,8 @@ static char *command_line(const cli_call *call) {
 
 static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {
     if (!json) {
-        char size[CLI_UNIT_TEXT];
         cli_say("wrote %s: %d run%s, %s", opt.output, count, count == 1 ? "" : "s",
-                cli_bytes_text(bytes, size));
+                CLI_BYTES(bytes));
         return;
     }
     json_t *list = cli_json_array();
@@ -76,7 +74,7 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
         }
         worst = code == CLI_OK ? worst : code;
     }
-    return *count > 0 ? worst : CLI_FAILED;
+    return worst;
 }
 
 /* The folder of a sweep has a separate kind of page. */
@@ -87,50 +85,38 @@ static int report_sweep(tg_context *ctx, const char *folder, bool json) {
         cli_json_print(
             cli_json_new(KV("report", opt.output), KV("bytes", bytes), KV("sweep", folder)));
     } else if (bytes > 0) {
-        char size[CLI_UNIT_TEXT];
-        cli_say("wrote %s: %s", opt.output, cli_bytes_text(bytes, size));
+        cli_say("wrote %s: %s", opt.output, CLI_BYTES(bytes));
     }
     return code;
 }
 
 static int run(const cli_call *call) {
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    cli_require(cli_open_context(call->common, false, &ctx));
+    if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
+        return report_sweep(ctx, call->args.item[0], call->common->json);
+    }
     int count = 0;
-    tg_context *ctx = NULL;
-    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
+    CLI_FREED cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
+    CLI_OWNED(cli_html_free) cli_html page = {0};
+    CLI_FREED char *command = command_line(call);
+    const int code = open_runs(ctx, &call->args, runs, &count);
+    if (count == 0) {
         return CLI_FAILED;
     }
-    if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
-        const int code = report_sweep(ctx, call->args.item[0], call->common->json);
-        tg_context_destroy(&ctx);
-        return code;
-    }
-    cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
-    cli_html page = {0};
-    char *command = command_line(call);
-    const int opened = open_runs(ctx, &call->args, runs, &count);
-    int code = count > 0 ? CLI_OK : CLI_FAILED;
-    if (code == CLI_OK) {
-        cli_run_name_all(runs, count);
-        const cli_report report = {.ctx = ctx,
-                                   .run = runs,
-                                   .count = count,
-                                   .title = opt.title,
-                                   .command = command,
-                                   .samples = opt.samples};
-        code = cli_report_write(&page, &report);
-    }
-    code = code == CLI_OK ? cli_write_file(opt.output, page.text, page.used) : code;
-    if (code == CLI_OK) {
-        print_result(runs, count, page.used, call->common->json);
-    }
+    cli_run_name_all(runs, count);
+    cli_report_write(&page, &(cli_report){.ctx = ctx,
+                                          .run = runs,
+                                          .count = count,
+                                          .title = opt.title,
+                                          .command = command,
+                                          .samples = opt.samples});
+    cli_require(cli_write_file(opt.output, page.text, page.used));
+    print_result(runs, count, page.used, call->common->json);
     for (int i = 0; i < count; i++) {
         cli_run_close(&runs[i]);
     }
-    free(runs);
-    free(command);
-    cli_html_free(&page);
-    tg_context_destroy(&ctx);
-    return code == CLI_OK ? opened : code;
+    return code;
 }
 
 const cli_command cli_cmd_report = {

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "chart.h"
 #include "common/output.h"
-#include "common/text.h"
 #include "report.h"
 
 /* ---- stable ranks of the gradients (stable_ranks.jsonl): a chart for every mode, the mean over
@@ -47,28 +47,18 @@ static void take_line(const json_t *line, void *to) {
 }
 
 static void draw_mode(cli_html *page, const cli_report *report, const ranks *of, int mode) {
-    cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
     char title[64], metric[32];
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         if (of[i].count > 0) {
-            series[count++] = (cli_series){.name = report->run[i].name,
-                                           .number = i + 1,
-                                           .x = of[i].epoch,
-                                           .y = of[i].rank[mode],
-                                           .count = of[i].count};
+            series[count++] = (cli_series){
+                report->run[i].name, i + 1, of[i].epoch, of[i].rank[mode], of[i].count, NULL, NULL};
         }
     }
     snprintf(title, sizeof title, "Stable rank of the gradients, mode %d", mode + 1);
     snprintf(metric, sizeof metric, "stable_rank.%d", mode + 1);
-    const cli_chart chart = {.title = title,
-                             .metric = metric,
-                             .x_label = "epoch",
-                             .is_log = true,
-                             .series = series,
-                             .count = count};
-    cli_chart_draw(page, &chart);
-    free(series);
+    cli_chart_draw(page, &(cli_chart){title, metric, "epoch", true, series, count});
 }
 
 static void draw_stable_ranks(cli_html *page, const cli_report *report) {
@@ -88,54 +78,37 @@ static void draw_stable_ranks(cli_html *page, const cli_report *report) {
     free(of);
 }
 
-/* Which number of an epoch a chart shows. */
-typedef enum curve_kind { CURVE_LOSS, CURVE_RATE, CURVE_STEP, CURVE_ERROR } curve_kind;
+/* ---- curves over the epochs ---- */
 
-static double value_of(const cli_epoch *epoch, curve_kind kind, cli_norm norm, int test) {
-    switch (kind) {
-    case CURVE_LOSS:
-        return epoch->loss;
-    case CURVE_RATE:
-        return epoch->lr;
-    case CURVE_STEP:
-        return epoch->step_ms;
-    case CURVE_ERROR:
-        break;
-    }
-    return epoch->error[norm][test];
-}
-
-/* One number of every run over its epochs; epochs without that test error are left out. */
-static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_norm norm,
-                 const char *grid, cli_chart *chart) {
+/* One number of every run over its epochs, `offset` bytes from the beginning of a cli_epoch; with
+ * `grid` the error of a test, of epochs that have one. */
+static void draw(cli_html *page, const cli_report *report, const char *title, const char *metric,
+                 size_t offset, const char *grid) {
     size_t total = 0;
     for (int i = 0; i < report->count; i++) {
         total += (size_t)report->run[i].count;
     }
-    cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
-    double *room = cli_need(malloc(2 * total * sizeof *room)), *next = room;
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
+    CLI_FREED double *room = cli_need(malloc(2 * total * sizeof *room));
+    double *next = room;
     for (int i = 0; i < report->count; i++) {
         const cli_run *run = &report->run[i];
-        const int test = kind == CURVE_ERROR ? cli_run_test(run, grid) : 0;
+        const int test = grid ? cli_run_test(run, grid) : 0;
         double *x = next, *y = next + run->count;
         int count = 0;
         for (int e = 0; test >= 0 && e < run->count; e++) {
-            const double value = value_of(&run->epoch[e], kind, norm, test);
-            if (kind != CURVE_ERROR || value == value) {
+            double value[CLI_RUN_TESTS];
+            memcpy(value, (const char *)&run->epoch[e] + offset,
+                   ((size_t)test + 1) * sizeof *value);
+            if (!grid || !isnan(value[test])) {
                 x[count] = (double)run->epoch[e].epoch;
-                y[count++] = value;
+                y[count++] = value[test];
             }
         }
-        series[i] =
-            (cli_series){.name = run->name, .number = i + 1, .x = x, .y = y, .count = count};
+        series[i] = (cli_series){run->name, i + 1, x, y, count, NULL, NULL};
         next += 2 * run->count;
     }
-    chart->series = series;
-    chart->count = report->count;
-    chart->x_label = "epoch";
-    cli_chart_draw(page, chart);
-    free(series);
-    free(room);
+    cli_chart_draw(page, &(cli_chart){title, metric, "epoch", true, series, report->count});
 }
 
 /* Whether any run has such errors of a test: data at points have no H1 errors. */
@@ -163,9 +136,10 @@ static void draw_errors(cli_html *page, const cli_report *report) {
             snprintf(title, sizeof title, "Test error at resolution %.63s, relative %s", grid[t],
                      shown[n]);
             snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], cli_norm_names[n]);
-            cli_chart chart = {.title = title, .metric = metric, .is_log = true};
             if (has_errors(report, (cli_norm)n, grid[t])) {
-                draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
+                draw(page, report, title, metric,
+                     offsetof(cli_epoch, error) + (size_t)n * sizeof(double[CLI_RUN_TESTS]),
+                     grid[t]);
             }
         }
     }
@@ -185,17 +159,13 @@ static void add_legend(cli_html *page, const cli_report *report) {
 }
 
 static void add_epoch_row(cli_html *page, const cli_run *run, const cli_epoch *epoch) {
-    char text[CLI_NUMBER_TEXT];
-    cli_html_add(page, "<tr><th scope=\"row\">%lld</th>", (long long)epoch->epoch);
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->lr, text));
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->loss, text));
-    for (int t = 0; t < run->tests; t++) {
-        for (int n = 0; n < CLI_NORMS; n++) {
-            cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->error[n][t], text));
-        }
+    cli_html_add(page, "<tr><th scope=\"row\">%lld</th><td>%s</td><td>%s</td>",
+                 (long long)epoch->epoch, CLI_NUMBER(epoch->lr), CLI_NUMBER(epoch->loss));
+    for (int t = 0; t < run->tests * CLI_NORMS; t++) {
+        cli_html_add(page, "<td>%s</td>", CLI_NUMBER(epoch->error[t % CLI_NORMS][t / CLI_NORMS]));
     }
-    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->step_ms, text));
-    cli_html_add(page, "<td>%s</td></tr>\n", cli_number_text(epoch->seconds, text));
+    cli_html_add(page, "<td>%s</td><td>%s</td></tr>\n", CLI_NUMBER(epoch->step_ms),
+                 CLI_NUMBER(epoch->seconds));
 }
 
 /* Every epoch of a run; of very long runs every n-th and the last. */
@@ -221,14 +191,12 @@ static void add_epoch_table(cli_html *page, const cli_run *run) {
 }
 
 void cli_report_curves(cli_html *page, const cli_report *report) {
-    cli_chart loss = {.title = "Training loss", .metric = "train.loss", .is_log = true};
-    cli_chart rate = {.title = "Learning rate", .metric = "lr", .is_log = true};
     cli_html_add(page, "<section id=\"curves\"><h2>Training curves</h2>\n");
     add_legend(page, report);
     cli_html_add(page, "<div class=\"charts\">\n");
     draw_errors(page, report);
-    draw(page, report, CURVE_LOSS, CLI_NORM_L2, NULL, &loss);
-    draw(page, report, CURVE_RATE, CLI_NORM_L2, NULL, &rate);
+    draw(page, report, "Training loss", "train.loss", offsetof(cli_epoch, loss), NULL);
+    draw(page, report, "Learning rate", "lr", offsetof(cli_epoch, lr), NULL);
     draw_stable_ranks(page, report);
     cli_html_add(page,
                  "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "

@@ -7,34 +7,33 @@
 #include <stdlib.h>
 
 #include "common/output.h"
-#include "common/text.h"
 
 enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
 
-/* `count` elements of a tensor from element `first` on, as pairs of doubles; to be freed in either
- * case. */
-static tg_status read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
-                            double **out) {
+/* `count` elements of a tensor from element `first` on, as pairs of doubles; to be freed. */
+static double *read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count) {
     const tg_shape shape = tg_shape_of(1, &count);
     char *begin = (char *)tensor->data + (size_t)first * tg_dtype_size(tensor->dtype);
+    double *out = cli_need(malloc((size_t)count * 2 * sizeof *out));
     tg_tensor from = {0}, to = {0};
-    *out = cli_need(malloc((size_t)count * 2 * sizeof **out));
-    CLI_CALL(tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from));
-    CLI_CALL(tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to));
-    return tg_tensor_convert(ctx, &from, &to);
+    cli_check(tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from));
+    cli_check(tg_tensor_wrap(ctx, TG_C128, &shape, out, &to));
+    cli_check(tg_tensor_convert(ctx, &from, &to));
+    return out;
 }
 
-tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel,
-                         cli_field *out) {
+cli_field cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample,
+                         int64_t channel) {
     const tg_shape *shape = &tensor->shape;
     const int n_dim = shape->ndim - 2;
-    *out = (cli_field){.height = n_dim > 1 ? shape->dim[shape->ndim - 2] : 1,
-                       .width = shape->dim[shape->ndim - 1],
-                       .is_complex = tg_dtype_is_complex(tensor->dtype)};
+    cli_field out = {.height = n_dim > 1 ? shape->dim[shape->ndim - 2] : 1,
+                     .width = shape->dim[shape->ndim - 1],
+                     .is_complex = tg_dtype_is_complex(tensor->dtype)};
     const int64_t slices = n_dim == 3 ? shape->dim[2] : 1;
     const int64_t slice = (sample * shape->dim[1] + channel) * slices + slices / 2;
-    const int64_t size = out->height * out->width;
-    return read_pairs(ctx, tensor, slice * size, size, &out->value);
+    const int64_t size = out.height * out.width;
+    out.value = read_pairs(ctx, tensor, slice * size, size);
+    return out;
 }
 
 void cli_field_free(cli_field *field) {
@@ -77,22 +76,19 @@ void cli_field_range(const double *value, int64_t count, double *low, double *hi
     }
 }
 
-tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
-                             int64_t sample, int64_t channel, double *out) {
+double cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
+                          int64_t sample, int64_t channel) {
     const int64_t whole = tg_tensor_numel(truth) / truth->shape.dim[0];
     const int64_t count = channel < 0 ? whole : whole / truth->shape.dim[1];
     const int64_t first = sample * whole + (channel < 0 ? 0 : channel * count);
-    double *p = NULL, *y = NULL, error = 0.0, norm = 0.0;
-    tg_status status = read_pairs(ctx, prediction, first, count, &p);
-    status = status == TG_OK ? read_pairs(ctx, truth, first, count, &y) : status;
-    for (int64_t i = 0; status == TG_OK && i < 2 * count; i++) {
+    CLI_FREED double *p = read_pairs(ctx, prediction, first, count);
+    CLI_FREED double *y = read_pairs(ctx, truth, first, count);
+    double error = 0.0, norm = 0.0;
+    for (int64_t i = 0; i < 2 * count; i++) {
         error += (p[i] - y[i]) * (p[i] - y[i]);
         norm += y[i] * y[i];
     }
-    *out = sqrt(error / (norm == 0.0 ? 1.0 : norm));
-    free(p);
-    free(y);
-    return status;
+    return sqrt(error / (norm == 0.0 ? 1.0 : norm));
 }
 
 /* ---- PNG by libpng, which no other file sees; the file is put together in memory first, so that a
@@ -175,8 +171,8 @@ static double place_between(double value, double low, double high) {
     return value < low ? 0.0 : value > high ? 1.0 : 0.5;
 }
 
-int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
-                   double low, double high, const char *alt) {
+void cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
+                    double low, double high, const char *alt) {
     const int64_t longest = height > width ? height : width;
     const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
     const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
@@ -191,15 +187,14 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
             p.pixel[i * columns + j] = cli_map_level(place_between(mean, low, high));
         }
     }
-    const bool is_good = encode(&p, &file);
-    if (is_good) {
-        cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
-        cli_html_png(page, file.data, file.size);
-        cli_html_add(page, "\">");
+    if (!encode(&p, &file)) {
+        cli_die("%s: the picture could not be made (libpng)", alt);
     }
+    cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
+    cli_html_png(page, file.data, file.size);
+    cli_html_add(page, "\">");
     free(p.pixel);
     free(file.data);
-    return is_good ? CLI_OK : cli_fail("%s: the picture could not be made (libpng)", alt);
 }
 
 /* ---- points: each covers the pixels around it, and a pixel shows the nearest point in front ----

@@ -31,7 +31,9 @@ void cli_html_literal(cli_html *page, const char *literal) {
 }
 
 void cli_html_join(cli_html *page, const cli_html *part) {
-    append(page, part->text, part->used);
+    if (part->used > 0) {
+        append(page, part->text, part->used);
+    }
 }
 
 /* Characters that mean something in HTML, and bytes that no page may hold: hidden characters and
@@ -56,17 +58,6 @@ static void append_text(cli_html *page, const char *text) {
     while (*text) {
         text += append_escaped(page, text);
     }
-}
-
-void cli_html_begin(cli_html *page) {
-    cli_html_add(page,
-                 "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                 "style-src 'unsafe-inline'; img-src data:\">\n"
-                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
-                 "<meta name=\"generator\" content=\"tgrad %s\">\n",
-                 TG_VERSION);
 }
 
 void cli_html_short(cli_html *page, const char *text, size_t limit) {

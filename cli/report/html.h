@@ -17,9 +17,6 @@ typedef struct cli_html {
 
 void cli_html_free(cli_html *page);
 
-/* Opens a page: its head up to the title. */
-void cli_html_begin(cli_html *page);
-
 /* Appends. Conversions: %s (escaped), %d, %lld, %zu, %f %e %g with an optional .N, and %%. */
 void cli_html_add(cli_html *page, const char *format, ...) TG_PRINTF(2, 3);
 
@@ -40,5 +37,6 @@ enum { CLI_NUMBER_TEXT = 32 };
 /* Four significant digits, "0.03120", "1.235e-07", with a minus sign that is no hyphen; a dash for
  * values that are not finite. Returns text. */
 const char *cli_number_text(double value, char text[CLI_NUMBER_TEXT]);
+#define CLI_NUMBER(value) cli_number_text(value, (char[CLI_NUMBER_TEXT]){0})
 
 #endif

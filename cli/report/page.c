@@ -24,15 +24,6 @@ static void add_gradient(cli_html *page, const char *name, cli_map map, int firs
     cli_html_add(page, "); }\n");
 }
 
-void cli_report_style(cli_html *page) {
-    cli_html_add(page, "<style>\n");
-    cli_html_literal(page, style[0].text);
-    add_gradient(page, "field", CLI_MAP_FIELD, 0);
-    add_gradient(page, "error", CLI_MAP_ERROR, 0);
-    add_gradient(page, "half", CLI_MAP_ERROR, CLI_MAP_LEVELS / 2);
-    cli_html_add(page, "</style>\n");
-}
-
 /* ---- shared by several sections ---- */
 
 int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
@@ -109,26 +100,26 @@ void cli_report_close_table(cli_html *page) {
 
 /* ---- the page ---- */
 
-static void add_title(cli_html *page, const cli_report *report) {
+/* The title of the page, to be freed: --title, or the names of the runs, as far as they are short.
+ */
+static char *title_of(const cli_report *report) {
     size_t length = 0;
     for (int i = 0; i < report->count; i++) {
         length += strlen(report->run[i].name);
     }
-    if (report->title) {
-        cli_html_add(page, "%s", report->title);
-    } else if (report->count == 1) {
-        cli_html_add(page, "%s", report->run[0].name);
-    } else if (report->count <= 4 && length <= 60) {
-        for (int i = 0; i < report->count; i++) {
-            cli_html_add(page, "%s%s",
-                         i == 0                   ? ""
-                         : i == report->count - 1 ? " and "
-                                                  : ", ",
-                         report->run[i].name);
-        }
-    } else {
-        cli_html_add(page, "%d runs", report->count);
+    if (report->title || report->count == 1) {
+        return cli_format("%s", report->title ? report->title : report->run[0].name);
     }
+    if (report->count > 4 || length > 60) {
+        return cli_format("%d runs", report->count);
+    }
+    char *title = cli_format("%s", report->run[0].name);
+    for (int i = 1; i < report->count; i++) {
+        CLI_FREED char *before = title;
+        title = cli_format("%s%s%s", before, i == report->count - 1 ? " and " : ", ",
+                           report->run[i].name);
+    }
+    return title;
 }
 
 /* "Trained on darcy at resolution 16, 50 epochs; tested at 16 and 32.", as far as it is known and
@@ -168,20 +159,6 @@ static void add_subtitle(cli_html *page, const cli_report *report) {
     cli_html_add(page, ".</p>\n");
 }
 
-static void add_head(cli_html *page, const cli_report *report) {
-    cli_html_begin(page);
-    cli_html_add(page, "<title>");
-    add_title(page, report);
-    cli_html_add(page, " \xC2\xB7 tgrad report</title>\n");
-    cli_report_style(page);
-    cli_html_add(page, "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad report</p>\n"
-                       "<h1>");
-    add_title(page, report);
-    cli_html_add(page, "</h1>\n");
-    add_subtitle(page, report);
-    cli_html_add(page, "</header>\n");
-}
-
 /* Links to the sections that the body has. */
 static void add_contents(cli_html *page, const char *body) {
     static const struct {
@@ -201,20 +178,45 @@ static void add_contents(cli_html *page, const char *body) {
     cli_html_add(page, "</nav>\n");
 }
 
-int cli_report_write(cli_html *page, const cli_report *report) {
-    cli_html body = {0};
+void cli_report_begin(cli_html *page, const char *brand, const char *title) {
+    cli_html_add(page,
+                 "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                 "style-src 'unsafe-inline'; img-src data:\">\n"
+                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
+                 "<meta name=\"generator\" content=\"tgrad %s\">\n"
+                 "<title>%s \xC2\xB7 %s</title>\n<style>\n",
+                 TG_VERSION, title, brand);
+    cli_html_literal(page, style[0].text);
+    add_gradient(page, "field", CLI_MAP_FIELD, 0);
+    add_gradient(page, "error", CLI_MAP_ERROR, 0);
+    add_gradient(page, "half", CLI_MAP_ERROR, CLI_MAP_LEVELS / 2);
+    cli_html_add(page,
+                 "</style>\n</head>\n<body>\n<main>\n<header><p class=\"brand\">%s</p>\n"
+                 "<h1>%s</h1>\n",
+                 brand, title);
+}
+
+void cli_report_end(cli_html *page) {
+    cli_html_add(page, "</main>\n</body>\n</html>\n");
+}
+
+void cli_report_write(cli_html *page, const cli_report *report) {
+    CLI_OWNED(cli_html_free) cli_html body = {0};
+    CLI_FREED char *title = title_of(report);
     cli_report_results(&body, report);
     cli_report_curves(&body, report);
-    int code = cli_report_samples(&body, report);
-    code = code == CLI_OK ? cli_report_rollouts(&body, report) : code;
+    cli_report_samples(&body, report);
+    cli_report_rollouts(&body, report);
     cli_report_memory(&body, report);
     cli_report_time(&body, report);
     cli_report_settings(&body, report);
     cli_report_making(&body, report);
-    add_head(page, report);
+    cli_report_begin(page, "tgrad report", title);
+    add_subtitle(page, report);
+    cli_html_add(page, "</header>\n");
     add_contents(page, body.text);
     cli_html_join(page, &body);
-    cli_html_add(page, "</main>\n</body>\n</html>\n");
-    cli_html_free(&body);
-    return code;
+    cli_report_end(page);
 }

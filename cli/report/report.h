@@ -19,29 +19,30 @@ typedef struct cli_report {
     int64_t samples;     /* shown of each test, at most */
 } cli_report;
 
-/* Whether the page can draw the arrays of a run. CLI_FAILED after a message. */
+/* Whether the page can draw the arrays of a run; CLI_FAILED after a message. Sections are of runs
+ * that were checked. */
 int cli_report_check_samples(const cli_run *run);
 int cli_report_check_rollout(const cli_run *run);
 
-/* The whole page, of runs that were checked. CLI_FAILED after a message. */
-int cli_report_write(cli_html *page, const cli_report *report);
+/* The whole page. */
+void cli_report_write(cli_html *page, const cli_report *report);
 
 /* ---- Sections, in the order of the page. ---- */
 
-void cli_report_style(cli_html *page); /* the style sheet */
 void cli_report_results(cli_html *page, const cli_report *report);
-/* .. of which a part: errors over samples and over seeds. */
-void cli_report_quantiles(cli_html *page, const cli_report *report, const cli_grid *grid,
-                          int tests);
 void cli_report_curves(cli_html *page, const cli_report *report);
 void cli_report_memory(cli_html *page, const cli_report *report);
 void cli_report_time(cli_html *page, const cli_report *report);
-int cli_report_samples(cli_html *page, const cli_report *report);  /* CLI_FAILED after a message */
-int cli_report_rollouts(cli_html *page, const cli_report *report); /* likewise */
+void cli_report_samples(cli_html *page, const cli_report *report);
+void cli_report_rollouts(cli_html *page, const cli_report *report);
 void cli_report_settings(cli_html *page, const cli_report *report);
 void cli_report_making(cli_html *page, const cli_report *report);
 
-/* ---- Shared by several sections. ---- */
+/* ---- Shared by several sections, and by other pages. ---- */
+
+/* Opens a page up to its heading, within the header; and closes it. */
+void cli_report_begin(cli_html *page, const char *brand, const char *title);
+void cli_report_end(cli_html *page);
 
 enum { CLI_REPORT_TESTS = 64 }; /* tests on one page, at most */
 
@@ -56,8 +57,10 @@ void cli_report_columns(cli_html *page, const cli_report *report);
 
 /* "1.5 MiB", or a dash for NaN and negative values; returns text. */
 const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]);
+#define CLI_REPORT_BYTES(bytes) cli_report_bytes(bytes, (char[CLI_UNIT_TEXT]){0})
 /* "1.25 ms", or a dash. */
 const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]);
+#define CLI_REPORT_DURATION(seconds) cli_report_duration(seconds, (char[CLI_UNIT_TEXT]){0})
 
 /* A table with these columns, "Run|Test|Least", in an element that scrolls sideways if it is wider
  * than the screen; more columns and cli_report_begin_rows follow, at last cli_report_close_table.
@@ -81,8 +84,7 @@ typedef struct cli_field {
 } cli_field;
 
 /* Takes one channel of one sample of a host tensor with 1 to 3 grid dimensions. */
-tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel,
-                         cli_field *out);
+cli_field cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel);
 void cli_field_free(cli_field *field); /* accepts all zero */
 
 /* The values to show, (height, width), to be freed: of a field, or of prediction - truth. */
@@ -94,14 +96,13 @@ void cli_field_range(const double *value, int64_t count, double *low, double *hi
 
 /* ||prediction - truth|| / ||truth|| of one sample and channel (-1: all together) on the whole
  * grid; a truth of norm 0 divides by 1. */
-tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
-                             int64_t sample, int64_t channel, double *out);
+double cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
+                          int64_t sample, int64_t channel);
 
 /* Writes an <img> with the values from low to high in the colours of the map, whose middle is that
- * of low and high; large fields are averaged over blocks. `alt` is its text. CLI_FAILED after a
- * message. */
-int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
-                   double low, double high, const char *alt);
+ * of low and high; large fields are averaged over blocks. `alt` is its text. */
+void cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
+                    double low, double high, const char *alt);
 
 /* ---- values at points of a body, as a picture of its visible side ---- */
 

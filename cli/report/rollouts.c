@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "chart.h"
 #include "common/output.h"
@@ -22,9 +23,9 @@ static const double *find_list(const cli_run *run, const char *name, int *count)
 /* `name` of every run: by step, or with `truth`, the name of the first run's, by wave number, which
  * begins with 0: the mean, which has no scale and is left out. */
 static void draw(cli_html *page, const cli_report *report, const char *name, const char *truth,
-                 cli_chart *chart) {
+                 const char *title, const char *metric) {
     const int skipped = truth ? 1 : 0;
-    cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
     int longest = 0, drawn = 0;
     for (int i = -1; i < report->count; i++) {
         const int run = i < 0 ? 0 : i;
@@ -32,44 +33,31 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
         const double *y =
             i < 0 && !truth ? NULL : find_list(&report->run[run], i < 0 ? truth : name, &count);
         if (y && count > skipped) {
-            series[drawn++] = (cli_series){.name = i < 0 ? "truth" : report->run[run].name,
-                                           .number = i + 1,
-                                           .y = y + skipped,
-                                           .count = count - skipped};
+            const char *label = i < 0 ? "truth" : report->run[run].name;
+            series[drawn++] =
+                (cli_series){label, i + 1, NULL, y + skipped, count - skipped, NULL, NULL};
             longest = count > longest ? count : longest;
         }
     }
-    double *x = cli_need(malloc(((size_t)longest + 1) * sizeof *x));
+    CLI_FREED double *x = cli_need(malloc(((size_t)longest + 1) * sizeof *x));
     for (int i = 0; i < longest; i++) {
         x[i] = (double)(i + 1);
     }
     for (int i = 0; i < drawn; i++) {
         series[i].x = x;
     }
-    chart->series = series;
-    chart->count = drawn;
-    cli_chart_draw(page, chart);
-    free(series);
-    free(x);
+    cli_chart_draw(page, &(cli_chart){title, metric, truth ? "wave number" : "step",
+                                      strcmp(name, "correlation") != 0, series, drawn});
 }
 
 static void draw_charts(cli_html *page, const cli_report *report) {
-    cli_chart charts[] = {
-        {.title = "Relative L² error", .metric = "rollout.l2", .x_label = "step", .is_log = true},
-        {.title = "Correlation with the truth", .metric = "rollout.correlation", .x_label = "step"},
-        {.title = "Energy of the first step",
-         .metric = "rollout.energy.first",
-         .x_label = "wave number",
-         .is_log = true},
-        {.title = "Energy of the last step",
-         .metric = "rollout.energy.last",
-         .x_label = "wave number",
-         .is_log = true}};
     cli_html_add(page, "<div class=\"charts\">\n");
-    draw(page, report, "l2", NULL, &charts[0]);
-    draw(page, report, "correlation", NULL, &charts[1]);
-    draw(page, report, "energy_pred_first", "energy_truth_first", &charts[2]);
-    draw(page, report, "energy_pred_last", "energy_truth_last", &charts[3]);
+    draw(page, report, "l2", NULL, "Relative L² error", "rollout.l2");
+    draw(page, report, "correlation", NULL, "Correlation with the truth", "rollout.correlation");
+    draw(page, report, "energy_pred_first", "energy_truth_first", "Energy of the first step",
+         "rollout.energy.first");
+    draw(page, report, "energy_pred_last", "energy_truth_last", "Energy of the last step",
+         "rollout.energy.last");
     cli_html_add(page, "</div>\n");
 }
 
@@ -98,77 +86,63 @@ typedef struct film {
     double *rows[3];       /* (frames, height, width): truth, prediction, error */
 } film;
 
-static tg_status read_film(tg_context *ctx, film *f) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < f->frames && status == TG_OK; i++) {
-        cli_field truth = {0}, made = {0};
-        status = cli_field_read(ctx, f->y, i, 0, &truth);
-        status = status == TG_OK ? cli_field_read(ctx, f->pred, i, 0, &made) : status;
-        if (status == TG_OK) {
-            const int64_t size = truth.height * truth.width;
-            double *const shown[3] = {cli_field_shown(&truth), cli_field_shown(&made),
-                                      cli_field_error(&made, &truth)};
-            f->height = truth.height;
-            f->width = truth.width;
-            for (int row = 0; row < 3; row++) {
-                if (!f->rows[row]) {
-                    f->rows[row] =
-                        cli_need(calloc((size_t)(size * f->frames), sizeof *f->rows[row]));
-                }
-                for (int64_t p = 0; p < size; p++) {
-                    f->rows[row][i * size + p] = shown[row][p];
-                }
-                free(shown[row]);
+static void read_film(tg_context *ctx, film *f) {
+    for (int i = 0; i < f->frames; i++) {
+        CLI_OWNED(cli_field_free) cli_field truth = cli_field_read(ctx, f->y, i, 0);
+        CLI_OWNED(cli_field_free) cli_field made = cli_field_read(ctx, f->pred, i, 0);
+        double *const shown[3] = {cli_field_shown(&truth), cli_field_shown(&made),
+                                  cli_field_error(&made, &truth)};
+        const size_t size = (size_t)(truth.height * truth.width);
+        f->height = truth.height;
+        f->width = truth.width;
+        for (int row = 0; row < 3; row++) {
+            if (!f->rows[row]) {
+                f->rows[row] = cli_need(calloc(size * (size_t)f->frames, sizeof *f->rows[row]));
             }
+            memcpy(f->rows[row] + (size_t)i * size, shown[row], size * sizeof(double));
+            free(shown[row]);
         }
-        cli_field_free(&truth);
-        cli_field_free(&made);
     }
-    return status;
 }
 
 /* One row: a picture per frame, or of lines one picture, in which time goes down. */
-static int draw_row(cli_html *page, const film *f, const char *run, int row, double low,
-                    double high) {
+static void draw_row(cli_html *page, const film *f, const char *run, int row, double low,
+                     double high) {
     static const char *const names[3] = {"Truth", "Prediction", "Error"};
     const bool is_line = f->height == 1;
     const int pictures = is_line ? 1 : f->frames;
     const int64_t height = is_line ? f->frames : f->height;
-    int code = CLI_OK;
     cli_html_add(page, "<h5>%s</h5><div class=\"film\" style=\"--frames:%d\">\n", names[row],
                  pictures);
-    for (int i = 0; i < pictures && code == CLI_OK; i++) {
+    for (int i = 0; i < pictures; i++) {
         char alt[256], caption[64] = "time goes down";
         if (!is_line) {
             snprintf(caption, sizeof caption, "step %d", (int)f->steps[i]);
         }
         snprintf(alt, sizeof alt, "%s of %.100s, %s", names[row], run, caption);
         cli_html_add(page, "<figure class=\"tile\">");
-        code = cli_field_draw(page, f->rows[row] + i * height * f->width, height, f->width,
-                              row == 2 ? CLI_MAP_ERROR : CLI_MAP_FIELD, low, high, alt);
+        cli_field_draw(page, f->rows[row] + i * height * f->width, height, f->width,
+                       row == 2 ? CLI_MAP_ERROR : CLI_MAP_FIELD, low, high, alt);
         cli_html_add(page, "<figcaption>%s</figcaption></figure>\n", caption);
     }
     cli_html_add(page, "</div>\n");
-    return code;
 }
 
-static int draw_film(cli_html *page, const char *run, const film *f) {
+static void draw_film(cli_html *page, const char *run, const film *f) {
     const int64_t size = f->frames * f->height * f->width;
     double low, high, least, most;
-    char a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT], c[CLI_NUMBER_TEXT], d[CLI_NUMBER_TEXT];
     cli_field_range(f->rows[0], size, &low, &high);
     cli_field_range(f->rows[2], size, &least, &most);
     const double worst = fmax(fabs(least), fabs(most));
-    int code = draw_row(page, f, run, 0, low, high);
-    code = code == CLI_OK ? draw_row(page, f, run, 1, low, high) : code;
-    code = code == CLI_OK ? draw_row(page, f, run, 2, -worst, worst) : code;
+    draw_row(page, f, run, 0, low, high);
+    draw_row(page, f, run, 1, low, high);
+    draw_row(page, f, run, 2, -worst, worst);
     cli_html_add(
         page,
         "<p class=\"note\">The first test trajectory%s. Colours go from %s to %s, those of "
         "the error from %s to %s.</p>\n",
-        f->y->shape.dim[1] > 1 ? ", its first channel" : "", cli_number_text(low, a),
-        cli_number_text(high, b), cli_number_text(-worst, c), cli_number_text(worst, d));
-    return code;
+        f->y->shape.dim[1] > 1 ? ", its first channel" : "", CLI_NUMBER(low), CLI_NUMBER(high),
+        CLI_NUMBER(-worst), CLI_NUMBER(worst));
 }
 
 static film find_film(const cli_run *run) {
@@ -194,38 +168,37 @@ int cli_report_check_rollout(const cli_run *run) {
 }
 
 /* The frames of a run, which may have none. */
-static int add_film(cli_html *page, const cli_report *report, int index) {
+static void add_film(cli_html *page, const cli_report *report, int index) {
     const cli_run *run = &report->run[index];
     film f = find_film(run);
     if (!f.y) {
-        return CLI_OK;
+        return;
     }
     cli_html_add(page, "<h4>");
     cli_report_name(page, report, index);
     cli_html_add(page, "</h4>\n");
-    const tg_status status = read_film(report->ctx, &f);
-    const int code =
-        status == TG_OK ? draw_film(page, run->name, &f) : cli_fail_status(report->ctx, status);
+    read_film(report->ctx, &f);
+    draw_film(page, run->name, &f);
     for (int row = 0; row < 3; row++) {
         free(f.rows[row]);
     }
-    return code;
 }
 
-int cli_report_rollouts(cli_html *page, const cli_report *report) {
-    int code = CLI_OK, count = 0;
+void cli_report_rollouts(cli_html *page, const cli_report *report) {
+    int count = 0;
     for (int i = 0; i < report->count; i++) {
         count += report->run[i].rollout != NULL;
     }
     if (count == 0) {
-        return CLI_OK;
+        return;
     }
     cli_html_add(page, "<section id=\"rollouts\"><h2>Rollouts</h2>\n");
     draw_charts(page, report);
     add_times(page, report);
-    for (int i = 0; i < report->count && code == CLI_OK; i++) {
-        code = report->run[i].rollout ? add_film(page, report, i) : CLI_OK;
+    for (int i = 0; i < report->count; i++) {
+        if (report->run[i].rollout) {
+            add_film(page, report, i);
+        }
     }
     cli_html_add(page, "</section>\n");
-    return code;
 }

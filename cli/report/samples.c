@@ -10,70 +10,7 @@
 
 #include "chart.h"
 #include "common/output.h"
-#include "common/text.h"
 #include "report.h"
-
-/* ---- energy by wave number: shows the loss of small scales ---- */
-
-enum { MAX_NUMBERS = 1 << 22 }; /* of all fields of a test together: more take too long */
-
-static bool is_like(const tg_tensor *a, const tg_tensor *b) {
-    return a && b && tg_shape_equal(&a->shape, &b->shape);
-}
-
-/* The curve of one tensor, from wave number 1 on: the mean has no scale. */
-static cli_series curve_of(const char *name, int number, const double *waves, const double *energy,
-                           int64_t count) {
-    return (cli_series){
-        .name = name, .number = number, .x = waves + 1, .y = energy + 1, .count = (int)count - 1};
-}
-
-/* Energy by wave number of a test, truth and predictions by run, NULL: it has none. */
-static int draw_energy(cli_html *page, const cli_report *report, const char *grid,
-                       const tg_tensor *const *truth, const tg_tensor *const *prediction) {
-    int first = 0, curves = 1;
-    while (first < report->count && !truth[first]) {
-        first++;
-    }
-    if (first == report->count) {
-        return CLI_OK;
-    }
-    const tg_shape *shape = &truth[first]->shape;
-    const int64_t count = tg_energy_wavenumbers(shape->ndim - 2, shape->dim + 2);
-    if (count < 3 || tg_shape_numel(shape) * (1 + report->count) > MAX_NUMBERS) {
-        return CLI_OK;
-    }
-    double *waves = cli_need(calloc((size_t)(count * (2 + report->count)), sizeof *waves));
-    cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
-    double *energy = waves + count;
-    for (int64_t k = 0; k < count; k++) {
-        waves[k] = (double)k;
-    }
-    tg_status status = tg_energy_spectrum(report->ctx, truth[first], count, energy);
-    series[0] = curve_of("truth", 0, waves, energy, count);
-    for (int i = first; status == TG_OK && i < report->count; i++) {
-        if (is_like(prediction[i], truth[first])) {
-            energy += count;
-            status = tg_energy_spectrum(report->ctx, prediction[i], count, energy);
-            series[curves++] = curve_of(report->run[i].name, i + 1, waves, energy, count);
-        }
-    }
-    char title[TG_GRID_TEXT + 64], metric[TG_GRID_TEXT + 16];
-    snprintf(title, sizeof title, "Energy spectrum of the test samples at %.63s", grid);
-    snprintf(metric, sizeof metric, "spectrum.%.63s", grid);
-    const cli_chart chart = {.title = title,
-                             .metric = metric,
-                             .x_label = "wave number",
-                             .is_log = true,
-                             .series = series,
-                             .count = curves};
-    if (status == TG_OK) {
-        cli_chart_draw(page, &chart);
-    }
-    free(series);
-    free(waves);
-    return cli_code(report->ctx, status);
-}
 
 enum { MAX_CHANNELS = 3 }; /* shown of the output */
 
@@ -83,6 +20,13 @@ typedef struct triple {
 } triple;
 
 /* ---- finding the tensors ---- */
+
+/* Whether a run has fields on a grid in this test, not values at points. */
+static bool is_field(const cli_report *report, int run, const triple *all) {
+    const char *kind = cli_run_setting(&report->run[run], "fno.architecture");
+    const tg_tensor *y = all[run].y;
+    return y && !(kind && strcmp(kind, "gino") == 0 && y->shape.ndim == 3);
+}
 
 /* The grids G of tensors y_G in any of the runs, ascending; returns how many. */
 static int find_grids(const cli_run *run, int runs, cli_grid grid[CLI_REPORT_TESTS]) {
@@ -115,25 +59,18 @@ static int find_triple(const cli_run *run, const char *grid, triple *out) {
     static const char *const names[] = {"x", "y", "pred"};
     const tg_tensor *found[3] = {0};
     int count = 0;
-    *out = (triple){0};
     for (int i = 0; run->samples && i < 3; i++) {
         char name[TG_GRID_TEXT + 8];
         snprintf(name, sizeof name, "%s_%.63s", names[i], grid);
         found[i] = tg_archive_find(run->samples, name);
         count += found[i] != NULL;
     }
-    if (count == 0) {
-        return CLI_OK;
-    }
     *out = (triple){found[0], found[1], found[2]};
-    if (count < 3 || !fits(out)) {
-        *out = (triple){0};
-        return cli_fail("%s/samples.safetensors: x_%s, y_%s and pred_%s are not (samples, "
-                        "channels, grid..) of the same samples and grid of 1 to "
-                        "3 dimensions",
-                        run->path, grid, grid, grid);
-    }
-    return CLI_OK;
+    return count == 0 || (count == 3 && fits(out))
+               ? CLI_OK
+               : cli_fail("%s/samples.safetensors: x_%s, y_%s and pred_%s are not (samples, "
+                          "channels, grid..) of the same samples and grid of 1 to 3 dimensions",
+                          run->path, grid, grid, grid);
 }
 
 int cli_report_check_samples(const cli_run *run) {
@@ -159,11 +96,10 @@ static bool same_sample(const tg_tensor *a, const tg_tensor *b, int64_t sample) 
 /* ---- one channel of one sample ---- */
 
 typedef struct view {
-    int run;              /* index */
-    cli_field prediction; /* of one channel */
-    double *shown, *error;
-    double distance; /* relative L2 of the channel */
-    double whole;    /* and of all channels together */
+    int run;               /* index */
+    double *shown, *error; /* of one channel */
+    double distance;       /* relative L2 of the channel */
+    double whole;          /* and of all channels together */
 } view;
 
 typedef struct card {
@@ -178,7 +114,6 @@ typedef struct card {
 
 static void free_card(card *c) {
     for (int i = 0; i < c->count; i++) {
-        cli_field_free(&c->view[i].prediction);
         free(c->view[i].shown);
         free(c->view[i].error);
     }
@@ -188,48 +123,39 @@ static void free_card(card *c) {
     free(c->truth_shown);
 }
 
-static tg_status read_card(card *c, const triple *all) {
+static void read_card(card *c, const triple *all) {
     tg_context *ctx = c->report->ctx;
     const triple *first = &all[c->view[0].run];
     const int64_t inputs = first->x->shape.dim[1];
     const int64_t channel = c->channel < inputs ? c->channel : inputs - 1;
-    CLI_CALL(cli_field_read(ctx, first->x, c->sample, channel, &c->input));
-    CLI_CALL(cli_field_read(ctx, first->y, c->sample, c->channel, &c->truth));
+    c->input = cli_field_read(ctx, first->x, c->sample, channel);
+    c->truth = cli_field_read(ctx, first->y, c->sample, c->channel);
     c->input_shown = cli_field_shown(&c->input);
     c->truth_shown = cli_field_shown(&c->truth);
     for (int i = 0; i < c->count; i++) {
         view *v = &c->view[i];
         const triple *own = &all[v->run];
-        CLI_CALL(cli_field_read(ctx, own->pred, c->sample, c->channel, &v->prediction));
-        CLI_CALL(cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel, &v->distance));
-        CLI_CALL(cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole));
-        v->shown = cli_field_shown(&v->prediction);
-        v->error = cli_field_error(&v->prediction, &c->truth);
+        CLI_OWNED(cli_field_free)
+        cli_field prediction = cli_field_read(ctx, own->pred, c->sample, c->channel);
+        v->distance = cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel);
+        v->whole = cli_field_distance(ctx, own->pred, own->y, c->sample, -1);
+        v->shown = cli_field_shown(&prediction);
+        v->error = cli_field_error(&prediction, &c->truth);
     }
-    return TG_OK;
 }
 
 /* ---- points: pictures of the side that is seen ---- */
 
-static bool is_on_points(const cli_report *report, int run, const triple *all) {
-    const char *kind = cli_run_setting(&report->run[run], "fno.architecture");
-    return kind && strcmp(kind, "gino") == 0 && all[run].y->shape.ndim == 3;
-}
-
-static tg_status read_points(const card *c, const tg_tensor *x, cli_points *out) {
-    tg_status status = TG_OK;
-    *out = (cli_points){.dims = (int)x->shape.dim[1], .count = x->shape.dim[2]};
-    out->coordinate =
-        cli_need(calloc((size_t)(out->dims * out->count) + 1, sizeof *out->coordinate));
-    for (int d = 0; d < out->dims && status == TG_OK; d++) {
-        cli_field field = {0};
-        status = cli_field_read(c->report->ctx, x, c->sample, d, &field);
-        for (int64_t i = 0; i < out->count && status == TG_OK; i++) {
-            out->coordinate[d * out->count + i] = field.value[2 * i];
+static cli_points read_points(const card *c, const tg_tensor *x) {
+    cli_points out = {.dims = (int)x->shape.dim[1], .count = x->shape.dim[2]};
+    out.coordinate = cli_need(calloc((size_t)(out.dims * out.count) + 1, sizeof *out.coordinate));
+    for (int d = 0; d < out.dims; d++) {
+        CLI_OWNED(cli_field_free) cli_field field = cli_field_read(c->report->ctx, x, c->sample, d);
+        for (int64_t i = 0; i < out.count; i++) {
+            out.coordinate[d * out.count + i] = field.value[2 * i];
         }
-        cli_field_free(&field);
     }
-    return status;
+    return out;
 }
 
 static void replace(double **values, double *by) {
@@ -238,21 +164,17 @@ static void replace(double **values, double *by) {
 }
 
 /* Puts pictures in the place of the values at points; the input is how near a point is. */
-static tg_status take_pictures(card *c, const triple *all) {
-    cli_points points;
-    const tg_status status = read_points(c, all[c->view[0].run].x, &points);
-    if (status == TG_OK) {
-        const double *depth = points.coordinate + (points.dims > 1 ? points.count : 0);
-        replace(&c->input_shown, cli_points_picture(&points, depth));
-        replace(&c->truth_shown, cli_points_picture(&points, c->truth_shown));
-        for (int i = 0; i < c->count; i++) {
-            replace(&c->view[i].shown, cli_points_picture(&points, c->view[i].shown));
-            replace(&c->view[i].error, cli_points_picture(&points, c->view[i].error));
-        }
-        c->truth.height = c->truth.width = CLI_POINTS_PICTURE;
+static void take_pictures(card *c, const triple *all) {
+    const cli_points points = read_points(c, all[c->view[0].run].x);
+    const double *depth = points.coordinate + (points.dims > 1 ? points.count : 0);
+    replace(&c->input_shown, cli_points_picture(&points, depth));
+    replace(&c->truth_shown, cli_points_picture(&points, c->truth_shown));
+    for (int i = 0; i < c->count; i++) {
+        replace(&c->view[i].shown, cli_points_picture(&points, c->view[i].shown));
+        replace(&c->view[i].error, cli_points_picture(&points, c->view[i].error));
     }
+    c->truth.height = c->truth.width = CLI_POINTS_PICTURE;
     free(points.coordinate);
-    return status;
 }
 
 /* ---- two or three dimensions: tiles ---- */
@@ -266,59 +188,54 @@ typedef struct tile {
     const char *note; /* "" for none */
 } tile;
 
-/* An end of a scale; a value negligible in its span shows as 0: 0.0002 .. 0.9406. */
-static const char *end_text(double value, double span, char text[CLI_NUMBER_TEXT]) {
-    const double step = 1e-3 * span;
-    const bool is_plain = span >= 1e-3 && span < 1e5;
-    return cli_number_text(is_plain && fabs(value) < step ? 0.0 : value, text);
+/* An end of a tile's scale; a value negligible in its span shows as 0: 0.0002 .. 0.9406. */
+static double end_of(double value, const tile *t) {
+    const double span = t->high - t->low;
+    return span >= 1e-3 && span < 1e5 && fabs(value) < 1e-3 * span ? 0.0 : value;
 }
 
 /* A picture with its colour bar. `name` is that of the run, "" for none. */
-static int draw_tile(cli_html *page, const card *c, const char *name, const tile *t) {
-    char alt[256], a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT];
+static void draw_tile(cli_html *page, const card *c, const char *name, const tile *t) {
+    char alt[256];
     double least, most;
     cli_field_range(t->value, c->truth.height * c->truth.width, &least, &most);
     snprintf(alt, sizeof alt, "%s%s%.100s: from %s to %s%s%s", t->title, name[0] ? " of " : "",
-             name, cli_number_text(least, a), cli_number_text(most, b), t->note[0] ? ", " : "",
-             t->note);
+             name, CLI_NUMBER(least), CLI_NUMBER(most), t->note[0] ? ", " : "", t->note);
     cli_html_add(page, "<figure class=\"tile\"><figcaption>%s <span>%s</span></figcaption>",
                  t->title, t->note);
     const double from =
         t->map == CLI_MAP_ERROR ? -t->high : t->low; /* the middle of the map is error 0 */
-    int code =
-        cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, from, t->high, alt);
+    cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, from, t->high, alt);
     const bool is_signed = t->map == CLI_MAP_ERROR && t->low < 0.0;
     cli_html_add(page, "<div class=\"scale %s\"></div><p class=\"ends\"><span>%s</span>",
                  t->map == CLI_MAP_FIELD ? "field"
                  : is_signed             ? "error"
                                          : "half",
-                 end_text(t->low, t->high - t->low, a));
+                 CLI_NUMBER(end_of(t->low, t)));
     if (is_signed) {
         cli_html_add(page, "<span>0</span>");
     }
-    cli_html_add(page, "<span>%s</span></p></figure>\n", end_text(t->high, t->high - t->low, b));
-    return code;
+    cli_html_add(page, "<span>%s</span></p></figure>\n", CLI_NUMBER(end_of(t->high, t)));
 }
 
 /* Prediction and error of one run. */
-static int draw_run(cli_html *page, const card *c, const view *v, double low, double high,
-                    double worst) {
+static void draw_run(cli_html *page, const card *c, const view *v, double low, double high,
+                     double worst) {
     const char *name = c->report->run[v->run].name;
-    char note[64], number[CLI_NUMBER_TEXT];
-    snprintf(note, sizeof note, "L² %s", cli_number_text(v->distance, number));
+    char note[64];
+    snprintf(note, sizeof note, "L² %s", CLI_NUMBER(v->distance));
     const tile prediction = {"Prediction", v->shown, CLI_MAP_FIELD, low, high, ""};
     const tile error = {"Error", v->error, CLI_MAP_ERROR, c->truth.is_complex ? 0.0 : -worst,
                         worst,   note};
     cli_html_add(page, "<div class=\"pair\"><h5>");
     cli_report_name(page, c->report, v->run);
     cli_html_add(page, "</h5>");
-    int code = draw_tile(page, c, name, &prediction);
-    code = code == CLI_OK ? draw_tile(page, c, name, &error) : code;
+    draw_tile(page, c, name, &prediction);
+    draw_tile(page, c, name, &error);
     cli_html_add(page, "</div>\n");
-    return code;
 }
 
-static int draw_tiles(cli_html *page, const card *c) {
+static void draw_tiles(cli_html *page, const card *c) {
     const int64_t size = c->truth.height * c->truth.width;
     double low, high, least, most, worst = 0.0;
     const bool is_one = c->report->count == 1;
@@ -327,24 +244,31 @@ static int draw_tiles(cli_html *page, const card *c) {
                  "<h5>Data</h5>\n",
                  is_one ? " four" : "", is_one ? 56 : 14 * (c->count + 1));
     cli_field_range(c->input_shown, size, &low, &high);
-    const tile input = {"Input", c->input_shown, CLI_MAP_FIELD, low, high, ""};
+    draw_tile(page, c, "", &(tile){"Input", c->input_shown, CLI_MAP_FIELD, low, high, ""});
     cli_field_range(c->truth_shown, size, &low, &high);
-    const tile truth = {"Truth", c->truth_shown, CLI_MAP_FIELD, low, high, ""};
-    int code = draw_tile(page, c, "", &input);
-    code = code == CLI_OK ? draw_tile(page, c, "", &truth) : code;
+    draw_tile(page, c, "", &(tile){"Truth", c->truth_shown, CLI_MAP_FIELD, low, high, ""});
     cli_html_add(page, "</div>\n");
     for (int i = 0; i < c->count; i++) {
         cli_field_range(c->view[i].error, size, &least, &most);
         worst = fmax(worst, fmax(fabs(least), fabs(most)));
     }
-    for (int i = 0; code == CLI_OK && i < c->count; i++) {
-        code = draw_run(page, c, &c->view[i], low, high, worst);
+    for (int i = 0; i < c->count; i++) {
+        draw_run(page, c, &c->view[i], low, high, worst);
     }
     cli_html_add(page, "</div>\n");
-    return code;
 }
 
 /* ---- one dimension: curves ---- */
+
+/* " adam 0.0123; tensorgrad 0.0119.", of the channel or of all; and the end of the paragraph. */
+static void add_errors(cli_html *page, const card *c, bool of_all) {
+    for (int i = 0; i < c->count; i++) {
+        const view *v = &c->view[i];
+        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[v->run].name,
+                     CLI_NUMBER(of_all ? v->whole : v->distance));
+    }
+    cli_html_add(page, ".</p>\n");
+}
 
 /* A chart of `count` series; metric "sample.16.0.truth". */
 static void draw_lines(cli_html *page, const card *c, const char *title, const char *what,
@@ -358,21 +282,19 @@ static void draw_lines(cli_html *page, const card *c, const char *title, const c
 
 static void draw_line_charts(cli_html *page, const card *c) {
     const int points = (int)c->truth.width;
-    double *x = cli_need(malloc((size_t)points * sizeof *x));
-    cli_series *series = cli_need(calloc((size_t)c->count + 1, sizeof *series));
+    CLI_FREED double *x = cli_need(malloc((size_t)points * sizeof *x));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)c->count + 1, sizeof *series));
     for (int i = 0; i < points; i++) {
         x[i] = (double)i / points;
     }
     cli_html_add(page, "<div class=\"charts three\">\n");
-    series[0] = (cli_series){.name = "input", .x = x, .y = c->input_shown, .count = points};
+    series[0] = (cli_series){"input", 0, x, c->input_shown, points, NULL, NULL};
     draw_lines(page, c, "Input", "input", series, 1);
-    series[0] = (cli_series){.name = "truth", .x = x, .y = c->truth_shown, .count = points};
+    series[0] = (cli_series){"truth", 0, x, c->truth_shown, points, NULL, NULL};
     for (int i = 0; i < c->count; i++) {
-        series[i + 1] = (cli_series){.name = c->report->run[c->view[i].run].name,
-                                     .number = c->view[i].run + 1,
-                                     .x = x,
-                                     .y = c->view[i].shown,
-                                     .count = points};
+        const view *v = &c->view[i];
+        series[i + 1] =
+            (cli_series){c->report->run[v->run].name, v->run + 1, x, v->shown, points, NULL, NULL};
     }
     draw_lines(page, c, "Truth and prediction", "output", series, c->count + 1);
     for (int i = 0; i < c->count; i++) {
@@ -380,14 +302,7 @@ static void draw_line_charts(cli_html *page, const card *c) {
     }
     draw_lines(page, c, "Error", "error", series + 1, c->count);
     cli_html_add(page, "</div>\n<p class=\"note\">The broad line is the truth. Relative L² error:");
-    for (int i = 0; i < c->count; i++) {
-        char number[CLI_NUMBER_TEXT];
-        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     cli_number_text(c->view[i].distance, number));
-    }
-    cli_html_add(page, ".</p>\n");
-    free(x);
-    free(series);
+    add_errors(page, c, false);
 }
 
 /* ---- cards ---- */
@@ -408,48 +323,35 @@ static void add_heading(cli_html *page, const card *c, const triple *t) {
 
 /* The errors of a sample with several channels, all together: once, before the first of them. */
 static void add_whole_errors(cli_html *page, const card *c, const triple *t) {
-    char number[CLI_NUMBER_TEXT];
-    if (c->channel > 0 || t->y->shape.dim[1] < 2) {
-        return;
+    if (c->channel == 0 && t->y->shape.dim[1] > 1) {
+        cli_html_add(page, "<p class=\"note\">Relative L² error of all %lld channels together:",
+                     (long long)t->y->shape.dim[1]);
+        add_errors(page, c, true);
     }
-    cli_html_add(page, "<p class=\"note\">Relative L² error of all %lld channels together:",
-                 (long long)t->y->shape.dim[1]);
-    for (int i = 0; i < c->count; i++) {
-        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     cli_number_text(c->view[i].whole, number));
-    }
-    cli_html_add(page, ".</p>\n");
 }
 
-static int draw_card(cli_html *page, card *c, const triple *all) {
-    tg_status status = read_card(c, all);
-    const bool on_points = is_on_points(c->report, c->view[0].run, all);
-    int code = CLI_OK;
-    if (status == TG_OK && on_points) {
-        status = take_pictures(c, all);
+static void draw_card(cli_html *page, card *c, const triple *all) {
+    const triple *first = &all[c->view[0].run];
+    const bool is_grid = is_field(c->report, c->view[0].run, all);
+    read_card(c, all);
+    if (!is_grid) {
+        take_pictures(c, all);
     }
-    if (status != TG_OK) {
-        code = cli_fail_status(c->report->ctx, status);
+    add_heading(page, c, first);
+    add_whole_errors(page, c, first);
+    if (is_grid && first->y->shape.ndim == 3) {
+        draw_line_charts(page, c);
     } else {
-        add_heading(page, c, &all[c->view[0].run]);
-        add_whole_errors(page, c, &all[c->view[0].run]);
-        if (!on_points && all[c->view[0].run].y->shape.ndim == 3) {
-            draw_line_charts(page, c);
-        } else {
-            code = draw_tiles(page, c);
-        }
+        draw_tiles(page, c);
     }
     free_card(c);
-    return code;
 }
 
 /* The cards of one sample: one for each set of runs that share it, and channel. */
-static int draw_sample(cli_html *page, const cli_report *report, const char *grid,
-                       const triple *all, int64_t sample) {
-    view views[CLI_REPORT_RUNS];
+static void draw_sample(cli_html *page, const cli_report *report, const char *grid,
+                        const triple *all, int64_t sample) {
     bool is_drawn[CLI_REPORT_RUNS] = {false};
-    int code = CLI_OK;
-    for (int i = 0; code == CLI_OK && i < report->count; i++) {
+    for (int i = 0; i < report->count; i++) {
         if (!all[i].y || is_drawn[i] || sample >= all[i].y->shape.dim[0]) {
             continue;
         }
@@ -462,19 +364,64 @@ static int draw_sample(cli_html *page, const cli_report *report, const char *gri
                 is_drawn[k] = true;
             }
         }
-        const int64_t channels = all[i].y->shape.dim[1];
-        for (int64_t c = 0; code == CLI_OK && c < channels && c < MAX_CHANNELS; c++) {
-            card one = {.report = report, .grid = grid, .sample = sample};
-            one.channel = c;
-            one.view = views;
-            one.count = count;
+        for (int64_t c = 0; c < all[i].y->shape.dim[1] && c < MAX_CHANNELS; c++) {
+            view views[CLI_REPORT_RUNS];
+            card one = {.report = report,
+                        .grid = grid,
+                        .sample = sample,
+                        .channel = c,
+                        .view = views,
+                        .count = count};
             for (int k = 0; k < count; k++) {
                 views[k] = (view){.run = group[k]};
             }
-            code = draw_card(page, &one, all);
+            draw_card(page, &one, all);
         }
     }
-    return code;
+}
+
+/* ---- spectra ---- */
+
+enum { MAX_NUMBERS = 1 << 22 }; /* of all fields of a test together: more take too long */
+
+/* Energy by wave number of the fields of a test: shows the loss of small scales. */
+static void draw_energy(cli_html *page, const cli_report *report, const char *grid,
+                        const triple *all) {
+    int first = 0, curves = 0;
+    while (first < report->count && !is_field(report, first, all)) {
+        first++;
+    }
+    if (first == report->count) {
+        return;
+    }
+    const tg_shape *shape = &all[first].y->shape;
+    const int64_t count = tg_energy_wavenumbers(shape->ndim - 2, shape->dim + 2);
+    if (count < 3 || tg_shape_numel(shape) * (1 + report->count) > MAX_NUMBERS) {
+        return;
+    }
+    CLI_FREED double *waves =
+        cli_need(calloc((size_t)(count * (2 + report->count)), sizeof *waves));
+    CLI_FREED cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
+    for (int64_t k = 0; k < count; k++) {
+        waves[k] = (double)k;
+    }
+    for (int i = first - 1; i < report->count; i++) {
+        const bool is_truth = i < first;
+        const tg_tensor *of = is_truth ? all[first].y : all[i].pred;
+        if (!is_truth && (!is_field(report, i, all) || !tg_shape_equal(&of->shape, shape))) {
+            continue;
+        }
+        double *energy = waves + (curves + 1) * count;
+        cli_check(tg_energy_spectrum(report->ctx, of, count, energy));
+        const char *name = is_truth ? "truth" : report->run[i].name;
+        const int number = is_truth ? 0 : i + 1, points = (int)count - 1;
+        /* wave 0, the mean, has no scale */
+        series[curves++] = (cli_series){name, number, waves + 1, energy + 1, points, NULL, NULL};
+    }
+    char title[TG_GRID_TEXT + 64], metric[TG_GRID_TEXT + 16];
+    snprintf(title, sizeof title, "Energy spectrum of the test samples at %.63s", grid);
+    snprintf(metric, sizeof metric, "spectrum.%.63s", grid);
+    cli_chart_draw(page, &(cli_chart){title, metric, "wave number", true, series, curves});
 }
 
 /* Whether a test was on the grid of the training. */
@@ -496,45 +443,29 @@ static void add_grid_heading(cli_html *page, const cli_report *report, const cha
                                                   : "");
 }
 
-/* Of fields on a grid: points have no wave numbers. */
-static int draw_spectra(cli_html *page, const cli_report *report, const char *grid,
-                        const triple *all) {
-    const tg_tensor *truth[CLI_REPORT_RUNS], *prediction[CLI_REPORT_RUNS];
-    for (int i = 0; i < report->count; i++) {
-        const bool on_grid = all[i].y && !is_on_points(report, i, all);
-        truth[i] = on_grid ? all[i].y : NULL;
-        prediction[i] = on_grid ? all[i].pred : NULL;
-    }
-    return draw_energy(page, report, grid, truth, prediction);
-}
-
-int cli_report_samples(cli_html *page, const cli_report *report) {
+void cli_report_samples(cli_html *page, const cli_report *report) {
     cli_grid grid[CLI_REPORT_TESTS];
     triple all[CLI_REPORT_RUNS];
-    int code = CLI_OK;
     const int count = find_grids(report->run, report->count, grid);
     if (count == 0 || report->samples == 0) {
-        return CLI_OK;
+        return;
     }
     cli_html_add(page,
                  "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
                  "predictions of a sample share the scale of the truth; values beyond it "
                  "have the colour of its end. Errors (prediction − truth) share another. L² "
                  "is the relative error of the sample, or of its channel that is shown.</p>\n");
-    for (int r = 0; code == CLI_OK && r < count; r++) {
+    for (int r = 0; r < count; r++) {
         int64_t most = 0;
-        for (int i = 0; code == CLI_OK && i < report->count; i++) {
-            code = find_triple(&report->run[i], grid[r], &all[i]);
+        for (int i = 0; i < report->count; i++) {
+            (void)find_triple(&report->run[i], grid[r], &all[i]);
             most = all[i].y && all[i].y->shape.dim[0] > most ? all[i].y->shape.dim[0] : most;
         }
-        if (code == CLI_OK) {
-            add_grid_heading(page, report, grid[r]);
+        add_grid_heading(page, report, grid[r]);
+        for (int64_t s = 0; s < most && s < report->samples; s++) {
+            draw_sample(page, report, grid[r], all, s);
         }
-        for (int64_t s = 0; code == CLI_OK && s < most && s < report->samples; s++) {
-            code = draw_sample(page, report, grid[r], all, s);
-        }
-        code = code == CLI_OK ? draw_spectra(page, report, grid[r], all) : code;
+        draw_energy(page, report, grid[r], all);
     }
     cli_html_add(page, "</section>\n");
-    return code;
 }

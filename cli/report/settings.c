@@ -2,152 +2,143 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/output.h"
 #include "report.h"
 
-/* Pairs of key and value that a run has: its settings, or the metadata of its test data. */
+/* Pairs of key and text that the runs have: their settings, or the metadata of their test data. */
 typedef struct source {
-    const char *title, *shared, *single;  /* of the tables: differing, common to several, of one */
-    int64_t (*count)(const cli_run *run); /* -1: not known */
-    const char *(*key)(const cli_run *run, int64_t index); /* NULL: not of this source */
-    const char *(*value)(const cli_run *run, const char *key);
+    const char *title, *shared, *single; /* of the tables: differing, common to several, of one */
+    json_t *pairs[CLI_REPORT_RUNS];      /* by run; NULL: not known */
+    int known;                           /* of the runs */
 } source;
 
-static int64_t count_settings(const cli_run *run) {
-    return run->settings ? tg_settings_count(run->settings) : -1;
+static source settings_of(const cli_report *report) {
+    source from = {.title = "What differs between the runs",
+                   .shared = "Settings that all runs share",
+                   .single = "Every setting"};
+    for (int i = 0; i < report->count; i++) {
+        const tg_settings *settings = report->run[i].settings;
+        from.pairs[i] = settings ? cli_json_object() : NULL;
+        from.known += settings != NULL;
+        for (int64_t k = 0; settings && k < tg_settings_count(settings); k++) {
+            cli_json_set(from.pairs[i], tg_settings_key(settings, k),
+                         cli_json_text(tg_settings_value(settings, k)));
+        }
+    }
+    return from;
 }
 
-static const char *setting_key(const cli_run *run, int64_t index) {
-    return tg_settings_key(run->settings, index);
-}
-
-static int64_t count_test_data(const cli_run *run) {
-    return run->samples ? tg_archive_meta_count(run->samples) : -1;
-}
-
-static const char *test_data_key(const cli_run *run, int64_t index) {
-    const char *key = tg_archive_meta_key(run->samples, index);
+static source test_data_of(const cli_report *report) {
+    source from = {.title = "What differs between their test data",
+                   .shared = "Metadata of the test data that all runs share",
+                   .single = "Metadata of the test data"};
     const size_t length = strlen(CLI_TEST_DATA);
-    return strncmp(key, CLI_TEST_DATA, length) == 0 ? key + length : NULL;
+    for (int i = 0; i < report->count; i++) {
+        const tg_archive *samples = report->run[i].samples;
+        from.pairs[i] = samples ? cli_json_object() : NULL;
+        from.known += samples != NULL;
+        for (int64_t k = 0; samples && k < tg_archive_meta_count(samples); k++) {
+            const char *key = tg_archive_meta_key(samples, k);
+            if (strncmp(key, CLI_TEST_DATA, length) == 0) {
+                cli_json_set(from.pairs[i], key + length,
+                             cli_json_text(tg_archive_meta_value(samples, k)));
+            }
+        }
+    }
+    return from;
 }
-
-static const source settings = {"What differs between the runs",
-                                "Settings that all runs share",
-                                "Every setting",
-                                count_settings,
-                                setting_key,
-                                cli_run_setting};
-static const source test_data = {"What differs between their test data",
-                                 "Metadata of the test data that all runs share",
-                                 "Metadata of the test data",
-                                 count_test_data,
-                                 test_data_key,
-                                 cli_run_test_data};
 
 /* Whether the value of a key is the same in every run that is known. */
 static bool is_common(const cli_report *report, const source *from, const char *key) {
-    const char *first = NULL;
+    const json_t *first = NULL;
     bool has_first = false;
     for (int i = 0; i < report->count; i++) {
-        if (from->count(&report->run[i]) < 0) {
-            continue;
-        }
-        const char *value = from->value(&report->run[i], key);
-        if (has_first && (!first != !value || (first && strcmp(first, value) != 0))) {
+        const json_t *value = json_object_get(from->pairs[i], key);
+        if (from->pairs[i] && has_first && value != first && !json_equal(value, first)) {
             return false;
         }
-        first = value;
-        has_first = true;
+        first = from->pairs[i] ? value : first;
+        has_first = has_first || from->pairs[i];
     }
     return true;
 }
 
-/* Whether an earlier run has the key too, so that it is shown already. */
-static bool is_shown(const cli_report *report, const source *from, int index, const char *key) {
-    for (int i = 0; i < index; i++) {
-        if (from->value(&report->run[i], key)) {
-            return true;
-        }
-    }
-    return false;
-}
-
+/* A key with its value in every run, or the only one. */
 static void add_row(cli_html *page, const cli_report *report, const source *from, const char *key,
                     bool common) {
     cli_html_add(page, "<tr><th scope=\"row\"><code>%s</code></th>", key);
-    for (int i = 0; i < report->count; i++) {
-        const char *value = from->value(&report->run[i], key);
+    for (int i = 0, added = 0; i < report->count && !(common && added); i++) {
+        const char *value = json_string_value(json_object_get(from->pairs[i], key));
         if (value) {
             cli_html_add(page, "<td><code>%s</code></td>", value);
+            added++;
         } else if (!common) {
             cli_html_add(page, "<td>\xE2\x80\x93</td>");
-        }
-        if (value && common) {
-            break;
         }
     }
     cli_html_add(page, "</tr>\n");
 }
 
-/* The rows of one of the two tables; returns how many. With page NULL they are only counted. */
+/* The rows of keys that differ or are common; returns how many. */
 static int add_rows(cli_html *page, const cli_report *report, const source *from, bool common) {
     int rows = 0;
     for (int i = 0; i < report->count; i++) {
-        for (int64_t k = 0; k < from->count(&report->run[i]); k++) {
-            const char *key = from->key(&report->run[i], k);
-            if (key && !is_shown(report, from, i, key) && is_common(report, from, key) == common) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(from->pairs[i], key, value) {
+            bool is_shown = is_common(report, from, key) != common;
+            for (int before = 0; before < i && !is_shown; before++) {
+                is_shown = json_object_get(from->pairs[before], key);
+            }
+            if (!is_shown) {
+                add_row(page, report, from, key, common);
                 rows++;
-                if (page) {
-                    add_row(page, report, from, key, common);
-                }
             }
         }
     }
     return rows;
 }
 
-static void add_differences(cli_html *page, const cli_report *report, const source *from) {
-    if (add_rows(NULL, report, from, false) == 0) {
-        return;
+/* Tables of what differs between the runs and of what they share, and the end of `from`; returns
+ * how many settings differ. */
+static int add_tables(cli_html *page, const cli_report *report, source *from) {
+    CLI_OWNED(cli_html_free) cli_html different = {0};
+    CLI_OWNED(cli_html_free) cli_html common = {0};
+    const int differ = add_rows(&different, report, from, false);
+    const int shared = add_rows(&common, report, from, true);
+    if (differ > 0) {
+        cli_html_add(page, "<h3>%s</h3>\n", from->title);
+        cli_report_open_table(page, "Table of settings that differ", "settings", "Setting");
+        cli_report_columns(page, report);
+        cli_html_join(page, &different);
+        cli_report_close_table(page);
     }
-    cli_html_add(page, "<h3>%s</h3>\n", from->title);
-    cli_report_open_table(page, "Table of settings that differ", "settings", "Setting");
-    cli_report_columns(page, report);
-    add_rows(page, report, from, false);
-    cli_report_close_table(page);
-}
-
-static void add_common(cli_html *page, const cli_report *report, const source *from, int known) {
-    const int common = add_rows(NULL, report, from, true);
-    if (common > 0) {
+    if (shared > 0) {
         cli_html_add(page, "<details><summary>%s (%d)</summary>",
-                     known > 1 ? from->shared : from->single, common);
+                     from->known > 1 ? from->shared : from->single, shared);
         cli_report_open_table(page, "Table of settings", "settings", "Setting|Value");
         cli_report_begin_rows(page);
-        add_rows(page, report, from, true);
+        cli_html_join(page, &common);
         cli_report_close_table(page);
         cli_html_add(page, "</details>\n");
     }
-}
-
-static int count_known(const cli_report *report, const source *from) {
-    int known = 0;
     for (int i = 0; i < report->count; i++) {
-        known += from->count(&report->run[i]) >= 0;
+        json_decref(from->pairs[i]);
     }
-    return known;
+    return differ;
 }
 
 void cli_report_settings(cli_html *page, const cli_report *report) {
-    const int known = count_known(report, &settings);
+    CLI_OWNED(cli_html_free) cli_html tables = {0};
+    source settings = settings_of(report), test_data = test_data_of(report);
+    const int known = settings.known, differ = add_tables(&tables, report, &settings);
+    add_tables(&tables, report, &test_data);
     if (known > 0) {
         cli_html_add(page, "<section id=\"settings\"><h2>Settings</h2>\n");
-        if (known > 1 && add_rows(NULL, report, &settings, false) == 0) {
+        if (known > 1 && differ == 0) {
             cli_html_add(page, "<p>The runs have the same settings.</p>\n");
         }
-        add_differences(page, report, &settings);
-        add_common(page, report, &settings, known);
-        add_differences(page, report, &test_data);
-        add_common(page, report, &test_data, count_known(report, &test_data));
+        cli_html_join(page, &tables);
         cli_html_add(page, "</section>\n");
     }
 }
@@ -160,9 +151,8 @@ void cli_report_making(cli_html *page, const cli_report *report) {
                  report->command);
     for (int i = 0; i < report->count; i++) {
         if (report->run[i].settings) {
-            char *folder = cli_shell_word(report->run[i].path);
+            CLI_FREED char *folder = cli_shell_word(report->run[i].path);
             cli_html_add(page, "tgrad train %s/config.yaml --run NEW_FOLDER\n", folder);
-            free(folder);
         }
     }
     cli_html_add(page,

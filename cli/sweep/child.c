@@ -14,9 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/output.h"
-#include "common/text.h"
-
 static sigset_t before; /* signals that were blocked */
 
 static sigset_t awaited(void) {
@@ -38,7 +35,7 @@ void cli_children_end(void) {
 }
 
 /* In the child: does not return. */
-static void become(char **argv, int out, int log, int device, pid_t parent) {
+static void become(char *const *argv, int out, int log, int device, pid_t parent) {
     char number[16];
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -55,22 +52,13 @@ static void become(char **argv, int out, int log, int device, pid_t parent) {
 }
 
 pid_t cli_child_start(const char *const *words, const char *out, const char *log, int device) {
-    int count = 0;
-    while (words[count]) {
-        count++;
-    }
-    char **argv = cli_need(calloc((size_t)count + 2, sizeof *argv));
-    argv[0] = cli_need(strdup("tgrad"));
-    for (int i = 0; i < count; i++) {
-        argv[i + 1] = cli_need(strdup(words[i]));
-    }
     const int to = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const int notes = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const pid_t parent = getpid();
     fflush(NULL);
     const pid_t pid = to >= 0 && notes >= 0 ? fork() : -1;
     if (pid == 0) {
-        become(argv, to, notes, device, parent);
+        become((char *const *)(uintptr_t)words, to, notes, device, parent);
     }
     if (pid < 0) {
         cli_fail("%s: cannot start a run: %s", to < 0 ? out : log, strerror(errno));
@@ -81,10 +69,6 @@ pid_t cli_child_start(const char *const *words, const char *out, const char *log
     if (notes >= 0) {
         close(notes);
     }
-    for (int i = 0; i <= count; i++) {
-        free(argv[i]);
-    }
-    free(argv);
     return pid;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/run_settings.h"
-#include "common/text.h"
 #include "sweep.h"
 
 static struct {
@@ -38,67 +38,75 @@ static const cli_option options[] = {
 
 /* ---- options ---- */
 
-static int read_rank(cli_sweep_job *job) {
+static void read_rank(cli_sweep_job *job) {
     long long rank = 0, ranks = 1;
     char end = '\0';
     if (opt.rank && (sscanf(opt.rank, "%lld/%lld%c", &rank, &ranks, &end) != 2 || rank < 0 ||
                      ranks < 1 || rank >= ranks)) {
-        return cli_usage("sweep", "--rank needs I/N with 0 <= I < N, not '%.64s'", opt.rank);
+        cli_misuse("sweep", "--rank needs I/N with 0 <= I < N, not '%.64s'", opt.rank);
     }
     job->rank = rank;
     job->ranks = ranks;
-    return CLI_OK;
 }
 
-static int read_deadline(double *deadline) {
+static double read_deadline(void) {
     static const struct {
         const char *unit;
         double seconds;
     } units[] = {{"", 1.0}, {"s", 1.0}, {"min", 60.0}, {"m", 60.0}, {"h", 3600.0}, {"d", 86400.0}};
-    *deadline = 0.0;
-    if (!opt.max_time) {
-        return CLI_OK;
-    }
     char *end = NULL;
-    const double number = strtod(opt.max_time, &end);
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+    const double number = opt.max_time ? strtod(opt.max_time, &end) : 0.0;
+    for (size_t i = 0; opt.max_time && i < sizeof units / sizeof units[0]; i++) {
         if (end != opt.max_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
             isfinite(number)) {
-            *deadline = cli_seconds() + number * units[i].seconds;
-            return CLI_OK;
+            return cli_seconds() + number * units[i].seconds;
         }
     }
-    return cli_usage("sweep", "--max-time needs a time as 90s, 30min or 2h, not '%.64s'",
-                     opt.max_time);
+    cli_require(opt.max_time
+                    ? cli_usage("sweep", "--max-time needs a time as 90s, 30min or 2h, not '%.64s'",
+                                opt.max_time)
+                    : CLI_OK);
+    return 0.0;
 }
 
-static int read_gpus(int **out, int *count) {
-    *count = 0;
-    *out = cli_need(calloc((size_t)opt.gpus.count + 1, sizeof **out));
+/* The numbers of --gpus, to be freed. */
+static int *read_gpus(void) {
+    int *gpus = cli_need(calloc((size_t)opt.gpus.count + 1, sizeof *gpus));
     for (int i = 0; i < opt.gpus.count; i++) {
         char *end = NULL;
         const long gpu = strtol(opt.gpus.item[i], &end, 10);
         if (*end || gpu < 0 || gpu > 1023) {
-            return cli_usage("sweep", "--gpus needs numbers of GPUs, not '%.64s'",
-                             opt.gpus.item[i]);
+            cli_misuse("sweep", "--gpus needs numbers of GPUs, not '%.64s'", opt.gpus.item[i]);
         }
-        (*out)[(*count)++] = (int)gpu;
+        gpus[i] = (int)gpu;
     }
-    return CLI_OK;
+    return gpus;
 }
 
 /* ---- checks ---- */
 
-static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_mistakes *mistakes) {
+void cli_mistake(cli_list *list, const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (int i = 0; i < list->count; i++) {
+        if (strcmp(list->item[i], text) == 0) {
+            return;
+        }
+    }
+    cli_list_add(list, text, strlen(text));
+}
+
+static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_list *mistakes) {
     static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "GPU"};
     for (int p = 0; p < TG_PLACES; p++) {
-        char need[CLI_UNIT_TEXT], room[CLI_UNIT_TEXT];
         if (left[p] > 0 && cell->peak[p] > left[p]) {
             cli_mistake(mistakes,
                         "%s: does not fit: it needs %s of the %s's memory, of which %s are left "
                         "(tgrad plan --fit proposes changes)",
-                        cell->name, cli_bytes_text(cell->peak[p], need), names[p],
-                        cli_bytes_text(left[p], room));
+                        cell->name, CLI_BYTES(cell->peak[p]), names[p], CLI_BYTES(left[p]));
         }
     }
 }
@@ -106,37 +114,35 @@ static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_m
 /* A key that no table knows is tried alone, so that all of them are named and not only the first.
  * Other errors do not count there: `model: gino` is right, but needs other settings. */
 static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *memory,
-                       cli_mistakes *mistakes) {
+                       cli_list *mistakes) {
     for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {
         const char *key = tg_settings_key(cell->settings, i);
         tg_key_info info;
-        const bool is_known = strncmp(key, "stage", 5) == 0 || cli_key_find(key, &info);
-        tg_settings *alone = NULL;
-        if (!is_known && tg_settings_create(ctx, &alone) == TG_OK &&
-            tg_settings_set(alone, "fno.n_modes", "4", NULL) == TG_OK &&
-            tg_settings_set(alone, "data.set", "none", NULL) == TG_OK &&
-            tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
-                            tg_settings_origin(cell->settings, i)) == TG_OK &&
-            tg_train_plan(ctx, alone, 1, memory) == TG_E_CONFIG &&
+        CLI_OWNED(tg_settings_destroy) tg_settings *alone = NULL;
+        if (strncmp(key, "stage", 5) == 0 || cli_key_find(key, &info)) {
+            continue;
+        }
+        cli_check(tg_settings_create(ctx, &alone));
+        cli_check(tg_settings_set(alone, "fno.n_modes", "4", NULL));
+        cli_check(tg_settings_set(alone, "data.set", "none", NULL));
+        cli_check(tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
+                                  tg_settings_origin(cell->settings, i)));
+        if (tg_train_plan(ctx, alone, 1, memory) == TG_E_CONFIG &&
             strstr(tg_context_error(ctx), key)) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         }
-        tg_settings_destroy(&alone);
     }
 }
 
 /* The settings that a cell acts on, as text; NULL where they are wrong. */
 static char *effect_of(tg_context *ctx, const tg_settings *settings) {
-    tg_settings *effective = NULL;
-    char *text = tg_train_effective(ctx, settings, &effective) == TG_OK
-                     ? cli_settings_text(effective)
-                     : NULL;
-    tg_settings_destroy(&effective);
-    return text;
+    CLI_OWNED(tg_settings_destroy) tg_settings *effective = NULL;
+    return tg_train_effective(ctx, settings, &effective) == TG_OK ? cli_settings_text(effective)
+                                                                  : NULL;
 }
 
 /* Two rows that differ in keys which nothing reads would be one row twice. */
-static void check_repeats(const cli_experiment *e, char *const *effect, cli_mistakes *mistakes) {
+static void check_repeats(const cli_experiment *e, char *const *effect, cli_list *mistakes) {
     for (int c = 0; c < e->cells; c++) {
         for (int before = 0; effect[c] && before < c; before++) {
             if (effect[before] && strcmp(effect[c], effect[before]) == 0) {
@@ -152,51 +158,46 @@ static void check_repeats(const cli_experiment *e, char *const *effect, cli_mist
 
 /* Plans every cell; wrong settings and too little memory are mistakes. */
 static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job,
-                        cli_mistakes *mistakes) {
-    tg_train_memory *memory = cli_need(calloc(1, sizeof *memory));
-    char **effect = cli_need(calloc((size_t)e->cells + 1, sizeof *effect));
+                        cli_list *mistakes) {
+    CLI_FREED tg_train_memory *memory = cli_need(calloc(1, sizeof *memory));
+    CLI_FREED char **effect = cli_need(calloc((size_t)e->cells + 1, sizeof *effect));
     for (int c = 0; c < e->cells; c++) {
         cli_cell *cell = &e->cell[c];
-        tg_settings *whole = NULL;
+        CLI_OWNED(tg_settings_destroy) tg_settings *whole = NULL;
         check_keys(ctx, cell, memory, mistakes);
-        tg_status status = tg_train_complete(ctx, cell->settings, &whole);
-        status = status == TG_OK ? tg_train_plan(ctx, whole, 1, memory) : status;
-        if (status != TG_OK) {
+        if (tg_train_complete(ctx, cell->settings, &whole) != TG_OK ||
+            tg_train_plan(ctx, whole, 1, memory) != TG_OK) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
-        } else {
-            const size_t *peak = memory->peak[memory->place];
-            effect[c] = effect_of(ctx, whole);
-            cell->place = memory->place;
-            memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
-            cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
-            cli_sweep_predict(ctx, e, memory, job->threads, cell);
-            if (!e->is_planned) {
-                check_fits(cell, job->left, mistakes);
-            }
+            continue;
         }
-        tg_settings_destroy(&whole);
+        const size_t *peak = memory->peak[memory->place];
+        effect[c] = effect_of(ctx, whole);
+        cell->place = memory->place;
+        memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
+        cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
+        cli_sweep_predict(ctx, e, memory, job->threads, cell);
+        if (!e->is_planned) {
+            check_fits(cell, job->left, mistakes);
+        }
     }
     check_repeats(e, effect, mistakes);
     for (int c = 0; c < e->cells; c++) {
         free(effect[c]);
     }
-    free(effect);
-    free(memory);
 }
 
 /* Rates that were not there when a cell's trials ran: the best one might be another now. */
-static void check_search(const cli_experiment *e, const char *folder, cli_mistakes *mistakes) {
+static void check_search(const cli_experiment *e, const char *folder, cli_list *mistakes) {
     for (int i = 0; i < e->trials; i++) {
         const cli_trial *searched = &e->trial[i];
-        json_t *known = cli_result_read(folder, searched->name);
+        CLI_OWNED(cli_result_free) json_t *known = cli_result_read(folder, searched->name);
         for (int j = 0; searched->rate && !known && j < e->trials; j++) {
             const cli_trial *trial = &e->trial[j];
+            CLI_OWNED(cli_result_free)
             json_t *result = trial->cell == searched->cell && !trial->rate
                                  ? cli_result_read(folder, trial->name)
                                  : NULL;
-            const bool is_over = cli_result_is_finished(result);
-            json_decref(result);
-            if (is_over) {
+            if (cli_result_is_finished(result)) {
                 cli_mistake(mistakes,
                             "%s: %s holds this run, at the best of rates without %s; take another "
                             "--out, or remove the folder",
@@ -204,127 +205,109 @@ static void check_search(const cli_experiment *e, const char *folder, cli_mistak
                 break;
             }
         }
-        json_decref(known);
     }
 }
 
 /* Trials that the folder holds with other settings. */
 static void check_folder(tg_context *ctx, const cli_experiment *e, const char *folder,
-                         cli_mistakes *mistakes) {
+                         cli_list *mistakes) {
     for (int i = 0; i < e->trials; i++) {
         const cli_trial *trial = &e->trial[i];
-        char *path = cli_format("%s/configs/%s.yaml", folder, trial->name);
+        CLI_FREED char *path = cli_format("%s/configs/%s.yaml", folder, trial->name);
         const char *rate = trial->rate ? NULL : cli_result_best_rate(folder, e, trial->cell);
-        tg_settings *now = NULL, *then = NULL;
-        if (access(path, F_OK) == 0 && tg_settings_read_yaml(ctx, path, &then) == TG_OK &&
-            cli_trial_settings(ctx, e, trial, rate, &now) == TG_OK) {
-            for (int64_t k = 0; k < tg_settings_count(now); k++) {
-                const char *key = tg_settings_key(now, k), *old = tg_settings_get(then, key);
-                if (!old || strcmp(old, tg_settings_value(now, k)) != 0) {
-                    cli_mistake(mistakes,
-                                "%s: %s holds this run with %s %s, now it is %s; take another "
-                                "--out, or remove the folder",
-                                trial->name, folder, key, old ? old : "not set",
-                                tg_settings_value(now, k));
-                    break;
-                }
+        CLI_OWNED(tg_settings_destroy) tg_settings *now = NULL;
+        CLI_OWNED(tg_settings_destroy) tg_settings *then = NULL;
+        if (access(path, F_OK) != 0 || tg_settings_read_yaml(ctx, path, &then) != TG_OK ||
+            cli_trial_settings(ctx, e, trial, rate, &now) != TG_OK) {
+            continue;
+        }
+        for (int64_t k = 0; k < tg_settings_count(now); k++) {
+            const char *key = tg_settings_key(now, k), *old = tg_settings_get(then, key);
+            if (!old || strcmp(old, tg_settings_value(now, k)) != 0) {
+                cli_mistake(mistakes,
+                            "%s: %s holds this run with %s %s, now it is %s; take another "
+                            "--out, or remove the folder",
+                            trial->name, folder, key, old ? old : "not set",
+                            tg_settings_value(now, k));
+                break;
             }
         }
-        tg_settings_destroy(&now);
-        tg_settings_destroy(&then);
-        free(path);
     }
 }
 
-static int refuse(const char *file, cli_mistakes *mistakes) {
+/* Ends the program with the list of mistakes, if there are any. */
+static void refuse(const char *file, const cli_list *mistakes) {
     if (mistakes->count == 0) {
-        return CLI_OK;
+        return;
     }
-    cli_fail("%s: %zu mistake%s, nothing was run:", file, mistakes->count,
+    cli_fail("%s: %d mistake%s, nothing was run:", file, mistakes->count,
              mistakes->count == 1 ? "" : "s");
-    for (size_t i = 0; i < mistakes->count; i++) {
-        char *clean = cli_clean_text(mistakes->item[i], 0);
+    for (int i = 0; i < mistakes->count; i++) {
+        CLI_FREED char *clean = cli_clean_text(mistakes->item[i], 0);
         fprintf(stderr, "  %s\n", clean);
-        free(clean);
     }
-    return CLI_FAILED;
+    cli_exit(CLI_FAILED);
 }
 
 /* ---- running ---- */
 
-/* DIR and its parts; the lock keeps a second sweep of the same part out and ends with this process.
- * -1 after a message. */
+/* Makes DIR and its parts, and returns its lock, which keeps a second sweep of the same part out
+ * and ends with this process. */
 static int open_folder(const char *folder, const cli_sweep_job *job) {
     static const char *const parts[] = {"", "configs", "logs", "results", "runs"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        char *path = cli_format("%s/%s", folder, parts[i]);
+        CLI_FREED char *path = cli_format("%s/%s", folder, parts[i]);
         for (char *slash = strchr(path + 1, '/'); i == 0 && slash; slash = strchr(slash + 1, '/')) {
             *slash = '\0';
             (void)mkdir(path, 0777); /* the last one reports a failure */
             *slash = '/';
         }
-        const bool is_there = mkdir(path, 0777) == 0 || errno == EEXIST;
-        if (!is_there) {
-            cli_fail("%s: the folder cannot be made: %s", path, strerror(errno));
-        }
-        free(path);
-        if (!is_there) {
-            return -1;
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+            cli_die("%s: the folder cannot be made: %s", path, strerror(errno));
         }
     }
-    char *lock =
+    CLI_FREED char *lock =
         cli_format("%s/.lock-%lld-%lld", folder, (long long)job->rank, (long long)job->ranks);
     const int file = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) {
-        cli_fail("%s: %s", lock, strerror(errno));
-    } else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        cli_fail("%s: another process runs this sweep", folder);
-        close(file);
-        free(lock);
-        return -1;
+        cli_die("%s: %s", lock, strerror(errno));
     }
-    free(lock);
+    if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        cli_die("%s: another process runs this sweep", folder);
+    }
     return file;
 }
 
 /* DIR/table.md and DIR/report.html; the former also on stdout. */
 static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
     static const char *const names[] = {"table.md", "report.html"};
-    int code = CLI_OK;
-    for (int i = 0; i < 2 && code == CLI_OK; i++) {
-        char *path = cli_format("%s/%s", folder, names[i]);
+    CLI_OWNED(cli_sweep_table_free) cli_sweep_table table = {0};
+    CLI_OWNED(cli_html_free) cli_html text = {0};
+    for (int i = 0; i < 2; i++) {
+        CLI_FREED char *path = cli_format("%s/%s", folder, names[i]);
         size_t bytes = 0;
-        code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
-        code = bytes > 0 ? CLI_OK : code; /* a curve may be left out: the results are there */
-        free(path);
+        const int code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
+        if (bytes == 0) { /* else a curve may be left out: the results are there */
+            return code;
+        }
     }
-    cli_sweep_table table = {0};
-    cli_html text = {0};
-    if (code == CLI_OK && !is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
+    if (!is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
         cli_sweep_markdown(&text, &table);
-        putchar('\n');
-        fwrite(text.text, 1, text.used, stdout);
-        putchar('\n');
+        printf("\n%s\n", text.text);
     }
-    cli_html_free(&text);
-    cli_sweep_table_free(&table);
-    return code;
+    return CLI_OK;
 }
 
-static int run_planned(const cli_experiment *e, const char *folder, cli_sweep_end *end) {
-    int code = CLI_OK;
-    for (int i = 0; i < e->trials && code == CLI_OK; i++) {
-        json_t *result = cli_result_planned(e, &e->trial[i]);
-        code = cli_result_write(folder, e->trial[i].name, result);
-        json_decref(result);
-        end->finished++;
+static void run_planned(const cli_experiment *e, const char *folder, cli_sweep_end *end) {
+    for (; end->finished < e->trials; end->finished++) {
+        const cli_trial *trial = &e->trial[end->finished];
+        CLI_OWNED(cli_result_free) json_t *result = cli_result_planned(e, trial);
+        cli_require(cli_result_write(folder, trial->name, result));
     }
-    return code;
 }
 
 static void print_end(const cli_sweep_job *job, const cli_sweep_end *end, bool json) {
     const cli_experiment *e = job->experiment;
-    char time[CLI_UNIT_TEXT];
     if (json) {
         cli_json_print(cli_json_new(KV("folder", job->folder), KV("runs", e->trials),
                                     KV("finished", end->finished), KV("kept", end->kept),
@@ -334,7 +317,7 @@ static void print_end(const cli_sweep_job *job, const cli_sweep_end *end, bool j
         return;
     }
     cli_say("%d of %d runs finished (%d of them before), %d failed, in %s; %s/results.jsonl",
-            end->finished, e->trials, end->kept, end->failed, cli_duration_text(end->seconds, time),
+            end->finished, e->trials, end->kept, end->failed, CLI_DURATION(end->seconds),
             job->folder);
     if (end->signal) {
         cli_say("stopped by signal %d, runs are saved; the same command resumes", end->signal);
@@ -349,36 +332,35 @@ static void print_end(const cli_sweep_job *job, const cli_sweep_end *end, bool j
 static void print_failures(const cli_sweep_job *job) {
     for (int i = 0; i < job->experiment->trials; i++) {
         const cli_trial *trial = &job->experiment->trial[i];
+        CLI_OWNED(cli_result_free)
         json_t *result = trial->rate ? NULL : cli_result_read(job->folder, trial->name);
         const char *reason = json_string_value(json_object_get(result, "reason"));
+        CLI_FREED char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
+        const bool has_begun = access(log, R_OK) == 0;
         if (reason) {
-            char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
-            const bool is_there = access(log, R_OK) == 0; /* it has begun */
-            cli_fail("%s: %s%s%s%s", trial->name, reason, is_there ? " (" : "", is_there ? log : "",
-                     is_there ? ")" : "");
-            free(log);
+            cli_fail("%s: %s%s%s%s", trial->name, reason, has_begun ? " (" : "",
+                     has_begun ? log : "", has_begun ? ")" : "");
         }
-        json_decref(result);
     }
 }
 
 static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *job, const char *data,
                      bool json) {
     cli_sweep_end end = {0};
-    cli_mistakes mistakes = {0};
     const int lock = open_folder(job->folder, job);
-    if (lock < 0) {
-        return CLI_FAILED;
+    int code = CLI_OK;
+    if (e->is_planned) {
+        run_planned(e, job->folder, &end);
+    } else {
+        code = cli_sweep_generate(job, data);
+        if (code == CLI_OK && e->generate.count > 0) { /* again, with the memory of the data */
+            cli_list mistakes = {0};
+            check_cells(ctx, e, job, &mistakes);
+            refuse(e->file, &mistakes);
+        }
+        code = code == CLI_OK ? cli_sweep_run(ctx, job, &end) : code;
     }
-    int code = e->is_planned ? CLI_OK : cli_sweep_generate(job, data);
-    if (code == CLI_OK && e->generates > 0) { /* again, with the memory of the data */
-        check_cells(ctx, e, job, &mistakes);
-        code = refuse(e->file, &mistakes);
-    }
-    if (code == CLI_OK) {
-        code = e->is_planned ? run_planned(e, job->folder, &end) : cli_sweep_run(ctx, job, &end);
-    }
-    const int gathered = mistakes.count > 0 ? CLI_OK : cli_results_gather(job->folder, e);
+    const int gathered = cli_results_gather(job->folder, e);
     code = code == CLI_OK ? gathered : code;
     if (code == CLI_OK && end.finished > 0) {
         code = write_tables(ctx, job->folder, json);
@@ -394,7 +376,6 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
             code = end.signal ? 128 + end.signal : CLI_TIMED_OUT;
         }
     }
-    cli_mistakes_free(&mistakes);
     close(lock);
     return code;
 }
@@ -428,51 +409,41 @@ static void share_machine(tg_context *ctx, const cli_experiment *e, const cli_co
 }
 
 static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
-    cli_experiment e = {0};
-    cli_mistakes mistakes = {0};
-    char *folder = whole_path(opt.out), *data = cli_format("%s/data", folder);
+    CLI_OWNED(cli_experiment_free) cli_experiment e = {0};
+    cli_list mistakes = {0};
+    CLI_FREED char *folder = whole_path(opt.out);
+    CLI_FREED char *data = cli_format("%s/data", folder);
     const cli_sweep_source source = {
         .path = call->args.item[0], .scale = opt.scale, .data = data, .args = &call->args};
-    int code = cli_experiment_read(ctx, &source, &e, &mistakes);
+    cli_experiment_read(ctx, &source, &e, &mistakes);
     job->experiment = &e;
     job->folder = folder;
-    if (code == CLI_OK) {
-        share_machine(ctx, &e, call->common, job);
-        check_cells(ctx, &e, job, &mistakes);
-        cli_sweep_limit_jobs(job);
-        check_folder(ctx, &e, folder, &mistakes);
-        check_search(&e, folder, &mistakes);
-        code = refuse(source.path, &mistakes);
-    }
-    if (code == CLI_OK && opt.is_dry) {
+    share_machine(ctx, &e, call->common, job);
+    check_cells(ctx, &e, job, &mistakes);
+    cli_sweep_limit_jobs(job);
+    check_folder(ctx, &e, folder, &mistakes);
+    check_search(&e, folder, &mistakes);
+    refuse(source.path, &mistakes);
+    if (opt.is_dry) {
         cli_sweep_print_plan(&e, job, call->common->json);
-    } else if (code == CLI_OK) {
-        code = run_sweep(ctx, &e, job, data, call->common->json);
+        return CLI_OK;
     }
-    cli_mistakes_free(&mistakes);
-    cli_experiment_free(&e);
-    free(folder);
-    free(data);
-    return code;
+    return run_sweep(ctx, &e, job, data, call->common->json);
 }
 
 static int run(const cli_call *call) {
-    tg_context *ctx = NULL;
-    int *gpu = NULL;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
     cli_sweep_job job = {.common = call->common, .is_quiet = call->common->json};
     if (!opt.out) {
         return cli_usage("sweep", "--out DIR is needed");
     }
-    int code = read_rank(&job);
-    code = code == CLI_OK ? read_deadline(&job.deadline) : code;
-    code = code == CLI_OK ? read_gpus(&gpu, &job.gpus) : code;
-    job.gpu = gpu;
-    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
-    code = code == CLI_OK ? sweep(ctx, call, &job) : code;
-    tg_context_destroy(&ctx);
-    free(gpu);
-    cli_list_free(&opt.gpus);
-    return code;
+    read_rank(&job);
+    job.deadline = read_deadline();
+    CLI_FREED int *gpus = read_gpus();
+    job.gpu = gpus;
+    job.gpus = opt.gpus.count;
+    cli_require(cli_open_context(call->common, true, &ctx));
+    return sweep(ctx, call, &job);
 }
 
 const cli_command cli_cmd_sweep = {

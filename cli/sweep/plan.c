@@ -8,41 +8,34 @@
 
 #include "common/problem.h"
 #include "common/run_settings.h"
-#include "common/text.h"
 
 /* Seconds of a step from the network's arithmetic and traffic, at rates of a common core or card:
  * good to a factor of two or so. NaN where the settings leave the grid open. */
 static double predict_step(tg_context *ctx, const cli_cell *cell, const tg_settings *settings,
                            int64_t parameters, int64_t threads) {
     cli_problem problem;
+    CLI_FREED tg_fno_phase *phase = NULL;
     int count = 0;
     const double scale = cell->place == TG_HOST ? (double)threads : 1.0;
     const double flops = cell->place == TG_HOST ? 25e9 : 100e12;
     const double bytes = cell->place == TG_HOST ? 4e9 : 2e12;
     double seconds = 24.0 * (double)parameters / (bytes * scale); /* weights, moments, gradient */
     if (cli_problem_from(ctx, cell->name, settings, &problem) != CLI_OK || problem.grid[0] == 0 ||
-        tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, NULL, 0, &count) != TG_OK) {
+        cli_problem_phases(ctx, &problem, &phase, &count) != TG_OK) {
         return (double)NAN;
-    }
-    tg_fno_phase *phase = cli_need(calloc((size_t)count + 1, sizeof *phase));
-    if (tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, phase, count, &count) !=
-        TG_OK) {
-        count = 0;
-        seconds = (double)NAN;
     }
     for (int i = 0; i < count; i++) {
         seconds += fmax(phase[i].flops / flops, phase[i].traffic / bytes) / scale;
     }
-    free(phase);
     return seconds;
 }
 
 /* Training samples that the file of the sweep has made; 0: not known. */
 static int64_t samples_made(const cli_experiment *e) {
     int64_t count = 0;
-    for (int i = 0; i < e->generates; i++) {
-        if (strncmp(e->generate[i], "--n-train=", 10) == 0) {
-            count = strtoll(e->generate[i] + 10, NULL, 10);
+    for (int i = 0; i < e->generate.count; i++) {
+        if (strncmp(e->generate.item[i], "--n-train=", 10) == 0) {
+            count = strtoll(e->generate.item[i] + 10, NULL, 10);
         }
     }
     return count;
@@ -125,32 +118,24 @@ static json_t *json_of_trials(const cli_experiment *e) {
 
 void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
     const double seconds = total_time(e, job);
-    char text[CLI_UNIT_TEXT],
-        *words = cli_shell_words((const char *const *)e->generate, e->generates);
+    CLI_FREED char *words =
+        cli_shell_words((const char *const *)e->generate.item, e->generate.count);
+    json_t *runs = json_of_trials(e);
     if (json) {
         cli_json_print(
             cli_json_new(KV("title", e->title),
-                         KV("generate", e->generates > 0 ? cli_json_text(words) : json_null()),
+                         KV("generate", e->generate.count > 0 ? cli_json_text(words) : json_null()),
                          KV("jobs", job->jobs), KV("threads", job->threads), KV("seconds", seconds),
-                         KV("runs", json_of_trials(e))));
-        free(words);
+                         KV("runs", runs)));
         return;
     }
-    cli_table table = cli_table_of("run|memory>|optimizer state>|time, roughly>");
-    for (int i = 0; i < e->trials; i++) {
-        const cli_cell *cell = &e->cell[e->trial[i].cell];
-        const double time = predict_trial(e, &e->trial[i]);
-        cli_table_cell(&table, "%s", e->trial[i].name);
-        cli_table_bytes(&table, cell->peak[cell->place]);
-        cli_table_bytes(&table, cell->state);
-        cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
-    }
-    cli_table_print(&table, stdout);
-    if (e->generates > 0) {
+    cli_print_rows(runs, "run:name|memory>:memory B|optimizer state>:state B|"
+                         "time, roughly>:seconds t");
+    json_decref(runs);
+    if (e->generate.count > 0) {
         cli_say("data: tgrad generate %s", words);
     }
-    free(words);
     cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
             (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
-            isfinite(seconds) ? cli_duration_text(seconds, text) : "? (the data are not there)");
+            isfinite(seconds) ? CLI_DURATION(seconds) : "? (the data are not there)");
 }

@@ -9,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/run_folder.h"
+#include "common/run_settings.h"
 #include "common/screen_line.h"
-#include "common/text.h"
 
 typedef enum trial_state { WAITING, RUNNING, FINISHED, FAILED, ELSEWHERE } trial_state;
 
@@ -41,7 +40,7 @@ typedef struct sweep {
 bool cli_sweep_owns(const cli_sweep_job *job, int trial) {
     /* a search and what depends on it stay together */
     const cli_experiment *e = job->experiment;
-    const int64_t number = e->rates > 0 ? e->trial[trial].cell : trial;
+    const int64_t number = e->rates.count > 0 ? e->trial[trial].cell : trial;
     return number % job->ranks == job->rank;
 }
 
@@ -114,10 +113,10 @@ static bool is_searched(const sweep *s, int cell) {
 
 static void record_failure(sweep *s, int index, const char *reason) {
     const cli_trial *trial = &s->e->trial[index];
+    CLI_OWNED(cli_result_free)
     json_t *result =
         cli_result_make(s->ctx, s->job->folder, s->e, trial, s->book[index].rate, reason);
     (void)cli_result_write(s->job->folder, trial->name, result);
-    json_decref(result);
     s->book[index].state = FAILED;
     cli_wipe_line();
     if (!s->job->is_quiet) {
@@ -126,17 +125,38 @@ static void record_failure(sweep *s, int index, const char *reason) {
     }
 }
 
+tg_status cli_trial_settings(tg_context *ctx, const cli_experiment *e, const cli_trial *trial,
+                             const char *rate, tg_settings **out) {
+    CLI_CALL(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
+    CLI_CALL(cli_settings_set_integer(*out, "distributed.seed", trial->seed, "seeds"));
+    rate = trial->rate ? trial->rate : rate;
+    if (rate) {
+        CLI_CALL(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
+    }
+    if (!trial->rate) {
+        return TG_OK;
+    }
+    /* test data choose nothing */
+    CLI_CALL(
+        cli_settings_set_integer(*out, "data.n_validation", e->n_validation, "lr.n_validation"));
+    CLI_CALL(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
+    CLI_CALL(tg_settings_set(*out, "data.test_files", "[]", "lr"));
+    if (e->search_epochs == 0) {
+        return TG_OK;
+    }
+    CLI_CALL(cli_settings_set_integer(*out, "opt.n_epochs", e->search_epochs, "lr.epochs"));
+    return cli_settings_set_integer(*out, "opt.scheduler_T_max", e->search_epochs, "lr.epochs");
+}
+
 /* Writes configs/NAME.yaml; false after the failure was recorded. */
 static bool write_settings(sweep *s, int index, const char *path) {
     const cli_trial *trial = &s->e->trial[index];
-    tg_settings *settings = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
     tg_status status = cli_trial_settings(s->ctx, s->e, trial, s->book[index].rate, &settings);
     if (status == TG_OK) {
-        const char *epochs = tg_settings_get(settings, "opt.n_epochs");
-        s->book[index].epochs = epochs ? strtoll(epochs, NULL, 10) : 0;
+        s->book[index].epochs = strtoll(cli_setting_or(settings, "opt.n_epochs", "0"), NULL, 10);
         status = tg_settings_write_yaml(s->ctx, path, settings);
     }
-    tg_settings_destroy(&settings);
     if (status != TG_OK) {
         record_failure(s, index, tg_context_error(s->ctx));
     }
@@ -147,73 +167,74 @@ static bool start_child(sweep *s, int index, int place, const char *config) {
     const cli_sweep_job *job = s->job;
     const cli_trial *trial = &s->e->trial[index];
     char threads[24];
-    char *run = cli_format("%s/runs/%s", job->folder, trial->name);
-    char *out = cli_format("%s/logs/%s.json", job->folder, trial->name);
-    char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
-    const char *words[16] = {"train", config,   "--run",     run,    "--resume",
-                             "auto",  "--json", "--threads", threads};
-    int count = 9;
+    CLI_FREED char *run = cli_format("%s/runs/%s", job->folder, trial->name);
+    CLI_FREED char *out = cli_format("%s/logs/%s.json", job->folder, trial->name);
+    CLI_FREED char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
+    const char *backend = job->common->backend;
     snprintf(threads, sizeof threads, "%lld", (long long)job->threads);
-    if (job->common->backend) {
-        words[count++] = "--backend";
-        words[count++] = job->common->backend;
-    }
-    if (job->common->math) {
-        words[count++] = "--math";
-        words[count++] = job->common->math;
-    }
+    const char *const words[] = {"tgrad",
+                                 "train",
+                                 config,
+                                 "--run",
+                                 run,
+                                 "--resume",
+                                 "auto",
+                                 "--json",
+                                 "--threads",
+                                 threads,
+                                 "--math",
+                                 job->common->math,
+                                 backend ? "--backend" : NULL,
+                                 backend,
+                                 NULL};
     const pid_t pid = cli_child_start(words, out, log, gpu_of(s, place));
-    if (pid > 0) {
-        s->book[index].pid = pid;
-        s->book[index].place = place;
-        s->book[index].state = RUNNING;
-        s->is_taken[place] = true;
-        s->used[TG_HOST] += s->e->cell[trial->cell].peak[TG_HOST];
-        s->running++;
+    if (pid <= 0) {
+        return false;
     }
-    free(run);
-    free(out);
-    free(log);
-    return pid > 0;
+    s->book[index].pid = pid;
+    s->book[index].place = place;
+    s->book[index].state = RUNNING;
+    s->is_taken[place] = true;
+    s->used[TG_HOST] += s->e->cell[trial->cell].peak[TG_HOST];
+    s->running++;
+    return true;
 }
 
 /* Why a search found no rate: the message of its first failed run. To be freed. */
 static char *search_failure(const sweep *s, int cell) {
     static const char said[] = "no learning rate of the search gave a finite error";
-    char *found = NULL;
-    for (int i = 0; i < s->e->trials && !found; i++) {
+    for (int i = 0; i < s->e->trials; i++) {
         const cli_trial *trial = &s->e->trial[i];
+        CLI_OWNED(cli_result_free)
         json_t *result = trial->cell == cell && trial->rate
                              ? cli_result_read(s->job->folder, trial->name)
                              : NULL;
         const char *reason = json_string_value(json_object_get(result, "reason"));
-        found = reason ? cli_format("%s: %s: %s", said, trial->name, reason) : NULL;
-        json_decref(result);
+        if (reason) {
+            return cli_format("%s: %s: %s", said, trial->name, reason);
+        }
     }
-    return found ? found : cli_format("%s", said);
+    return cli_format("%s", said);
 }
 
-/* Begins trial `index` if it can; false if nothing can begin now. */
+/* Begins trial `index` if there is room for it; CLI_FAILED if its process cannot be started. */
 static int begin_trial(sweep *s, int index) {
     const cli_trial *trial = &s->e->trial[index];
     const int place = free_place(s);
     if (place < 0 || !fits(s, &s->e->cell[trial->cell], place)) {
         return CLI_OK;
     }
-    if (!trial->rate && s->e->rates > 0) {
+    if (!trial->rate && s->e->rates.count > 0) {
         s->book[index].rate = cli_result_best_rate(s->job->folder, s->e, trial->cell);
         if (!s->book[index].rate) {
-            char *reason = search_failure(s, trial->cell);
+            CLI_FREED char *reason = search_failure(s, trial->cell);
             record_failure(s, index, reason);
-            free(reason);
             return CLI_OK;
         }
     }
-    char *config = cli_format("%s/configs/%s.yaml", s->job->folder, trial->name);
-    const bool is_started =
-        !write_settings(s, index, config) || start_child(s, index, place, config);
-    free(config);
-    return is_started ? CLI_OK : CLI_FAILED;
+    CLI_FREED char *config = cli_format("%s/configs/%s.yaml", s->job->folder, trial->name);
+    return !write_settings(s, index, config) || start_child(s, index, place, config) ? CLI_OK
+                                                                                     : CLI_FAILED;
 }
 
 static int begin_trials(sweep *s) {
@@ -232,34 +253,25 @@ static int begin_trials(sweep *s) {
 /* The last line that a child wrote to its log, without the program's name and but for the hint that
  * follows wrong usage; to be freed. */
 static char *last_words(const char *folder, const char *trial, int code) {
-    char *path = cli_format("%s/logs/%s.log", folder, trial), line[1024], last[1024] = "";
-    FILE *file = fopen(path, "r");
+    CLI_FREED char *path = cli_format("%s/logs/%s.log", folder, trial);
+    CLI_OWNED(cli_file_close) FILE *file = fopen(path, "r");
+    char line[1024], last[1024] = "";
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         if (line[0] && line[0] != ' ' && strncmp(line, "Try '", 5) != 0) {
             snprintf(last, sizeof last, "%s", strncmp(line, "tgrad: ", 7) == 0 ? line + 7 : line);
         }
     }
-    if (file) {
-        fclose(file);
-    }
-    if (code > 128 || !last[0]) {
-        snprintf(last, sizeof last,
-                 code > 128 ? "ended by signal %d, see %.900s" : "exit code %d, see %.900s",
-                 code > 128 ? code - 128 : code, path);
-    }
-    free(path);
-    return cli_need(strdup(last));
+    return code > 128 ? cli_format("ended by signal %d, see %s", code - 128, path)
+           : last[0]  ? cli_format("%s", last)
+                      : cli_format("exit code %d, see %s", code, path);
 }
 
 /* Whether a child was stopped and has saved: it says on stdout that it has not finished. */
 static bool has_saved(const char *folder, const char *trial) {
-    char *path = cli_format("%s/logs/%s.json", folder, trial);
-    json_t *said = json_load_file(path, 0, NULL);
-    const bool is_stopped = json_is_false(json_object_get(said, "finished"));
-    json_decref(said);
-    free(path);
-    return is_stopped;
+    CLI_FREED char *path = cli_format("%s/logs/%s.json", folder, trial);
+    CLI_OWNED(cli_result_free) json_t *said = json_load_file(path, 0, NULL);
+    return json_is_false(json_object_get(said, "finished"));
 }
 
 /* "  16: l2 0.09570 h1 0.18850" appended to `line`; at points there is no H1. */
@@ -277,7 +289,7 @@ static void append_errors(const char *where, const json_t *errors, char *line, s
 }
 
 static void print_trial(const sweep *s, const cli_trial *trial, const json_t *result) {
-    char line[256] = "", time[CLI_UNIT_TEXT];
+    char line[256] = "";
     const char *grid;
     json_t *errors;
     json_object_foreach(json_object_get(result, trial->rate ? "none" : "test"), grid, errors) {
@@ -289,7 +301,7 @@ static void print_trial(const sweep *s, const cli_trial *trial, const json_t *re
     }
     if (!s->job->is_quiet) {
         cli_say("%s%s  %s", trial->name, line,
-                cli_duration_text(json_number_value(json_object_get(result, "seconds")), time));
+                CLI_DURATION(json_number_value(json_object_get(result, "seconds"))));
         fflush(stdout);
     }
 }
@@ -307,17 +319,15 @@ static int end_trial(sweep *s, int index, int code) {
         return CLI_OK;
     }
     if (code != 0) {
-        char *reason = last_words(s->job->folder, trial->name, code);
+        CLI_FREED char *reason = last_words(s->job->folder, trial->name, code);
         record_failure(s, index, reason);
-        free(reason);
         return CLI_OK;
     }
+    CLI_OWNED(cli_result_free)
     json_t *result = cli_result_make(s->ctx, s->job->folder, s->e, trial, book->rate, NULL);
-    code = cli_result_write(s->job->folder, trial->name, result);
     book->state = FINISHED;
     print_trial(s, trial, result);
-    json_decref(result);
-    return code;
+    return cli_result_write(s->job->folder, trial->name, result);
 }
 
 static int end_trials(sweep *s) {
@@ -348,8 +358,9 @@ static void stop_all(sweep *s, int signal) {
 static int64_t epoch_of(const sweep *s, int index) {
     enum { TAIL = 8192 };
     static char tail[TAIL + 1];
-    char *path = cli_format("%s/runs/%s/metrics.jsonl", s->job->folder, s->e->trial[index].name);
-    FILE *file = fopen(path, "r");
+    CLI_FREED char *path =
+        cli_format("%s/runs/%s/metrics.jsonl", s->job->folder, s->e->trial[index].name);
+    CLI_OWNED(cli_file_close) FILE *file = fopen(path, "r");
     int64_t epoch = 0;
     if (file && (fseek(file, -TAIL, SEEK_END) == 0 || fseek(file, 0, SEEK_SET) == 0)) {
         tail[fread(tail, 1, TAIL, file)] = '\0';
@@ -357,10 +368,6 @@ static int64_t epoch_of(const sweep *s, int index) {
             epoch = strtoll(at + 9, NULL, 10);
         }
     }
-    if (file) {
-        fclose(file);
-    }
-    free(path);
     return epoch;
 }
 
@@ -382,14 +389,12 @@ static void show_progress(const sweep *s) {
         done += part;
         new += b->is_kept ? 0.0 : part;
     }
-    char text[CLI_UNIT_TEXT];
     const double left =
         new > 0.0 ? (cli_seconds() - s->start) / new *((double)all - done) : (double)NAN;
     snprintf(parts[COUNT].text, CLI_PART_TEXT, "%d/%d runs", ended, all);
     snprintf(parts[NOW].text, CLI_PART_TEXT, "%d running", s->running);
     snprintf(parts[BAD].text, CLI_PART_TEXT, "%d failed", failed);
-    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
-             isfinite(left) ? cli_duration_text(left, text) : "?");
+    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left", isfinite(left) ? CLI_DURATION(left) : "?");
     cli_show_line(parts, PARTS, all > 0 ? done / (double)all : 1.0);
 }
 
@@ -397,6 +402,7 @@ static void show_progress(const sweep *s) {
 
 static void find_finished(sweep *s) {
     for (int i = 0; i < s->e->trials; i++) {
+        CLI_OWNED(cli_result_free)
         json_t *result = cli_result_read(s->job->folder, s->e->trial[i].name);
         if (cli_result_is_finished(result)) {
             s->book[i].state = FINISHED;
@@ -404,7 +410,6 @@ static void find_finished(sweep *s) {
         } else if (!cli_sweep_owns(s->job, i)) {
             s->book[i].state = ELSEWHERE;
         }
-        json_decref(result);
     }
 }
 
@@ -478,49 +483,50 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
 }
 
 int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
-    const cli_experiment *e = job->experiment;
-    if (e->generates == 0) {
+    const cli_list *given = &job->experiment->generate;
+    if (given->count == 0) {
         return CLI_OK;
     }
-    const char **words = cli_need(calloc((size_t)e->generates + 5, sizeof *words));
-    int count = 0, code = 0;
+    CLI_FREED const char **words = cli_need(calloc((size_t)given->count + 6, sizeof *words));
+    int count = 0, code = 0, signal = 0;
+    words[count++] = "tgrad";
     words[count++] = "generate";
-    for (int i = 0; i < e->generates; i++) {
-        words[count++] = e->generate[i];
+    for (int i = 0; i < given->count; i++) {
+        words[count++] = given->item[i];
     }
     words[count++] = "--output";
     words[count++] = data;
     const bool has_kernels =
-        strcmp(e->generate[0], "ns") == 0 || strcmp(e->generate[0], "kolmogorov") == 0;
+        strcmp(given->item[0], "ns") == 0 || strcmp(given->item[0], "kolmogorov") == 0;
     if (has_kernels && job->common->backend && strcmp(job->common->backend, "cuda") == 0) {
         words[count++] = "--backend=cuda";
     }
-    char *out = cli_format("%s/logs/generate.out", job->folder);
-    char *log = cli_format("%s/logs/generate.log", job->folder);
+    CLI_FREED char *out = cli_format("%s/logs/generate.out", job->folder);
+    CLI_FREED char *log = cli_format("%s/logs/generate.log", job->folder);
     cli_children_begin();
     const pid_t pid = cli_child_start(words, out, log, -1);
-    bool is_over = pid <= 0;
-    int signal = 0;
-    while (!is_over) {
+    while (pid > 0) {
         const int got = cli_children_wait(60.0);
         signal = got ? got : signal;
         if (got) {
             kill(pid, got);
         }
-        is_over = cli_child_reap(&code) == pid;
+        if (cli_child_reap(&code) == pid) {
+            break;
+        }
     }
     cli_children_end();
-    if (pid > 0 && signal) {
+    if (pid <= 0) {
+        return CLI_FAILED;
+    }
+    if (signal) {
         cli_fail("stopped by signal %d while data were generated; the same command resumes",
                  signal);
-        code = 128 + signal;
-    } else if (pid > 0 && code != 0) {
-        char *reason = last_words(job->folder, "generate", code);
-        code = cli_fail("%s: generate: %s", e->file, reason);
-        free(reason);
+        return 128 + signal;
     }
-    free(words);
-    free(out);
-    free(log);
-    return pid > 0 ? code : CLI_FAILED;
+    if (code != 0) {
+        CLI_FREED char *reason = last_words(job->folder, "generate", code);
+        return cli_fail("%s: generate: %s", job->experiment->file, reason);
+    }
+    return CLI_OK;
 }

@@ -16,14 +16,8 @@
 #include "common/statistics.h"
 #include "report/html.h"
 
-/* Mistakes in the file, each once. */
-typedef struct cli_mistakes {
-    char **item;
-    size_t count, capacity;
-} cli_mistakes;
-
-void cli_mistake(cli_mistakes *list, const char *format, ...) TG_PRINTF(2, 3);
-void cli_mistakes_free(cli_mistakes *list);
+/* Adds a sentence on a mistake in the file, each once. */
+void cli_mistake(cli_list *mistakes, const char *format, ...) TG_PRINTF(2, 3);
 
 enum { CLI_SWEEP_KEYS = 16, CLI_SWEEP_TRIALS = 4096 }; /* axes, and trials, at most */
 
@@ -60,12 +54,10 @@ typedef struct cli_experiment {
     int cells;
     cli_trial *trial; /* (trials) in the order in which they begin */
     int trials;
-    char **rate; /* (rates) of the search */
-    int rates;
+    cli_list rates;                      /* of the search */
     int64_t n_validation, search_epochs; /* of the search; 0: as in the other trials */
     const char *search_norm;             /* "l2" or "h1": errors in it choose a rate */
-    char **generate; /* (generates) words after `tgrad generate`; data.root is their folder */
-    int generates;
+    cli_list generate; /* words after `tgrad generate`; data.root is their folder */
 } cli_experiment;
 
 typedef struct cli_sweep_source {
@@ -74,10 +66,9 @@ typedef struct cli_sweep_source {
     const cli_args *args;     /* settings of the command line, which take precedence */
 } cli_sweep_source;
 
-/* Reads the file and makes the list. Mistakes go to `mistakes`; CLI_FAILED after a message
- * if the file cannot be read at all. To be freed either way. */
-int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
-                        cli_mistakes *mistakes);
+/* Reads the file and makes the list, to be freed; mistakes go to `mistakes`. */
+void cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
+                         cli_list *mistakes);
 void cli_experiment_free(cli_experiment *experiment);
 
 /* Settings of a trial; `rate` is the cell's chosen one, NULL unless there was a search. */
@@ -85,7 +76,7 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
                                           const cli_trial *trial, const char *rate,
                                           tg_settings **out);
 
-/* ---- result.c ---- */
+/* ---- results.c: of trials, and the table of all ---- */
 
 /* The result of a trial: one JSON object, in DIR/results/NAME.json when the trial ends
  * and as a line of DIR/results.jsonl when the sweep does.
@@ -97,6 +88,7 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
 
 /* The stored result; NULL if there is none, or it is no JSON object. To be released. */
 json_t *cli_result_read(const char *folder, const char *trial);
+void cli_result_free(json_t **result);             /* for CLI_OWNED */
 bool cli_result_is_finished(const json_t *result); /* NULL: false */
 
 /* Of the trial's run folder, after its end; `reason` is why it failed, NULL if it did not. To be
@@ -180,8 +172,8 @@ void cli_sweep_print_plan(const cli_experiment *e, const cli_sweep_job *job, boo
 void cli_children_begin(void);
 void cli_children_end(void);
 
-/* Starts this program with words[] (ended by NULL, words[0] is the command): stdout goes to the
- * file `out`, stderr to the end of the file `log`. device: the GPU it computes on, -1 for any. The
+/* Starts this program with words[] ("tgrad", the command, .., NULL): stdout goes to the file
+ * `out`, stderr to the end of the file `log`. device: the GPU it computes on, -1 for any. The
  * child stops as by SIGTERM if this process dies. -1 after a message. */
 pid_t cli_child_start(const char *const *words, const char *out, const char *log, int device);
 
@@ -191,42 +183,7 @@ int cli_children_wait(double seconds);
 /* A child that has ended, and how: its exit code, or 128 + signal. 0 if none has. */
 pid_t cli_child_reap(int *code);
 
-/* ---- the content of the file while its list of runs is made: shared by the readers of its
- * sections (file.c) and the product of its axes (cells.c) ---- */
-
-typedef struct cli_axis_values {
-    char **value;
-    int count;
-} cli_axis_values;
-
-/* The parsed file. */
-typedef struct cli_sweep_builder {
-    tg_context *ctx;
-    const cli_sweep_source *source;
-    const tg_settings *file;
-    tg_settings *base; /* of every run */
-    cli_axis_values axis[CLI_SWEEP_KEYS];
-    int grid; /* axes of the grid; those after them advance in step */
-    char **variant;
-    int variants;
-    char **seed;
-    int seeds;
-    cli_experiment *out;
-    cli_mistakes *mistakes;
-} cli_sweep_builder;
-
-/* The rest of a key after "section."; NULL if it is no key of that section. */
-const char *cli_sweep_within(const char *key, const char *section);
-
-/* Settings of one section over `to`; of section variants those of the variant `name`. */
-TG_NODISCARD tg_status cli_sweep_put_section(const cli_sweep_builder *b, const char *section,
-                                             const char *name, tg_settings *to);
-
-/* The rows of the table: every variant with every combination of the axes. */
-TG_NODISCARD tg_status cli_sweep_add_cells(cli_sweep_builder *b);
-
-/* ---- table.c: the results of a sweep as a table, a row for each cell, means over its seeds ----
- */
+/* The results of a sweep as a table, a row for each cell, means over its seeds. */
 
 typedef struct cli_table_row {
     const char *name;     /* of the cell */
@@ -235,12 +192,11 @@ typedef struct cli_table_row {
     json_t *published;    /* {column: value}; NULL: nothing */
     int finished, failed; /* trials */
     cli_sample error[CLI_NORMS][CLI_RUN_TESTS];
-    cli_sample loss, step_ms, seconds;
+    cli_sample loss, step_ms;
     cli_sample lost;    /* |G - P(G)| / |G| of its projections */
     double state, peak; /* bytes; NaN: not known */
     double rate;        /* that the search chose; NaN: none */
-    int baseline;       /* row to compare with; -1: none, or this is one */
-    double p;           /* of the metric against it; NaN: none */
+    double p;           /* of the metric against the baseline; NaN: none */
 } cli_table_row;
 
 typedef struct cli_sweep_table {
@@ -253,8 +209,9 @@ typedef struct cli_sweep_table {
     int tests;
     int metric_test; /* column that tables and plots are about; -1: nothing was tested */
     cli_norm metric_norm;
-    json_t *published; /* names of its columns; "": the only one */
-    bool has_rates, has_p, has_lost;
+    json_t *published;                           /* names of its columns; "": the only one */
+    bool has_rates, has_p, has_lost, has_losses; /* in any row */
+    bool has_errors[CLI_NORMS][CLI_RUN_TESTS];   /* at points there is no H1 */
 } cli_sweep_table;
 
 /* Whether a folder is a sweep's. */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/input_files.h"
-#include "common/text.h"
 #include "common/workbench.h"
 #include "plan_fit.h"
 

@@ -10,10 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/output.h"
 #include "common/run_settings.h"
 #include "common/screen_line.h"
-#include "common/text.h"
 
 static const char *run_folder;
 static const char *resume;
@@ -60,7 +58,6 @@ static void show_step(void *user, const tg_train_progress *p) {
         return;
     }
     enum { EPOCH, BAR, BATCH, LOSS, TIME, MEMORY, LEFT, PARTS };
-    char text[CLI_UNIT_TEXT];
     cli_part parts[PARTS] = {[BAR] = {.is_bar = true, .rank = 4},
                              [BATCH].rank = 1,
                              [LOSS].rank = 2,
@@ -73,9 +70,9 @@ static void show_step(void *user, const tg_train_progress *p) {
              (long long)p->batches);
     snprintf(parts[LOSS].text, CLI_PART_TEXT, "%.24s %.4g", s->loss.name, p->loss * s->loss.share);
     snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
-    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
+    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", CLI_BYTES(p->memory));
     snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
-             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, text) : "?");
+             isfinite(p->seconds_left) ? CLI_DURATION(p->seconds_left) : "?");
     cli_show_line(parts, PARTS, p->batches > 0 ? (double)p->batch / (double)p->batches : 1.0);
 }
 
@@ -135,8 +132,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
         add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
             has_h1 ? " h1 " : "", has_h1 ? number_text(e->test[i].h1, second) : "");
     }
-    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms,
-        cli_bytes_text(e->memory.peak_total, first));
+    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms, CLI_BYTES(e->memory.peak_total));
     putchar('\n');
     fflush(stdout);
 }
@@ -146,22 +142,19 @@ static bool should_stop(void *user) {
     return stop_signal != 0;
 }
 
-/* The file of settings: the one that is named, or that of the run. NULL after a message. */
+/* The file of settings, to be freed: the one that is named, or that of the run. */
 static char *settings_file(const cli_call *call) {
     if (call->args.count > 0 && cli_is_folder(call->args.item[0])) {
-        cli_fail("%s: it is a folder; the settings of a run are its config.yaml",
-                 call->args.item[0]);
-        return NULL;
+        cli_die("%s: it is a folder; the settings of a run are its config.yaml",
+                call->args.item[0]);
     }
     if (call->args.count > 0) {
         return cli_need(strdup(call->args.item[0]));
     }
     char *path = cli_format("%s/config.yaml", run_folder);
     if (access(path, F_OK) != 0) {
-        cli_fail("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
-                 run_folder);
-        free(path);
-        return NULL;
+        cli_die("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
+                run_folder);
     }
     return path;
 }
@@ -170,36 +163,28 @@ static char *settings_file(const cli_call *call) {
 static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
                                tg_settings **out) {
     CLI_CALL(tg_settings_read_yaml(ctx, path, out));
-    for (int i = 0; i < call->args.override_count; i++) {
-        const cli_override *override = &call->args.override[i];
-        CLI_CALL(tg_settings_set(*out, override->key, override->value, "command line"));
-    }
+    CLI_CALL(cli_settings_override(*out, &call->args));
     if (init) {
         CLI_CALL(tg_settings_set(*out, "opt.init", init, "--init"));
     }
-    if (given_seed >= 0) {
-        char seed[32];
-        snprintf(seed, sizeof seed, "%lld", (long long)given_seed);
-        CLI_CALL(tg_settings_set(*out, "distributed.seed", seed, "command line"));
-    }
-    return TG_OK;
+    return given_seed < 0
+               ? TG_OK
+               : cli_settings_set_integer(*out, "distributed.seed", given_seed, "command line");
 }
 
 static void print_settings(const tg_context *ctx, const tg_trainer *trainer,
                            const tg_settings *settings) {
-    char backend[CLI_BACKEND_TEXT];
-    char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
+    CLI_FREED char *text = is_verbose ? cli_settings_text(settings) : cli_format("%s", "");
     for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
         *end = '\0';
         cli_say("%s", line);
         line = end + 1;
     }
-    free(text);
     const int changed = cli_settings_changed(settings);
     cli_say("settings: %s/config.yaml, %d differ%s from the defaults", run_folder, changed,
             changed == 1 ? "s" : "");
     cli_say("%lld parameters; backend %s", (long long)tg_trainer_parameters(trainer),
-            cli_backend_text(ctx, backend));
+            CLI_BACKEND(ctx));
 }
 
 static void print_start(const tg_trainer *trainer, bool resumed) {
@@ -216,12 +201,11 @@ static void print_start(const tg_trainer *trainer, bool resumed) {
 }
 
 static void print_memory(const tg_train_epoch *last) {
-    char text[CLI_UNIT_TEXT];
-    printf("peak memory %s:", cli_bytes_text(last->memory.peak_total, text));
+    printf("peak memory %s:", CLI_BYTES(last->memory.peak_total));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         if (last->memory.peak[c] > 0) {
             printf(" %s %s", tg_mem_category_name((tg_mem_category)c),
-                   cli_bytes_text(last->memory.peak[c], text));
+                   CLI_BYTES(last->memory.peak[c]));
         }
     }
     printf("\n");
@@ -248,16 +232,10 @@ static void print_channels(const tg_train_epoch *last) {
     printf("%s\n", e->channels > MOST ? " .." : "");
 }
 
-static json_t *json_of_processes(const tg_comm *comm) {
-    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
-    return cli_json_new(
-        KV("count", tg_comm_ranks(comm)), KV("transport", tg_comm_get_info(comm).transport),
-        KV("reduced", stats.reduced), KV("copied", stats.copied), KV("seconds", stats.seconds));
-}
-
 static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_train_end *end,
                        const tg_train_epoch *last) {
     json_t *object = cli_json_object(), *test = cli_json_object();
+    const tg_comm_info info = tg_comm_get_info(comm);
     for (int i = 0; i < last->test_count; i++) {
         json_t *errors = cli_json_object();
         cli_json_set_errors(errors, &last->test[i]);
@@ -269,21 +247,24 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
                  KV("diverged", json_boolean(end->has_diverged)), KV("epoch", end->epoch),
                  KV("step", end->step), KV("train_loss", last->train_loss),
                  KV("skipped", end->skipped), KV("test", test));
-    if (tg_comm_get_info(comm).stats.calls > 0) {
-        cli_json_set(object, "processes", json_of_processes(comm));
+    if (info.stats.calls > 0) {
+        cli_json_put(object, KV("processes", cli_json_new(KV("count", tg_comm_ranks(comm)),
+                                                          KV("transport", info.transport),
+                                                          KV("reduced", info.stats.reduced),
+                                                          KV("copied", info.stats.copied),
+                                                          KV("seconds", info.stats.seconds))));
     }
-    cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
+    cli_json_put(object, KV("checkpoint", end->checkpoint));
     cli_json_print(object);
 }
 
 static void print_communication(const tg_comm *comm, int64_t steps) {
-    const tg_comm_stats stats = tg_comm_get_info(comm).stats;
-    char bytes[CLI_UNIT_TEXT];
-    if (stats.calls > 0) {
-        cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
+    const tg_comm_info info = tg_comm_get_info(comm);
+    const int64_t bytes = (info.stats.reduced + info.stats.copied) / (steps > 0 ? steps : 1);
+    if (info.stats.calls > 0) {
         cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
-                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "",
-                tg_comm_get_info(comm).transport, bytes, stats.seconds);
+                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", info.transport,
+                CLI_BYTES((uint64_t)bytes), info.stats.seconds);
     }
 }
 
@@ -310,6 +291,30 @@ static const char *skipped_text(const tg_train_end *end, char text[128]) {
     return text;
 }
 
+static void print_end(const tg_comm *comm, const screen *s, const tg_train_end *end,
+                      int64_t steps) {
+    char skipped[128];
+    if (!end->is_finished) {
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+                (long long)end->step, (long long)end->epoch + 1, end->checkpoint);
+        cli_say("resume with: tgrad train --run %s --resume auto", run_folder);
+        return;
+    }
+    if (s->last.epoch > 0) { /* resumed with an epoch left */
+        print_channels(&s->last);
+        print_memory(&s->last);
+        print_time(&s->time);
+    }
+    print_communication(comm, steps);
+    if (s->last.epoch < s->last.epochs) {
+        cli_say("early stopping: %lld of %lld epochs, the error fell no further",
+                (long long)s->last.epoch, (long long)s->last.epochs);
+    }
+    cli_say("%s: %lld epochs, %lld steps%s; %s", end->has_diverged ? "diverged" : "finished",
+            (long long)end->epoch, (long long)end->step, skipped_text(end, skipped),
+            end->checkpoint);
+}
+
 /* *code: the exit code, where the status does not decide it. A run that has diverged is shown like
  * any other, and then its error. */
 static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer,
@@ -332,27 +337,8 @@ static tg_status train(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer
     }
     if (json) {
         print_json(ctx, comm, &end, &s.last);
-    } else if (is_quiet) {
-        return status;
-    } else if (!end.is_finished) {
-        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
-                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
-        cli_say("resume with: tgrad train --run %s --resume auto", run_folder);
-    } else {
-        if (s.last.epoch > 0) { /* resumed with an epoch left */
-            print_channels(&s.last);
-            print_memory(&s.last);
-            print_time(&s.time);
-        }
-        print_communication(comm, end.step - before);
-        if (s.last.epoch < s.last.epochs) {
-            cli_say("early stopping: %lld of %lld epochs, the error fell no further",
-                    (long long)s.last.epoch, (long long)s.last.epochs);
-        }
-        char skipped[128];
-        cli_say("%s: %lld epochs, %lld steps%s; %s", end.has_diverged ? "diverged" : "finished",
-                (long long)end.epoch, (long long)end.step, skipped_text(&end, skipped),
-                end.checkpoint);
+    } else if (!is_quiet) {
+        print_end(comm, &s, &end, end.step - before);
     }
     return status;
 }
@@ -388,29 +374,26 @@ static tg_status begin(tg_trainer *trainer, bool *resumed) {
 static tg_status run_trainer(const tg_context *ctx, tg_comm *comm, tg_trainer *trainer, bool json,
                              int *code) {
     bool resumed = false;
-    tg_settings *settings = NULL;
-    tg_status status = begin(trainer, &resumed);
-    if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_CALL(begin(trainer, &resumed));
+    if (resumed && tg_trainer_is_finished(trainer)) {
         print_finished(ctx, comm, trainer, json);
         return TG_OK;
     }
-    status = status == TG_OK ? tg_trainer_settings(trainer, &settings) : status;
-    if (status == TG_OK && !is_quiet) {
+    CLI_CALL(tg_trainer_settings(trainer, &settings));
+    if (!is_quiet) {
         print_settings(ctx, trainer, settings);
         if (resume) {
             print_start(trainer, resumed);
         }
         fflush(stdout);
     }
-    if (status == TG_OK) {
-        const struct sigaction action = {.sa_handler = on_signal};
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
-        status = train(ctx, comm, trainer, settings, json, code);
-        signal(SIGINT, SIG_DFL); /* no longer handled */
-        signal(SIGTERM, SIG_DFL);
-    }
-    tg_settings_destroy(&settings);
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    const tg_status status = train(ctx, comm, trainer, settings, json, code);
+    signal(SIGINT, SIG_DFL); /* no longer handled */
+    signal(SIGTERM, SIG_DFL);
     return status;
 }
 
@@ -437,26 +420,21 @@ static int run(const cli_call *call) {
         return cli_usage("train",
                          "CONFIG.yaml is needed, or --resume auto to continue in --run DIR");
     }
-    if (resume && init) {
-        return cli_usage("train", "--resume continues a run, --init begins one: choose one");
+    if (resume && (init || is_forced)) {
+        return cli_usage("train", "--resume continues a run, %s: choose one",
+                         init ? "--init begins one" : "--force removes it");
     }
-    if (resume && is_forced) {
-        return cli_usage("train", "--resume continues a run, --force removes it: choose one");
-    }
-    tg_context *ctx = NULL;
-    tg_settings *settings = NULL;
-    tg_trainer *trainer = NULL;
+    CLI_OWNED(tg_context_destroy) tg_context *ctx = NULL;
+    CLI_OWNED(tg_comm_destroy) tg_comm *comm = NULL;
+    CLI_OWNED(tg_settings_destroy) tg_settings *settings = NULL;
+    CLI_OWNED(tg_trainer_destroy) tg_trainer *trainer = NULL;
     const bool json = call->common->json && cli_is_first();
     if (is_quiet) {
         cli_drop_notes();
     }
     is_quiet = is_quiet || json || !cli_is_first();
-    char *path = settings_file(call);
-    if (!path || cli_open_context(call->common, true, &ctx) != CLI_OK) {
-        free(path);
-        return CLI_FAILED;
-    }
-    tg_comm *comm = NULL;
+    CLI_FREED char *path = settings_file(call);
+    cli_require(cli_open_context(call->common, true, &ctx));
     tg_comm_config how = tg_comm_config_default();
     const tg_status read = read_settings(ctx, call, path, &settings);
     const char *timeout = tg_settings_get(settings, "distributed.timeout"); /* checked later */
@@ -473,13 +451,7 @@ static int run(const cli_call *call) {
         fflush(stdout);
         status = tg_comm_barrier(comm);
     }
-    code = status == TG_OK ? code : fail_all(ctx, comm, status);
-    tg_trainer_destroy(&trainer);
-    tg_settings_destroy(&settings);
-    tg_comm_destroy(&comm);
-    tg_context_destroy(&ctx);
-    free(path);
-    return code;
+    return status == TG_OK ? code : fail_all(ctx, comm, status);
 }
 
 const cli_command cli_cmd_train = {

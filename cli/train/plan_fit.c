@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/text.h"
-
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
  * time without. Those of checkpoints are measured (ns1024, H200, docs/memory.md), the others are
  * estimates: for the order, not for promises. What changes the training itself (lower ranks,

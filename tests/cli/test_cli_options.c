@@ -28,13 +28,9 @@ static const cli_option own[] = {
     {.name = "name", .kind = CLI_STRING, .text = &opt.name},
     {.name = "fruit", .kind = CLI_STRING, .text = &opt.fruit, .choices = fruits},
     {.name = "list", .letter = 'l', .kind = CLI_LIST, .list = &opt.list},
-    {0},
-};
-static const cli_option common[] = {
     {.name = "other", .letter = 'o', .kind = CLI_FLAG, .flag = &opt.other},
     {0},
 };
-static const cli_option *const tables[] = {own, common, NULL};
 
 static cli_args args;
 static char error[512];
@@ -58,7 +54,7 @@ static bool parse_words(bool overrides, const char *const *words) {
         argv[argc] = strdup(words[argc]);
     }
     reset(NULL);
-    bool ok = cli_options_parse(tables, overrides, argc, argv, &args, error, sizeof error);
+    bool ok = cli_options_parse(own, overrides, argc, argv, &args, error, sizeof error);
     /* Strings point into argv: the tests compare them before the next parse, so keep it. */
     static char *kept[MAX_WORDS];
     for (int i = 0; i < MAX_WORDS; i++) {

@@ -38,9 +38,8 @@ static void parse(bool overrides, int count, char **words) {
         {.name = "backend", .letter = 'b', .kind = CLI_STRING, .text = &choice, .choices = choices},
         {.name = "list", .letter = 'l', .kind = CLI_LIST, .list = &list},
         {0}};
-    const cli_option *const tables[] = {table, NULL};
     const bool is_good =
-        cli_options_parse(tables, overrides, count, words, &args, error, sizeof error);
+        cli_options_parse(table, overrides, count, words, &args, error, sizeof error);
     fuzz_expect(is_good == (error[0] == '\0'));
     fuzz_expect(integer >= LEAST && integer <= MOST && is_choice(choice));
     fuzz_expect(overrides || args.override_count == 0);

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# tgrad profile: every phase is reported, the parts add up, the ledger of real steps is as planned, pages
-# and charts hold the same numbers, the charts of docs/memory.md can be made, and wrong arguments are
-# named.
+# tgrad profile: every phase is reported, the parts add up, the ledger of real steps is as planned, charts
+# hold the same numbers, those of docs/memory.md can be made, and wrong arguments are named.
 #
 #   tests/cli/bench/test_profile.sh build/bin/tgrad <source tree> <build tree>
 tree=$(realpath "$2")
@@ -42,7 +41,7 @@ P
 }
 
 for method in adam tensorgrad; do
-    expect 0 profile --preset burgers "${small[@]}" --opt $method --steps 3 --json -o page.html
+    expect 0 profile --preset burgers "${small[@]}" --opt $method --steps 3 --json -o page.svg
     says out "\"optimizer\": \"$method\"" '"as_planned": true' '"steps": 3' '"optimizer_states": ' \
         '"name": "back through block 3: transforms"' '"name": "spectral weights"'
     layer=7
@@ -52,8 +51,8 @@ for method in adam tensorgrad; do
     [ $method = adam ] || phases=$((phases + 1)) # the last one, refreshed
     [ "$(count out '"backward": ')" -eq $phases ] || complain "$last: not $phases phases"
     [ "$(count out '"peak": true')" -eq 1 ] || complain "$last: not one peak"
-    [ "$(count page.html 'data-phase="')" -eq $phases ] || complain "$last: not $phases columns"
-    says page.html "most alive: " "held all the time: " "block 1: transform" "training step" \
+    [ "$(count page.svg 'data-phase="')" -eq $phases ] || complain "$last: not $phases columns"
+    says page.svg "most alive: " "held all the time: " "block 1: transform" \
         "reuses the memory of the activations"
     if command -v python3 >/dev/null; then
         python3 - <<'P' || complain "$last: the parts do not add up"
@@ -105,10 +104,10 @@ fi
 
 # ---- sweeps ----
 
-expect 0 profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64 --json -o sweep.html
+expect 0 profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64 --json -o sweep.svg
 [ "$(count out '"value": ')" -eq 6 ] || complain "$last: not 6 points"
-[ "$(count sweep.html 'data-value="')" -eq 6 ] || complain "$last: not 6 columns"
-says sweep.html "against fno.n_modes" 'data-method="tensorgrad"'
+[ "$(count sweep.svg 'data-value="')" -eq 6 ] || complain "$last: not 6 columns"
+says sweep.svg "against fno.n_modes" 'data-method="tensorgrad"'
 if command -v python3 >/dev/null; then
     python3 - <<'P' || complain "$last: more modes must need more, compressed moments less"
 import json
@@ -147,9 +146,9 @@ for adam, small in zip(points[::2], points[1::2]):
     assert abs(small["states_saved_percent"] - saved) < 1e-9 and saved > 60, (small, saved)
 P
 fi
-expect 0 profile --figure datasets --backend cpu --opt adam,galore,lowrank --batch 1 -o datasets.html
+expect 0 profile --figure datasets --backend cpu --opt adam,galore,lowrank --batch 1 -o datasets.svg
 says out galore lowrank
-says datasets.html "the savings in optimizer states" 'data-method="lowrank"'
+says datasets.svg "the savings in optimizer states" 'data-method="lowrank"'
 "$tgrad" profile --figure datasets --opt adam --json >out 2>err || complain "the figure of datasets on a GPU"
 says out '"value": "ns1024"'
 [ ! -s err ] || says err "gino is left out" # a GPU has no graph kernels
@@ -181,8 +180,8 @@ for value, _ in total:
     assert total[value, "tensorgrad"]["total"] < total[value, "adam"]["total"]
 P
 fi
-expect 0 profile --figure max-memory --backend cpu --opt lowrank --batch 1 -o max.html
-says max.html 'data-method="lowrank"' 'data-value="mixed, 8-bit moments"'
+expect 0 profile --figure max-memory --backend cpu --opt lowrank --batch 1 -o max.svg
+says max.svg 'data-method="lowrank"' 'data-value="mixed, 8-bit moments"'
 expect 2 profile --figure datasets --preset ns128
 expect 2 profile --figure modes
 says err datasets
@@ -221,11 +220,10 @@ says err "fno.n_modes"
 expect 1 profile missing.yaml
 expect 1 profile --preset burgers --fno.hiden_channels 3
 says err "fno.hidden_channels"
-expect 1 profile --preset burgers --steps 0 -o no/such/folder.html
 expect 1 profile --preset burgers --steps 0 -o no/such/folder.svg
 expect 1 profile --preset burgers --fno.n_layers 0 --steps 0 -o none.svg
 expect 1 profile --preset burgers --sweep fno.n_modes=8,few -o none.svg
-for name in none.png none .svg none.SVG; do
+for name in none.png none.html none .svg none.SVG; do
     expect 2 profile --preset burgers --steps 0 -o $name
     says err "FILE.svg"
     [ ! -e $name ] || complain "$last: $name was written"
