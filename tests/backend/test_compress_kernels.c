@@ -1,7 +1,7 @@
 /* Kernels of compressed gradients of each instruction set this CPU has, against their definition in
  * double: products with every remainder of rows and columns, deeper than one slice, conjugated or
- * not; stretches of factored gradients in all formats; kept entries; the same bits with AVX2 and
- * AVX-512. */
+ * not; transposed matrices; stretches of factored gradients in all formats; kept entries; the same
+ * bits with AVX2 and AVX-512. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +149,27 @@ TEST(test_far_product) {
                            .ldc = 1409 + GAP,
                            .alpha = 1.0f};
     run_products(p, 2);
+}
+
+TEST(test_transpose) {
+    for (int64_t rows = 1; rows <= 20; rows++) {
+        const int64_t columns = 1 + 7 * rows % 19, ld_x = columns + GAP, ld_out = rows + GAP;
+        float *x = numbers(rows * ld_x, 7);
+        for (int t = 0; t < TABLES; t++) {
+            float *out = numbers(columns * ld_out, 8), *before = numbers(columns * ld_out, 8);
+            if (has(tables[t])) {
+                tables[t]->transpose(rows, columns, x, ld_x, out, ld_out);
+            }
+            for (int64_t at = 0; has(tables[t]) && at < columns * ld_out; at++) {
+                const int64_t j = at / ld_out, i = at % ld_out;
+                const float expected = i < rows ? x[i * ld_x + j] : before[at];
+                assert_memory_equal(&out[at], &expected, sizeof expected);
+            }
+            free(out);
+            free(before);
+        }
+        free(x);
+    }
 }
 
 /* `n` numbers as they are stored. */

@@ -54,13 +54,14 @@ static double weighted_sum(int64_t n, const double *weights, const double *x) {
 
 /* ---- channel MLPs ---- */
 
-/* Sizes: single, odd, more channels than pixels, one output, many tiles. */
+/* Sizes: single, odd, more channels than pixels, one output, many tiles, many channels. */
 static const struct {
     int64_t batch, in, hidden, out, pixels;
-} mlp_sizes[] = {
-    {2, 1, 1, 3, 1}, {2, 3, 5, 4, 7}, {3, 4, 33, 4, 65}, {3, 5, 70, 1, 67}, {2, 17, 24, 9, 1531}};
+} mlp_sizes[] = {{2, 1, 1, 3, 1},       {2, 3, 5, 4, 7},      {3, 4, 33, 4, 65},
+                 {3, 5, 70, 1, 67},     {2, 17, 24, 9, 1531}, {2, 40, 96, 24, 257},
+                 {1, 180, 320, 256, 21}};
 
-enum { LARGE = 4 }; /* enough for several threads, and slow on ref: one variant will do */
+enum { LARGE = 4 }; /* from here on slow on ref: one variant will do */
 
 /* An op whose inputs are host arrays (the pointers in it); sizes set. */
 static tg_mlp mlp_inputs(t_side *s, int size) {
@@ -151,7 +152,7 @@ ROW(mlp_forward, "mlp_forward", REALS) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = 0; v < MLP_VARIANTS; v++) {
             if ((v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) ||
-                (i == LARGE ? v != MLP_SUM : t_leaves_out(s))) {
+                (i >= LARGE ? v != MLP_SUM : t_leaves_out(s))) {
                 continue;
             }
             t_note(s, "size %d variant %d", i, v);
@@ -213,13 +214,13 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
 
 ROW(mlp_backward, "mlp_backward", REALS) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
-        for (int v = i == LARGE ? 2 : 0; v < (i == LARGE ? 3 : T_COUNT(mlp_back_variants)); v++) {
-            if (i != LARGE && t_leaves_out(s)) {
+        for (int v = i >= LARGE ? 2 : 0; v < (i >= LARGE ? 3 : T_COUNT(mlp_back_variants)); v++) {
+            if (i < LARGE && t_leaves_out(s)) {
                 continue;
             }
             t_note(s, "size %d variant %d", i, v);
             const tg_mlp host = mlp_inputs(s, i);
-            const void *start = t_host_random(s, s->dtype, 2048);
+            const void *start = t_host_random(s, s->dtype, 1 << 17);
             const tg_mlp op = mlp_run_backward(s, &host, &mlp_back_variants[v], start);
             const double terms = growth(op.batch * op.pixels + op.hidden + op.in + op.out);
             t_keep_close(s, op.dw1, terms);
@@ -297,9 +298,12 @@ ROW(mlp_differences, "mlp_differences", T_ONCE) {
 
 static const struct {
     int64_t batch, in, out, pixels;
-} skip_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {2, 24, 17, 2053}};
+} skip_sizes[] = {{1, 1, 1, 1},      {2, 3, 5, 7},     {3, 33, 17, 65},
+                  {2, 24, 17, 2053}, {2, 40, 96, 257}, {1, 320, 180, 21}};
 
-/* The last variant, a linear skip, will do for the large size. */
+enum { LARGE_SKIP = 3 };
+
+/* The last variant, a linear skip, will do for the large sizes. */
 static const struct {
     tg_skip_map kind;
     tg_act act;
@@ -322,7 +326,7 @@ static const struct {
 };
 
 static int first_skip_variant(int size) {
-    return size == T_COUNT(skip_sizes) - 1 ? T_COUNT(skip_variants) - 1 : 0;
+    return size >= LARGE_SKIP ? T_COUNT(skip_variants) - 1 : 0;
 }
 
 /* An op on host arrays. */
@@ -406,7 +410,7 @@ ROW(skip_backward, "skip_backward", REALS) {
             }
             t_note(s, "size %d variant %d", i, v);
             const tg_skip host = skip_inputs(s, i, v);
-            const void *start = t_host_random(s, s->dtype, 2048);
+            const void *start = t_host_random(s, s->dtype, 1 << 16);
             const tg_skip op = skip_run_backward(s, &host, v, start);
             const void *arrays[] = {op.dweight, op.dbias, op.dx};
             for (int a = 0; a < 3; a++) {

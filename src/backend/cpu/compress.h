@@ -59,6 +59,9 @@ typedef struct cpu_kept_list {
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
+    /* out[j, i] = x[i, j] for x (rows, columns); rows are ld_x and ld_out apart */
+    void (*transpose)(int64_t rows, int64_t columns, const float *x, int64_t ld_x, float *out,
+                      int64_t ld_out);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */

@@ -96,6 +96,7 @@ static tg_status cpu_open(tg_backend *be) {
     }
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
     state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
+    state->nn = has_avx512() ? &cpu_nn_avx512 : has_avx2() ? &cpu_nn_avx2 : &cpu_nn_plain;
     state->tiles = has_avx512() ? &cpu_tile_avx512 : has_avx2() ? &cpu_tile_avx2 : &cpu_tile_plain;
     state->compress = has_avx512() ? &cpu_compress_avx512
                       : has_avx2() ? &cpu_compress_avx2

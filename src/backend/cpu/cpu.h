@@ -109,6 +109,9 @@ typedef struct cpu_nn_kernels {
     double (*dot)(int64_t n, const float *x, const float *y);
 } cpu_nn_kernels;
 
+/* AVX2 and AVX-512 give the same bits. */
+extern const cpu_nn_kernels cpu_nn_plain, cpu_nn_avx2, cpu_nn_avx512;
+
 /* The serial kernels of one instruction set. */
 typedef struct cpu_kernels {
     const char *name;
@@ -143,7 +146,6 @@ typedef struct cpu_kernels {
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;
     cpu_adam_kernels adam;
-    cpu_nn_kernels nn;
 } cpu_kernels;
 
 extern const cpu_kernels cpu_kernels_plain;
@@ -156,6 +158,7 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL if the build has no AVX2
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
+    const cpu_nn_kernels *nn;
     const struct cpu_tile_kernels *tiles;        /* see spectral_product.h */
     const struct cpu_compress_kernels *compress; /* see compress.h */
     const struct cpu_lines_engine *lines;        /* transforms lines, see below */
@@ -212,10 +215,11 @@ void cpu_herk(tg_dtype dtype, bool transposed, int64_t n, int64_t k, const void 
 void cpu_gemm_nh(tg_dtype dtype, bool transposed, int64_t m, int64_t n, int64_t k, const void *a,
                  int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc);
 
-/* Serial c (m, n) = alpha op(a) op(b) + beta c in f32, row-major; op may transpose. */
-void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
-               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-               int64_t ldc);
+/* Serial c (m, n) = alpha op(a) op(b) + beta c in f32, row-major; op may transpose. Called from the
+ * threads of a parallel loop, uses the scratch of the calling one. */
+void cpu_sgemm(tg_backend *be, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+               float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+               float *c, int64_t ldc);
 
 /* Writes "OpenBLAS 0.3.21 Zen" to text; returns the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);

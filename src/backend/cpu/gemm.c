@@ -7,6 +7,7 @@
  * differently depending on its position in a call, so calls depend only on the shape, and the
  * number of threads does not change the bits. */
 #include <limits.h>
+#include <omp.h>
 #include <string.h>
 
 #include "backend/check.h"
@@ -22,6 +23,7 @@ enum {
     TINY = 1 << 14,     /* fewer multiplications do not repay a thread */
     SHORT = 256,        /* the longest inner dimension of our kernels */
     COPIED = 64 * 1024, /* bytes of B copied at a time: they stay in the second cache */
+    MAX_COPIED = 1024,  /* numbers of a column: at least 16 columns are copied at a time */
     FEW_ROWS = 8,       /* fewer do not repay our kernels */
     MANY_ROWS = 1024    /* of an A with contiguous columns: more are better copied */
 };
@@ -54,31 +56,30 @@ static bool is_conjugate(const tg_gemm *g, tg_op op) {
     return g->dtype == TG_C64 && (op == TG_OP_H || op == TG_OP_CONJ);
 }
 
-/* alpha op(B), columns [first, first + n), as (k, n). Loops follow B's rows in memory. */
+/* alpha op(B), columns [first, first + n), as (k, n); c64. Loops follow B's rows in memory. */
 static void copy_block(const tg_gemm *g, const float *b, int64_t first, int64_t n, float *out) {
-    const bool pairs = g->dtype == TG_C64, transposed = cpu_is_transposed(g->op_b);
+    const bool transposed = cpu_is_transposed(g->op_b);
     const float re = (float)g->alpha.re, im = (float)g->alpha.im;
     const float sign = is_conjugate(g, g->op_b) ? -1.0f : 1.0f;
-    const int64_t reals = pairs ? 2 : 1, step = reals * (transposed ? n : 1);
     for (int64_t o = 0; o < (transposed ? n : g->k); o++) {
-        const float *from = b + reals * (transposed ? (first + o) * g->ldb : o * g->ldb + first);
-        float *to = out + reals * o * (transposed ? 1 : n);
+        const float *from = b + 2 * (transposed ? (first + o) * g->ldb : o * g->ldb + first);
+        float *to = out + 2 * o * (transposed ? 1 : n);
         const int64_t inner = transposed ? g->k : n;
-        for (int64_t i = 0; pairs && i < inner; i++, to += step) {
+        for (int64_t i = 0; i < inner; i++, to += transposed ? 2 * n : 2) {
             const float br = from[2 * i], bi = sign * from[2 * i + 1];
             to[0] = re * br - im * bi;
             to[1] = re * bi + im * br;
         }
-        for (int64_t i = 0; !pairs && i < inner; i++, to += step) {
-            *to = re * from[i];
-        }
     }
 }
 
+static bool has_kernels(tg_backend *be) {
+    return cpu_state_of(be)->compress != &cpu_compress_plain;
+}
+
 static bool is_ours(tg_backend *be, const tg_gemm *g) {
-    return cpu_state_of(be)->compress != &cpu_compress_plain &&
-           (g->dtype == TG_C64 || g->dtype == TG_F32) && g->k <= SHORT && g->m >= FEW_ROWS &&
-           !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
+    return has_kernels(be) && (g->dtype == TG_C64 || g->dtype == TG_F32) && g->k <= SHORT &&
+           g->m >= FEW_ROWS && !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
 }
 
 /* One tile. B is read in place, or copied block by block if its rows are not those of op(B), or are
@@ -99,7 +100,7 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
         .col_a = transposed ? g->lda : 1,
         .conj_a = is_conjugate(g, g->op_a),
         .ldc = g->ldc,
-        .alpha = in_place ? (float)g->alpha.re : 1.0f,
+        .alpha = in_place || !pairs ? (float)g->alpha.re : 1.0f,
         .beta = (float)g->beta.re,
     };
     if (pairs && g->beta.im != 0.0) {
@@ -114,10 +115,38 @@ static void gemm_tile(tg_backend *be, const tg_gemm *g, const cpu_tile *t, float
         product.b = in_place ? b + reals * (t->j + j) : room;
         product.ldb = in_place ? g->ldb : product.n;
         product.c = c + reals * j;
-        if (!in_place) {
+        if (!in_place && pairs) {
             copy_block(g, b, t->j + j, product.n, room);
+        } else if (!in_place) {
+            state->compress->transpose(product.n, g->k, b + (t->j + j) * g->ldb, g->ldb, room,
+                                       product.n);
         }
         (pairs ? state->compress->product_c64 : state->compress->product_f32)(&product);
+    }
+}
+
+void cpu_sgemm(tg_backend *be, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+               float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+               float *c, int64_t ldc) {
+    const tg_gemm g = {.dtype = TG_F32,
+                       .op_a = transpose_a ? TG_OP_T : TG_OP_N,
+                       .op_b = transpose_b ? TG_OP_T : TG_OP_N,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .alpha = {(double)alpha, 0.0},
+                       .beta = {(double)beta, 0.0},
+                       .a = a,
+                       .lda = lda,
+                       .b = b,
+                       .ldb = ldb,
+                       .c = c,
+                       .ldc = ldc};
+    const cpu_tile whole = {0, 0, m, 0, n};
+    if (has_kernels(be) && (!transpose_b || k <= MAX_COPIED)) {
+        gemm_tile(be, &g, &whole, cpu_scratch_of(be, omp_get_thread_num()));
+    } else {
+        cpu_blas_gemm(&g, &whole);
     }
 }
 

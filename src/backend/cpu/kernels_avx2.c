@@ -7,6 +7,7 @@
 #include "backend/cpu/compress.h"
 #include "backend/cpu/spectral_product.h"
 const cpu_kernels cpu_kernels_avx2 = {0};
+const cpu_nn_kernels cpu_nn_avx2 = {0};
 const cpu_compress_kernels cpu_compress_avx2 = {0};
 const cpu_tile_kernels cpu_tile_avx2 = {0};
 #endif

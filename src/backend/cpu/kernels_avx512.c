@@ -8,8 +8,10 @@
 #include "backend/cpu/vector.inc"
 
 #include "backend/cpu/compress_kernels.inc"
+#include "backend/cpu/nn_kernels.inc"
 #include "backend/cpu/spectral_tile.inc"
 #else
+const cpu_nn_kernels cpu_nn_avx512 = {0};
 const cpu_compress_kernels cpu_compress_avx512 = {0};
 const cpu_tile_kernels cpu_tile_avx512 = {0};
 #endif

@@ -8,7 +8,7 @@
 
 /* The kernels chosen by the backend. */
 static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
-    return &cpu_state_of(be)->kernels->nn;
+    return cpu_state_of(be)->nn;
 }
 
 /* Bytes of the workspaces of calls that the cpu backend tunes. */
@@ -36,9 +36,9 @@ static inline int64_t cpu_whole_lines(int64_t floats) {
     return (floats + 15) / 16 * 16;
 }
 
-/* Tiles of a width such that `channels` channels take about 64 KiB. */
+/* Tiles of a width such that `channels` channels take about 128 KiB. */
 static inline cpu_tiles cpu_tiles_of(int64_t batch, int64_t pixels, int64_t channels) {
-    int64_t width = 16384 / channels / 16 * 16;
+    int64_t width = 32768 / channels / 16 * 16;
     width = width < 32 ? 32 : width > 512 ? 512 : width;
     cpu_tiles tiles = {.pixels = pixels, .width = width};
     tiles.per_image = (pixels + width - 1) / width;

@@ -1,4 +1,4 @@
-/* Graph kernels on tiles of neighbours, as products with BLAS.
+/* Graph kernels on tiles of neighbours, as matrix products.
  *
  * The first layer is linear in its input: W [e(y_j), e(x_i), f_j] = a_j + b_i. a is computed once
  * per point, b once per query and tile, so that the first layer costs a pair one addition, and
@@ -134,15 +134,15 @@ static void multiply(const work *w, int l, int64_t from, int64_t in, int64_t row
                      float *y) {
     const tg_gno_sizes *s = &w->sizes;
     const float *weight = w->op->weight[l];
-    cpu_sgemm(false, true, rows, s->width[l + 1], in, 1.0f, x, in, weight + from, s->width[l], 1.0f,
-              y, s->width[l + 1]);
+    cpu_sgemm(w->be, false, true, rows, s->width[l + 1], in, 1.0f, x, in, weight + from,
+              s->width[l], 1.0f, y, s->width[l + 1]);
 }
 
 /* dweight (out, columns [from, from + in)) += dy (rows, out)^T x (rows, in). */
 static void add_product(const work *w, const tile *t, int l, int64_t from, int64_t in, int64_t rows,
                         const float *dy, const float *x) {
     const tg_gno_sizes *s = &w->sizes;
-    cpu_sgemm(true, false, s->width[l + 1], in, rows, 1.0f, dy, s->width[l + 1], x, in, 1.0f,
+    cpu_sgemm(w->be, true, false, s->width[l + 1], in, rows, 1.0f, dy, s->width[l + 1], x, in, 1.0f,
               t->dweight[l] + from, s->width[l]);
 }
 
@@ -398,8 +398,8 @@ static void back_tile(const work *w, tile *t, int64_t first, int64_t count) {
         float *below = t->layer[l];
         add_product(w, t, l, 0, s->width[l], count, dy, t->layer[l]);
         add_columns(count, s->width[l + 1], dy, t->dbias[l]);
-        cpu_sgemm(false, false, count, s->width[l], s->width[l + 1], 1.0f, dy, s->width[l + 1],
-                  w->op->weight[l], s->width[l], 0.0f, below, s->width[l]);
+        cpu_sgemm(w->be, false, false, count, s->width[l], s->width[l + 1], 1.0f, dy,
+                  s->width[l + 1], w->op->weight[l], s->width[l], 0.0f, below, s->width[l]);
         cpu_nn_of(w->be)->multiply(count * s->width[l], t->slope[l], below);
         dy = below;
     }
@@ -478,7 +478,7 @@ static void back_points(const work *w, const tile *t, int64_t first, int64_t cou
         if (s->reads_values) {
             const float *weight = w->op->weight[0];
             add_product(w, t, 0, 2 * s->embedded, channels, 1, da, w->values + number * channels);
-            cpu_sgemm(false, false, 1, channels, s->width[1], 1.0f, da, s->width[1],
+            cpu_sgemm(w->be, false, false, 1, channels, s->width[1], 1.0f, da, s->width[1],
                       weight + 2 * s->embedded, s->width[0], 1.0f, w->dvalues + number * channels,
                       channels);
         }

@@ -1,4 +1,4 @@
-/* Channel MLPs on tiles of pixels, as products with BLAS: the hidden layer exists for one tile at a
+/* Channel MLPs on tiles of pixels, as matrix products: the hidden layer exists for one tile at a
  * time, forward and backward. */
 #include <string.h>
 
@@ -117,8 +117,8 @@ static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, c
                         const scratch *s, bool backward) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
     const float *b1 = op->b1;
-    cpu_sgemm(false, false, op->hidden, tile.n, op->in, 1.0f, op->w1, op->in, u.data, u.ld, 0.0f,
-              s->h, tile.n);
+    cpu_sgemm(be, false, false, op->hidden, tile.n, op->in, 1.0f, op->w1, op->in, u.data, u.ld,
+              0.0f, s->h, tile.n);
     for (int64_t j = 0; j < op->hidden; j++) {
         float *h = s->h + j * tile.n;
         if (op->hidden_act != TG_ACT_NONE && op->hidden_act != TG_ACT_GELU) {
@@ -167,14 +167,14 @@ static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles
                                           tile, op->out, beta != 0.0f, s->y);
     const bool drops = op->dropout > 0.0;
     if (drops) {
-        cpu_sgemm(false, false, op->out, tile.n, op->hidden, 1.0f, op->w2, op->hidden, s->h, tile.n,
-                  0.0f, s->f, tile.n);
+        cpu_sgemm(be, false, false, op->out, tile.n, op->hidden, 1.0f, op->w2, op->hidden, s->h,
+                  tile.n, 0.0f, s->f, tile.n);
         for (int64_t o = 0; o < op->out; o++) {
             k->affine(tile.n, 1.0f, 0.0f, s->f + o * tile.n, b2[o], s->f + o * tile.n);
         }
         drop(op, output_stream(op), op->out, tile, s->f);
     } else {
-        cpu_sgemm(false, false, op->out, tile.n, op->hidden, alpha, op->w2, op->hidden, s->h,
+        cpu_sgemm(be, false, false, op->out, tile.n, op->hidden, alpha, op->w2, op->hidden, s->h,
                   tile.n, beta, y.data, y.ld);
     }
     for (int64_t o = 0; o < op->out; o++) {
@@ -238,11 +238,12 @@ static void input_gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tile
     const int64_t at = cpu_tile_offset(tiles, tile, op->in), pixels = op->pixels, n = tile.n;
     const bool slopes = op->through && op->act != TG_ACT_NONE;
     if (!slopes && op->x_store == TG_STORE_FULL) {
-        cpu_sgemm(true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n,
+        cpu_sgemm(be, true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n,
                   (float)op->beta, (float *)op->dx + at, pixels);
         return;
     }
-    cpu_sgemm(true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n, 0.0f, s->u, n);
+    cpu_sgemm(be, true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n, 0.0f, s->u,
+              n);
     for (int64_t i = 0; i < op->in; i++) {
         const int64_t row = at + i * pixels;
         float *du = s->u + i * n;
@@ -265,10 +266,10 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
     const cpu_tile_rows u = input_tile(be, op, tiles, tile, s);
     hidden_tile(be, op, tile, u, s, true);
     const cpu_tile_rows dy = gradient_tile(be, op, tiles, tile, s);
-    cpu_sgemm(false, true, op->out, op->hidden, tile.n, 1.0f, dy.data, dy.ld, s->h, tile.n, 1.0f,
-              s->w2, op->hidden);
-    cpu_sgemm(true, false, op->hidden, tile.n, op->out, 1.0f, op->w2, op->hidden, dy.data, dy.ld,
-              0.0f, s->dh, tile.n);
+    cpu_sgemm(be, false, true, op->out, op->hidden, tile.n, 1.0f, dy.data, dy.ld, s->h, tile.n,
+              1.0f, s->w2, op->hidden);
+    cpu_sgemm(be, true, false, op->hidden, tile.n, op->out, 1.0f, op->w2, op->hidden, dy.data,
+              dy.ld, 0.0f, s->dh, tile.n);
     if (op->dropout > 0.0) {
         drop(op, op->stream, op->hidden, tile, s->dh);
     }
@@ -276,7 +277,7 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
         k->multiply(tile.n, s->slope + j * tile.n, s->dh + j * tile.n);
         s->b1[j] += k->sum(tile.n, s->dh + j * tile.n);
     }
-    cpu_sgemm(false, true, op->hidden, op->in, tile.n, 1.0f, s->dh, tile.n, u.data, u.ld, 1.0f,
+    cpu_sgemm(be, false, true, op->hidden, op->in, tile.n, 1.0f, s->dh, tile.n, u.data, u.ld, 1.0f,
               s->w1, op->in);
     if (op->dx) {
         input_gradient_tile(be, op, tiles, tile, s);

@@ -1,4 +1,4 @@
-/* Skip connections on tiles of pixels: linear ones as products with BLAS, the others row by row. */
+/* Skip connections on tiles of pixels: linear ones as matrix products, the others row by row. */
 #include <string.h>
 
 #include "backend/check.h"
@@ -74,8 +74,8 @@ static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *til
         x = input_tile(be, op, tiles, tile, base + l->u);
     }
     if (op->kind == TG_SKIP_MAP_LINEAR) {
-        cpu_sgemm(false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x.data, x.ld,
-                  beta, y.data, y.ld);
+        cpu_sgemm(be, false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x.data,
+                  x.ld, beta, y.data, y.ld);
     }
     for (int64_t o = 0; o < op->out; o++) {
         float *row = y.data + o * y.ld;
@@ -149,8 +149,8 @@ static void weight_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tile
     }
     const cpu_tile_rows x = input_tile(be, op, tiles, tile, u);
     if (op->kind == TG_SKIP_MAP_LINEAR) {
-        cpu_sgemm(false, true, op->out, op->in, tile.n, (float)op->alpha, dy.data, dy.ld, x.data,
-                  x.ld, 1.0f, s->weights, op->in);
+        cpu_sgemm(be, false, true, op->out, op->in, tile.n, (float)op->alpha, dy.data, dy.ld,
+                  x.data, x.ld, 1.0f, s->weights, op->in);
         return;
     }
     for (int64_t o = 0; o < op->out; o++) {
@@ -174,8 +174,8 @@ static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_til
         x = cpu_tile_open(convert, op->store, op->x, tiles, tile, op->in, true, base + l->u);
     }
     if (op->kind == TG_SKIP_MAP_LINEAR) {
-        cpu_sgemm(true, false, op->in, tile.n, op->out, alpha, op->weight, op->in, dy.data, dy.ld,
-                  beta, dx.data, dx.ld);
+        cpu_sgemm(be, true, false, op->in, tile.n, op->out, alpha, op->weight, op->in, dy.data,
+                  dy.ld, beta, dx.data, dx.ld);
     }
     for (int64_t i = 0; i < op->in; i++) {
         float *row = dx.data + i * dx.ld;
