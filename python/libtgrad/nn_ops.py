@@ -19,11 +19,13 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _arrays as _numpy
 from . import _engine
 from ._factored import Factored, Memory
 from ._library import Context, Error, c, lib, shape_of, text
+from ._shards import is_sharded
 
 if not hasattr(torch.compiler, "is_exporting"):
     raise ImportError(f"libtgrad.nn needs PyTorch 2.7 or later; this is {torch.__version__}")
@@ -401,6 +403,20 @@ def is_eager(*tensors):
     """Whether nothing traces or intercepts operators: compilers, modes, transforms, classes of tensors."""
     return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack()
                 or torch._C._are_functorch_transforms_active()) and _PLAIN.issuperset(map(type, tensors))
+
+
+def refuse_transforms(x, weights, is_eager):
+    """Refuses what would pass through the operators with a derivative of zero, and DTensors."""
+    if not is_eager and torch._C._are_functorch_transforms_active():
+        raise Error("libtgrad.nn: the transforms of torch.func (grad, vmap, jvp, jacrev, ..) are not supported; "
+                    "torch.autograd.grad is, and neuraloperator's module has them", c.TG_E_UNSUPPORTED)
+    if not is_eager and any(map(is_sharded, (x, *weights))):
+        raise Error("libtgrad.nn: x or weights are DTensors; fully_shard gathers the weights for each pass, other "
+                    "ways of splitting them are not supported", c.TG_E_UNSUPPORTED)
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(tensor).tangent is not None
+                                              for tensor in (x, *weights)):
+        raise Error("libtgrad.nn: forward-mode derivatives (torch.autograd.forward_ad) are not computed; "
+                    "torch.autograd.grad is supported, and neuraloperator's module has them", c.TG_E_UNSUPPORTED)
 
 
 def _refuse_twice(ctx, *_):
