@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from . import _settings
-from ._engine import DTYPES, Engine, Moved, Row
+from ._engine import Engine, Moved, Row
 from ._library import Error, c
+from ._torch import DTYPES
 
 try:
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor

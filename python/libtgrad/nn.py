@@ -9,7 +9,6 @@ weights of either.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import pathlib
 from collections.abc import Mapping
@@ -20,12 +19,11 @@ from torch.nn import functional
 
 from . import nn_ops
 from ._config import in_yaml
-from ._engine import describe
-from ._library import Error, c
+from ._library import Error, c, log
 from ._shards import distribute_tensor, is_sharded
+from ._torch import describe
 from .nn_settings import settings_of, uno_settings_of
 
-_log = logging.getLogger("libtgrad")
 _REAL = {torch.float32: "f32", torch.float64: "f64"}
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
@@ -347,7 +345,7 @@ def convert(model: torch.nn.Module) -> torch.nn.Module:
             try:
                 replaced[module] = replacement(module, path)
             except Error as error:
-                _log.warning("convert: %s is left as it is: %s", path or "the model", error)
+                log.warning("convert: %s is left as it is: %s", path or "the model", error)
         return replaced[module]
 
     return walk(model, "")

@@ -18,6 +18,7 @@ from . import _settings
 from ._engine import FORMAT, Engine, Moved, Row, check_param
 from ._library import Error, c, lib, text
 from ._shards import Shards, is_sharded, mesh_of
+from ._torch import real_view
 from .torch_neuralop import with_its_arguments
 
 __all__ = ["TensorGRaD"]
@@ -431,7 +432,7 @@ class TensorGRaD(torch.optim.Optimizer):
                 if row.param.requires_grad and not engine.is_summing(i):
                     engine.accumulate(i, torch.zeros_like(row.param))
             for total in engine.sums():
-                flat = (torch.view_as_real(total) if total.is_complex() else total).view(-1)
+                flat = real_view(total).view(-1)
                 flat.div_(world)
                 if flat.numel() < 1 << 16:  # these travel together
                     small.setdefault((flat.dtype, flat.device), []).append(flat)
@@ -493,9 +494,7 @@ class TensorGRaD(torch.optim.Optimizer):
         import torch.distributed as dist
         first = dist.get_global_rank(self._process_group, 0)
         for param in params:
-            data = param.detach()
-            dist.broadcast(torch.view_as_real(data) if data.is_complex() else data, first,
-                           group=self._process_group)
+            dist.broadcast(real_view(param.detach()), first, group=self._process_group)
 
     # ---- state ----
 
